@@ -1,0 +1,45 @@
+//! What goes into a node and what comes out: the whole of its contact with the world.
+
+use kvs::Batch;
+use proto::work::{Fetch, Launch, Outcome};
+use proto::{wire, Attempt, ClientId, Event, NodeId, ObjectId, TaskId};
+
+/// Something that happened. The shell (or the simulator) turns the world into these.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A peer's packet. Packets may be lost, repeated, late and out of order.
+    Packet(Box<wire::Packet>),
+    /// A client's request.
+    Request { client: ClientId, request: Box<wire::Request> },
+    /// The client's stream ended: its watches go.
+    ClientGone { client: ClientId },
+    /// An attempt this node launched has ended.
+    Finished { task: TaskId, attempt: Attempt, outcome: Outcome },
+    /// A fetch ended; the error is one line.
+    Fetched { object: ObjectId, result: Result<(), String> },
+    /// Every batch up to `seq` is on stable storage.
+    Persisted { seq: u64 },
+    /// The members or the partition table changed. Also tells a peer's address and slots.
+    MapCommitted { map: Box<wire::ClusterMap> },
+    /// A fresh transport to this peer: what is unacknowledged goes out again.
+    PeerConnected { peer: NodeId },
+    /// [`crate::Node::deadline`] has come.
+    Timer,
+}
+
+/// Something to do. The order within one flush is a contract: `Persist` comes first, and no later
+/// effect may be carried out before that batch is in the log (written; syncing may follow).
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Write this batch atomically to the log; report `Input::Persisted` once it is synced.
+    Persist(Batch),
+    Send { to: NodeId, packet: Box<wire::Packet> },
+    Reply { client: ClientId, response: Box<wire::Response> },
+    Launch(Box<Launch>),
+    /// Stop this attempt if it still runs, process group and all. No `Finished` is expected.
+    Kill { task: TaskId, attempt: Attempt },
+    Fetch(Fetch),
+    /// The outputs of this attempt will never be wanted.
+    Discard { task: TaskId, attempt: Attempt },
+    Trace(Event),
+}

@@ -1,0 +1,15 @@
+//! Turns `starling.proto` into prost messages, without protoc.
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto/starling.proto");
+    let files = protox::compile(["proto/starling.proto"], ["proto"])?;
+    let mut config = prost_build::Config::new();
+    config.bytes([
+        ".starling.v1.KvOp",
+        ".starling.v1.KvResult",
+        ".starling.v1.KvWatch",
+        ".starling.v1.Piece",
+        ".starling.v1.TaskStream",
+    ]);
+    config.compile_fds(files)?;
+    Ok(())
+}

@@ -1,0 +1,457 @@
+/*!
+The event log's record: every phase of every task, with its time, reason and bytes.
+
+A block of events is self-contained (times are deltas within it), so a log may be read from any block on.
+Encoding: one tag byte, then LEB128 varints. About 12 bytes an event.
+*/
+
+use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
+
+/// Why a ready task went where it went (Algorithm 1 of the paper and what goes beyond it).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Reason {
+    /// It needs no input bytes: shared.
+    NoInput = 0,
+    /// All its inputs together cost at most `t` of its length: shared (line 1).
+    SmallInputs = 1,
+    /// Its largest input costs at most `t` of its length: shared (line 12).
+    SmallLargest = 2,
+    /// Most of its bytes are big and here: dedicated local queue (line 14).
+    BigHere = 3,
+    /// Most of its bytes are big and on another node: pushed there (line 17).
+    BigElsewhere = 4,
+    /// Pushed here by its home.
+    Pushed = 5,
+    /// Stolen by this node.
+    Stolen = 6,
+    /// A steal that was not completed gave it back.
+    GivenBack = 7,
+    /// Too wide for this node's slots: pushed to one where it fits.
+    TooWide = 8,
+}
+
+/// Why the home gave a task a further attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Again {
+    /// Its holder came back as a new incarnation.
+    HolderRestarted = 0,
+    /// Its holder does not know of it.
+    NotHeld = 1,
+    /// The home itself restarted while the task waited or ran here.
+    HomeRestarted = 2,
+    /// It failed and has retries left.
+    Retry = 3,
+    /// One of its inputs was replaced by a later attempt's.
+    InputReplaced = 4,
+}
+
+/// How a task or an attempt ended; the numbers are those of [`crate::wire::Verdict`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum End {
+    Done = 0,
+    Failed = 1,
+    Cancelled = 2,
+    Skipped = 3,
+}
+
+/// What happened on one node.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Event {
+    /// A node began to run, under this incarnation.
+    NodeStarted { node: NodeId, incarnation: u32, slots: u32 },
+    /// The home stored a chunk of tasks.
+    Staged { job: JobId, partition: PartitionId, first: u64, tasks: u64 },
+    /// The tasks of a committed job became visible at a home.
+    Visible { job: JobId },
+    /// A task entered a ready queue of this node.
+    Queued { task: TaskId, attempt: Attempt, local_queue: bool, reason: Reason, input_bytes: u64 },
+    /// Its home sent a task to another node.
+    Pushed { task: TaskId, attempt: Attempt, to: NodeId, reason: Reason, input_bytes: u64 },
+    /// This node stole it.
+    Stolen { task: TaskId, attempt: Attempt, from: NodeId },
+    /// An input was fetched from another node.
+    Fetched { task: TaskId, attempt: Attempt, from: NodeId, bytes: u64, took: Span },
+    /// An attempt began in a slot of this node.
+    Started { task: TaskId, attempt: Attempt, slot: u32 },
+    /// An attempt ended on this node.
+    Ended {
+        task: TaskId,
+        attempt: Attempt,
+        end: End,
+        started: Time,
+        moved_bytes: u64,
+        local_bytes: u64,
+    },
+    /// The home committed the end of a task; this happens once.
+    Committed { task: TaskId, attempt: Attempt, end: End, node: NodeId, output_bytes: u64 },
+    /// The home gave the task a further attempt.
+    Replaced { task: TaskId, attempt: Attempt, why: Again },
+    /// A completion that did not count.
+    Stale { task: TaskId, attempt: Attempt },
+    /// The reconciler found a wake-up that had slipped through.
+    Woken { task: TaskId },
+    /// The job's home declared it ended.
+    JobEnded { job: JobId, end: End },
+}
+
+/// Appends events to a block.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    bytes: Vec<u8>,
+    last: u64,
+}
+
+/// Why a block could not be read further.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("the event block ends inside an event, at byte {0}")]
+    Truncated(usize),
+    #[error("unknown event tag {tag} at byte {at}")]
+    UnknownTag { tag: u8, at: usize },
+    #[error("a number out of range at byte {0}")]
+    OutOfRange(usize),
+}
+
+impl Encoder {
+    pub fn push(&mut self, time: Time, event: &Event) {
+        let at = self.bytes.len();
+        self.bytes.push(0);
+        // Zig-zag: blocks gather the events of one loop, whose clock hardly ever goes back.
+        let delta = time.0.wrapping_sub(self.last) as i64;
+        self.last = time.0;
+        self.number(((delta << 1) ^ (delta >> 63)) as u64);
+        let tag = self.body(event);
+        self.bytes[at] = tag;
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+    /// The block so far; the next event starts a new one.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.last = 0;
+        std::mem::take(&mut self.bytes)
+    }
+
+    fn number(&mut self, mut n: u64) {
+        while n >= 0x80 {
+            self.bytes.push(n as u8 | 0x80);
+            n >>= 7;
+        }
+        self.bytes.push(n as u8);
+    }
+    /// Attempts have the incarnation in the high half; rotated, small ones take two bytes.
+    fn task(&mut self, task: TaskId, attempt: Attempt) {
+        self.number(task.job.0);
+        self.number(u64::from(task.local.partition().0));
+        self.number(task.local.index());
+        self.number(u64::from(attempt.home().0));
+        self.number(u64::from(attempt.number()));
+    }
+
+    fn body(&mut self, event: &Event) -> u8 {
+        match *event {
+            Event::NodeStarted { node, incarnation, slots } => {
+                self.numbers(&[node.0.into(), incarnation.into(), slots.into()]);
+                1
+            }
+            Event::Staged { job, partition, first, tasks } => {
+                self.numbers(&[job.0, partition.0.into(), first, tasks]);
+                2
+            }
+            Event::Visible { job } => {
+                self.number(job.0);
+                3
+            }
+            Event::Queued { task, attempt, local_queue, reason, input_bytes } => {
+                self.task(task, attempt);
+                self.numbers(&[local_queue.into(), reason as u64, input_bytes]);
+                4
+            }
+            Event::Pushed { task, attempt, to, reason, input_bytes } => {
+                self.task(task, attempt);
+                self.numbers(&[to.0.into(), reason as u64, input_bytes]);
+                5
+            }
+            Event::Stolen { task, attempt, from } => {
+                self.task(task, attempt);
+                self.number(from.0.into());
+                6
+            }
+            Event::Fetched { task, attempt, from, bytes, took } => {
+                self.task(task, attempt);
+                self.numbers(&[from.0.into(), bytes, took.0]);
+                7
+            }
+            Event::Started { task, attempt, slot } => {
+                self.task(task, attempt);
+                self.number(slot.into());
+                8
+            }
+            Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } => {
+                let ran = self.last.saturating_sub(started.0);
+                self.task(task, attempt);
+                self.numbers(&[end as u64, ran, moved_bytes, local_bytes]);
+                9
+            }
+            Event::Committed { task, attempt, end, node, output_bytes } => {
+                self.task(task, attempt);
+                self.numbers(&[end as u64, node.0.into(), output_bytes]);
+                10
+            }
+            Event::Replaced { task, attempt, why } => {
+                self.task(task, attempt);
+                self.number(why as u64);
+                11
+            }
+            Event::Stale { task, attempt } => {
+                self.task(task, attempt);
+                12
+            }
+            Event::Woken { task } => {
+                self.task(task, Attempt::default());
+                13
+            }
+            Event::JobEnded { job, end } => {
+                self.numbers(&[job.0, end as u64]);
+                14
+            }
+        }
+    }
+
+    fn numbers(&mut self, numbers: &[u64]) {
+        for &n in numbers {
+            self.number(n);
+        }
+    }
+}
+
+/// Reads the events of one block.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    last: u64,
+}
+
+impl<'a> Decoder<'a> {
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0, last: 0 }
+    }
+
+    fn number(&mut self) -> Result<u64, DecodeError> {
+        let mut n = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = *self.bytes.get(self.at).ok_or(DecodeError::Truncated(self.at))?;
+            self.at += 1;
+            n |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(n);
+            }
+        }
+        Err(DecodeError::OutOfRange(self.at))
+    }
+    fn small(&mut self) -> Result<u32, DecodeError> {
+        let n = self.number()?;
+        u32::try_from(n).map_err(|_| DecodeError::OutOfRange(self.at))
+    }
+    fn partition(&mut self) -> Result<PartitionId, DecodeError> {
+        match self.small()? {
+            n if n < 1 << 24 => Ok(PartitionId(n)),
+            _ => Err(DecodeError::OutOfRange(self.at)),
+        }
+    }
+    fn task(&mut self) -> Result<(TaskId, Attempt), DecodeError> {
+        let job = JobId(self.number()?);
+        let partition = self.partition()?;
+        let index = self.number()?;
+        if index >> crate::id::INDEX_BITS != 0 {
+            return Err(DecodeError::OutOfRange(self.at));
+        }
+        let (home, number) = (self.small()?, self.small()?);
+        let local = LocalId::new(partition, index);
+        Ok((TaskId { job, local }, Attempt::new(crate::Incarnation(home), number)))
+    }
+    fn end(&mut self) -> Result<End, DecodeError> {
+        Ok(match self.number()? {
+            0 => End::Done,
+            1 => End::Failed,
+            2 => End::Cancelled,
+            3 => End::Skipped,
+            _ => return Err(DecodeError::OutOfRange(self.at)),
+        })
+    }
+    fn reason(&mut self) -> Result<Reason, DecodeError> {
+        const ALL: [Reason; 9] = [
+            Reason::NoInput,
+            Reason::SmallInputs,
+            Reason::SmallLargest,
+            Reason::BigHere,
+            Reason::BigElsewhere,
+            Reason::Pushed,
+            Reason::Stolen,
+            Reason::GivenBack,
+            Reason::TooWide,
+        ];
+        let n = self.number()? as usize;
+        ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))
+    }
+    fn again(&mut self) -> Result<Again, DecodeError> {
+        const ALL: [Again; 5] = [
+            Again::HolderRestarted,
+            Again::NotHeld,
+            Again::HomeRestarted,
+            Again::Retry,
+            Again::InputReplaced,
+        ];
+        let n = self.number()? as usize;
+        ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))
+    }
+
+    fn event(&mut self) -> Result<(Time, Event), DecodeError> {
+        let at = self.at;
+        let tag = *self.bytes.get(at).ok_or(DecodeError::Truncated(at))?;
+        self.at += 1;
+        let zigzag = self.number()?;
+        let delta = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+        self.last = self.last.wrapping_add(delta as u64);
+        Ok((Time(self.last), self.body(tag, at)?))
+    }
+
+    fn body(&mut self, tag: u8, at: usize) -> Result<Event, DecodeError> {
+        match tag {
+            1 => Ok(Event::NodeStarted {
+                node: NodeId(self.small()?),
+                incarnation: self.small()?,
+                slots: self.small()?,
+            }),
+            2 => Ok(Event::Staged {
+                job: JobId(self.number()?),
+                partition: self.partition()?,
+                first: self.number()?,
+                tasks: self.number()?,
+            }),
+            3 => Ok(Event::Visible { job: JobId(self.number()?) }),
+            14 => Ok(Event::JobEnded { job: JobId(self.number()?), end: self.end()? }),
+            4..=13 => self.task_event(tag),
+            _ => Err(DecodeError::UnknownTag { tag, at }),
+        }
+    }
+
+    fn task_event(&mut self, tag: u8) -> Result<Event, DecodeError> {
+        let (task, attempt) = self.task()?;
+        Ok(match tag {
+            4 => Event::Queued {
+                task,
+                attempt,
+                local_queue: self.number()? != 0,
+                reason: self.reason()?,
+                input_bytes: self.number()?,
+            },
+            5 => Event::Pushed {
+                task,
+                attempt,
+                to: NodeId(self.small()?),
+                reason: self.reason()?,
+                input_bytes: self.number()?,
+            },
+            6 => Event::Stolen { task, attempt, from: NodeId(self.small()?) },
+            7 => Event::Fetched {
+                task,
+                attempt,
+                from: NodeId(self.small()?),
+                bytes: self.number()?,
+                took: Span(self.number()?),
+            },
+            8 => Event::Started { task, attempt, slot: self.small()? },
+            9 => Event::Ended {
+                task,
+                attempt,
+                end: self.end()?,
+                started: Time(self.last.saturating_sub(self.number()?)),
+                moved_bytes: self.number()?,
+                local_bytes: self.number()?,
+            },
+            10 => Event::Committed {
+                task,
+                attempt,
+                end: self.end()?,
+                node: NodeId(self.small()?),
+                output_bytes: self.number()?,
+            },
+            11 => Event::Replaced { task, attempt, why: self.again()? },
+            12 => Event::Stale { task, attempt },
+            _ => Event::Woken { task },
+        })
+    }
+}
+
+impl Iterator for Decoder<'_> {
+    type Item = Result<(Time, Event), DecodeError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        let item = self.event();
+        if item.is_err() {
+            self.at = self.bytes.len(); // Nothing after a damaged event can be trusted.
+        }
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Incarnation;
+
+    #[test]
+    fn events_round_trip_and_stay_small() {
+        let task = TaskId { job: JobId(9), local: LocalId::new(PartitionId(77), 1234) };
+        let attempt = Attempt::new(Incarnation(1), 3);
+        let events = [
+            (Time(5_000), Event::Visible { job: JobId(9) }),
+            (
+                Time(4_000),
+                Event::Queued {
+                    task,
+                    attempt,
+                    local_queue: true,
+                    reason: Reason::BigHere,
+                    input_bytes: 7,
+                },
+            ),
+            (
+                Time(9_000),
+                Event::Ended {
+                    task,
+                    attempt,
+                    end: End::Failed,
+                    started: Time(8_000),
+                    moved_bytes: 1,
+                    local_bytes: 2,
+                },
+            ),
+            (Time(9_001), Event::JobEnded { job: JobId(9), end: End::Done }),
+        ];
+        let mut encoder = Encoder::default();
+        for (time, event) in &events {
+            encoder.push(*time, event);
+        }
+        let block = encoder.take();
+        let back: Result<Vec<_>, _> = Decoder::new(&block).collect();
+        assert_eq!(back.unwrap(), events);
+        assert!(block.len() < 20 * events.len());
+        assert!(Decoder::new(&block[..block.len() - 1]).any(|event| event.is_err()));
+        assert!(Decoder::new(&[99, 0]).all(|event| event.is_err()));
+    }
+}

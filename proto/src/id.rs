@@ -1,0 +1,183 @@
+//! Identifiers. The partition of a task is inside its id, so anybody finds its home with no look-up.
+
+use std::fmt;
+
+/// Bits of a [`LocalId`] that hold the index; the partition takes the 24 above.
+pub const INDEX_BITS: u32 = 40;
+const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($raw:ty), $letter:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $raw);
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($letter, "{}"), self.0)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(self, f)
+            }
+        }
+    };
+}
+
+id!(
+    /// One Starling process.
+    NodeId(u32), "n"
+);
+id!(
+    /// Bumped, durably, each time a node starts. 0 is never used by a live node.
+    Incarnation(u32), "i"
+);
+id!(
+    /// One part of the key space; below [`crate::limits::PARTITIONS_MAX`].
+    PartitionId(u32), "p"
+);
+id!(
+    /// One submitted task graph; chosen by the client.
+    JobId(u64), "j"
+);
+id!(
+    /// One connected client of one node; chosen by the shell.
+    ClientId(u64), "c"
+);
+
+/// A task within its job: 24 bits of partition, 40 bits of index.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct LocalId(pub u64);
+
+impl LocalId {
+    /// # Panics
+    /// When `index` needs more than [`INDEX_BITS`] bits or the partition more than 24.
+    #[must_use]
+    pub fn new(partition: PartitionId, index: u64) -> Self {
+        assert!(index <= INDEX_MASK, "index {index} exceeds {INDEX_BITS} bits");
+        assert!(partition.0 < 1 << 24, "{partition} exceeds 24 bits");
+        Self(u64::from(partition.0) << INDEX_BITS | index)
+    }
+    #[must_use]
+    pub fn partition(self) -> PartitionId {
+        PartitionId((self.0 >> INDEX_BITS) as u32)
+    }
+    #[must_use]
+    pub fn index(self) -> u64 {
+        self.0 & INDEX_MASK
+    }
+}
+
+impl fmt::Debug for LocalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.partition().0, self.index())
+    }
+}
+impl fmt::Display for LocalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+impl std::str::FromStr for LocalId {
+    type Err = String;
+    /// The inverse of `Display`: `partition.index`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is not a task id: expected PARTITION.INDEX");
+        let (partition, index) = text.split_once('.').ok_or_else(wrong)?;
+        let partition: u32 = partition.parse().map_err(|_| wrong())?;
+        let index: u64 = index.parse().map_err(|_| wrong())?;
+        if partition >= 1 << 24 || index > INDEX_MASK {
+            return Err(wrong());
+        }
+        Ok(Self::new(PartitionId(partition), index))
+    }
+}
+
+/// One task anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct TaskId {
+    pub job: JobId,
+    pub local: LocalId,
+}
+
+impl TaskId {
+    #[must_use]
+    pub fn new(job: u64, local: u64) -> Self {
+        Self { job: JobId(job), local: LocalId(local) }
+    }
+    #[must_use]
+    pub fn partition(self) -> PartitionId {
+        self.local.partition()
+    }
+}
+impl fmt::Debug for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.job, self.local)
+    }
+}
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// One try at a task: the home's incarnation above a counter, so that no number is
+/// ever reused, even if the home's last writes were lost. 0 means "none yet".
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Attempt(pub u64);
+
+impl Attempt {
+    #[must_use]
+    pub fn new(home: Incarnation, number: u32) -> Self {
+        Self(u64::from(home.0) << 32 | u64::from(number))
+    }
+    #[must_use]
+    pub fn home(self) -> Incarnation {
+        Incarnation((self.0 >> 32) as u32)
+    }
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.home().0, self.number())
+    }
+}
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// One output of one attempt. Names are attempt-scoped: a late writer can never
+/// overwrite what the committed attempt published.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ObjectId {
+    pub task: TaskId,
+    pub attempt: Attempt,
+    pub output: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_id_round_trips() {
+        let id = LocalId::new(PartitionId(0xff_ffff), INDEX_MASK);
+        assert_eq!((id.partition().0, id.index()), (0xff_ffff, INDEX_MASK));
+        assert_eq!(id.to_string().parse::<LocalId>(), Ok(id));
+        assert!("4".parse::<LocalId>().is_err());
+        assert!("16777216.0".parse::<LocalId>().is_err());
+    }
+
+    #[test]
+    fn attempts_of_a_later_incarnation_are_larger() {
+        let old = Attempt::new(Incarnation(1), u32::MAX);
+        let new = Attempt::new(Incarnation(2), 0);
+        assert!(new > old);
+        assert_eq!((old.home(), old.number()), (Incarnation(1), u32::MAX));
+    }
+}

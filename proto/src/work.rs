@@ -1,0 +1,60 @@
+//! What a node asks of its executor, and what it hears back. Never on a wire.
+
+use std::sync::Arc;
+
+use crate::wire;
+use crate::{Attempt, NodeId, ObjectId, Span, TaskId};
+
+/// Start one attempt. All its inputs are on this node.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    pub task: TaskId,
+    pub attempt: Attempt,
+    /// First of the slots it takes (`spec.cpus` of them are busy until it ends).
+    pub slot: u32,
+    pub spec: Arc<wire::Spec>,
+    pub settings: Arc<wire::JobSettings>,
+    pub entry: u64,
+    pub duration: Span,
+    /// Overrides `spec.outputs[k].size_bytes` of synthetic tasks where present.
+    pub output_sizes: Vec<u64>,
+    /// Overrides `spec.name` unless empty.
+    pub name: String,
+    /// By dependency slot; slots that only order are absent.
+    pub inputs: Vec<LaunchInput>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaunchInput {
+    pub slot: u32,
+    pub object: ObjectId,
+    pub size_bytes: u64,
+}
+
+/// An object to bring to this node, once however many tasks want it.
+#[derive(Clone, Debug)]
+pub struct Fetch {
+    pub object: ObjectId,
+    pub from: NodeId,
+    pub size_bytes: u64,
+    pub settings: Arc<wire::JobSettings>,
+}
+
+/// How an attempt ended, as the executor saw it. Times are the core's business.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Empty when it succeeded; else one line that says what went wrong.
+    pub error: String,
+    /// Of a command; 128 + signal when a signal ended it.
+    pub exit_code: i32,
+    pub stderr_tail: Vec<u8>,
+    /// Bytes of each declared output, in order. Empty for a failed attempt.
+    pub output_sizes: Vec<u64>,
+}
+
+impl Outcome {
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.error.is_empty()
+    }
+}
