@@ -1,1 +1,3 @@
-//! Not built yet.
+//! The zero-hop store: map, ring, partitions, operations, batches, recovery.
+mod batch;
+pub use batch::{Batch, Record, Write};

@@ -1,0 +1,71 @@
+//! Bugs on purpose. Each is one decision of the protocol turned wrong, so that the simulator's checkers
+//! can be seen to bite: `starling check --mutant NAME` must fail. A real node never sets one.
+
+/// A seeded bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutant {
+    /// Credits are counted, not recorded as a set: a repeated one counts twice.
+    CounterInsteadOfSet,
+    /// Packets and replies leave before the batch they speak of is written.
+    SpeakBeforeWriting,
+    /// Credits are sent once and never kept for a home that has not acknowledged them.
+    NoOutbox,
+    /// A completion counts whatever its attempt.
+    CompletionWithoutAttempt,
+    /// The victim of a steal forgets the tasks when it sends them.
+    VictimForgetsEarly,
+    /// Messages are acknowledged before what they caused is durable.
+    AckBeforeDurable,
+    /// What a restarted holder held is not placed again.
+    NoReplaceOnRestart,
+    /// At the bound of its interval a thief stops for good and nobody hints (as the published code does).
+    StealingRetires,
+    /// Staged tasks run before their job is committed.
+    RunBeforeCommit,
+    /// A task is launched without waiting for its inputs to arrive.
+    LaunchWithoutInputs,
+    /// Reports of a partition are added up instead of replaced.
+    RelativeCounts,
+    /// Packets addressed to, or sent by, an earlier incarnation are taken for current ones.
+    IgnoreIncarnation,
+    /// The end of a job is told to the client before it is durable.
+    TellBeforeDurable,
+}
+
+impl Mutant {
+    pub const ALL: [Self; 13] = [
+        Self::CounterInsteadOfSet,
+        Self::SpeakBeforeWriting,
+        Self::NoOutbox,
+        Self::CompletionWithoutAttempt,
+        Self::VictimForgetsEarly,
+        Self::AckBeforeDurable,
+        Self::NoReplaceOnRestart,
+        Self::StealingRetires,
+        Self::RunBeforeCommit,
+        Self::LaunchWithoutInputs,
+        Self::RelativeCounts,
+        Self::IgnoreIncarnation,
+        Self::TellBeforeDurable,
+    ];
+
+    /// The name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CounterInsteadOfSet => "counter-instead-of-set",
+            Self::SpeakBeforeWriting => "speak-before-writing",
+            Self::NoOutbox => "no-outbox",
+            Self::CompletionWithoutAttempt => "completion-without-attempt",
+            Self::VictimForgetsEarly => "victim-forgets-early",
+            Self::AckBeforeDurable => "ack-before-durable",
+            Self::NoReplaceOnRestart => "no-replace-on-restart",
+            Self::StealingRetires => "stealing-retires",
+            Self::RunBeforeCommit => "run-before-commit",
+            Self::LaunchWithoutInputs => "launch-without-inputs",
+            Self::RelativeCounts => "relative-counts",
+            Self::IgnoreIncarnation => "ignore-incarnation",
+            Self::TellBeforeDurable => "tell-before-durable",
+        }
+    }
+}
