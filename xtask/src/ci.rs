@@ -1,0 +1,147 @@
+//! Every check, then every test. All of them run even when an early one fails, and the last line
+//! counts them together.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+#[derive(Default)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    /// Names of what failed, repeated at the end so that nobody has to scroll.
+    broken: Vec<String>,
+}
+
+pub(crate) fn run(root: &Path) -> ExitCode {
+    let mut tally = Tally::default();
+    tally.findings("tidy", || crate::tidy::check(root));
+    tally.findings("purity", || crate::purity::check(root));
+    tally.command("fmt", cargo(root, &["fmt", "--all", "--check"]));
+    let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    tally.command("clippy", cargo(root, &lint));
+    let mut doc = cargo(root, &["doc", "--quiet", "--workspace", "--no-deps"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    tally.command("doc", doc);
+    // The tests with real processes want the binary; built here once, with the tests' features.
+    tally.command("build", cargo(root, &["build", "--quiet", "--workspace", "--bins"]));
+    let mut test = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
+    test.env("STARLING_TEST_BINARY", target_directory(root).join("debug/starling"));
+    tally.tests(test);
+
+    println!();
+    for name in &tally.broken {
+        println!("failed: {name}");
+    }
+    if tally.ignored > 0 {
+        println!("{} ignored", tally.ignored);
+    }
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root).stdin(Stdio::null());
+    // Set for us by the cargo that runs us; a nested cargo must find its own.
+    command.env_remove("CARGO_MANIFEST_DIR").env_remove("RUST_BACKTRACE");
+    command
+}
+
+fn target_directory(root: &Path) -> std::path::PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => root.join(directory),
+        None => root.join("target"),
+    }
+}
+
+impl Tally {
+    fn record(&mut self, name: &str, good: bool, since: Instant) {
+        let seconds = since.elapsed().as_secs_f64();
+        println!("ci: {name} {} in {seconds:.1} s", if good { "ok" } else { "FAILED" });
+        if good {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+            self.broken.push(name.to_owned());
+        }
+    }
+
+    fn findings(&mut self, name: &str, check: impl FnOnce() -> crate::Findings) {
+        let since = Instant::now();
+        let findings = check();
+        for finding in &findings {
+            println!("{name}: {finding}");
+        }
+        self.record(name, findings.is_empty(), since);
+    }
+
+    fn command(&mut self, name: &str, mut command: Command) {
+        let since = Instant::now();
+        let good = command.status().is_ok_and(|status| status.success());
+        self.record(name, good, since);
+    }
+
+    /// Runs `cargo test`, shows its lines, and adds up what each test binary reports.
+    fn tests(&mut self, mut command: Command) {
+        let since = Instant::now();
+        let Ok(mut child) = command.stdout(Stdio::piped()).spawn() else {
+            self.record("cargo test", false, since);
+            return;
+        };
+        let failed_before = self.failed;
+        let output = child.stdout.take().expect("stdout is piped");
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            self.test_line(&line);
+        }
+        let _ = std::io::stdout().flush();
+        let good = child.wait().is_ok_and(|status| status.success());
+        // A binary that did not compile, or died half-way, reports nothing of its own.
+        if !good && self.failed == failed_before {
+            self.record("cargo test", false, since);
+        } else {
+            println!("ci: cargo test ended in {:.1} s", since.elapsed().as_secs_f64());
+        }
+    }
+
+    fn test_line(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            self.passed += count(counts, "passed");
+            self.failed += count(counts, "failed");
+            self.ignored += count(counts, "ignored");
+        } else if let Some(name) =
+            line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED"))
+        {
+            self.broken.push(name.to_owned());
+        }
+    }
+}
+
+/// The number before `word` in `ok. 3 passed; 0 failed; ...`; 0 when it is not there.
+fn count(text: &str, word: &str) -> u64 {
+    let words: Vec<&str> = text.split([' ', ';', '.']).filter(|part| !part.is_empty()).collect();
+    let at = words.windows(2).find(|pair| pair[1] == word);
+    at.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_binaries_add_up() {
+        let mut tally = Tally::default();
+        tally.test_line(
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out",
+        );
+        tally.test_line("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured");
+        tally.test_line("test kv::cas ... FAILED");
+        tally.test_line("test kv::insert ... ok");
+        assert_eq!((tally.passed, tally.failed, tally.ignored), (15, 2, 1));
+        assert_eq!(tally.broken, ["kv::cas"]);
+    }
+}

@@ -1,0 +1,89 @@
+//! The arrows between the rooms, and what must never be below the line.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::Findings;
+
+/// Each room and the rooms it may depend on. Everybody may use `proto`. A new arrow is a design
+/// decision: change ARCHITECTURE.md with it.
+const ARROWS: [(&str, &[&str]); 11] = [
+    ("proto", &[]),
+    ("kvs", &[]),
+    ("scheduler", &[]),
+    ("workloads", &[]),
+    ("analysis", &["workloads"]),
+    ("node", &["kvs", "scheduler"]),
+    ("sim", &["node", "kvs", "scheduler", "workloads", "analysis"]),
+    ("executor", &[]),
+    ("daemon", &["executor", "node", "kvs", "scheduler"]),
+    ("client", &["workloads", "kvs"]),
+    ("cli", &["daemon", "client", "executor", "workloads", "analysis", "sim", "scheduler", "kvs"]),
+];
+
+/// Rooms that replay from a seed: no runtime, no network, no disk.
+const PURE: [&str; 7] = ["proto", "kvs", "scheduler", "node", "workloads", "analysis", "sim"];
+const IMPURE: [&str; 5] = ["tokio", "tonic", "rocksdb", "mio", "rustix"];
+
+pub(crate) fn check(root: &Path) -> Findings {
+    let mut findings = Findings::new();
+    for (room, allowed) in ARROWS {
+        match dependencies(root, room, true) {
+            Ok(direct) => findings.extend(wrong_arrows(room, allowed, &direct)),
+            Err(why) => findings.push(why),
+        }
+    }
+    for room in PURE {
+        match dependencies(root, room, false) {
+            Ok(all) => findings.extend(
+                all.iter()
+                    .filter(|name| IMPURE.contains(&name.as_str()))
+                    .map(|name| format!("{room} is pure but depends on {name}")),
+            ),
+            Err(why) => findings.push(why),
+        }
+    }
+    findings
+}
+
+fn wrong_arrows(room: &str, allowed: &[&str], direct: &[String]) -> Findings {
+    let is_room = |name: &&String| ARROWS.iter().any(|(other, _)| other == name);
+    direct
+        .iter()
+        .filter(is_room)
+        .filter(|name| *name != room && *name != "proto" && !allowed.contains(&name.as_str()))
+        .map(|name| {
+            format!("{room} may not depend on {name} (the table is in xtask/src/purity.rs)")
+        })
+        .collect()
+}
+
+/// Names of the normal dependencies of a package, direct ones or all.
+fn dependencies(root: &Path, package: &str, direct: bool) -> Result<Vec<String>, String> {
+    let depth = if direct { "1" } else { "1000" };
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["tree", "--package", package, "--edges", "normal", "--prefix", "none"])
+        .args(["--depth", depth])
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("cargo tree did not start: {error}"))?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("cargo tree --package {package} failed: {}", why.trim()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arrow_that_points_up_is_found() {
+        let direct = ["kvs", "proto", "node", "serde"].map(str::to_owned);
+        let findings = wrong_arrows("kvs", &[], &direct);
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].starts_with("kvs may not depend on node"));
+    }
+}

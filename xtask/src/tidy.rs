@@ -1,0 +1,117 @@
+//! What no compiler checks: sizes of files, columns, words that must not stay.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Findings;
+
+const FILE_LINES_MAX: usize = 600;
+const COLUMNS_MAX: usize = 100;
+/// Files that are longer for now, with the length they may not exceed. This list only shrinks.
+const LONGER: &str = include_str!("tidy_longer.txt");
+/// In pieces, so that this file passes its own check.
+const WORDS: [&str; 5] = [
+    concat!("FIX", "ME"),
+    concat!("TO", "DO"),
+    concat!("XX", "X"),
+    concat!("HA", "CK"),
+    concat!("to", "do!("),
+];
+
+pub(crate) fn check(root: &Path) -> Findings {
+    let mut findings = Findings::new();
+    let mut longer = allow_list(LONGER);
+    for path in sources(root) {
+        let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        match fs::read_to_string(&path) {
+            Ok(text) => findings.extend(check_file(&name, &text, longer.remove(&name))),
+            Err(error) => findings.push(format!("{name}: {error}")),
+        }
+    }
+    for name in longer.into_keys() {
+        findings.push(format!("{name}: is gone; take it off xtask/src/tidy_longer.txt"));
+    }
+    findings
+}
+
+fn check_file(name: &str, text: &str, allowed: Option<usize>) -> Findings {
+    let mut findings = Findings::new();
+    let lines = text.lines().count();
+    match allowed {
+        Some(most) if lines > most => {
+            findings.push(format!("{name}: {lines} lines; the list allows {most}"));
+        }
+        Some(_) if lines <= FILE_LINES_MAX => {
+            findings.push(format!("{name}: short now; take it off xtask/src/tidy_longer.txt"));
+        }
+        None if lines > FILE_LINES_MAX => {
+            findings.push(format!("{name}: {lines} lines, at most {FILE_LINES_MAX}; split it"));
+        }
+        Some(_) | None => {}
+    }
+    for (number, line) in text.lines().enumerate() {
+        let columns = line.chars().count();
+        // Strings and addresses cannot always be broken.
+        if columns > COLUMNS_MAX && !line.contains('"') && !line.contains("://") {
+            findings.push(format!("{name}:{}: {columns} columns", number + 1));
+        }
+        for word in WORDS {
+            if line.contains(word) {
+                findings.push(format!("{name}:{}: {word}", number + 1));
+            }
+        }
+    }
+    findings
+}
+
+/// `path lines` on each line.
+fn allow_list(text: &str) -> BTreeMap<String, usize> {
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(path, lines)| Some((path.to_owned(), lines.trim().parse().ok()?)))
+        .collect()
+}
+
+/// All Rust sources below `root`, in a fixed order; build output and hidden folders are left out.
+fn sources(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    folders.push(path);
+                }
+            } else if name.ends_with(".rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_files_long_lines_and_left_over_words_are_found() {
+        let long = "x\n".repeat(FILE_LINES_MAX + 1);
+        assert_eq!(check_file("a.rs", &long, None).len(), 1);
+        assert_eq!(check_file("a.rs", &long, Some(FILE_LINES_MAX + 1)), Findings::new());
+        assert_eq!(check_file("a.rs", "short\n", Some(700)).len(), 1);
+        assert_eq!(check_file("a.rs", &"y".repeat(COLUMNS_MAX + 1), None).len(), 1);
+        let word = format!("// {}: later\n", WORDS[0]);
+        assert_eq!(check_file("a.rs", &word, None), [format!("a.rs:1: {}", WORDS[0])]);
+    }
+
+    #[test]
+    fn the_allow_list_is_read() {
+        let list = allow_list("kvs/src/store.rs 640\n");
+        assert_eq!(list.get("kvs/src/store.rs"), Some(&640));
+    }
+}
