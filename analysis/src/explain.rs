@@ -1,0 +1,314 @@
+/*!
+Why a task is not running, or where it ran and why there, in sentences.
+
+The live answer of the task's home comes first; what the event logs tell of its past follows in order of time.
+*/
+
+use proto::event::{End, Event, Reason};
+use proto::{LocalId, NodeId, Span, Time, wire};
+
+use crate::events::Entry;
+use crate::trace::{again_word, end_word};
+
+/// Parents named before the rest is only counted.
+const PARENTS_NAMED_MAX: usize = 5;
+
+/// What Algorithm 1 was given, where it is known: it makes the reasons tell their figures.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    pub bandwidth_bytes_per_s: Option<f64>,
+    pub threshold: Option<f64>,
+    /// Times are told from here; else from the first event.
+    pub origin: Option<Time>,
+}
+
+/// Sentences about one task. `entries` are its events from all nodes, by time.
+#[must_use]
+pub fn explain(entries: &[Entry], live: Option<&wire::Explanation>, rules: &Rules) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(live) = live {
+        lines.extend(live.lines.iter().cloned());
+        if live.lines.is_empty() {
+            lines.extend(live.task.as_ref().map(state_sentence));
+        }
+        if !live.missing_parents.is_empty() {
+            lines.push(missing_sentence(&live.missing_parents));
+        }
+    }
+    let origin =
+        rules.origin.or_else(|| entries.first().map(|entry| entry.time)).unwrap_or_default();
+    let mut past = Past { origin, rules: *rules, queued: None, lines: Vec::new() };
+    entries.iter().for_each(|entry| past.tell(entry));
+    lines.extend(past.lines);
+    if lines.is_empty() {
+        lines.push("nothing is known of it: no node has an event or a record of it".into());
+    }
+    lines
+}
+
+struct Past {
+    origin: Time,
+    rules: Rules,
+    /// When it entered the queue it is in.
+    queued: Option<Time>,
+    lines: Vec<String>,
+}
+
+impl Past {
+    fn tell(&mut self, entry: &Entry) {
+        let Entry { node, time, event } = *entry;
+        let text = match event {
+            Event::Queued { attempt, local_queue, reason, input_bytes, .. } => {
+                self.queued = Some(time);
+                let queue = match local_queue {
+                    true => "its local queue, from which nobody steals",
+                    false => "its shared queue, from which idle nodes steal",
+                };
+                let why = self.reason(reason, input_bytes);
+                format!("{} put attempt {attempt} into {queue}, because {why}", name(node))
+            }
+            Event::Pushed { attempt, to, reason, input_bytes, .. } => {
+                let (from, to, why) = (name(node), name(to), self.reason(reason, input_bytes));
+                format!("{from} sent attempt {attempt} to {to}, because {why}")
+            }
+            Event::Stolen { attempt, from, .. } => {
+                format!(
+                    "{}, which was idle, stole attempt {attempt} from {}",
+                    name(node),
+                    name(from)
+                )
+            }
+            Event::Fetched { from, bytes, took, .. } => {
+                let (bytes, took) = (bytes_text(bytes), span_text(took));
+                format!("{} fetched {bytes} of input from {} in {took}", name(node), name(from))
+            }
+            Event::Started { attempt, slot, .. } => {
+                let waited = match self.queued.take() {
+                    Some(queued) => {
+                        format!(" after {} in the queue", span_text(time.since(queued)))
+                    }
+                    None => String::new(),
+                };
+                format!("attempt {attempt} started on {}, slot {slot}{waited}", name(node))
+            }
+            Event::Ended { .. } => ended(entry),
+            Event::Committed { end, output_bytes, .. } => {
+                let made = match output_bytes {
+                    0 => String::new(),
+                    bytes => format!(", having made {}", bytes_text(bytes)),
+                };
+                format!("its home, {}, recorded it as {}{made}", name(node), end_word(end))
+            }
+            Event::Replaced { attempt, why, .. } => {
+                let why = again_word(why);
+                format!("its home gave it the further attempt {attempt}, because {why}")
+            }
+            Event::Stale { attempt, .. } => {
+                format!(
+                    "the completion of attempt {attempt} did not count: a later one was current"
+                )
+            }
+            Event::Woken { .. } => {
+                "the reconciler found that a parent's completion had not reached it".into()
+            }
+            Event::NodeStarted { .. }
+            | Event::Staged { .. }
+            | Event::Visible { .. }
+            | Event::JobEnded { .. } => return,
+        };
+        self.lines.push(format!("{}: {text}", self.at(time)));
+    }
+
+    fn at(&self, time: Time) -> String {
+        format!("{:.6} s", time.since(self.origin).as_secs_f64())
+    }
+
+    /// Algorithm 1's line, with its figures where they are known.
+    fn reason(&self, reason: Reason, bytes: u64) -> String {
+        let input = bytes_text(bytes);
+        let cost = match self.rules.bandwidth_bytes_per_s {
+            Some(rate) if rate > 0.0 && bytes > 0 => {
+                let took = Span((bytes as f64 / rate * 1e9) as u64);
+                format!("{input} of input ({} to move at {}/s)", span_text(took), rate_text(rate))
+            }
+            _ => format!("{input} of input"),
+        };
+        let limit = match self.rules.threshold {
+            Some(threshold) if threshold.is_finite() => {
+                format!("{threshold} of the time it is expected to run")
+            }
+            _ => "the threshold's share of the time it is expected to run".into(),
+        };
+        match reason {
+            Reason::NoInput => "it reads no input, so any node will do".into(),
+            Reason::SmallInputs => format!("moving its {cost} costs at most {limit}"),
+            Reason::SmallLargest => {
+                format!("it has {cost}, but moving even the largest piece costs at most {limit}")
+            }
+            Reason::BigHere => {
+                format!("moving its {cost} would cost more than {limit}, and the most lies here")
+            }
+            Reason::BigElsewhere => {
+                format!("moving its {cost} would cost more than {limit}, and the most lies there")
+            }
+            Reason::Pushed => format!("its home sent it to where the most of its {cost} lies"),
+            Reason::Stolen => "it was stolen".into(),
+            Reason::GivenBack => "the node that was stealing it did not complete the steal".into(),
+            Reason::TooWide => "it needs more slots than its home has".into(),
+        }
+    }
+}
+
+fn ended(entry: &Entry) -> String {
+    let Event::Ended { attempt, end, started, moved_bytes, local_bytes, .. } = entry.event else {
+        unreachable!("called for Ended only");
+    };
+    let ran = span_text(entry.time.since(started));
+    let data = match moved_bytes + local_bytes {
+        0 => String::new(),
+        _ => format!(
+            "; of its input {} came from other nodes and {} lay here",
+            bytes_text(moved_bytes),
+            bytes_text(local_bytes)
+        ),
+    };
+    format!("attempt {attempt} {} on {} after {ran}{data}", attempt_end(end), name(entry.node))
+}
+
+fn state_sentence(task: &wire::TaskState) -> String {
+    use wire::TaskPhase as Phase;
+    let place = |text: &str| match task.placed {
+        true => format!("{text} on {}", name(NodeId(task.node))),
+        false => text.to_string(),
+    };
+    match task.phase() {
+        Phase::Waiting => "it waits for its parents".into(),
+        Phase::Ready => place("it is ready and waits for a free slot"),
+        Phase::RunningTask => place("it runs"),
+        Phase::TaskDone => place("it is done; it ran"),
+        Phase::TaskFailed => format!("{} with exit code {}", place("it failed"), task.exit_code),
+        Phase::TaskCancelled => "it was cancelled".into(),
+        Phase::TaskSkipped => "it was skipped, because a task it depends on failed".into(),
+    }
+}
+
+fn missing_sentence(parents: &[u64]) -> String {
+    let named: Vec<String> =
+        parents.iter().take(PARENTS_NAMED_MAX).map(|&id| LocalId(id).to_string()).collect();
+    let more = match parents.len() - named.len() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let these = if parents.len() == 1 { "this parent" } else { "these parents" };
+    format!("still missing, {these}: {}{more}", named.join(", "))
+}
+
+fn name(node: NodeId) -> String {
+    format!("node {}", node.0)
+}
+
+fn attempt_end(end: End) -> &'static str {
+    match end {
+        End::Done => "succeeded",
+        End::Failed => "failed",
+        End::Cancelled => "was stopped",
+        End::Skipped => "was skipped",
+    }
+}
+
+fn bytes_text(bytes: u64) -> String {
+    rate_text(bytes as f64)
+}
+
+fn rate_text(bytes: f64) -> String {
+    let steps = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    match steps.into_iter().find(|&(unit, _)| bytes >= unit) {
+        Some((unit, word)) => format!("{:.1} {word}", bytes / unit),
+        None => format!("{bytes:.0} B"),
+    }
+}
+
+fn span_text(span: Span) -> String {
+    let seconds = span.as_secs_f64();
+    match seconds {
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s => format!("{:.0} us", s * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::{Attempt, Incarnation, TaskId};
+
+    const MS: u64 = 1_000_000;
+
+    fn entry(node: u32, at_ms: u64, event: Event) -> Entry {
+        Entry { node: NodeId(node), time: Time(at_ms * MS), event }
+    }
+
+    #[test]
+    fn a_pushed_task_tells_where_it_ran_and_why() {
+        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(Incarnation(1), 1));
+        let (reason, to, input_bytes) = (Reason::BigElsewhere, NodeId(2), 12_000_000);
+        let queued =
+            Event::Queued { task, attempt, local_queue: true, reason: Reason::Pushed, input_bytes };
+        let ended = Event::Ended {
+            task,
+            attempt,
+            end: End::Done,
+            started: Time(14 * MS),
+            moved_bytes: 0,
+            local_bytes: input_bytes,
+        };
+        let committed =
+            Event::Committed { task, attempt, end: End::Done, node: to, output_bytes: 10 };
+        let entries = [
+            entry(0, 10, Event::Pushed { task, attempt, to, reason, input_bytes }),
+            entry(2, 11, queued),
+            entry(2, 14, Event::Started { task, attempt, slot: 3 }),
+            entry(2, 114, ended),
+            entry(0, 115, committed),
+        ];
+        let rules = Rules {
+            bandwidth_bytes_per_s: Some(125e6),
+            threshold: Some(0.5),
+            origin: Some(Time(0)),
+        };
+        let expected = [
+            "0.010000 s: node 0 sent attempt 1.1 to node 2, because moving its 12.0 MB of input \
+             (96.00 ms to move at 125.0 MB/s) would cost more than 0.5 of the time it is expected \
+             to run, and the most lies there",
+            "0.011000 s: node 2 put attempt 1.1 into its local queue, from which nobody steals, \
+             because its home sent it to where the most of its 12.0 MB of input (96.00 ms to move \
+             at 125.0 MB/s) lies",
+            "0.014000 s: attempt 1.1 started on node 2, slot 3 after 3.00 ms in the queue",
+            "0.114000 s: attempt 1.1 succeeded on node 2 after 100.00 ms; of its input 0 B came \
+             from other nodes and 12.0 MB lay here",
+            "0.115000 s: its home, node 0, recorded it as done, having made 10 B",
+        ];
+        assert_eq!(explain(&entries, None, &rules), expected);
+    }
+
+    #[test]
+    fn a_waiting_task_names_its_missing_parents() {
+        let task = wire::TaskState { local: 9, ..wire::TaskState::default() };
+        let live = wire::Explanation {
+            task: Some(task),
+            lines: Vec::new(),
+            missing_parents: (0..7).collect(),
+        };
+        let expected = [
+            "it waits for its parents",
+            "still missing, these parents: 0.0, 0.1, 0.2, 0.3, 0.4 and 2 more",
+        ];
+        assert_eq!(explain(&[], Some(&live), &Rules::default()), expected);
+    }
+
+    #[test]
+    fn an_unknown_task_says_so() {
+        let expected = ["nothing is known of it: no node has an event or a record of it"];
+        assert_eq!(explain(&[], None, &Rules::default()), expected);
+    }
+}

@@ -1,0 +1,271 @@
+/*!
+The report of one run: what `run --json` prints.
+
+Most of it is folded from the event log; what a log cannot know (when the client began and was told, what the
+processes cost) comes with [`RunFacts`].
+*/
+
+use proto::event::End;
+use proto::{Span, Time, wire};
+use serde::Serialize;
+
+use crate::fold::Fold;
+
+/// What the log does not tell.
+#[derive(Clone, Debug, Default)]
+pub struct RunFacts {
+    pub job: String,
+    /// "finished", "failed", "cancelled", "timed out", ...
+    pub state: String,
+    pub policy: String,
+    /// Nodes and their slots together; 0: as many as the log shows.
+    pub nodes: u32,
+    pub slots: u32,
+    /// Tasks and edges of the graph; 0 tasks: as many as the homes have stored.
+    pub tasks: u64,
+    pub edges: u64,
+    /// First byte of the submission, acceptance of the commit, last completion known to the client.
+    pub submitted: Option<Time>,
+    pub accepted: Option<Time>,
+    pub ended: Option<Time>,
+    /// What each node says of itself, after the run.
+    pub node_states: Vec<wire::NodeState>,
+    /// Of the client's process, where it is not also a node's.
+    pub client_cpu: Span,
+    pub client_peak_rss_bytes: u64,
+    /// Nodes that share one process: their CPU time and memory count once.
+    pub one_process: bool,
+    /// Bytes read from objects made elsewhere ([`Fold::remote_bytes`]), where the graph is known.
+    pub remote_bytes: Option<u64>,
+    pub bound_lower_s: f64,
+    pub bound_paper_s: f64,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct RunReport {
+    pub schema: u32,
+    pub job: String,
+    pub state: String,
+    pub nodes: u32,
+    pub slots: u32,
+    pub policy: String,
+    pub tasks: TaskCounts,
+    /// From the first byte of the submission to the last completion known to the client.
+    pub makespan_s: f64,
+    /// From the first byte of the submission to its acceptance.
+    pub submit_s: f64,
+    /// From the first byte of the submission to the first attempt.
+    pub first_start_s: f64,
+    pub throughput_per_s: f64,
+    /// Slot time of the attempts that succeeded.
+    pub work_s: f64,
+    /// `work_s / (slots * makespan_s)`: transfers and failed attempts are not work.
+    pub efficiency: f64,
+    /// Busy slots over slots, mean over the run: failed attempts are busy too.
+    pub utilization: f64,
+    pub data: DataCounts,
+    pub steals: StealCounts,
+    pub pushes: u64,
+    pub messages: u64,
+    pub reconciler_wakeups: u64,
+    pub cpu_s: f64,
+    pub peak_rss_bytes: u64,
+    pub bound: Bound,
+    pub attempts: AttemptCounts,
+    pub utilization_series: Series,
+    pub per_node: Vec<NodeRow>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct TaskCounts {
+    pub total: u64,
+    pub edges: u64,
+    pub done: u64,
+    pub failed: u64,
+    pub cancelled: u64,
+    pub skipped: u64,
+    pub executions: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct DataCounts {
+    pub bytes_produced: u64,
+    pub bytes_moved: u64,
+    pub bytes_read_local: u64,
+    /// Input bytes found on the node that read them, over all input bytes.
+    pub locality_hit_rate: f64,
+    /// Of the bytes read from objects made elsewhere, the share that an earlier copy served.
+    pub cache_hit_rate: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct StealCounts {
+    pub tried: u64,
+    pub won: u64,
+    pub tasks: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Bound {
+    /// No schedule can be shorter.
+    pub lower_s: f64,
+    /// The form of the paper's section 3, as printed: an estimate, no true bound.
+    pub paper_s: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct AttemptCounts {
+    /// Further attempts the homes gave.
+    pub replaced: u64,
+    /// Completions that did not count.
+    pub stale: u64,
+}
+
+/// Utilization over time, in equal steps from the start of the run.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Series {
+    pub step_s: f64,
+    pub values: Vec<f64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct NodeRow {
+    pub node: u32,
+    pub slots: u32,
+    pub executions: u64,
+    pub busy_s: f64,
+    pub utilization: f64,
+    pub bytes_moved: u64,
+    pub bytes_read_local: u64,
+    pub fetches: u64,
+    pub stolen: u64,
+    pub pushed: u64,
+}
+
+impl RunReport {
+    #[must_use]
+    pub fn new(fold: &Fold, facts: &RunFacts) -> Self {
+        let logged_slots = fold.nodes.values().map(|node| node.slots).sum();
+        let slots = if facts.slots > 0 { facts.slots } else { logged_slots };
+        let logged_nodes = u32::try_from(fold.nodes.len()).expect("at most 2^20 nodes");
+        let nodes = if facts.nodes > 0 { facts.nodes } else { logged_nodes };
+        let begin = facts.submitted.or(fold.first_event).unwrap_or_default();
+        let end = facts.ended.or(fold.last_end).unwrap_or(begin);
+        let seconds_to = |time: Option<Time>| time.map_or(0.0, |at| at.since(begin).as_secs_f64());
+        let makespan_s = seconds_to(Some(end));
+        let tasks = task_counts(fold, facts);
+        let states = &facts.node_states;
+        let sum = |of: fn(&wire::NodeState) -> u64| states.iter().map(of).sum::<u64>();
+        Self {
+            schema: 1,
+            job: facts.job.clone(),
+            state: facts.state.clone(),
+            nodes,
+            slots,
+            policy: facts.policy.clone(),
+            tasks,
+            makespan_s,
+            submit_s: seconds_to(facts.accepted),
+            first_start_s: seconds_to(fold.first_start),
+            throughput_per_s: ratio(tasks.done as f64, makespan_s),
+            work_s: fold.work.as_secs_f64(),
+            efficiency: share(fold.work, slots, makespan_s),
+            utilization: share(fold.busy_total, slots, makespan_s),
+            data: data_counts(fold, facts.remote_bytes),
+            steals: StealCounts {
+                tried: sum(|state| state.steals_tried),
+                won: sum(|state| state.steals_won),
+                tasks: fold.total(|node| node.stolen),
+            },
+            pushes: fold.total(|node| node.pushed),
+            messages: sum(|state| state.messages),
+            reconciler_wakeups: fold.wakeups.max(sum(|state| state.reconciler_wakeups)),
+            cpu_s: cpu(facts).as_secs_f64(),
+            peak_rss_bytes: peak_rss_bytes(facts),
+            bound: Bound { lower_s: facts.bound_lower_s, paper_s: facts.bound_paper_s },
+            attempts: AttemptCounts { replaced: fold.replaced, stale: fold.stale },
+            utilization_series: Series {
+                step_s: fold.busy.width().as_secs_f64(),
+                values: fold.busy.shares(begin, end, slots),
+            },
+            per_node: node_rows(fold, makespan_s),
+        }
+    }
+
+    /// One line, `schema` first.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and strings always serialise")
+    }
+}
+
+fn task_counts(fold: &Fold, facts: &RunFacts) -> TaskCounts {
+    TaskCounts {
+        total: if facts.tasks > 0 { facts.tasks } else { fold.staged() },
+        edges: facts.edges,
+        done: fold.ended(End::Done),
+        failed: fold.ended(End::Failed),
+        cancelled: fold.ended(End::Cancelled),
+        skipped: fold.ended(End::Skipped),
+        executions: fold.total(|node| node.executions),
+    }
+}
+
+fn data_counts(fold: &Fold, remote_bytes: Option<u64>) -> DataCounts {
+    let moved = fold.total(|node| node.moved_bytes);
+    let local = fold.total(|node| node.local_bytes);
+    let remote = remote_bytes.unwrap_or(0);
+    DataCounts {
+        bytes_produced: fold.produced_bytes,
+        bytes_moved: moved,
+        bytes_read_local: local,
+        locality_hit_rate: ratio(local as f64, (local + moved) as f64),
+        cache_hit_rate: ratio(remote.saturating_sub(moved) as f64, remote as f64),
+    }
+}
+
+fn node_rows(fold: &Fold, makespan_s: f64) -> Vec<NodeRow> {
+    let row = |(node, tally): (&proto::NodeId, &crate::fold::NodeTally)| NodeRow {
+        node: node.0,
+        slots: tally.slots,
+        executions: tally.executions,
+        busy_s: tally.busy.as_secs_f64(),
+        utilization: share(tally.busy, tally.slots, makespan_s),
+        bytes_moved: tally.moved_bytes,
+        bytes_read_local: tally.local_bytes,
+        fetches: tally.fetches,
+        stolen: tally.stolen,
+        pushed: tally.pushed,
+    };
+    fold.nodes.iter().map(row).collect()
+}
+
+/// Each process once: nodes of one process all report the whole of it.
+fn cpu(facts: &RunFacts) -> Span {
+    let nodes = facts.node_states.iter().map(|state| state.cpu_ns);
+    match facts.one_process {
+        true => Span(nodes.max().unwrap_or(0).max(facts.client_cpu.0)),
+        false => Span(nodes.sum::<u64>() + facts.client_cpu.0),
+    }
+}
+
+fn peak_rss_bytes(facts: &RunFacts) -> u64 {
+    let nodes = facts.node_states.iter().map(|state| state.peak_rss_bytes);
+    match facts.one_process {
+        true => nodes.max().unwrap_or(0).max(facts.client_peak_rss_bytes),
+        false => nodes.sum::<u64>() + facts.client_peak_rss_bytes,
+    }
+}
+
+/// Zero where there is nothing to divide by: JSON knows no NaN.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Clocks of several processes differ by a little; a share stays one.
+fn share(part: Span, slots: u32, makespan_s: f64) -> f64 {
+    ratio(part.as_secs_f64(), f64::from(slots) * makespan_s).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Busy slots over time, in a bounded number of buckets, whatever the length of the run.
+
+use proto::{Span, Time};
+
+/// A series never has more buckets than this; beyond it neighbours merge and the width doubles.
+pub const BUCKETS_MAX: usize = 1024;
+const WIDTH_START: Span = Span::from_millis(1);
+
+/// Adds up busy time per bucket. Intervals may come in any order.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BusySeries {
+    width_ns: u64,
+    /// Absolute number of the first bucket: its start is `first * width_ns`.
+    first: u64,
+    busy_ns: Vec<u64>,
+}
+
+impl Default for BusySeries {
+    fn default() -> Self {
+        Self { width_ns: WIDTH_START.0, first: 0, busy_ns: Vec::new() }
+    }
+}
+
+impl BusySeries {
+    /// `slots` slots were busy from `start` to `end`.
+    pub fn add(&mut self, start: Time, end: Time, slots: u32) {
+        if end <= start {
+            return;
+        }
+        self.reach(start.0, end.0);
+        let (mut at, weight) = (start.0, u64::from(slots));
+        while at < end.0 {
+            let bucket = at / self.width_ns;
+            let until = ((bucket + 1) * self.width_ns).min(end.0);
+            self.busy_ns[(bucket - self.first) as usize] += (until - at) * weight;
+            at = until;
+        }
+    }
+
+    #[must_use]
+    pub fn width(&self) -> Span {
+        Span(self.width_ns)
+    }
+
+    /// Mean busy slots in each bucket that touches `from..to`, as a share of `slots`, in 0..=1.
+    #[must_use]
+    pub fn shares(&self, from: Time, to: Time, slots: u32) -> Vec<f64> {
+        if to <= from || slots == 0 {
+            return Vec::new();
+        }
+        let (low, high) = (from.0 / self.width_ns, (to.0 - 1) / self.width_ns);
+        // A window far wider than what was busy would be mostly empty buckets: bounded too.
+        let high = high.min(low + 2 * BUCKETS_MAX as u64);
+        (low..=high)
+            .map(|bucket| {
+                let start = (bucket * self.width_ns).max(from.0);
+                let end = ((bucket + 1) * self.width_ns).min(to.0);
+                let index = bucket.checked_sub(self.first).map(|index| index as usize);
+                let busy = index.and_then(|index| self.busy_ns.get(index)).copied().unwrap_or(0);
+                let whole = (end - start) as f64 * f64::from(slots);
+                (busy as f64 / whole).clamp(0.0, 1.0)
+            })
+            .collect()
+    }
+
+    /// Makes the buckets cover `start..end`.
+    fn reach(&mut self, start: u64, end: u64) {
+        loop {
+            let (low, high) = (start / self.width_ns, (end - 1) / self.width_ns);
+            let (low, high) = match self.busy_ns.len() as u64 {
+                0 => (low, high),
+                n => (low.min(self.first), high.max(self.first + n - 1)),
+            };
+            if high - low < BUCKETS_MAX as u64 {
+                if self.busy_ns.is_empty() {
+                    self.first = low;
+                }
+                let missing = (self.first - low) as usize;
+                self.busy_ns.splice(0..0, std::iter::repeat_n(0, missing));
+                self.first = low;
+                self.busy_ns.resize((high - low + 1) as usize, 0);
+                return;
+            }
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        let mut merged = Vec::with_capacity(self.busy_ns.len() / 2 + 1);
+        let base = self.first / 2;
+        for (index, &busy) in self.busy_ns.iter().enumerate() {
+            let bucket = ((self.first + index as u64) / 2 - base) as usize;
+            if bucket == merged.len() {
+                merged.push(0);
+            }
+            merged[bucket] += busy;
+        }
+        self.first = base;
+        self.width_ns *= 2;
+        self.busy_ns = merged;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn an_interval_is_spread_over_its_buckets() {
+        let mut series = BusySeries::default();
+        series.add(Time(MS / 2), Time(2 * MS), 2);
+        let shares = series.shares(Time(0), Time(3 * MS), 4);
+        assert_eq!(shares, [0.25, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn an_earlier_interval_may_come_later() {
+        let mut series = BusySeries::default();
+        series.add(Time(9 * MS), Time(10 * MS), 1);
+        series.add(Time(7 * MS), Time(8 * MS), 1);
+        assert_eq!(series.shares(Time(7 * MS), Time(10 * MS), 1), [1.0, 0.0, 1.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_busy_time_is_lost_and_buckets_stay_bounded(
+            intervals in prop::collection::vec((0u64..1 << 45, 1u64..1 << 40, 1u32..8), 1..40)
+        ) {
+            let mut series = BusySeries::default();
+            let mut total = 0;
+            for &(start, length, slots) in &intervals {
+                series.add(Time(start), Time(start + length), slots);
+                total += length * u64::from(slots);
+            }
+            prop_assert_eq!(series.busy_ns.iter().sum::<u64>(), total);
+            prop_assert!(series.busy_ns.len() <= BUCKETS_MAX);
+            let shares = series.shares(Time(0), Time(1 << 46), 3);
+            prop_assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
+        }
+    }
+}

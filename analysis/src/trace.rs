@@ -1,0 +1,355 @@
+/*!
+Writes a run as Chrome trace JSON, which Perfetto and chrome://tracing open.
+
+A process is a node, a thread is a slot; each attempt is one complete event. Steals, pushes, further attempts
+and stale completions are instants, fetches are asynchronous spans beside the slots. It is written as it is
+read: only what is queued or running is kept in memory.
+*/
+
+use std::io::{self, Write};
+
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashSet};
+use proto::event::{Again, End, Event, Reason};
+use proto::{Attempt, NodeId, Span, TaskId, Time};
+use serde_json::{Value, json};
+
+use crate::events::Entry;
+
+/// The thread of an attempt whose start is not in the log.
+const SLOT_UNKNOWN: u32 = 1 << 20;
+
+/// What is known of an attempt on a node before it ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    slot: Option<u32>,
+    reason: Option<Reason>,
+    queued: Option<Time>,
+}
+
+/// Takes events in order of time, writes JSON to `out`.
+#[derive(Debug)]
+pub struct TraceWriter<W, N> {
+    out: W,
+    /// The name of a task, where it has one.
+    names: N,
+    /// Time 0 of the trace.
+    origin: Option<Time>,
+    written: u64,
+    fetches: u64,
+    pending: HashMap<(NodeId, TaskId, Attempt), Pending, FixedState>,
+    threads: HashSet<(NodeId, u32), FixedState>,
+}
+
+impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
+    /// Time 0 is `origin`, or the first event's time.
+    pub fn new(mut out: W, origin: Option<Time>, names: N) -> io::Result<Self> {
+        out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
+        Ok(Self {
+            out,
+            names,
+            origin,
+            written: 0,
+            fetches: 0,
+            pending: HashMap::default(),
+            threads: HashSet::default(),
+        })
+    }
+
+    pub fn push(&mut self, entry: &Entry) -> io::Result<()> {
+        let Entry { node, time, event } = *entry;
+        self.origin.get_or_insert(time);
+        match event {
+            Event::NodeStarted { node, incarnation, slots } => {
+                self.node_started(node, incarnation, slots, time)
+            }
+            Event::Queued { task, attempt, reason, .. } => {
+                let pending = self.pending.entry((node, task, attempt)).or_default();
+                // A stolen or pushed task keeps the reason that brought it here.
+                pending.reason = pending.reason.or(Some(reason));
+                pending.queued = pending.queued.or(Some(time));
+                Ok(())
+            }
+            Event::Pushed { task, attempt, to, reason, input_bytes } => {
+                self.pending.remove(&(node, task, attempt));
+                let args = json!({"to": to.0, "reason": reason_word(reason), "bytes": input_bytes});
+                self.instant(node, time, "push", task, attempt, args)
+            }
+            Event::Stolen { task, attempt, from } => {
+                self.pending.remove(&(from, task, attempt));
+                self.instant(node, time, "steal", task, attempt, json!({"from": from.0}))
+            }
+            Event::Fetched { task, attempt, from, bytes, took } => {
+                self.fetched(node, time, (task, attempt), from, bytes, took)
+            }
+            Event::Started { task, attempt, slot } => {
+                self.pending.entry((node, task, attempt)).or_default().slot = Some(slot);
+                Ok(())
+            }
+            Event::Ended { .. } => self.ended(entry),
+            Event::Replaced { task, attempt, why } => {
+                let args = json!({"why": again_word(why)});
+                self.instant(node, time, "again", task, attempt, args)
+            }
+            Event::Stale { task, attempt } => {
+                self.instant(node, time, "stale", task, attempt, json!({}))
+            }
+            Event::Woken { task } => {
+                self.instant(node, time, "woken", task, Attempt::default(), json!({}))
+            }
+            Event::Staged { .. } | Event::Visible { .. } => Ok(()),
+            Event::Committed { .. } | Event::JobEnded { .. } => Ok(()),
+        }
+    }
+
+    /// Closes the JSON; without it the file is still readable by most viewers, but no valid JSON.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.out.write_all(b"\n]}\n")?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn node_started(
+        &mut self,
+        node: NodeId,
+        incarnation: u32,
+        slots: u32,
+        time: Time,
+    ) -> io::Result<()> {
+        let name = json!({"name": format!("node {}", node.0)});
+        self.metadata("process_name", node, 0, name)?;
+        self.metadata("process_sort_index", node, 0, json!({"sort_index": node.0}))?;
+        self.write(json!({
+            "ph": "i", "s": "p", "name": "node started", "cat": "node", "pid": node.0, "tid": 0,
+            "ts": self.micros(time), "args": {"incarnation": incarnation, "slots": slots},
+        }))
+    }
+
+    fn ended(&mut self, entry: &Entry) -> io::Result<()> {
+        let Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } = entry.event
+        else {
+            unreachable!("called for Ended only");
+        };
+        let node = entry.node;
+        let pending = self.pending.remove(&(node, task, attempt)).unwrap_or_default();
+        let slot = pending.slot.unwrap_or(SLOT_UNKNOWN);
+        if self.threads.insert((node, slot)) {
+            let name = match pending.slot {
+                Some(slot) => format!("slot {slot}"),
+                None => "slot unknown".into(),
+            };
+            self.metadata("thread_name", node, slot, json!({"name": name}))?;
+        }
+        let name = (self.names)(task).unwrap_or_else(|| task.local.to_string());
+        let waited = pending.queued.map_or(Span::ZERO, |queued| started.since(queued));
+        let event = json!({
+            "ph": "X", "name": name, "cat": "task", "pid": node.0, "tid": slot,
+            "ts": self.micros(started), "dur": micros_of(entry.time.since(started)),
+            "args": {
+                "job": task.job.0,
+                "task": task.local.to_string(),
+                "attempt": attempt.to_string(),
+                "end": end_word(end),
+                "reason": pending.reason.map(reason_word),
+                "queued_us": micros_of(waited),
+                "moved_bytes": moved_bytes,
+                "local_bytes": local_bytes,
+            },
+        });
+        self.write(event)
+    }
+
+    fn fetched(
+        &mut self,
+        node: NodeId,
+        time: Time,
+        (task, attempt): (TaskId, Attempt),
+        from: NodeId,
+        bytes: u64,
+        took: Span,
+    ) -> io::Result<()> {
+        self.fetches += 1;
+        let id = self.fetches;
+        let start = Time(time.0.saturating_sub(took.0));
+        let name = format!("fetch from node {}", from.0);
+        let args = json!({
+            "task": task.local.to_string(), "attempt": attempt.to_string(), "bytes": bytes,
+        });
+        self.write(json!({
+            "ph": "b", "cat": "fetch", "name": name, "id": id, "pid": node.0, "tid": 0,
+            "ts": self.micros(start), "args": args,
+        }))?;
+        self.write(json!({
+            "ph": "e", "cat": "fetch", "name": name, "id": id, "pid": node.0, "tid": 0,
+            "ts": self.micros(time),
+        }))
+    }
+
+    fn instant(
+        &mut self,
+        node: NodeId,
+        time: Time,
+        name: &str,
+        task: TaskId,
+        attempt: Attempt,
+        mut args: Value,
+    ) -> io::Result<()> {
+        args["task"] = task.local.to_string().into();
+        args["attempt"] = attempt.to_string().into();
+        self.write(json!({
+            "ph": "i", "s": "p", "name": name, "cat": "move", "pid": node.0, "tid": 0,
+            "ts": self.micros(time), "args": args,
+        }))
+    }
+
+    fn metadata(&mut self, kind: &str, node: NodeId, tid: u32, args: Value) -> io::Result<()> {
+        self.write(json!({"ph": "M", "name": kind, "pid": node.0, "tid": tid, "args": args}))
+    }
+
+    fn write(&mut self, event: Value) -> io::Result<()> {
+        self.out.write_all(if self.written == 0 { b"\n" } else { b",\n" })?;
+        self.written += 1;
+        serde_json::to_writer(&mut self.out, &event)?;
+        Ok(())
+    }
+
+    /// Microseconds since the origin; a node's clock may be a little behind it.
+    fn micros(&self, time: Time) -> f64 {
+        let origin = self.origin.unwrap_or_default();
+        match time >= origin {
+            true => micros_of(time.since(origin)),
+            false => -micros_of(origin.since(time)),
+        }
+    }
+}
+
+fn micros_of(span: Span) -> f64 {
+    span.0 as f64 / 1e3
+}
+
+pub(crate) fn reason_word(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NoInput => "no input",
+        Reason::SmallInputs => "small inputs",
+        Reason::SmallLargest => "small largest input",
+        Reason::BigHere => "big input here",
+        Reason::BigElsewhere => "big input elsewhere",
+        Reason::Pushed => "pushed",
+        Reason::Stolen => "stolen",
+        Reason::GivenBack => "given back",
+        Reason::TooWide => "too wide for its home",
+    }
+}
+
+pub(crate) fn end_word(end: End) -> &'static str {
+    match end {
+        End::Done => "done",
+        End::Failed => "failed",
+        End::Cancelled => "cancelled",
+        End::Skipped => "skipped",
+    }
+}
+
+pub(crate) fn again_word(why: Again) -> &'static str {
+    match why {
+        Again::HolderRestarted => "the node that held it restarted",
+        Again::NotHeld => "the node that should hold it did not know it",
+        Again::HomeRestarted => "its home restarted",
+        Again::Retry => "it failed and has retries left",
+        Again::InputReplaced => "one of its inputs was replaced",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::Incarnation;
+
+    const MS: u64 = 1_000_000;
+
+    fn entry(node: u32, at_ms: u64, event: Event) -> Entry {
+        Entry { node: NodeId(node), time: Time(at_ms * MS), event }
+    }
+
+    fn story() -> Vec<Entry> {
+        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(Incarnation(1), 2));
+        let reason = Reason::Stolen;
+        vec![
+            entry(3, 1, Event::NodeStarted { node: NodeId(3), incarnation: 1, slots: 2 }),
+            entry(3, 4, Event::Stolen { task, attempt, from: NodeId(0) }),
+            entry(
+                3,
+                5,
+                Event::Queued { task, attempt, local_queue: false, reason, input_bytes: 9 },
+            ),
+            entry(
+                3,
+                8,
+                Event::Fetched {
+                    task,
+                    attempt,
+                    from: NodeId(1),
+                    bytes: 9,
+                    took: Span::from_millis(2),
+                },
+            ),
+            entry(3, 9, Event::Started { task, attempt, slot: 1 }),
+            entry(
+                3,
+                12,
+                Event::Ended {
+                    task,
+                    attempt,
+                    end: End::Done,
+                    started: Time(9 * MS),
+                    moved_bytes: 9,
+                    local_bytes: 0,
+                },
+            ),
+        ]
+    }
+
+    fn trace(entries: &[Entry]) -> Value {
+        let names = |task: TaskId| Some(format!("na\"me {}", task.local.0));
+        let mut writer = TraceWriter::new(Vec::new(), None, names).unwrap();
+        entries.iter().for_each(|entry| writer.push(entry).unwrap());
+        serde_json::from_slice(&writer.finish().unwrap()).expect("valid JSON")
+    }
+
+    #[test]
+    fn an_attempt_is_one_complete_event_in_its_slot() {
+        let trace = trace(&story());
+        let events = trace["traceEvents"].as_array().unwrap();
+        let of = |phase: &str| -> Vec<&Value> {
+            events.iter().filter(|event| event["ph"] == phase).collect()
+        };
+        let expected = json!({
+            "ph": "X", "name": "na\"me 7", "cat": "task", "pid": 3, "tid": 1,
+            "ts": 8000.0, "dur": 3000.0,
+            "args": {
+                "job": 1, "task": "0.7", "attempt": "1.2", "end": "done", "reason": "stolen",
+                "queued_us": 4000.0, "moved_bytes": 9, "local_bytes": 0,
+            },
+        });
+        assert_eq!(of("X"), [&expected]);
+        let instants: Vec<_> = of("i").iter().map(|event| event["name"].clone()).collect();
+        assert_eq!(instants, ["node started", "steal"]);
+        assert_eq!((&of("b")[0]["ts"], &of("e")[0]["ts"]), (&json!(5000.0), &json!(7000.0)));
+        let names: Vec<_> = of("M").iter().map(|event| event["args"].clone()).collect();
+        let expected =
+            [json!({"name": "node 3"}), json!({"sort_index": 3}), json!({"name": "slot 1"})];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn an_empty_run_is_valid_json() {
+        assert_eq!(trace(&[])["traceEvents"], json!([]));
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_has_ended() {
+        let mut writer = TraceWriter::new(Vec::new(), None, |_| None).unwrap();
+        story().iter().for_each(|entry| writer.push(entry).unwrap());
+        assert!(writer.pending.is_empty());
+    }
+}
