@@ -38,6 +38,11 @@ pub const TASK_SLOTS_MAX: u32 = 1 << 30;
 /// Staged chunks of a job whose client went silent are dropped after this.
 pub const STAGED_JOB_TTL: Span = Span::from_secs(600);
 pub const NAME_BYTES_MAX: usize = 1024;
+/// One description, shared by any number of alike tasks; a chunk must hold one and its task.
+pub const SPEC_BYTES_MAX: usize = 2 << 20;
+/// A workflow in a client's memory; 128M tasks are what the paper simulates.
+pub const GRAPH_TASKS_MAX: usize = 1 << 27;
+pub const GRAPH_EDGES_MAX: usize = 1 << 28;
 
 // Credits, hand-over, stealing.
 /// Edges of one `Credit`; a longer fan-out goes out in several, as the link's window allows.
@@ -72,16 +77,48 @@ pub const WATCHERS_MAX: usize = 4096;
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
 pub const KV_OPS_MAX: usize = 65_536;
+/// Bytes of all values in one batch's answer; the rest of a frame is for keys and framing.
+pub const KV_REPLY_BYTES_MAX: usize = 12 << 20;
+/// Keys, values and their overhead that one node keeps in memory.
+pub const KV_NODE_BYTES_MAX: u64 = 8 << 30;
 
 // Execution.
 /// Tasks whose inputs are being fetched before a slot is taken, per slot.
 pub const STAGING_PER_SLOT: usize = 2;
 pub const EVENT_SEGMENT_BYTES: u64 = 64 << 20;
+/// Events gathered in memory before they are written, and how long at most.
+pub const EVENT_BLOCK_BYTES: usize = 64 << 10;
+pub const EVENT_FLUSH_AFTER: Span = Span::from_millis(100);
 pub const STREAM_SEGMENT_BYTES: u64 = 256 << 20;
+
+// The shell of a node.
+/// Inputs handled in one step, and steps without a write while no-ops answer themselves.
+pub const STEP_INPUTS_MAX: usize = 256;
+pub const STEP_GENERATIONS_MAX: usize = 64;
+/// Bytes of writes after which a step goes to the log whatever else it could still do.
+pub const STEP_WRITE_BYTES: usize = 1 << 20;
+/// Frames of peers and clients that wait for the loop; beyond it their streams are not read.
+pub const INBOX_FRAMES_MAX: usize = 256;
+/// Packets that wait for one peer's stream; more are dropped, the link sends them again.
+pub const LINK_QUEUE_PACKETS: usize = 1024;
+/// Answers a client may leave unread before it is cut off.
+pub const CLIENT_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// A frame of answers is closed when it has this many bytes.
+pub const RESPONSES_BYTES: usize = 1 << 20;
+/// From the end of one sync of the log to the start of the next, at least.
+pub const SYNC_GAP: Span = Span::from_millis(1);
+pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
+pub const REDIAL_AFTER: Span = Span::from_millis(50);
+pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
+/// A fetch from a node that cannot be reached is given up after this.
+pub const FETCH_RETRY_FOR: Span = Span::from_secs(600);
 
 const _: () = assert!(PARTITIONS_DEFAULT.is_power_of_two());
 const _: () = assert!(PARTITIONS_DEFAULT <= PARTITIONS_MAX);
 const _: () = assert!(CHUNK_BYTES_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(SPEC_BYTES_MAX < CHUNK_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(VALUE_BYTES_MAX <= KV_REPLY_BYTES_MAX);
+const _: () = assert!(KV_REPLY_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PIECE_BYTES < FRAME_BYTES_MAX);
 const _: () = assert!(STEAL_INTERVAL_START.0 < STEAL_INTERVAL_BOUND.0);

@@ -1,0 +1,111 @@
+//! How the keys of records are laid out, so that what is read together lies together.
+//!
+//! A record's key within its partition begins with one namespace byte; the store of a node puts
+//! the partition in front. Numbers inside keys are big-endian: byte order is then number order.
+
+use proto::{JobId, PartitionId};
+
+/// User key-value records: `u ‖ user's key`.
+pub const USER: u8 = b'u';
+/// Task records of the scheduler's ledger: `t ‖ job ‖ kind ‖ index ...`.
+pub const TASK: u8 = b't';
+/// Job records: `j ‖ job ...`.
+pub const JOB: u8 = b'j';
+/// What a node keeps for itself.
+pub const META: u8 = b'm';
+
+/// The namespace of a key; `None` for the empty key, which no record has.
+#[must_use]
+pub fn namespace(key: &[u8]) -> Option<u8> {
+    key.first().copied()
+}
+
+/// The key of a user's record. The empty user key is the partition's own (see [`crate::Store`]).
+#[must_use]
+pub fn user(key: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + key.len());
+    bytes.push(USER);
+    bytes.extend_from_slice(key);
+    bytes
+}
+
+/// `namespace ‖ job`: the prefix of everything of one job in one namespace and partition.
+#[must_use]
+pub fn job_prefix(namespace: u8, job: JobId) -> [u8; 9] {
+    let mut bytes = [namespace; 9];
+    bytes[1..].copy_from_slice(&job.0.to_be_bytes());
+    bytes
+}
+
+/// `namespace ‖ job ‖ kind ‖ index`: the records of one kind of one job lie in index order.
+#[must_use]
+pub fn job_record(namespace: u8, job: JobId, kind: u8, index: u64) -> [u8; 18] {
+    let mut bytes = [kind; 18];
+    bytes[..9].copy_from_slice(&job_prefix(namespace, job));
+    bytes[10..].copy_from_slice(&index.to_be_bytes());
+    bytes
+}
+
+/// Takes apart what [`job_record`] made: job, kind, index.
+#[must_use]
+pub fn parse_job_record(key: &[u8]) -> Option<(JobId, u8, u64)> {
+    let key: &[u8; 18] = key.try_into().ok()?;
+    let number = |at: usize| key[at..].first_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes));
+    Some((JobId(number(1)?), key[9], number(10)?))
+}
+
+/// The key under which a node's store keeps a record: `partition ‖ key`.
+#[must_use]
+pub fn stored(partition: PartitionId, key: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + key.len());
+    bytes.extend_from_slice(&partition.0.to_be_bytes());
+    bytes.extend_from_slice(key);
+    bytes
+}
+
+/// Takes apart what [`stored`] made.
+#[must_use]
+pub fn parse_stored(bytes: &[u8]) -> Option<(PartitionId, &[u8])> {
+    let (partition, key) = bytes.split_first_chunk::<4>()?;
+    Some((PartitionId(u32::from_be_bytes(*partition)), key))
+}
+
+/// The first key after all that begin with `prefix`; `None` when there is none (all bytes 0xff).
+#[must_use]
+pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_order_is_number_order() {
+        let numbers = [0, 1, 255, 256, 1 << 32, u64::MAX];
+        let keys: Vec<_> = numbers
+            .iter()
+            .flat_map(|&job| numbers.iter().map(move |&index| (job, index)))
+            .map(|(job, index)| job_record(TASK, JobId(job), 3, index))
+            .collect();
+        assert!(keys.is_sorted());
+        assert!(keys.iter().all(|key| parse_job_record(key).is_some_and(|(_, kind, _)| kind == 3)));
+        let stored: Vec<_> =
+            [0, 1, 256, 65_536].map(|partition| stored(PartitionId(partition), b"zz")).to_vec();
+        assert!(stored.is_sorted());
+        assert_eq!(parse_stored(&stored[3]), Some((PartitionId(65_536), &b"zz"[..])));
+        assert_eq!(parse_stored(b"abc"), None);
+        assert_eq!(parse_job_record(b"t"), None);
+    }
+
+    #[test]
+    fn a_prefix_ends_where_the_next_one_begins() {
+        assert_eq!(after_prefix(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(after_prefix(&[1, 0xff, 0xff]), Some(vec![2]));
+        assert_eq!(after_prefix(&[0xff]), None);
+        assert_eq!(after_prefix(b""), None);
+    }
+}

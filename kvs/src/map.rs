@@ -1,0 +1,169 @@
+//! Who holds which partition: an explicit table, so that a look-up is an index and a change moves
+//! single partitions. The ring proposes the first owners and is never asked again.
+
+use consistent_hash_ring::{Ring, RingBuilder};
+use proto::limits::{NODES_MAX, PARTITIONS_DEFAULT, PARTITIONS_MAX, PARTITIONS_PER_NODE_MIN};
+use proto::{NodeId, PartitionId, wire};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::hash::StableHash;
+
+/// Points on the ring over all nodes. The ring inserts into a sorted vector, so its build is
+/// quadratic in them; the table is levelled afterwards, so more points would buy no balance.
+const RING_POINTS: u32 = 1 << 14;
+const RING_POINTS_PER_NODE_MAX: u32 = 64;
+
+/// How many partitions a cluster of that many nodes is made with.
+#[must_use]
+pub fn default_partitions(nodes: u32) -> u32 {
+    let wanted = nodes.saturating_mul(PARTITIONS_PER_NODE_MIN).min(PARTITIONS_MAX);
+    wanted.next_power_of_two().max(PARTITIONS_DEFAULT)
+}
+
+/// The first map of a cluster: nodes `0..nodes`, all up with no address yet, one copy of each
+/// partition, every node with the floor or the ceiling of the mean. The same on every machine.
+///
+/// # Panics
+/// When there is no node, more than [`NODES_MAX`], or `partitions` is not a power of two.
+#[must_use]
+pub fn make_map(cluster: u64, nodes: u32, partitions: u32) -> wire::ClusterMap {
+    assert!(nodes > 0, "a cluster has at least one node");
+    assert!(nodes <= NODES_MAX, "{nodes} nodes exceed {NODES_MAX}");
+    assert!(partitions.is_power_of_two(), "{partitions} partitions are not a power of two");
+    assert!(partitions <= PARTITIONS_MAX, "{partitions} partitions exceed {PARTITIONS_MAX}");
+    let mut owners = proposed_owners(nodes, partitions);
+    level(&mut owners, nodes);
+    let member = |node| wire::Member {
+        node,
+        phase: wire::MemberPhase::Up as i32,
+        ..wire::Member::default()
+    };
+    let entry = |owner| wire::PartitionEntry { epoch: 1, replicas: vec![owner] };
+    wire::ClusterMap {
+        cluster,
+        epoch: 1,
+        members: (0..nodes).map(member).collect(),
+        partitions: owners.into_iter().map(entry).collect(),
+    }
+}
+
+/// The node that is primary of a partition: the home of its keys and tasks.
+#[must_use]
+pub fn home(map: &wire::ClusterMap, partition: PartitionId) -> Option<NodeId> {
+    map.partitions.get(partition.0 as usize)?.replicas.first().map(|&node| NodeId(node))
+}
+
+/// The partitions each node is home of, by node id. Empty for nodes that hold none.
+#[must_use]
+pub fn partitions_by_node(map: &wire::ClusterMap) -> Vec<Vec<PartitionId>> {
+    let nodes = map.members.iter().map(|member| member.node as usize + 1).max().unwrap_or(0);
+    let mut held = vec![Vec::new(); nodes];
+    for partition in (0..map.partitions.len() as u32).map(PartitionId) {
+        if let Some(node) = home(map, partition)
+            && let Some(list) = held.get_mut(node.0 as usize)
+        {
+            list.push(partition);
+        }
+    }
+    held
+}
+
+/// A map that no node may use: it came from a file or a peer and contradicts itself.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MapError {
+    #[error("the cluster map has {0} partitions; expected a power of two up to {PARTITIONS_MAX}")]
+    Partitions(usize),
+    #[error("the cluster map has {0} members; expected 1 to {NODES_MAX}")]
+    Members(usize),
+    #[error("the members of the cluster map are not in ascending order at n{0}")]
+    Order(u32),
+    #[error("partition {0} of the cluster map has no owner or epoch 0")]
+    NoOwner(u32),
+    #[error("partition {partition} of the cluster map belongs to n{node}, which is no member")]
+    Stranger { partition: u32, node: u32 },
+}
+
+/// Checks what [`home`] and the store rely on. Call it on every map that came from outside.
+pub fn check_map(map: &wire::ClusterMap) -> Result<(), MapError> {
+    let partitions = map.partitions.len();
+    if !partitions.is_power_of_two() || partitions > PARTITIONS_MAX as usize {
+        return Err(MapError::Partitions(partitions));
+    }
+    if map.members.is_empty() || map.members.len() > NODES_MAX as usize {
+        return Err(MapError::Members(map.members.len()));
+    }
+    if let Some(pair) = map.members.windows(2).find(|pair| pair[0].node >= pair[1].node) {
+        return Err(MapError::Order(pair[1].node));
+    }
+    for (partition, entry) in (0u32..).zip(&map.partitions) {
+        if entry.epoch == 0 || entry.replicas.is_empty() {
+            return Err(MapError::NoOwner(partition));
+        }
+        for &node in &entry.replicas {
+            if map.members.binary_search_by_key(&node, |member| member.node).is_err() {
+                return Err(MapError::Stranger { partition, node });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn proposed_owners(nodes: u32, partitions: u32) -> Vec<u32> {
+    let ring = first_ring(nodes);
+    (0..partitions).map(|partition| ring.get(xxh3_64(&partition.to_le_bytes())).node).collect()
+}
+
+/// A node on the ring. Hashed by a number made beforehand, never by what `Hash` derives.
+#[derive(Clone, PartialEq, Eq)]
+struct Point {
+    node: u32,
+    hash: u64,
+}
+
+impl std::hash::Hash for Point {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+fn first_ring(nodes: u32) -> Ring<Point, StableHash> {
+    use std::hash::BuildHasher;
+    let per_node = (RING_POINTS / nodes).clamp(1, RING_POINTS_PER_NODE_MAX);
+    let mut points: Vec<_> =
+        (0..nodes).map(|node| Point { node, hash: xxh3_64(&node.to_le_bytes()) }).collect();
+    // In the ring's own order: the sorted vector then grows at its end, which is linear when
+    // every node has one point (the only case with more nodes than points).
+    points.sort_by_key(|point| StableHash.hash_one(point));
+    RingBuilder::new(StableHash).vnodes(per_node as usize).nodes_iter(points).build()
+}
+
+/// Moves as few partitions as it takes until every node has the floor or the ceiling of the mean.
+fn level(owners: &mut [u32], nodes: u32) {
+    let mut counts = vec![0u32; nodes as usize];
+    for &owner in owners.iter() {
+        counts[owner as usize] += 1;
+    }
+    let floor = owners.len() as u32 / nodes;
+    let with_one_more = owners.len() % nodes as usize;
+    // Those that have most keep one more: it saves moves. Ties go to the lower id.
+    let mut by_count: Vec<u32> = (0..nodes).collect();
+    by_count.sort_by_key(|&node| (std::cmp::Reverse(counts[node as usize]), node));
+    let mut room = vec![floor; nodes as usize];
+    for &node in &by_count[..with_one_more] {
+        room[node as usize] += 1;
+    }
+    let mut homeless = Vec::new();
+    for (partition, &owner) in owners.iter().enumerate() {
+        match room[owner as usize].checked_sub(1) {
+            Some(left) => room[owner as usize] = left,
+            None => homeless.push(partition),
+        }
+    }
+    let free = (0..nodes).flat_map(|node| std::iter::repeat_n(node, room[node as usize] as usize));
+    for (partition, node) in homeless.into_iter().zip(free) {
+        owners[partition] = node;
+    }
+}
+
+#[cfg(test)]
+mod tests;
