@@ -90,6 +90,15 @@ pub const EVENT_SEGMENT_BYTES: u64 = 64 << 20;
 pub const EVENT_BLOCK_BYTES: usize = 64 << 10;
 pub const EVENT_FLUSH_AFTER: Span = Span::from_millis(100);
 pub const STREAM_SEGMENT_BYTES: u64 = 256 << 20;
+/// Bytes of captured output in one record; longer output becomes several.
+pub const STREAM_RECORD_BYTES_MAX: usize = 1 << 20;
+/// Captured output of one running command that is held back before it goes to the pack.
+pub const STREAM_HELD_BYTES_MAX: usize = 64 << 10;
+/// The kernel's bound on one string of an environment (MAX_ARG_STRLEN).
+pub const ENVIRONMENT_STRING_BYTES_MAX: usize = 128 << 10;
+pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
+/// Between SIGTERM and SIGKILL of a command that is to end.
+pub const KILL_GRACE: Span = Span::from_secs(2);
 
 // The shell of a node.
 /// Inputs handled in one step, and steps without a write while no-ops answer themselves.
