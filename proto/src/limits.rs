@@ -40,6 +40,8 @@ pub const STAGED_JOB_TTL: Span = Span::from_secs(600);
 pub const NAME_BYTES_MAX: usize = 1024;
 /// One description, shared by any number of alike tasks; a chunk must hold one and its task.
 pub const SPEC_BYTES_MAX: usize = 2 << 20;
+/// A workflow file, after decompression.
+pub const WORKFLOW_BYTES_MAX: u64 = 8 << 30;
 /// A workflow in a client's memory; 128M tasks are what the paper simulates.
 pub const GRAPH_TASKS_MAX: usize = 1 << 27;
 pub const GRAPH_EDGES_MAX: usize = 1 << 28;

@@ -1,1 +1,49 @@
-//! Not built yet.
+/*!
+Task graphs: where they come from, what they look like, and how they are cut up for submission.
+
+A [`Graph`] is a checked, acyclic task graph in flat columns, good to 10^7 tasks. It comes from a
+generator's text ([`generate()`]), from a file ([`load`]: WfFormat JSON or Starling's own TOML), from
+a [`GraphBuilder`]. A [`Plan`] gives every task its
+home and yields the chunks a client submits. [`write()`] turns a graph back into text.
+
+This room never runs anything, never opens a connection, and holds no order of execution but the
+edges. It reads files, because workflows are files; it reads no clock.
+
+```
+use proto::{JobId, PartitionId};
+use workloads::{Placement, Plan, generate};
+
+let graph = generate("fan-out:tasks=1000,degree=10,duration=5ms").expect("the text is right");
+assert_eq!((graph.len(), graph.edge_pairs()), (1000, 999));
+
+let homes = [vec![PartitionId(0), PartitionId(1)], vec![PartitionId(2)]];
+let plan = Plan::new(&graph, JobId(7), Placement::Graph, &homes);
+let submitted: usize = plan.chunks().map(|chunk| chunk.tasks.len()).sum();
+assert_eq!(submitted, 1000);
+```
+*/
+
+mod builder;
+mod detect;
+mod error;
+pub mod generate;
+mod graph;
+mod info;
+mod layout;
+mod place;
+mod plan;
+pub mod quantity;
+mod random;
+pub mod wfformat;
+mod write;
+
+pub use builder::{GraphBuilder, TaskInit};
+pub use detect::{Format, LoadOptions, load};
+pub use error::{GeneratorError, GraphError, LoadError, Problem};
+pub use generate::generate;
+pub use graph::{Edge, Graph, TaskView, expand};
+pub use info::Info;
+pub use layout::{Layout, Used};
+pub use place::Placement;
+pub use plan::{Chunks, Plan};
+pub use write::{OutputFormat, write};

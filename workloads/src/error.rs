@@ -1,0 +1,164 @@
+//! What can be wrong with a workflow, in one line, lower case: where, what, why; then a hint.
+
+use proto::limits;
+
+/// A graph that cannot be. Tasks are named as the user named them.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    #[error("the workflow has no tasks")]
+    Empty,
+    #[error("task '{task}' depends on itself")]
+    SelfLoop { task: String },
+    #[error("the tasks form a cycle: {path}")]
+    Cycle { path: String },
+    #[error("the workflow has more than {} tasks", limits::GRAPH_TASKS_MAX)]
+    TooManyTasks,
+    #[error("the workflow has more than {} edges", limits::GRAPH_EDGES_MAX)]
+    TooManyEdges,
+    #[error(
+        "task '{task}': its description takes {size_bytes} bytes, at most {} are allowed",
+        limits::SPEC_BYTES_MAX
+    )]
+    SpecTooLarge { task: String, size_bytes: usize },
+    #[error("task '{start}...': its name is longer than {} bytes", limits::NAME_BYTES_MAX)]
+    NameTooLong { start: String },
+}
+
+impl GraphError {
+    /// The next step, where there is one to suggest.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Empty => "a workflow needs at least one task",
+            Self::SelfLoop { .. } | Self::Cycle { .. } => {
+                "a task can only run after its parents; break the cycle by removing one dependency"
+            }
+            Self::TooManyTasks | Self::TooManyEdges => "split the workflow into several jobs",
+            Self::SpecTooLarge { .. } => "pass long lists of files in a file",
+            Self::NameTooLong { .. } => return None,
+        };
+        Some(hint.to_owned())
+    }
+}
+
+/// A generator's text that says nothing sensible.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GeneratorError {
+    #[error("unknown generator '{name}'")]
+    UnknownGenerator { name: String, known: String },
+    #[error("generator '{generator}': unknown key '{key}'")]
+    UnknownKey { generator: String, key: String, known: String },
+    #[error("generator '{generator}': '{part}' is not key=value")]
+    NotKeyValue { generator: String, part: String },
+    #[error("generator '{generator}': '{key}' is given twice")]
+    KeyTwice { generator: String, key: String },
+    #[error("generator '{generator}': {key}={value}: {reason}")]
+    BadValue { generator: String, key: String, value: String, reason: String },
+    #[error("generator '{generator}': {source}")]
+    Graph { generator: String, source: GraphError },
+}
+
+impl GeneratorError {
+    /// The next step, where there is one to suggest.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::UnknownGenerator { known, .. } => Some(format!("known generators: {known}")),
+            Self::UnknownKey { known, .. } => Some(format!("known keys: {known}")),
+            Self::NotKeyValue { .. } => {
+                Some("write NAME:key=value,key=value, for example bag:tasks=1000".to_owned())
+            }
+            Self::Graph { source, .. } => source.hint(),
+            Self::KeyTwice { .. } | Self::BadValue { .. } => None,
+        }
+    }
+}
+
+/// What is wrong in a file, without the place.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    #[error("cannot read it: {reason}")]
+    Unreadable { reason: String },
+    #[error("{reason}")]
+    Syntax { reason: String },
+    #[error("not a workflow: {reason}")]
+    NotAWorkflow { reason: String },
+    #[error("unknown schema version '{version}'")]
+    UnknownSchema { version: String },
+    #[error("duplicate task '{task}'")]
+    DuplicateTask { task: String },
+    #[error("task '{task}': unknown task '{parent}' in {list}")]
+    UnknownTask { task: String, parent: String, list: &'static str },
+    #[error("task '{task}': file not found: '{file}'")]
+    FileNotFound { task: String, file: String },
+    #[error("file '{file}' is written by both task '{first}' and task '{second}'")]
+    FileTwice { file: String, first: String, second: String },
+    #[error("task '{task}': {reason}")]
+    BadTask { task: String, reason: String, hint: Option<String> },
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    #[error(transparent)]
+    Generator(#[from] GeneratorError),
+}
+
+/// A workflow that could not be loaded: the place and the problem.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoadError {
+    /// Empty for text that is no file.
+    pub file: String,
+    /// Line and column from 1, where they are known.
+    pub at: Option<(usize, usize)>,
+    pub problem: Problem,
+}
+
+impl LoadError {
+    pub(crate) fn new(file: &str, problem: impl Into<Problem>) -> Self {
+        Self { file: file.to_owned(), at: None, problem: problem.into() }
+    }
+
+    /// The next step, where there is one to suggest.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match &self.problem {
+            Problem::Unreadable { .. } => {
+                Some("name a workflow file, or a generator such as bag:tasks=1000".to_owned())
+            }
+            Problem::NotAWorkflow { .. } => {
+                Some("known kinds: WfFormat JSON, Starling TOML; see --format".to_owned())
+            }
+            Problem::UnknownSchema { .. } => {
+                Some(format!("known versions: {}", crate::wfformat::VERSIONS.join(", ")))
+            }
+            Problem::DuplicateTask { .. } => Some("each task needs a name of its own".to_owned()),
+            Problem::UnknownTask { .. } => {
+                Some("name a task of this workflow, or remove the dependency".to_owned())
+            }
+            Problem::FileNotFound { .. } => Some(
+                "paths are relative to the workflow file; no task lists it as an output".to_owned(),
+            ),
+            Problem::FileTwice { .. } => Some("give each output a file of its own".to_owned()),
+            Problem::BadTask { hint, .. } => hint.clone(),
+            Problem::Graph(error) => error.hint(),
+            Problem::Generator(error) => error.hint(),
+            Problem::Syntax { .. } => None,
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.file.is_empty() {
+            write!(f, "{}:", self.file)?;
+            if let Some((line, column)) = self.at {
+                write!(f, "{line}:{column}:")?;
+            }
+            f.write_str(" ")?;
+        }
+        self.problem.fmt(f)
+    }
+}

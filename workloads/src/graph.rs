@@ -1,0 +1,272 @@
+//! A task graph in memory: flat columns and two adjacency lists, good to 10^7 tasks.
+
+use std::ops::Range;
+
+use proto::wire;
+
+/// A finished, checked graph. Made by [`crate::GraphBuilder::finish`]; it is acyclic and not empty.
+///
+/// Tasks are numbered from 0. A task's *slots* are its incoming edges, in order: edges that carry
+/// an object first, edges that only order after them.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    pub(crate) name: String,
+    pub(crate) specs: Vec<wire::Spec>,
+    pub(crate) task_spec: Vec<u32>,
+    pub(crate) task_entry: Vec<u64>,
+    pub(crate) task_duration_ns: Vec<u64>,
+    /// Sizes that override the spec's; both are empty when no task has any.
+    pub(crate) size_starts: Vec<u32>,
+    pub(crate) sizes: Vec<u64>,
+    /// Names that override the spec's; both are empty when no task has one.
+    pub(crate) name_starts: Vec<u32>,
+    pub(crate) name_text: String,
+    /// By child: slot `s` of task `t` is edge `slot_starts[t] + s`.
+    pub(crate) slot_starts: Vec<u32>,
+    pub(crate) edge_parent: Vec<u32>,
+    pub(crate) edge_output: Vec<u32>,
+    /// By parent; children ascend.
+    pub(crate) child_starts: Vec<u32>,
+    pub(crate) child_task: Vec<u32>,
+    pub(crate) child_slot: Vec<u32>,
+    /// Parents before children; `None` when the task numbers already are such an order.
+    pub(crate) order: Option<Vec<u32>>,
+    pub(crate) edge_pairs: u64,
+}
+
+/// What one task is, without its edges.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskView<'g> {
+    pub index: u32,
+    pub spec_index: u32,
+    pub spec: &'g wire::Spec,
+    pub entry: u64,
+    pub duration_ns: u64,
+    /// Overrides the sizes in `spec.outputs`; empty when they hold.
+    pub output_sizes: &'g [u64],
+    /// Overrides `spec.name`; empty when that holds.
+    pub name: &'g str,
+}
+
+/// An edge seen from one of its ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Edge {
+    /// The task at the other end.
+    pub task: u32,
+    /// The child's dependency slot.
+    pub slot: u32,
+    /// 0: order only; k+1: the parent's output k flows along.
+    pub output: u32,
+}
+
+impl Graph {
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same graph under another name.
+    #[must_use]
+    pub fn with_name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// How many tasks there are; never 0.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.task_spec.len()
+    }
+
+    /// Always false: a workflow without tasks is refused.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.task_spec.is_empty()
+    }
+
+    /// Task numbers, ascending.
+    #[must_use]
+    pub fn indices(&self) -> Range<u32> {
+        0..self.task_spec.len() as u32
+    }
+
+    #[must_use]
+    pub fn specs(&self) -> &[wire::Spec] {
+        &self.specs
+    }
+
+    /// All tasks, ascending.
+    pub fn tasks(&self) -> impl ExactSizeIterator<Item = TaskView<'_>> {
+        self.indices().map(|task| self.task(task))
+    }
+
+    /// # Panics
+    /// When `task` is not below [`Graph::len`].
+    #[must_use]
+    pub fn task(&self, task: u32) -> TaskView<'_> {
+        let at = task as usize;
+        let spec_index = self.task_spec[at];
+        let name = match self.name_starts.get(at + 1) {
+            Some(end) => &self.name_text[self.name_starts[at] as usize..*end as usize],
+            None => "",
+        };
+        TaskView {
+            index: task,
+            spec_index,
+            spec: &self.specs[spec_index as usize],
+            entry: self.task_entry[at],
+            duration_ns: self.task_duration_ns[at],
+            output_sizes: self.sizes_of(at),
+            name,
+        }
+    }
+
+    fn sizes_of(&self, at: usize) -> &[u64] {
+        match self.size_starts.get(at + 1) {
+            Some(end) => &self.sizes[self.size_starts[at] as usize..*end as usize],
+            None => &[],
+        }
+    }
+
+    /// The task's name as a user sees it: its own, or its spec's with `{i}` filled in.
+    #[must_use]
+    pub fn task_name(&self, task: u32) -> String {
+        let view = self.task(task);
+        if !view.name.is_empty() {
+            view.name.to_owned()
+        } else if !view.spec.name.is_empty() {
+            expand(&view.spec.name, view.entry)
+        } else {
+            format!("t{task}")
+        }
+    }
+
+    /// How many edges enter the task: the dependency slots it has.
+    #[must_use]
+    pub fn slots(&self, task: u32) -> u32 {
+        let at = task as usize;
+        self.slot_starts[at + 1] - self.slot_starts[at]
+    }
+
+    /// How many edges leave the task.
+    #[must_use]
+    pub fn fan_out(&self, task: u32) -> u32 {
+        let at = task as usize;
+        self.child_starts[at + 1] - self.child_starts[at]
+    }
+
+    /// Incoming edges by slot.
+    pub fn parents(&self, task: u32) -> impl ExactSizeIterator<Item = Edge> + '_ {
+        self.parents_from(task, 0)
+    }
+
+    /// Incoming edges from `first_slot` on.
+    pub(crate) fn parents_from(
+        &self,
+        task: u32,
+        first_slot: u32,
+    ) -> impl ExactSizeIterator<Item = Edge> + '_ {
+        let at = task as usize;
+        let start = self.slot_starts[at];
+        (start + first_slot..self.slot_starts[at + 1]).map(move |edge| Edge {
+            task: self.edge_parent[edge as usize],
+            slot: edge - start,
+            output: self.edge_output[edge as usize],
+        })
+    }
+
+    /// Outgoing edges, children ascending.
+    pub fn children(&self, task: u32) -> impl ExactSizeIterator<Item = Edge> + '_ {
+        self.children_from(task, 0)
+    }
+
+    /// Outgoing edges from the `first`-th on.
+    pub(crate) fn children_from(
+        &self,
+        task: u32,
+        first: u32,
+    ) -> impl ExactSizeIterator<Item = Edge> + '_ {
+        let at = task as usize;
+        (self.child_starts[at] + first..self.child_starts[at + 1]).map(move |edge| {
+            let child = self.child_task[edge as usize];
+            let slot = self.child_slot[edge as usize];
+            let output = self.edge_output[(self.slot_starts[child as usize] + slot) as usize];
+            Edge { task: child, slot, output }
+        })
+    }
+
+    /// All edges: two tasks joined by several objects have one each.
+    #[must_use]
+    pub fn edges(&self) -> u64 {
+        self.edge_parent.len() as u64
+    }
+
+    /// Distinct pairs of parent and child: what a user calls an edge.
+    #[must_use]
+    pub fn edge_pairs(&self) -> u64 {
+        self.edge_pairs
+    }
+
+    /// Tasks that wait for nobody.
+    pub fn roots(&self) -> impl Iterator<Item = u32> + '_ {
+        self.indices().filter(|&task| self.slots(task) == 0)
+    }
+
+    /// Tasks that nobody waits for.
+    pub fn sinks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.indices().filter(|&task| self.fan_out(task) == 0)
+    }
+
+    /// Slots the task takes while it runs.
+    #[must_use]
+    pub fn cpus(&self, task: u32) -> u32 {
+        self.specs[self.task_spec[task as usize] as usize].cpus.max(1)
+    }
+
+    /// Bytes of one output, as far as they are known before the run.
+    #[must_use]
+    pub fn output_bytes(&self, task: u32, output: usize) -> u64 {
+        match self.sizes_of(task as usize).get(output) {
+            Some(size) => *size,
+            None => self.task(task).spec.outputs.get(output).map_or(0, |o| o.size_bytes),
+        }
+    }
+
+    /// Bytes that flow along an edge out of `parent`.
+    #[must_use]
+    pub fn edge_bytes(&self, parent: u32, output: u32) -> u64 {
+        match output.checked_sub(1) {
+            Some(output) => self.output_bytes(parent, output as usize),
+            None => 0,
+        }
+    }
+
+    /// Multiplies all durations, rounding to whole nanoseconds; 0 makes them vanish.
+    ///
+    /// # Panics
+    /// When `factor` is negative or not a number.
+    pub fn scale_durations(&mut self, factor: f64) {
+        assert!(factor >= 0.0, "durations are scaled by a number of at least 0, not {factor}");
+        for duration_ns in &mut self.task_duration_ns {
+            *duration_ns = (*duration_ns as f64 * factor).round() as u64;
+        }
+    }
+
+    /// Task numbers, parents before children.
+    pub fn topological(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.indices().map(move |position| match &self.order {
+            Some(order) => order[position as usize],
+            None => position,
+        })
+    }
+}
+
+/// Fills `{i}` in.
+#[must_use]
+pub fn expand(template: &str, entry: u64) -> String {
+    if template.contains("{i}") {
+        template.replace("{i}", &entry.to_string())
+    } else {
+        template.to_owned()
+    }
+}

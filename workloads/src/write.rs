@@ -1,0 +1,109 @@
+//! Graphs as text: what `workload make` and `workload convert` write.
+
+use hashbrown::HashSet;
+
+use crate::graph::{Graph, expand};
+
+/// A kind of text a graph can be written as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputFormat {
+    WfFormat,
+    Toml,
+    Dot,
+}
+
+impl std::str::FromStr for OutputFormat {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "wfformat" | "json" => Ok(Self::WfFormat),
+            "toml" => Ok(Self::Toml),
+            "dot" => Ok(Self::Dot),
+            _ => Err(format!("unknown format '{text}': known are wfformat, toml, dot")),
+        }
+    }
+}
+
+impl OutputFormat {
+    /// The format a file's ending asks for: `.json`, `.toml`, `.dot` or `.gv`.
+    #[must_use]
+    pub fn of_path(path: &std::path::Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "json" => Some(Self::WfFormat),
+            "toml" => Some(Self::Toml),
+            "dot" | "gv" => Some(Self::Dot),
+            _ => None,
+        }
+    }
+}
+
+/// The graph as text.
+#[must_use]
+pub fn write(graph: &Graph, format: OutputFormat) -> String {
+    match format {
+        OutputFormat::WfFormat => crate::wfformat::write(graph),
+        OutputFormat::Toml => String::new(),
+        OutputFormat::Dot => dot(graph),
+    }
+}
+
+/// Graphviz: a node per task with its duration, an edge per pair of tasks with its bytes.
+fn dot(graph: &Graph) -> String {
+    use std::fmt::Write as _;
+    let names = unique_names(graph);
+    let mut text = format!("digraph {} {{\n", quote(graph.name()));
+    for task in graph.tasks() {
+        let duration = crate::quantity::format_duration_ns(task.duration_ns);
+        let name = &names[task.index as usize];
+        let label = quote(&format!("{name}\n{duration}"));
+        writeln!(text, "  {} [label={label}];", quote(name)).expect("strings take text");
+    }
+    for child in graph.indices() {
+        let mut bytes = std::collections::BTreeMap::new();
+        for edge in graph.parents(child) {
+            *bytes.entry(edge.task).or_insert(0_u64) += graph.edge_bytes(edge.task, edge.output);
+        }
+        for (parent, bytes) in bytes {
+            let (from, to) = (quote(&names[parent as usize]), quote(&names[child as usize]));
+            let label = if bytes > 0 { format!(" [label=\"{bytes} B\"]") } else { String::new() };
+            writeln!(text, "  {from} -> {to}{label};").expect("strings take text");
+        }
+    }
+    text.push_str("}\n");
+    text
+}
+
+fn quote(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("\"{escaped}\"")
+}
+
+/// The tasks' names, with the number added where a name is not the first of its kind.
+pub(crate) fn unique_names(graph: &Graph) -> Vec<String> {
+    let mut seen: HashSet<String, foldhash::fast::FixedState> = HashSet::default();
+    let unique = |task: u32| {
+        let mut name = graph.task_name(task);
+        while !seen.insert(name.clone()) {
+            name = format!("{name}-{task}");
+        }
+        name
+    };
+    graph.indices().map(unique).collect()
+}
+
+/// The files each task writes, by output; the task's name is added where two would write the same.
+pub(crate) fn output_files(graph: &Graph, names: &[String]) -> Vec<Vec<String>> {
+    let mut seen: HashSet<String, foldhash::fast::FixedState> = HashSet::default();
+    let mut files = Vec::with_capacity(graph.len());
+    for task in graph.tasks() {
+        let unique = |output: &proto::wire::Output| {
+            let mut file = expand(&output.file, task.entry);
+            while !seen.insert(file.clone()) {
+                file = format!("{}.{file}", names[task.index as usize]);
+            }
+            file
+        };
+        files.push(task.spec.outputs.iter().map(unique).collect());
+    }
+    files
+}
