@@ -1,0 +1,174 @@
+//! A cluster of processes in the background, and its certain end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+use crate::{Ran, Running, Sandbox, wait_until};
+
+/// An instance that `starling up` started; taken down when dropped.
+#[derive(Debug)]
+pub struct Instance {
+    sandbox: Sandbox,
+    directory: PathBuf,
+    nodes: u32,
+    slots: u32,
+    /// Every process ever seen in its address files.
+    pids: BTreeMap<u32, Vec<u32>>,
+}
+
+impl Instance {
+    /// Starts `nodes` processes with `slots` slots each.
+    ///
+    /// # Panics
+    /// When they do not come up.
+    #[must_use]
+    pub fn up(nodes: u32, slots: u32) -> Self {
+        let sandbox = Sandbox::new();
+        let directory = sandbox.path("instance");
+        let mut instance = Self { sandbox, directory, nodes, slots, pids: BTreeMap::new() };
+        instance.start_missing();
+        instance
+    }
+
+    /// `starling up` again: starts the nodes that are missing.
+    ///
+    /// # Panics
+    /// When they do not come up.
+    pub fn start_missing(&mut self) {
+        let (nodes, slots) = (self.nodes.to_string(), self.slots.to_string());
+        self.starling(&["up", "--nodes", &nodes, "--slots", &slots]).ok();
+        self.note_pids();
+    }
+
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+    #[must_use]
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Runs a verb on this instance to its end.
+    pub fn starling(&self, arguments: &[&str]) -> Ran {
+        self.start(arguments).end()
+    }
+    /// Starts a verb on this instance.
+    pub fn start(&self, arguments: &[&str]) -> Running {
+        self.sandbox.start(&self.with_directory(arguments))
+    }
+    /// Runs a verb with `--json` and returns the value.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let mut arguments = arguments.to_vec();
+        arguments.push("--json");
+        self.starling(&arguments).ok().json()
+    }
+
+    /// `--dir` goes before the user's command, which `--` begins.
+    fn with_directory(&self, arguments: &[&str]) -> Vec<String> {
+        let mut all = vec!["--dir".to_owned(), self.directory.display().to_string()];
+        all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        all
+    }
+
+    /// The process of a node, as its address file says.
+    ///
+    /// # Panics
+    /// When there is no such file.
+    #[must_use]
+    pub fn pid(&self, node: u32) -> u32 {
+        self.address(node).expect("a node that is up has an address file").0
+    }
+
+    /// Process and incarnation of a node.
+    fn address(&self, node: u32) -> Option<(u32, u64)> {
+        let path = self.directory.join("nodes").join(node.to_string()).join("address.json");
+        let value: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
+        let pid = u32::try_from(value["pid"].as_u64()?).ok()?;
+        Some((pid, value["incarnation"].as_u64()?))
+    }
+
+    /// `kill -9` of one node; returns when it is gone.
+    ///
+    /// # Panics
+    /// When it does not go.
+    pub fn kill(&mut self, node: u32) {
+        let pid = self.pid(node);
+        kill_process(as_pid(pid), Signal::KILL).expect("the node runs");
+        wait_until("the killed node is gone", || !is_alive(pid));
+    }
+
+    /// Takes the instance down and checks that nothing of it runs on.
+    ///
+    /// # Panics
+    /// When a process stays.
+    pub fn down(mut self) {
+        self.note_pids();
+        self.starling(&["down"]).ok();
+        for pid in self.pids.values().flatten().copied() {
+            wait_until("every node has ended", || !is_alive(pid));
+        }
+        self.pids.clear();
+    }
+
+    fn note_pids(&mut self) {
+        for node in 0..self.nodes {
+            if let Some((pid, _)) = self.address(node) {
+                let seen = self.pids.entry(node).or_default();
+                if !seen.contains(&pid) {
+                    seen.push(pid);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.note_pids();
+        for pid in self.pids.values().flatten().copied() {
+            // Only a process that still is ours: numbers are used again.
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let directory = self.directory.display().to_string();
+            if String::from_utf8_lossy(&words).contains(&directory) {
+                let _ = kill_process(as_pid(pid), Signal::KILL);
+            }
+        }
+        if std::thread::panicking() {
+            show_logs(&self.directory);
+        }
+    }
+}
+
+/// A failed test shows what its nodes had to say.
+#[expect(clippy::print_stderr, reason = "the output of a failing test")]
+fn show_logs(directory: &Path) {
+    for node in fs::read_dir(directory.join("nodes")).into_iter().flatten().flatten() {
+        for file in fs::read_dir(node.path()).into_iter().flatten().flatten() {
+            if file.path().extension().is_some_and(|end| end == "log") {
+                let text = fs::read_to_string(file.path()).unwrap_or_default();
+                eprintln!("--- {}\n{text}", file.path().display());
+            }
+        }
+    }
+}
+
+fn as_pid(pid: u32) -> Pid {
+    let raw = i32::try_from(pid).expect("pids are small");
+    Pid::from_raw(raw).expect("a node's pid is not zero")
+}
+
+/// Whether a process runs; one that is dead but not reaped does not.
+#[must_use]
+pub fn is_alive(pid: u32) -> bool {
+    if test_kill_process(as_pid(pid)).is_err() {
+        return false;
+    }
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = state.rsplit(')').next().unwrap_or_default();
+    !after_name.trim_start().starts_with('Z') && !after_name.is_empty()
+}

@@ -1,0 +1,207 @@
+//! What is wrong with the input is said in one line, with the place and a next step; the exit code is
+//! the contract's; nothing is left behind.
+
+use std::fs;
+
+use starling_tests::Sandbox;
+
+/// File content, exit code, and what the message must contain.
+struct Case {
+    name: &'static str,
+    text: &'static str,
+    code: i32,
+    parts: &'static [&'static str],
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "broken.json",
+        text: "{\"name\": \"x\",\n \"workflow\": {,}\n}",
+        code: 4,
+        parts: &["broken.json", "line 2"],
+    },
+    Case {
+        name: "broken.toml",
+        text: "[[task]]\nname = \"a\"\ncommand = [\"true\"\n",
+        code: 4,
+        parts: &["broken.toml", "line"],
+    },
+    Case {
+        name: "schema.json",
+        text: r#"{"name":"x","schemaVersion":"9.7","workflow":{"specification":{"tasks":[]}}}"#,
+        code: 4,
+        parts: &["schema.json", "9.7"],
+    },
+    Case {
+        name: "cycle.toml",
+        text: "[[task]]\nname='a'\ncommand=['true']\nafter=['c']\n\
+               [[task]]\nname='b'\ncommand=['true']\nafter=['a']\n\
+               [[task]]\nname='c'\ncommand=['true']\nafter=['b']\n",
+        code: 4,
+        parts: &["cycle", "a", "b", "c"],
+    },
+    Case {
+        name: "twice.toml",
+        text: "[[task]]\nname='same'\ncommand=['true']\n[[task]]\nname='same'\ncommand=['true']\n",
+        code: 4,
+        parts: &["twice.toml", "same"],
+    },
+    Case {
+        name: "unknown.toml",
+        text: "[[task]]\nname='a'\ncommand=['true']\nafter=['nobody']\n",
+        code: 4,
+        parts: &["unknown.toml", "nobody"],
+    },
+    Case {
+        name: "missing-file.toml",
+        text: "[[task]]\nname='a'\ncommand=['cat','{in:x}']\ninputs={x='not-there.txt'}\n",
+        code: 4,
+        parts: &["missing-file.toml", "not-there.txt"],
+    },
+    Case { name: "empty.toml", text: "", code: 4, parts: &["empty.toml"] },
+    Case {
+        name: "empty.json",
+        text: r#"{"name":"x","schemaVersion":"1.5","workflow":{"specification":{"tasks":[],"files":[]}}}"#,
+        code: 4,
+        parts: &["empty.json"],
+    },
+    Case {
+        name: "wide.toml",
+        text: "[[task]]\nname='wide'\ncommand=['true']\ncpus=9999\n",
+        code: 4,
+        parts: &["wide", "9999"],
+    },
+    Case {
+        name: "typo.toml",
+        text: "[[task]]\nname='a'\ncomand=['true']\n",
+        code: 4,
+        parts: &["typo.toml", "comand"],
+    },
+    Case {
+        name: "parent.json",
+        text: r#"{"name":"x","schemaVersion":"1.5","workflow":{"specification":{"tasks":[{"name":"a","id":"a","parents":["ghost"],"children":[]}],"files":[]},"execution":{"tasks":[{"id":"a","runtimeInSeconds":1}]}}}"#,
+        code: 4,
+        parts: &["parent.json", "ghost"],
+    },
+];
+
+#[test]
+fn bad_workflows_are_refused_with_their_place() {
+    let mut wrong = Vec::new();
+    for case in CASES {
+        let sandbox = Sandbox::new();
+        sandbox.write(case.name, case.text);
+        let ran = sandbox.starling(&["run", case.name, "--nodes", "2", "--slots", "2"]);
+        if ran.code != case.code {
+            wrong.push(format!(
+                "{}: exit {} not {}: {}",
+                case.name, ran.code, case.code, ran.stderr
+            ));
+        }
+        for part in case.parts {
+            if !ran.stderr.contains(part) {
+                wrong.push(format!("{}: no '{part}' in: {}", case.name, ran.stderr));
+            }
+        }
+        let first = ran.stderr.lines().next().unwrap_or_default();
+        if !first.starts_with("error: ") || ran.stderr.contains("panicked") {
+            wrong.push(format!("{}: not one clear line: {}", case.name, ran.stderr));
+        }
+        if !ran.stdout.is_empty() {
+            wrong.push(format!("{}: errors go to standard error: {}", case.name, ran.stdout));
+        }
+        wrong.extend(left_behind(&sandbox, case.name));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whatever is in the sandbox besides what the test put there.
+fn left_behind(sandbox: &Sandbox, name: &str) -> Vec<String> {
+    let known =
+        |entry: &str| entry == name || entry.starts_with("stdout.") || entry.starts_with("stderr.");
+    let entries = fs::read_dir(sandbox.path(".")).expect("the sandbox is readable").flatten();
+    let entries = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // The default instance directory's own folder may stay, but only empty.
+    let full = |entry: &String| {
+        fs::read_dir(sandbox.path(entry)).map_or(true, |mut inside| inside.next().is_some())
+    };
+    let stray = entries.filter(|entry| !known(entry) && full(entry));
+    stray.map(|entry| format!("{name}: left behind: {entry}")).collect()
+}
+
+#[test]
+fn usage_errors_exit_with_two() {
+    let sandbox = Sandbox::new();
+    for arguments in [
+        &["run", "bag:tasks=10", "--nodes", "0"][..],
+        &["run", "bag:tasks=10", "--slots", "0"],
+        &["run", "bag:tasks=10", "--policy", "best"],
+        &["run"],
+        &["fly"],
+        &["run", "bag:tasks=10", "--scale", "-1"],
+    ] {
+        let ran = sandbox.starling(arguments);
+        assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.stderr);
+        assert!(!ran.stderr.is_empty() && ran.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn unknown_files_and_generators_are_refused() {
+    let sandbox = Sandbox::new();
+    for (workflow, part) in [
+        ("nowhere.json", "nowhere.json"),
+        ("bag:tasks=many", "many"),
+        ("bag:colour=blue", "colour"),
+        ("heap:tasks=3", "heap"),
+        ("bag:tasks=0", "0"),
+    ] {
+        let ran = sandbox.starling(&["run", workflow]).expect_code(4);
+        assert!(ran.stderr.contains(part), "{workflow}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_cluster_that_is_not_there_is_exit_three() {
+    let sandbox = Sandbox::new();
+    let directory = sandbox.path("nothing-here").display().to_string();
+    for verb in [&["job", "list"][..], &["node", "list"], &["kv", "lookup", "k"]] {
+        let mut arguments = vec!["--dir", &directory];
+        arguments.extend(verb);
+        let ran = sandbox.starling(&arguments).expect_code(3);
+        assert!(ran.stderr.contains("nothing-here"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("hint:"), "{}", ran.stderr);
+    }
+    assert!(!sandbox.path("nothing-here").exists(), "asking made a directory");
+}
+
+#[test]
+fn a_timeout_of_a_run_is_exit_124() {
+    let sandbox = Sandbox::new();
+    let arguments = ["run", "bag:tasks=2,duration=600s", "--timeout", "500ms"];
+    let ran = sandbox.starling(&arguments).expect_code(124);
+    assert!(ran.stderr.contains("500ms") || ran.stderr.contains("0.5"), "{}", ran.stderr);
+}
+
+#[test]
+fn listening_beyond_this_host_is_refused() {
+    let sandbox = Sandbox::new();
+    let directory = sandbox.path("d").display().to_string();
+    let arguments = ["--dir", &directory, "node", "--listen", "0.0.0.0:0"];
+    let ran = sandbox.starling(&arguments);
+    assert!([2, 4].contains(&ran.code), "{ran:?}");
+    assert!(ran.stderr.contains("0.0.0.0"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("loopback"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let sandbox = Sandbox::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("a bound socket has an address").to_string();
+    let directory = sandbox.path("d").display().to_string();
+    let ran = sandbox.starling(&["--dir", &directory, "node", "--listen", &address]);
+    assert_ne!(ran.code, 0);
+    assert!(ran.stderr.contains(&address), "{}", ran.stderr);
+    drop(taken);
+}

@@ -1,0 +1,164 @@
+//! Nodes and clients die at bad moments; no task is lost, none counts twice.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use starling_tests::{Instance, is_alive, wait_until};
+
+use crate::cluster::{job, submit, wait_for_pid};
+
+/// A graph of many short commands that note their execution, in three layers.
+fn layers(instance: &Instance, tasks: u32) {
+    let log = instance.sandbox().path("ran").display().to_string();
+    let note = format!("echo $STARLING_TASK_ID $STARLING_ATTEMPT >> {log}; sleep 0.05");
+    instance.sandbox().write(
+        "w.toml",
+        format!(
+            "[[task]]\nname='a-{{i}}'\narray='1-{tasks}'\noutputs={{x='a{{i}}'}}\n\
+             command=['sh','-c','echo {{i}} > a{{i}}; {note}']\n\
+             [[task]]\nname='b-{{i}}'\narray='1-{tasks}'\ninputs={{x='a{{i}}'}}\noutputs={{y='b{{i}}'}}\n\
+             command=['sh','-c','cat {{in:x}} {{in:x}} > b{{i}}; {note}']\n\
+             [[task]]\nname='c-{{i}}'\narray='1-{tasks}'\ninputs={{y='b{{i}}'}}\n\
+             command=['sh','-c','test $(wc -l < {{in:y}}) = 2; {note}']\n"
+        ),
+    );
+}
+
+/// How often each task ran, from what the tasks noted themselves.
+fn executions(instance: &Instance) -> BTreeMap<String, u32> {
+    let text = fs::read_to_string(instance.sandbox().path("ran")).unwrap_or_default();
+    let mut times = BTreeMap::new();
+    for task in text.lines().filter_map(|line| line.split(' ').next()) {
+        *times.entry(task.to_owned()).or_default() += 1;
+    }
+    times
+}
+
+fn done(instance: &Instance, id: &str) -> u64 {
+    job(instance, id)["tasks"]["done"].as_u64().unwrap_or(0)
+}
+
+fn ended_whole(instance: &Instance, id: &str, tasks: u64) {
+    instance.starling(&["job", "wait", id]).ok();
+    let info = job(instance, id);
+    assert_eq!(info["state"], "finished", "{info}");
+    assert_eq!(info["tasks"]["total"], tasks, "{info}");
+    // Counts are of commits: one a task, however often it ran.
+    assert_eq!(info["tasks"]["done"], tasks, "{info}");
+    assert_eq!(info["tasks"]["failed"], 0, "{info}");
+    let ran = executions(instance);
+    assert_eq!(ran.len() as u64, tasks, "each task ran at least once");
+    let list = instance.json(&["task", "list", id]);
+    let listed = list["tasks"].as_array().expect("a list of tasks");
+    assert_eq!(listed.len() as u64, tasks);
+    assert!(listed.iter().all(|task| task["state"] == "done"), "{list}");
+}
+
+#[test]
+fn a_killed_node_comes_back_and_the_job_completes() {
+    let mut instance = Instance::up(3, 2);
+    layers(&instance, 60);
+    let id = submit(&instance, &["--file", "w.toml"]);
+    for (victim, after) in [(1, 20), (0, 70), (2, 120)] {
+        wait_until("the job gets on", || done(&instance, &id) >= after);
+        instance.kill(victim);
+        instance.start_missing();
+    }
+    ended_whole(&instance, &id, 180);
+    instance.down();
+}
+
+#[test]
+fn all_nodes_killed_at_once_lose_nothing() {
+    let mut instance = Instance::up(3, 2);
+    layers(&instance, 40);
+    let id = submit(&instance, &["--file", "w.toml"]);
+    wait_until("the job gets on", || done(&instance, &id) >= 30);
+    for node in 0..3 {
+        instance.kill(node);
+    }
+    instance.start_missing();
+    ended_whole(&instance, &id, 120);
+    instance.down();
+}
+
+#[test]
+fn a_killed_client_leaves_its_job_running_and_another_attaches() {
+    let instance = Instance::up(2, 2);
+    layers(&instance, 40);
+    let client = instance.start(&["submit", "--file", "w.toml", "--wait", "--json"]);
+    let jobs = || instance.json(&["job", "list"])["jobs"].as_array().cloned().unwrap_or_default();
+    wait_until("the job is accepted", || !jobs().is_empty());
+    let id = jobs()[0]["job"].as_str().expect("jobs have ids").to_owned();
+    wait_until("the job gets on", || done(&instance, &id) >= 10);
+    client.signal(Signal::KILL);
+    assert_eq!(client.end().code, 128 + 9);
+    ended_whole(&instance, &id, 120);
+    instance.down();
+}
+
+#[test]
+fn a_command_dies_with_its_node() {
+    let mut instance = Instance::up(2, 1);
+    let pid_file = instance.sandbox().path("pid").display().to_string();
+    // Its second execution, after the node's return, ends at once.
+    let script = format!(
+        "if test -e {pid_file}; then exit 0; fi; echo $$ > {pid_file}.new; \
+         mv {pid_file}.new {pid_file}; sleep 1000 & wait"
+    );
+    let id = submit(&instance, &["--", "sh", "-c", &script]);
+    let pid = wait_for_pid(&pid_file);
+    let children = children(pid);
+    assert_eq!(children.len(), 1, "the shell has its sleep");
+    let list = instance.json(&["task", "list", &id]);
+    let node = list["tasks"][0]["node"].as_u64().expect("it runs somewhere");
+    instance.kill(u32::try_from(node).expect("node ids are small"));
+    wait_until("the command is gone", || !is_alive(pid));
+    wait_until("what it started is gone", || !is_alive(children[0]));
+    instance.start_missing();
+    instance.starling(&["job", "wait", &id]).ok();
+    assert_eq!(job(&instance, &id)["tasks"]["done"], 1);
+    instance.down();
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    wait_until("the command has a child", || !read().trim().is_empty());
+    read().split_whitespace().map(|word| word.parse().expect("a pid")).collect()
+}
+
+#[test]
+fn an_interrupted_run_stops_its_cluster_and_exits_130() {
+    let sandbox = starling_tests::Sandbox::new();
+    let running = sandbox.start(&["run", "bag:tasks=4,duration=600s", "--nodes", "2"]);
+    // Long enough to be under way on any machine; too early is an interrupt all the same.
+    std::thread::sleep(Duration::from_secs(1));
+    running.signal(Signal::INT);
+    let ran = running.end();
+    assert_eq!(ran.code, 130, "{ran:?}");
+}
+
+/// Bytes that are no frames at all never take a node down.
+#[test]
+fn garbage_on_its_port_does_not_crash_a_node() {
+    use std::io::Write;
+    let instance = Instance::up(1, 1);
+    let list = instance.json(&["node", "list"]);
+    let address = list["nodes"][0]["addr"].as_str().expect("an address").to_owned();
+    let preface: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let zeros: &[u8] = &[0; 4096];
+    let huge: &[u8] = &[0xff; 65_536];
+    let mixed = [preface, huge].concat();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], zeros, huge, preface, &mixed] {
+        let mut stream = std::net::TcpStream::connect(&address).expect("the port is open");
+        // The node may close while we still write.
+        let _ = stream.write_all(bytes);
+    }
+    let pid = instance.pid(0);
+    instance.starling(&["kv", "insert", "still", "alive"]).ok();
+    assert!(is_alive(pid));
+    instance.down();
+}

@@ -1,0 +1,10 @@
+//! The whole system, from the command line: each test runs the real binary.
+
+mod bad_input;
+mod cluster;
+mod commands;
+mod faults;
+mod launchers;
+mod recorded;
+mod slurm;
+mod synthetic;
