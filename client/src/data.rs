@@ -1,0 +1,151 @@
+//! What nodes keep as bytes: the event log, the streams of tasks, the objects.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use proto::{JobId, LocalId, NodeId, ObjectId, limits, wire};
+use tokio::io::AsyncWriteExt;
+use tonic::transport::Channel;
+
+use crate::link::{authorise, explain};
+use crate::{Client, ClientError};
+
+mod stub {
+    #![expect(unreachable_pub, unused_qualifications, reason = "generated")]
+    include!(concat!(env!("OUT_DIR"), "/starling.v1.rs"));
+}
+type PeerClient = stub::peer_client::PeerClient<Channel>;
+
+/// The raw event log of one node, piece by piece (see `analysis` for what is in it).
+#[derive(Debug)]
+pub struct NodeEvents {
+    pub node: NodeId,
+    pieces: tonic::Streaming<wire::Piece>,
+}
+
+impl NodeEvents {
+    /// The next bytes of the log; `None` at its end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let piece = self.pieces.message().await.map_err(|status| lost(self.node, &status))?;
+        Ok(piece.map(|piece| piece.data))
+    }
+}
+
+/// Which streams to read.
+#[derive(Clone, Debug, Default)]
+pub struct StreamFilter {
+    /// Empty: of all tasks of the job.
+    pub tasks: Vec<LocalId>,
+    pub stderr: bool,
+}
+
+fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
+    let text = explain(status);
+    match status.code() {
+        tonic::Code::NotFound
+        | tonic::Code::InvalidArgument
+        | tonic::Code::FailedPrecondition
+        | tonic::Code::OutOfRange => ClientError::Refused(format!("node {node}: {text}")),
+        _ => ClientError::ClusterUnreachable(format!("node {node}: {text}")),
+    }
+}
+
+impl Client {
+    async fn peer(&self, node: NodeId) -> Result<PeerClient, ClientError> {
+        let link = self.patient_link(node.0).await?;
+        Ok(PeerClient::new(link.channel).max_decoding_message_size(limits::FRAME_BYTES_MAX))
+    }
+
+    /// One node's events of a job; `JobId(0)` means all jobs. `task` narrows them to one task.
+    pub async fn events(
+        &self,
+        node: NodeId,
+        job: JobId,
+        task: Option<LocalId>,
+    ) -> Result<NodeEvents, ClientError> {
+        let request = wire::EventsRequest {
+            job: job.0,
+            task: task.unwrap_or_default().0,
+            one_task: task.is_some(),
+        };
+        let mut peer = self.peer(node).await?;
+        let answer = peer.events(authorise(request, self.secret())).await;
+        let pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
+        Ok(NodeEvents { node, pieces })
+    }
+
+    /// The stdout or stderr of a job's tasks that ran on one node. `see` gets the pieces in the
+    /// order of each task's output; it returns an error to stop.
+    pub async fn streams<E: From<ClientError>>(
+        &self,
+        node: NodeId,
+        job: JobId,
+        filter: &StreamFilter,
+        mut see: impl FnMut(wire::TaskStream) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let request = wire::StreamsRequest {
+            job: job.0,
+            tasks: filter.tasks.iter().map(|task| task.0).collect(),
+            stderr: filter.stderr,
+        };
+        let mut peer = self.peer(node).await?;
+        let answer = peer.streams(authorise(request, self.secret())).await;
+        let mut pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
+        while let Some(piece) = pieces.message().await.map_err(|status| lost(node, &status))? {
+            see(piece)?;
+        }
+        Ok(())
+    }
+
+    /// Copies an object from the node that has it into a file; returns its size. The file appears
+    /// under its name only when it is whole.
+    pub async fn fetch_object(
+        &self,
+        node: NodeId,
+        object: ObjectId,
+        to: &Path,
+    ) -> Result<u64, ClientError> {
+        let request = wire::ObjectRequest {
+            job: object.task.job.0,
+            task: object.task.local.0,
+            attempt: object.attempt.0,
+            output: object.output,
+        };
+        let mut peer = self.peer(node).await?;
+        let answer = peer.fetch(authorise(request, self.secret())).await;
+        let mut pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
+        let mut name = to.as_os_str().to_owned();
+        name.push(".part");
+        let part = Path::new(&name);
+        let broken = |error: std::io::Error| ClientError::File {
+            path: to.to_owned(),
+            reason: error.to_string(),
+        };
+        let mut file = tokio::fs::File::create(part).await.map_err(broken)?;
+        let mut size_bytes = 0;
+        while let Some(piece) = pieces.message().await.map_err(|status| lost(node, &status))? {
+            file.write_all(&piece.data).await.map_err(broken)?;
+            size_bytes += piece.data.len() as u64;
+        }
+        file.flush().await.map_err(broken)?;
+        drop(file);
+        tokio::fs::rename(part, to).await.map_err(broken)?;
+        Ok(size_bytes)
+    }
+
+    /// Asks a node to stop, and with `all` to have all others stop as well. It may be gone before
+    /// it has answered, which is as good.
+    pub async fn stop_node(&self, node: NodeId, all: bool) -> Result<(), ClientError> {
+        let Ok(link) = self.link(node.0).await else { return Ok(()) };
+        let mut peer = PeerClient::new(link.channel);
+        match peer.stop(authorise(wire::StopRequest { all }, self.secret())).await {
+            Ok(_) => Ok(()),
+            Err(status)
+                if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::Unknown) =>
+            {
+                Ok(())
+            }
+            Err(status) => Err(lost(node, &status)),
+        }
+    }
+}

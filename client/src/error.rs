@@ -1,0 +1,56 @@
+//! What can go wrong between a client and its cluster.
+
+use std::path::PathBuf;
+
+use proto::{JobId, LocalId};
+
+/// Every message is one line: what, and why. [`ClientError::hint`] says what to do next.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// There is nothing to connect to.
+    #[error("no cluster at {}: {reason}", dir.display())]
+    NoInstance { dir: PathBuf, reason: String },
+    /// Nobody answered within the client's patience.
+    #[error("cluster unreachable: {0}")]
+    ClusterUnreachable(String),
+    /// The node understood the request and will not do it.
+    #[error("{0}")]
+    Refused(String),
+    /// The node asked to come back later until the client's patience ended.
+    #[error("node n{node} is busy: {text}")]
+    Busy { node: u32, text: String },
+    #[error("no job {0}")]
+    UnknownJob(JobId),
+    #[error("job {}: no task {task}", job.0)]
+    UnknownTask { job: JobId, task: LocalId },
+    /// The connection broke after a write that must not be repeated was sent.
+    #[error("connection to node n{node} lost: the write may or may not have happened")]
+    Uncertain { node: u32 },
+    /// What a node sent does not fit the request.
+    #[error("node n{node} answered what was not asked: {what}")]
+    Protocol { node: u32, what: &'static str },
+    /// A file of this machine.
+    #[error("{}: {reason}", path.display())]
+    File { path: PathBuf, reason: String },
+}
+
+impl ClientError {
+    /// The next step, where there is an obvious one.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::NoInstance { .. } => {
+                "start one with 'starling up', or name its directory with --dir"
+            }
+            Self::ClusterUnreachable(_) => {
+                "see 'starling node list'; 'starling up' starts nodes that are missing"
+            }
+            Self::Busy { .. } => "try again later",
+            Self::UnknownJob(_) => "'starling job list' shows the jobs of the cluster",
+            Self::UnknownTask { .. } => "'starling task list JOB' shows the tasks of a job",
+            Self::Uncertain { .. } => "look the key up and decide whether to write again",
+            Self::Refused(_) | Self::Protocol { .. } | Self::File { .. } => return None,
+        })
+    }
+}

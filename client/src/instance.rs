@@ -1,0 +1,135 @@
+//! The instance directory as a client reads it: who is there, where, and the secret.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::ClientError;
+
+/// `cluster.json`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ClusterFile {
+    pub format: u32,
+    pub cluster: String,
+    pub nodes: u32,
+    pub partitions: u32,
+}
+
+/// `nodes/<id>/address.json`; there while the node listens (or after it was killed).
+#[derive(Clone, Debug, Deserialize)]
+pub struct AddressFile {
+    pub format: u32,
+    pub node: u32,
+    pub incarnation: u32,
+    pub address: String,
+    pub pid: u32,
+    pub slots: u32,
+}
+
+/// One instance's directory.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    dir: PathBuf,
+}
+
+impl Instance {
+    #[must_use]
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The text every call presents.
+    pub fn secret(&self) -> Result<String, ClientError> {
+        match std::fs::read_to_string(self.dir.join("secret")) {
+            Ok(text) => Ok(text.trim().to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(self.missing("it has no instance"))
+            }
+            Err(error) => Err(self.missing(&format!("its secret cannot be read ({error})"))),
+        }
+    }
+
+    pub fn cluster(&self) -> Result<ClusterFile, ClientError> {
+        let path = self.dir.join("cluster.json");
+        let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => self.missing("it has no instance"),
+            _ => ClientError::File { path: path.clone(), reason: error.to_string() },
+        })?;
+        let cluster: ClusterFile = serde_json::from_str(&text)
+            .map_err(|error| ClientError::File { path: path.clone(), reason: error.to_string() })?;
+        if cluster.format != proto::limits::FORMAT_VERSION {
+            let reason = format!("format {} is not known to this version", cluster.format);
+            return Err(ClientError::File { path, reason });
+        }
+        Ok(cluster)
+    }
+
+    /// The nodes that say they listen, by id. Files that cannot be read are left out: a node
+    /// replaces its file by rename, so a broken one belongs to nobody alive.
+    #[must_use]
+    pub fn addresses(&self) -> BTreeMap<u32, AddressFile> {
+        let Ok(entries) = std::fs::read_dir(self.dir.join("nodes")) else {
+            return BTreeMap::new();
+        };
+        let read = |path: PathBuf| {
+            let text = std::fs::read_to_string(path.join("address.json")).ok()?;
+            serde_json::from_str::<AddressFile>(&text).ok()
+        };
+        entries
+            .flatten()
+            .filter_map(|entry| read(entry.path()))
+            .map(|file| (file.node, file))
+            .collect()
+    }
+
+    #[must_use]
+    pub fn address(&self, node: u32) -> Option<AddressFile> {
+        let path = self.dir.join("nodes").join(node.to_string()).join("address.json");
+        serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
+    }
+
+    fn missing(&self, reason: &str) -> ClientError {
+        ClientError::NoInstance { dir: self.dir.clone(), reason: reason.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_nodes_write_and_passes_over_the_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let instance = Instance::new(dir.path());
+        assert!(matches!(instance.secret(), Err(ClientError::NoInstance { .. })));
+        assert!(matches!(instance.cluster(), Err(ClientError::NoInstance { .. })));
+        assert!(instance.addresses().is_empty());
+
+        std::fs::write(dir.path().join("secret"), "ab12\n").unwrap();
+        let cluster = r#"{"format":1,"cluster":"5","nodes":2,"partitions":64}"#;
+        std::fs::write(dir.path().join("cluster.json"), cluster).unwrap();
+        for node in ["0", "1"] {
+            std::fs::create_dir_all(dir.path().join("nodes").join(node)).unwrap();
+        }
+        let address = r#"{"format":1,"node":1,"incarnation":3,"address":"127.0.0.1:9",
+                          "pid":7,"slots":2}"#;
+        std::fs::write(dir.path().join("nodes/1/address.json"), address).unwrap();
+        std::fs::write(dir.path().join("nodes/0/address.json"), "{").unwrap();
+
+        assert_eq!(instance.secret().unwrap(), "ab12");
+        assert_eq!(instance.cluster().unwrap().nodes, 2);
+        let addresses = instance.addresses();
+        assert_eq!(addresses.keys().copied().collect::<Vec<_>>(), [1]);
+        assert_eq!(addresses[&1].incarnation, 3);
+        assert!(instance.address(0).is_none());
+
+        let newer = cluster.replace("\"format\":1", "\"format\":2");
+        std::fs::write(dir.path().join("cluster.json"), newer).unwrap();
+        assert!(instance.cluster().unwrap_err().to_string().contains("format 2"));
+    }
+}

@@ -1,0 +1,255 @@
+//! Jobs and tasks: state, watching, explanation, cancelling; and the nodes' own state.
+
+use std::time::Duration;
+
+use proto::wire::{self, request, response};
+use proto::{JobId, LocalId, NodeId, PartitionId, limits};
+
+use crate::call::{Checked, Repeat, Retry, home_of, name_unknown};
+use crate::{Client, ClientError, link};
+
+/// Whether a job's state is its last.
+#[must_use]
+pub fn is_ended(state: &wire::JobState) -> bool {
+    matches!(
+        state.phase(),
+        wire::JobPhase::Finished | wire::JobPhase::JobCancelled | wire::JobPhase::Lost
+    )
+}
+
+impl Client {
+    fn job_home(&self, job: JobId) -> NodeId {
+        self.home(kvs::job_partition(job, self.partitions()))
+    }
+
+    /// One job as its home knows it.
+    pub async fn job(&self, job: JobId) -> Result<wire::JobState, ClientError> {
+        let node = self.job_home(job);
+        let body = request::Body::Job(wire::JobQuery { job: job.0 });
+        let answer = self.ask(node, body).await.map_err(|e| name_unknown(e, job, None))?;
+        match answer.body {
+            Some(response::Body::Job(state)) => Ok(state),
+            _ => Err(ClientError::Protocol { node: node.0, what: "no job state" }),
+        }
+    }
+
+    /// Every job of the cluster, by id.
+    pub async fn jobs(&self) -> Result<Vec<wire::JobState>, ClientError> {
+        let mut jobs = Vec::new();
+        for node in self.nodes() {
+            let answer = self.ask(node, request::Body::Jobs(wire::JobsQuery {})).await?;
+            let Some(response::Body::Jobs(states)) = answer.body else {
+                return Err(ClientError::Protocol { node: node.0, what: "no list of jobs" });
+            };
+            jobs.extend(states.jobs);
+        }
+        jobs.sort_unstable_by_key(|state| state.job);
+        jobs.dedup_by_key(|state| state.job);
+        Ok(jobs)
+    }
+
+    /// Follows a job from its present state to its end.
+    #[must_use]
+    pub fn watch_job(&self, job: JobId) -> JobWatch {
+        JobWatch { client: self.clone(), job, responses: None, ended: false }
+    }
+
+    /// Follows a job to its end and returns the last state; `see` gets every state on the way.
+    pub async fn wait_job(
+        &self,
+        job: JobId,
+        mut see: impl FnMut(&wire::JobState),
+    ) -> Result<wire::JobState, ClientError> {
+        let mut watch = self.watch_job(job);
+        let mut last = None;
+        while let Some(state) = watch.next().await? {
+            see(&state);
+            last = Some(state);
+        }
+        last.ok_or(ClientError::UnknownJob(job))
+    }
+
+    /// Cancels a whole job, or the tasks named.
+    pub async fn cancel(&self, job: JobId, tasks: &[LocalId]) -> Result<(), ClientError> {
+        if tasks.is_empty() {
+            let body = request::Body::Cancel(wire::Cancel { job: job.0, locals: Vec::new() });
+            let answer = self.ask(self.job_home(job), body).await;
+            return answer.map(drop).map_err(|e| name_unknown(e, job, None));
+        }
+        let mut tasks = tasks.to_vec();
+        tasks.sort_unstable_by_key(|task| self.home(task.partition()));
+        for of_node in tasks.chunk_by(|a, b| self.home(a.partition()) == self.home(b.partition())) {
+            for piece in of_node.chunks(limits::TASKS_PER_ANSWER_MAX) {
+                let locals = piece.iter().map(|task| task.0).collect();
+                let body = request::Body::Cancel(wire::Cancel { job: job.0, locals });
+                let answer = self.ask(self.home(piece[0].partition()), body).await;
+                answer.map_err(|e| name_unknown(e, job, Some(piece[0])))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All tasks of a job, page by page, in the order of their ids within each home.
+    pub async fn tasks(
+        &self,
+        job: JobId,
+        mut see: impl FnMut(wire::TaskState),
+    ) -> Result<(), ClientError> {
+        let state = self.job(job).await?;
+        let mut homes: Vec<NodeId> =
+            state.partitions.iter().map(|total| self.home(PartitionId(total.partition))).collect();
+        homes.sort_unstable();
+        homes.dedup();
+        for home in homes {
+            let (mut after, mut from_start) = (0, true);
+            loop {
+                let limit = limits::TASKS_PER_ANSWER_MAX as u32;
+                let query = wire::TasksQuery { job: job.0, after, limit, from_start };
+                let answer = self.ask(home, request::Body::Tasks(query)).await;
+                let answer = answer.map_err(|e| name_unknown(e, job, None))?;
+                let Some(response::Body::Tasks(page)) = answer.body else {
+                    return Err(ClientError::Protocol { node: home.0, what: "no list of tasks" });
+                };
+                let last = page.tasks.last().map(|task| task.local);
+                page.tasks.into_iter().for_each(&mut see);
+                match last {
+                    Some(last) if !page.end => (after, from_start) = (last, false),
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a task is where it is, as its home sees it.
+    pub async fn explain(
+        &self,
+        job: JobId,
+        task: LocalId,
+    ) -> Result<wire::Explanation, ClientError> {
+        if task.partition().0 >= self.partitions() {
+            return Err(ClientError::UnknownTask { job, task });
+        }
+        let node = self.home(task.partition());
+        let body = request::Body::Explain(wire::TaskQuery { job: job.0, local: task.0 });
+        let answer = self.ask(node, body).await.map_err(|e| name_unknown(e, job, Some(task)))?;
+        match answer.body {
+            Some(response::Body::Explanation(explanation)) => Ok(explanation),
+            _ => Err(ClientError::Protocol { node: node.0, what: "no explanation" }),
+        }
+    }
+
+    /// One node's own state; the node is given `patience` to answer.
+    pub async fn node_state(
+        &self,
+        node: NodeId,
+        patience: Duration,
+    ) -> Result<wire::NodeState, ClientError> {
+        let away = |text: String| ClientError::ClusterUnreachable(format!("node {node}: {text}"));
+        let ask = async {
+            let link = self.link(node.0).await.map_err(|lost| away(lost.0))?;
+            let id = self.next_id();
+            let bytes = link::encode(id, request::Body::Node(wire::NodeQuery {}));
+            let answer = link.send(id, bytes).await.map_err(|lost| away(lost.0))?;
+            let answer = answer.await.map_err(|_| away("connection closed".to_owned()))?;
+            answer.map_err(|lost| away(lost.0))
+        };
+        let answer = tokio::time::timeout(patience, ask).await;
+        let answer = answer.map_err(|_| away("it does not answer".to_owned()))??;
+        match answer.body {
+            Some(response::Body::Node(state)) => Ok(state),
+            _ => Err(ClientError::Protocol { node: node.0, what: "no node state" }),
+        }
+    }
+
+    /// The state of every node, with the reason for those that do not answer.
+    pub async fn node_states(
+        &self,
+        patience: Duration,
+    ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
+        let mut asked = tokio::task::JoinSet::new();
+        for node in self.nodes() {
+            let client = self.clone();
+            asked.spawn(async move { (node, client.node_state(node, patience).await) });
+        }
+        let mut states = asked.join_all().await;
+        states.sort_unstable_by_key(|(node, _)| *node);
+        states
+    }
+
+    /// Commits a staged job: from here on it belongs to the cluster.
+    pub(crate) async fn commit(&self, commit: &wire::JobCommit) -> Result<(), ClientError> {
+        let job = JobId(commit.job);
+        let partition = kvs::job_partition(job, self.partitions());
+        let route = |map: &wire::ClusterMap| {
+            (home_of(map, partition), request::Body::Commit(commit.clone()))
+        };
+        self.ask_routed(&route, Repeat::Safe).await.map(drop)
+    }
+}
+
+/// The changing state of one job. Survives restarts of the job's home.
+#[derive(Debug)]
+pub struct JobWatch {
+    client: Client,
+    job: JobId,
+    responses: Option<(u32, Responses)>,
+    ended: bool,
+}
+type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::Lost>>;
+
+impl JobWatch {
+    /// The next state; `None` after the last. May be dropped and called again at any point.
+    pub async fn next(&mut self) -> Result<Option<wire::JobState>, ClientError> {
+        let mut retry = Retry::new(self.client.patience());
+        while !self.ended {
+            let Some((node, responses)) = &mut self.responses else {
+                if let Err((node, lost)) = self.open().await {
+                    retry.pause(node, &lost).await?;
+                }
+                continue;
+            };
+            let node = *node;
+            let response = match responses.recv().await {
+                Some(Ok(response)) => response,
+                lost => {
+                    self.responses = None;
+                    let closed = || link::Lost("connection closed".to_owned());
+                    let lost = lost.and_then(Result::err).unwrap_or_else(closed);
+                    retry.pause(node, &lost).await?;
+                    continue;
+                }
+            };
+            let checked = self.client.check(node, response);
+            match checked.map_err(|e| name_unknown(e, self.job, None))? {
+                Checked::Busy { after, text } => {
+                    self.responses = None;
+                    retry.wait_busy(node, after, text).await?;
+                }
+                Checked::Answer(response) => {
+                    let more = response.more;
+                    let Some(response::Body::Job(state)) = response.body else {
+                        return Err(ClientError::Protocol { node, what: "no job state" });
+                    };
+                    self.ended = is_ended(&state);
+                    if !more {
+                        self.responses = None;
+                    }
+                    return Ok(Some(state));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn open(&mut self) -> Result<(), (u32, link::Lost)> {
+        let node = self.client.job_home(self.job).0;
+        let failed = |lost| (node, lost);
+        let link = self.client.link(node).await.map_err(failed)?;
+        let id = self.client.next_id();
+        let query = request::Body::WatchJob(wire::JobQuery { job: self.job.0 });
+        let responses = link.watch(id, link::encode(id, query)).await.map_err(failed)?;
+        self.responses = Some((node, responses));
+        Ok(())
+    }
+}
