@@ -3,7 +3,7 @@ What a run was, told from its event logs, and what no run of a graph can beat.
 
 [`events`] reads the logs of the nodes and merges them; [`Fold`] adds them up in one pass and [`RunReport`]
 is what `run --json` prints; [`TraceWriter`] turns them into a Chrome trace; [`explain`](explain::explain)
-tells the story of one task.
+tells the story of one task; [`bounds`] are lower bounds of a graph.
 
 This room needs no cluster: bytes and graphs go in, figures and sentences come out. It reads no clock and
 does no IO of its own (the trace goes to a writer of the caller).
@@ -18,6 +18,7 @@ assert!(report.to_json().starts_with(r#"{"schema":1,"#));
 ```
 */
 
+pub mod bounds;
 pub mod events;
 pub mod explain;
 pub mod fold;
@@ -25,6 +26,7 @@ pub mod report;
 pub mod series;
 pub mod trace;
 
+pub use bounds::{Bounds, PaperBound, PaperModel};
 pub use events::{Entry, Merged, NodeLog, ReadError};
 pub use fold::{Fold, job_of, task_of};
 pub use report::{RunFacts, RunReport};
