@@ -1,0 +1,159 @@
+//! After a command ended: what its end means, and its outputs.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use proto::work::{Launch, Outcome};
+use proto::{NodeId, ObjectId, Span};
+
+use crate::error::reason;
+use crate::executor::Shared;
+use crate::spawner::wire::Exit;
+use crate::stage::{OutputFile, Workspace};
+
+/// The outcome of an attempt that ended like this.
+pub(crate) fn outcome(
+    shared: &Shared,
+    launch: &Launch,
+    workspace: &Workspace,
+    exit: &Exit,
+    stream_error: Option<&str>,
+    stderr_tail: Vec<u8>,
+) -> Outcome {
+    let mut error = exit_error(exit, launch, shared.config.node);
+    if error.is_empty()
+        && let Some(reason) = stream_error
+    {
+        error = format!("what it printed could not be kept on {}: {reason}", shared.config.node);
+    }
+    let mut output_sizes = Vec::new();
+    if error.is_empty() {
+        match collect(shared, launch, workspace) {
+            Ok(sizes) => output_sizes = sizes,
+            Err(text) => {
+                shared.objects.discard(launch.task, launch.attempt);
+                error = text;
+            }
+        }
+    }
+    let stderr_tail = if error.is_empty() { Vec::new() } else { stderr_tail };
+    Outcome { error, exit_code: exit_code(exit), stderr_tail, output_sizes }
+}
+
+fn exit_code(exit: &Exit) -> i32 {
+    if exit.signal == 0 { exit.code } else { 128 + exit.signal }
+}
+
+/// One line that says why this end is a failure; empty when it is none.
+fn exit_error(exit: &Exit, launch: &Launch, node: NodeId) -> String {
+    if !exit.failure.is_empty() {
+        let program = &exit.program;
+        return match exit.code {
+            127 => format!("command '{program}' not found on {node}"),
+            _ => format!("command '{program}' cannot start on {node}: {}", exit.failure),
+        };
+    }
+    if exit.timed_out {
+        let limit_s = Span(launch.spec.time_limit_ns).as_secs_f64();
+        return format!("exceeded its time limit of {limit_s} s and was killed");
+    }
+    match (exit.signal, exit.code) {
+        (0, 0) => String::new(),
+        (0, code) => format!("exited with code {code}"),
+        (signal, _) => format!("killed by signal {signal}{}", signal_name(signal)),
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        1 => " (SIGHUP)",
+        2 => " (SIGINT)",
+        3 => " (SIGQUIT)",
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        13 => " (SIGPIPE)",
+        14 => " (SIGALRM)",
+        15 => " (SIGTERM)",
+        _ => "",
+    }
+}
+
+/// Moves the declared outputs into the object store.
+fn collect(shared: &Shared, launch: &Launch, workspace: &Workspace) -> Result<Vec<u64>, String> {
+    let mut sizes = Vec::with_capacity(workspace.outputs.len());
+    for (index, output) in workspace.outputs.iter().enumerate() {
+        let object = ObjectId {
+            task: launch.task,
+            attempt: launch.attempt,
+            output: u32::try_from(index).expect("outputs are far fewer than 2^32"),
+        };
+        let file = output.path.strip_prefix(&workspace.directory).unwrap_or(&output.path);
+        let shown = format!("declared output '{}' (file {})", output.key, file.display());
+        let size_bytes =
+            collect_one(shared, output, object).map_err(|why| format!("{shown} {why}"))?;
+        sizes.push(size_bytes);
+    }
+    Ok(sizes)
+}
+
+fn collect_one(shared: &Shared, output: &OutputFile, object: ObjectId) -> Result<u64, String> {
+    let metadata = match fs::symlink_metadata(&output.path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(String::from("was not written"));
+        }
+        Err(error) => return Err(format!("cannot be read: {}", reason(&error))),
+    };
+    if metadata.is_dir() {
+        return Err(String::from("is a directory; declare files"));
+    }
+    if metadata.is_file() && !is_shared_file(&metadata) {
+        return shared.objects.adopt(&output.path, object).map_err(keep);
+    }
+    copy(shared, &output.path, object)
+}
+
+/// An output that has further names (a hard link to an input, say) must not become read-only.
+fn is_shared_file(metadata: &fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(metadata) > 1
+}
+
+fn keep(error: crate::ObjectError) -> String {
+    format!("cannot be kept: {error}")
+}
+
+/// The bytes behind a link, as an object of their own.
+fn copy(shared: &Shared, path: &Path, object: ObjectId) -> Result<u64, String> {
+    let unreadable = |error: io::Error| format!("cannot be read: {}", reason(&error));
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(String::from("is not a file"));
+    }
+    let mut file = fs::File::open(path).map_err(unreadable)?;
+    let mut incoming = shared.objects.create_incoming(object).map_err(keep)?;
+    let mut buffer = vec![0; proto::limits::PIECE_BYTES];
+    loop {
+        match io::Read::read(&mut file, &mut buffer).map_err(unreadable)? {
+            0 => return incoming.commit().map_err(keep),
+            count => incoming.write(&buffer[..count]).map_err(keep)?,
+        }
+    }
+}
+
+/// Removes a task's directory; one with something left in it is removed by another thread.
+pub(crate) fn clean_up(shared: &Shared, workspace: &Workspace) {
+    if fs::remove_dir(&workspace.directory).is_ok() {
+        return;
+    }
+    let directory = workspace.directory.clone();
+    let started = shared.pool.run(move || {
+        let _ = fs::remove_dir_all(directory);
+    });
+    if started.is_err() {
+        let _ = fs::remove_dir_all(&workspace.directory);
+    }
+}

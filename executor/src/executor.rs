@@ -1,0 +1,205 @@
+//! The executor of one node: what the shell talks to.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fs, io};
+
+use proto::work::{Launch, Outcome};
+use proto::{Attempt, NodeId, Span, TaskId, limits, wire};
+
+use crate::commands::Commands;
+use crate::error::ExecutorError;
+use crate::objects::ObjectStore;
+use crate::pool::Pool;
+use crate::streams::Streams;
+use crate::table::{Key, Phase, Table};
+use crate::timer::Timer;
+use crate::{strays, synthetic};
+
+/// What an executor is told when it starts.
+#[derive(Clone, Debug)]
+pub struct ExecutorConfig {
+    /// `objects/`, `streams/` and `tasks/` lie in it. One executor at a time may use it.
+    pub state_dir: PathBuf,
+    pub node: NodeId,
+    /// Executing threads: also the largest number of spinning or copying threads.
+    pub slots: u32,
+    /// The program whose `__spawner` verb calls [`crate::spawner::main`]; none: this very program.
+    pub spawner_program: Option<PathBuf>,
+    pub max_object_bytes: u64,
+    /// Between SIGTERM and SIGKILL.
+    pub kill_grace: Span,
+}
+
+impl ExecutorConfig {
+    /// The defaults for a node.
+    #[must_use]
+    pub fn new(state_dir: impl Into<PathBuf>, node: NodeId, slots: u32) -> Self {
+        Self {
+            state_dir: state_dir.into(),
+            node,
+            slots,
+            spawner_program: None,
+            max_object_bytes: limits::OBJECT_BYTES_MAX_DEFAULT,
+            kill_grace: limits::KILL_GRACE,
+        }
+    }
+}
+
+type Outcomes = Box<dyn Fn(TaskId, Attempt, Outcome) + Send + Sync>;
+
+/// What all threads of an executor share.
+pub(crate) struct Shared {
+    pub(crate) config: ExecutorConfig,
+    pub(crate) tasks_dir: PathBuf,
+    pub(crate) objects: ObjectStore,
+    pub(crate) streams: Streams,
+    pub(crate) table: Table,
+    pub(crate) pool: Pool,
+    pub(crate) timer: Timer,
+    pub(crate) stopping: AtomicBool,
+    outcomes: Outcomes,
+}
+
+impl Shared {
+    /// Reports an outcome, unless the attempt was killed meanwhile or has been reported before.
+    pub(crate) fn finish(&self, key: Key, outcome: Outcome) {
+        if self.table.remove(key).is_some() {
+            (self.outcomes)(key.0, key.1, outcome);
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Runs the work of one node. Dropping it stops it.
+#[derive(Debug)]
+pub struct Executor {
+    shared: Arc<Shared>,
+    commands: Commands,
+}
+
+impl Executor {
+    /// Opens the state directory, clears what an earlier incarnation left half done, and starts.
+    /// `outcomes` is called from threads of the executor and must not block for long.
+    pub fn start(
+        config: ExecutorConfig,
+        outcomes: impl Fn(TaskId, Attempt, Outcome) + Send + Sync + 'static,
+    ) -> Result<Self, ExecutorError> {
+        let state_dir = &config.state_dir;
+        let wrong = |error: io::Error| ExecutorError::directory(state_dir, &error);
+        fs::create_dir_all(state_dir).map_err(wrong)?;
+        let state_dir = state_dir.canonicalize().map_err(wrong)?;
+        let tasks_dir = state_dir.join("tasks");
+        clear_tasks(&tasks_dir).map_err(|error| ExecutorError::directory(&tasks_dir, &error))?;
+        let shared = Arc::new(Shared {
+            tasks_dir,
+            objects: ObjectStore::open(&state_dir.join("objects"), config.max_object_bytes)?,
+            streams: Streams::open(&state_dir.join("streams"))?,
+            table: Table::default(),
+            pool: Pool::new(config.slots, &format!("{}-work", config.node)),
+            timer: Timer::start(&format!("{}-timer", config.node))?,
+            stopping: AtomicBool::new(false),
+            outcomes: Box::new(outcomes),
+            config,
+        });
+        let commands = Commands::new(shared.clone());
+        Ok(Self { shared, commands })
+    }
+
+    /// Answers at once when there is nothing to wait for: a no-op (or a sleep of no length) whose
+    /// data is virtual. Cheap enough to be asked for every launch; the answer is not reported again.
+    #[must_use]
+    pub fn run_inline(launch: &Launch) -> Option<Outcome> {
+        synthetic::run_inline(launch)
+    }
+
+    /// Starts an attempt. Never blocks; the outcome comes through the callback.
+    pub fn launch(&self, launch: Launch) {
+        let key = (launch.task, launch.attempt);
+        if let Some(outcome) = Self::run_inline(&launch) {
+            self.shared.table.insert(key, Phase::inside());
+            self.shared.finish(key, outcome);
+        } else if matches!(launch.spec.body, Some(wire::spec::Body::Command(_))) {
+            self.commands.launch(launch);
+        } else {
+            synthetic::launch(&self.shared, launch);
+        }
+    }
+
+    /// Stops an attempt, process group and all. It is not reported any more.
+    pub fn kill(&self, task: TaskId, attempt: Attempt) {
+        match self.shared.table.remove((task, attempt)) {
+            Some(Phase::Command(id)) => self.commands.kill(id),
+            Some(Phase::Inside(cancelled)) => cancelled.store(true, Ordering::Release),
+            None => {}
+        }
+    }
+
+    /// Removes the objects of an attempt that will never be wanted.
+    pub fn discard(&self, task: TaskId, attempt: Attempt) {
+        self.shared.objects.discard(task, attempt);
+    }
+
+    /// The objects on this node. The handle may outlive the executor.
+    #[must_use]
+    pub fn objects(&self) -> &ObjectStore {
+        &self.shared.objects
+    }
+
+    /// What tasks printed on this node.
+    #[must_use]
+    pub fn streams(&self) -> &Streams {
+        &self.shared.streams
+    }
+
+    /// Attempts that were launched and have not ended.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.shared.table.len()
+    }
+
+    /// Kills everything and waits for the executor's threads. Nothing is reported any more.
+    pub fn stop(&self) {
+        if self.shared.stopping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.shared.table.cancel_all();
+        self.commands.stop();
+        self.shared.timer.stop();
+        self.shared.pool.stop();
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Task directories are of no use to a new incarnation. Where there are any, the node before was
+/// killed; so should its commands have been, but its spawner may have been killed as well.
+fn clear_tasks(tasks_dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(tasks_dir)?;
+    if fs::read_dir(tasks_dir)?.next().is_none() {
+        return Ok(());
+    }
+    strays::kill_by_task_dir(tasks_dir, Duration::from_secs(5));
+    for entry in fs::read_dir(tasks_dir)? {
+        let path = entry?.path();
+        // A process that could not be killed may still write there: its directory stays.
+        let _ = fs::remove_dir_all(path);
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! File names a task gives: they must stay inside its directory.
+
+use std::path::{Component, Path, PathBuf};
+
+/// The path below a task's directory that a name means, or why it means none.
+pub(crate) fn inside(name: &str) -> Result<PathBuf, String> {
+    let wrong = |why: &str| Err(format!("file name '{name}' {why}"));
+    let mut path = PathBuf::new();
+    for component in Path::new(name).components() {
+        match component {
+            Component::Normal(part) => path.push(part),
+            Component::CurDir => {}
+            Component::ParentDir => return wrong("must not contain '..'"),
+            Component::RootDir | Component::Prefix(_) => return wrong("must be relative"),
+        }
+    }
+    if path.as_os_str().is_empty() {
+        return wrong("is empty");
+    }
+    if name.contains('\0') {
+        return wrong("contains a zero byte");
+    }
+    Ok(path)
+}
+
+/// A key as part of the name of an environment variable.
+pub(crate) fn variable(prefix: &str, key: &str) -> String {
+    let letters = key.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+    prefix.chars().chain(letters).collect()
+}
+
+/// Whether a variable of the node's own environment stays hidden from tasks: what a launcher set up
+/// for the node itself would mislead a task's libraries, and Starling's settings are the node's.
+pub(crate) fn is_hidden_variable(name: &str) -> bool {
+    const PREFIXES: [&str; 6] = ["SLURM_", "PMI", "OMPI_", "PRTE_", "HYDRA_", "STARLING_"];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_inside() {
+        assert_eq!(inside("a/b.txt").unwrap(), Path::new("a/b.txt"));
+        assert_eq!(inside("./a//b").unwrap(), Path::new("a/b"));
+        for name in ["", ".", "/etc/passwd", "..", "a/../../b", "a/..", "x\0y"] {
+            assert!(inside(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn variables() {
+        assert_eq!(variable("STARLING_IN_", "my-file.txt"), "STARLING_IN_my_file_txt");
+        assert!(is_hidden_variable("PMIX_RANK") && is_hidden_variable("STARLING_SECRET"));
+        assert!(!is_hidden_variable("PATH") && !is_hidden_variable("MYSLURM_X"));
+    }
+}

@@ -1,0 +1,339 @@
+/*!
+The objects on this node: one file for each output of an attempt.
+
+A file lies at `objects/<job>/<task>-<attempt>-<output>`, so a late writer of an old attempt can never
+touch what the committed one published. It appears by rename, complete or not at all, and does not
+change afterwards. An index in memory answers [`ObjectStore::contains`] without a system call.
+*/
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use proto::{Attempt, JobId, LocalId, ObjectId, TaskId};
+
+use crate::error::{ExecutorError, reason};
+
+const PART_SUFFIX: &str = ".part";
+
+/// Why bytes of an object cannot be had or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    #[error("object {0} is not on this node")]
+    Absent(ObjectName),
+    #[error("cannot {action} object {object}: {reason}")]
+    Io { action: &'static str, object: ObjectName, reason: String },
+    #[error("object {object} exceeds {limit_bytes} bytes, the largest object of this node")]
+    TooLarge { object: ObjectName, limit_bytes: u64 },
+}
+
+/// How an object is called in messages: `j1/0.7 output 0 (attempt 1.2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectName(pub ObjectId);
+
+impl std::fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ObjectId { task, attempt, output } = self.0;
+        write!(f, "{task} output {output} (attempt {attempt})")
+    }
+}
+
+fn failed(action: &'static str, object: ObjectId, error: &io::Error) -> ObjectError {
+    ObjectError::Io { action, object: ObjectName(object), reason: reason(error) }
+}
+
+/// The objects on this node. Clones share one store.
+#[derive(Clone, Debug)]
+pub struct ObjectStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    limit_bytes: u64,
+    parts: AtomicU64,
+    /// Object to size.
+    index: Mutex<BTreeMap<ObjectId, u64>>,
+}
+
+impl ObjectStore {
+    /// Opens the store, forgets half-written objects and lists the whole ones.
+    pub fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
+        let wrong = |error: io::Error| ExecutorError::directory(root, &error);
+        fs::create_dir_all(root).map_err(wrong)?;
+        let index = Mutex::new(scan(root).map_err(wrong)?);
+        let parts = AtomicU64::new(0);
+        Ok(Self { inner: Arc::new(Inner { root: root.to_owned(), limit_bytes, parts, index }) })
+    }
+
+    #[must_use]
+    pub fn contains(&self, object: ObjectId) -> bool {
+        self.index().contains_key(&object)
+    }
+
+    #[must_use]
+    pub fn size_bytes(&self, object: ObjectId) -> Option<u64> {
+        self.index().get(&object).copied()
+    }
+
+    /// Number of objects and their bytes.
+    #[must_use]
+    pub fn totals(&self) -> (usize, u64) {
+        let index = self.index();
+        (index.len(), index.values().sum())
+    }
+
+    /// Opens an object for reading, with its size.
+    pub fn open_object(&self, object: ObjectId) -> Result<(File, u64), ObjectError> {
+        let size_bytes = self.size_bytes(object).ok_or(ObjectError::Absent(ObjectName(object)))?;
+        match File::open(self.path(object)) {
+            Ok(file) => Ok((file, size_bytes)),
+            Err(error) => Err(failed("read", object, &error)),
+        }
+    }
+
+    /// Begins an object whose bytes come in pieces; it exists once committed.
+    pub fn create_incoming(&self, object: ObjectId) -> Result<IncomingObject, ObjectError> {
+        let number = self.inner.parts.fetch_add(1, Ordering::Relaxed);
+        let path = self.inner.root.join(directory_name(object.task.job));
+        fs::create_dir_all(&path).map_err(|error| failed("write", object, &error))?;
+        let path = path.join(format!("{}-{number}{PART_SUFFIX}", file_name(object)));
+        let file = File::create(&path).map_err(|error| failed("write", object, &error))?;
+        Ok(IncomingObject { store: self.clone(), object, path, file, size_bytes: 0, done: false })
+    }
+
+    /// Makes a finished file an object, by rename. The file must lie on the same file system.
+    pub(crate) fn adopt(&self, file: &Path, object: ObjectId) -> Result<u64, ObjectError> {
+        let wrong = |error: io::Error| failed("keep", object, &error);
+        let metadata = fs::metadata(file).map_err(wrong)?;
+        self.check_limit(object, metadata.len())?;
+        // Consumers see this very file as their input: none may change it.
+        let mut permissions = metadata.permissions();
+        permissions.set_mode(permissions.mode() & 0o555 | 0o400);
+        fs::set_permissions(file, permissions).map_err(wrong)?;
+        let target = self.path(object);
+        if let Err(error) = fs::rename(file, &target) {
+            if error.kind() != io::ErrorKind::NotFound {
+                return Err(wrong(error));
+            }
+            let directory = target.parent().expect("an object lies in its job's directory");
+            fs::create_dir_all(directory).map_err(wrong)?;
+            fs::rename(file, &target).map_err(wrong)?;
+        }
+        self.index().insert(object, metadata.len());
+        Ok(metadata.len())
+    }
+
+    /// Removes every object of an attempt that is here.
+    pub fn discard(&self, task: TaskId, attempt: Attempt) {
+        let range =
+            ObjectId { task, attempt, output: 0 }..=ObjectId { task, attempt, output: u32::MAX };
+        self.remove_range(range);
+    }
+
+    /// Removes one object, a cached copy for example.
+    pub fn discard_object(&self, object: ObjectId) {
+        self.remove_range(object..=object);
+    }
+
+    /// Removes every object of a job.
+    pub fn discard_job(&self, job: JobId) {
+        let bound = |local: u64, attempt: u64, output: u32| ObjectId {
+            task: TaskId { job, local: LocalId(local) },
+            attempt: Attempt(attempt),
+            output,
+        };
+        self.remove_range(bound(0, 0, 0)..=bound(u64::MAX, u64::MAX, u32::MAX));
+        let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
+    }
+
+    /// Where the bytes of an object lie, whether it exists or not.
+    #[must_use]
+    pub fn path(&self, object: ObjectId) -> PathBuf {
+        let mut path = self.inner.root.join(directory_name(object.task.job));
+        path.push(file_name(object));
+        path
+    }
+
+    fn remove_range(&self, range: std::ops::RangeInclusive<ObjectId>) {
+        let mut index = self.index();
+        let objects: Vec<_> = index.range(range).map(|(object, _)| *object).collect();
+        for object in &objects {
+            index.remove(object);
+        }
+        drop(index);
+        for object in objects {
+            // A file that is gone already is as good as removed; one that cannot be is only space.
+            let _ = fs::remove_file(self.path(object));
+        }
+    }
+
+    fn check_limit(&self, object: ObjectId, size_bytes: u64) -> Result<(), ObjectError> {
+        let limit_bytes = self.inner.limit_bytes;
+        if size_bytes <= limit_bytes {
+            return Ok(());
+        }
+        Err(ObjectError::TooLarge { object: ObjectName(object), limit_bytes })
+    }
+
+    fn index(&self) -> MutexGuard<'_, BTreeMap<ObjectId, u64>> {
+        self.inner.index.lock().expect("no holder of the index panics")
+    }
+}
+
+/// An object on its way in. Dropping it before [`Self::commit`] removes what was written.
+#[derive(Debug)]
+pub struct IncomingObject {
+    store: ObjectStore,
+    object: ObjectId,
+    path: PathBuf,
+    file: File,
+    size_bytes: u64,
+    done: bool,
+}
+
+impl IncomingObject {
+    /// Appends the next piece.
+    pub fn write(&mut self, piece: &[u8]) -> Result<(), ObjectError> {
+        let size_bytes = self.size_bytes + piece.len() as u64;
+        self.store.check_limit(self.object, size_bytes)?;
+        self.file.write_all(piece).map_err(|error| failed("write", self.object, &error))?;
+        self.size_bytes = size_bytes;
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Publishes the object. Answers its size in bytes.
+    pub fn commit(mut self) -> Result<u64, ObjectError> {
+        let size_bytes = self.store.adopt(&self.path, self.object)?;
+        assert_eq!(size_bytes, self.size_bytes, "{}: bytes went astray", ObjectName(self.object));
+        self.done = true;
+        Ok(size_bytes)
+    }
+}
+
+impl Drop for IncomingObject {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn directory_name(job: JobId) -> String {
+    format!("{:016x}", job.0)
+}
+
+fn file_name(object: ObjectId) -> String {
+    let (partition, index) = (object.task.partition().0, object.task.local.index());
+    format!("{partition}.{index}-{:x}-{}", object.attempt.0, object.output)
+}
+
+fn parse_name(job: JobId, name: &str) -> Option<ObjectId> {
+    let mut parts = name.split('-');
+    let local: LocalId = parts.next()?.parse().ok()?;
+    let attempt = Attempt(u64::from_str_radix(parts.next()?, 16).ok()?);
+    let output = parts.next()?.parse().ok()?;
+    let object = ObjectId { task: TaskId { job, local }, attempt, output };
+    parts.next().is_none().then_some(object)
+}
+
+/// Lists whole objects and removes `.part` files of an earlier incarnation.
+fn scan(root: &Path) -> io::Result<BTreeMap<ObjectId, u64>> {
+    let mut index = BTreeMap::new();
+    for directory in fs::read_dir(root)? {
+        let directory = directory?;
+        let name = directory.file_name();
+        let Some(job) = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok()) else {
+            continue;
+        };
+        for entry in fs::read_dir(directory.path())? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if name.ends_with(PART_SUFFIX) {
+                fs::remove_file(entry.path())?;
+            } else if let Some(object) = parse_name(JobId(job), name) {
+                index.insert(object, entry.metadata()?.len());
+            }
+        }
+    }
+    Ok(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn object(local: u64, output: u32) -> ObjectId {
+        ObjectId { task: TaskId::new(9, local), attempt: Attempt(3 << 32 | 1), output }
+    }
+
+    fn put(store: &ObjectStore, object: ObjectId, bytes: &[u8]) {
+        let mut incoming = store.create_incoming(object).unwrap();
+        for piece in bytes.chunks(3) {
+            incoming.write(piece).unwrap();
+        }
+        assert!(!store.contains(object), "an uncommitted object must not be visible");
+        assert_eq!(incoming.commit().unwrap(), bytes.len() as u64);
+    }
+
+    #[test]
+    fn objects_survive_a_restart_and_parts_do_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ObjectStore::open(directory.path(), 100).unwrap();
+        put(&store, object(1, 0), b"hello world");
+        put(&store, object(1, 7), b"");
+        let mut torn = store.create_incoming(object(2, 0)).unwrap();
+        torn.write(b"half").unwrap();
+        std::mem::forget(torn);
+
+        let store = ObjectStore::open(directory.path(), 100).unwrap();
+        assert_eq!(store.totals(), (2, 11));
+        let (mut file, size_bytes) = store.open_object(object(1, 0)).unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), size_bytes), ("hello world", 11));
+        assert!(matches!(store.open_object(object(2, 0)), Err(ObjectError::Absent(_))));
+        let job = directory.path().join(directory_name(JobId(9)));
+        assert_eq!(fs::read_dir(&job).unwrap().count(), 2, "the part file is gone");
+        store.discard(object(1, 0).task, object(1, 0).attempt);
+        assert_eq!(store.totals(), (0, 0));
+        assert_eq!(fs::read_dir(&job).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_job_goes_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ObjectStore::open(directory.path(), 100).unwrap();
+        let other = ObjectId { task: TaskId::new(10, 0), ..object(0, 0) };
+        put(&store, object(u64::MAX >> 1, 5), b"x");
+        put(&store, other, b"y");
+        store.discard_job(JobId(9));
+        assert!(store.contains(other));
+        assert_eq!(store.totals(), (1, 1));
+    }
+
+    #[test]
+    fn too_large_is_refused_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ObjectStore::open(directory.path(), 4).unwrap();
+        let mut incoming = store.create_incoming(object(1, 0)).unwrap();
+        incoming.write(b"1234").unwrap();
+        assert!(matches!(incoming.write(b"5"), Err(ObjectError::TooLarge { .. })));
+        drop(incoming);
+        let job = directory.path().join(directory_name(JobId(9)));
+        assert_eq!(fs::read_dir(job).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,293 @@
+/*!
+The spawner: a small process between a node and its commands.
+
+`starling __spawner` calls [`main`]. It gets orders on its standard input, a Unix socket, and answers
+there. Two things are easier from a process of its own: starting others (it has little memory and few
+threads, so `posix_spawn` stays quick whatever the node holds), and dying well. When the node ends, in
+whatever way, the socket ends, and the spawner kills every process group it started before it goes.
+
+Its threads: one loop that hears orders, output, exits and times through one epoll, and a few that do
+nothing but spawn, since a spawn blocks until the new program runs.
+*/
+
+mod children;
+mod program;
+pub(crate) mod wire;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use proto::limits;
+use rustix::event::{Timespec, epoll};
+use rustix::process::Signal;
+
+use children::{Children, Token};
+use wire::{Frames, Order, Report, Start};
+
+/// The hidden verb of the program that runs [`main`].
+pub const VERB: &str = "__spawner";
+pub(crate) const GRACE_VARIABLE: &str = "STARLING_KILL_GRACE_MS";
+
+/// What a time in the spawner's heap is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    /// The command has run as long as it may.
+    Limit,
+    /// It had its grace after SIGTERM.
+    Kill,
+    /// Look again whether a killed group is gone.
+    Reap,
+}
+
+#[derive(Default)]
+struct Queue {
+    starts: VecDeque<Start>,
+    closed: bool,
+}
+
+/// What the threads of the spawner share.
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    children: Mutex<Children>,
+    epoll: OwnedFd,
+    /// The node. Writers hold the lock for whole frames.
+    socket: Mutex<UnixStream>,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no holder of the queue panics")
+    }
+    fn children(&self) -> MutexGuard<'_, Children> {
+        self.children.lock().expect("no holder of the children panics")
+    }
+    /// An error means that the node is gone; the loop hears that from the socket itself.
+    fn send(&self, frames: &[u8]) -> io::Result<()> {
+        self.socket.lock().expect("no holder of the socket panics").write_all(frames)
+    }
+}
+
+/// Runs the spawner. Returns never: it ends the process when the node hangs up.
+pub fn main() -> ! {
+    let code = i32::from(run().is_err());
+    std::process::exit(code);
+}
+
+fn run() -> io::Result<()> {
+    // A session of its own: no terminal's signals, and all it starts can be found by the session.
+    let _ = rustix::process::setsid();
+    // What its children leave behind comes here, not to the machine's first process.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &socket, Token::Socket.data(), epoll::EventFlags::IN)?;
+    let reader = socket.try_clone()?;
+    let shared = Arc::new(Shared {
+        queue: Mutex::default(),
+        changed: Condvar::new(),
+        children: Mutex::new(Children::default()),
+        epoll,
+        socket: Mutex::new(socket),
+    });
+    let parallelism = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut threads = Vec::new();
+    for _ in 0..parallelism.clamp(2, 8) {
+        let theirs = shared.clone();
+        threads.push(std::thread::Builder::new().spawn(move || run_starts(&theirs))?);
+    }
+    let result = Loop::new(&shared, reader).run();
+    shared.queue().closed = true;
+    shared.changed.notify_all();
+    for thread in threads {
+        let _ = thread.join();
+    }
+    shared.children().signal_all(Signal::KILL);
+    crate::strays::kill_session(rustix::process::getpid(), Duration::from_secs(5));
+    result
+}
+
+/// A thread that starts commands.
+fn run_starts(shared: &Shared) {
+    let mut cache = program::Cache::default();
+    loop {
+        let mut queue = shared.queue();
+        let start = loop {
+            if queue.closed {
+                return;
+            }
+            match queue.starts.pop_front() {
+                Some(start) => break start,
+                None => queue = shared.changed.wait(queue).expect("no holder of the queue panics"),
+            }
+        };
+        drop(queue);
+        if shared.children().forget_if_killed(start.number) {
+            continue;
+        }
+        let mut result = program::spawn(&start, &mut cache);
+        if let Ok(child) = result {
+            result = shared.children().adopt(&shared.epoll, start.number, child);
+        }
+        if let Err(failure) = result {
+            shared.children().forget(start.number);
+            let mut frame = Vec::new();
+            wire::encode(&mut frame, &Report { output: None, exit: Some(failure.report(&start)) });
+            let _ = shared.send(&frame);
+        }
+    }
+}
+
+/// The loop's own state.
+struct Loop<'a> {
+    shared: &'a Shared,
+    reader: UnixStream,
+    frames: Frames,
+    alarms: BinaryHeap<Reverse<(Instant, Alarm, u64)>>,
+    grace: Duration,
+    /// Frames for the node, sent once per round.
+    reports: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Loop<'a> {
+    fn new(shared: &'a Shared, reader: UnixStream) -> Self {
+        let grace = std::env::var(GRACE_VARIABLE).ok().and_then(|text| text.parse().ok());
+        let grace = grace.map_or(Duration::from_nanos(limits::KILL_GRACE.0), Duration::from_millis);
+        Self {
+            shared,
+            reader,
+            frames: Frames::default(),
+            alarms: BinaryHeap::new(),
+            grace,
+            reports: Vec::new(),
+            buffer: vec![0; limits::STREAM_HELD_BYTES_MAX],
+        }
+    }
+
+    /// Until the node hangs up.
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(256);
+        loop {
+            let timeout = self.next_alarm();
+            events.clear();
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.shared.epoll, spare, timeout.as_ref()) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                match Token::of(event.data) {
+                    Token::Socket => {
+                        if !self.hear_orders()? {
+                            return Ok(());
+                        }
+                    }
+                    Token::Stream { number, stderr } => self.hear_output(number, stderr),
+                    Token::Exit(number) => self.hear_exit(number),
+                }
+            }
+            self.ring();
+            if !self.reports.is_empty() {
+                self.shared.send(&self.reports)?;
+                self.reports.clear();
+            }
+        }
+    }
+
+    fn next_alarm(&self) -> Option<Timespec> {
+        let Reverse((at, ..)) = self.alarms.peek()?;
+        let wait = at.saturating_duration_since(Instant::now());
+        Some(Timespec {
+            tv_sec: wait.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: wait.subsec_nanos().into(),
+        })
+    }
+
+    /// False when the node has hung up.
+    fn hear_orders(&mut self) -> io::Result<bool> {
+        let count = match self.reader.read(&mut self.buffer) {
+            Ok(0) => return Ok(false),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        self.frames.push(&self.buffer[..count]);
+        let mut orders: Vec<Order> = Vec::new();
+        let whole = self.frames.take(&mut orders);
+        whole.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        for order in orders {
+            if let Some(start) = order.start {
+                if start.time_limit_ns > 0 {
+                    let limit = Duration::from_nanos(start.time_limit_ns);
+                    self.alarm(limit, Alarm::Limit, start.number);
+                }
+                self.shared.children().expect(start.number);
+                self.shared.queue().starts.push_back(start);
+                self.shared.changed.notify_one();
+            }
+            if let Some(number) = order.kill {
+                self.shared.children().kill_wanted(number);
+                self.alarm(self.grace, Alarm::Kill, number);
+            }
+        }
+        Ok(true)
+    }
+
+    fn alarm(&mut self, after: Duration, alarm: Alarm, number: u64) {
+        // A limit beyond what the clock can count never comes.
+        if let Some(at) = Instant::now().checked_add(after) {
+            self.alarms.push(Reverse((at, alarm, number)));
+        }
+    }
+
+    fn hear_output(&mut self, number: u64, stderr: bool) {
+        let output = self.shared.children().read(number, stderr, &mut self.buffer);
+        if let Some(output) = output {
+            wire::encode(&mut self.reports, &Report { output: Some(output), exit: None });
+        }
+    }
+
+    fn hear_exit(&mut self, number: u64) {
+        let ended = self.shared.children().end(number, &mut self.buffer);
+        if let Some((exit, group_is_gone)) = ended {
+            wire::encode(&mut self.reports, &Report { output: None, exit: Some(exit) });
+            if !group_is_gone {
+                self.alarm(Duration::from_millis(20), Alarm::Reap, number);
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn ring(&mut self) {
+        while let Some(Reverse((at, alarm, number))) = self.alarms.peek().copied() {
+            if at > Instant::now() {
+                return;
+            }
+            self.alarms.pop();
+            let mut children = self.shared.children();
+            match alarm {
+                Alarm::Kill => children.signal(number, Signal::KILL),
+                Alarm::Limit => {
+                    if children.time_out(number) {
+                        drop(children);
+                        self.alarm(self.grace, Alarm::Kill, number);
+                    }
+                }
+                Alarm::Reap => {
+                    if !children.reap_group(number) {
+                        drop(children);
+                        self.alarm(Duration::from_millis(100), Alarm::Reap, number);
+                    }
+                }
+            }
+        }
+    }
+}

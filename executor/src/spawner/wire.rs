@@ -1,0 +1,163 @@
+//! What the node and its spawner say to each other: prost messages behind a length of four bytes.
+
+use prost::Message;
+use proto::limits;
+
+/// Node to spawner; exactly one field is set.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Order {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) start: Option<Start>,
+    /// The number of a command that is to end.
+    #[prost(uint64, optional, tag = "2")]
+    pub(crate) kill: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Start {
+    #[prost(uint64, tag = "1")]
+    pub(crate) number: u64,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub(crate) argv: Vec<Vec<u8>>,
+    /// `NAME=value`, on top of the spawner's own environment.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub(crate) environment: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub(crate) cwd: Vec<u8>,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(crate) submit_dir: Vec<u8>,
+    /// Empty: `/dev/null`.
+    #[prost(bytes = "vec", tag = "6")]
+    pub(crate) stdin: Vec<u8>,
+    /// 0: none.
+    #[prost(uint64, tag = "7")]
+    pub(crate) time_limit_ns: u64,
+}
+
+/// Spawner to node; exactly one field is set.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Report {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) output: Option<Output>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) exit: Option<Exit>,
+}
+
+/// Something printed by a command that goes on.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Output {
+    #[prost(uint64, tag = "1")]
+    pub(crate) number: u64,
+    #[prost(bool, tag = "2")]
+    pub(crate) stderr: bool,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) data: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Exit {
+    #[prost(uint64, tag = "1")]
+    pub(crate) number: u64,
+    #[prost(sint32, tag = "2")]
+    pub(crate) code: i32,
+    /// 0: none.
+    #[prost(int32, tag = "3")]
+    pub(crate) signal: i32,
+    /// Why it could not start; empty when it did.
+    #[prost(string, tag = "4")]
+    pub(crate) failure: String,
+    /// What could not start.
+    #[prost(string, tag = "5")]
+    pub(crate) program: String,
+    #[prost(bool, tag = "6")]
+    pub(crate) timed_out: bool,
+    /// What was printed and not sent before.
+    #[prost(bytes = "vec", tag = "7")]
+    pub(crate) stdout: Vec<u8>,
+    #[prost(bytes = "vec", tag = "8")]
+    pub(crate) stderr: Vec<u8>,
+}
+
+/// Appends a message as a frame.
+pub(crate) fn encode(out: &mut Vec<u8>, message: &impl Message) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    message.encode(out).expect("a vector grows as needed");
+    let length = u32::try_from(out.len() - start - 4).expect("a frame is far below 4 GiB");
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// The other side sent something that is no frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Garbage;
+
+/// Cuts a stream of bytes into messages.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl Frames {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.start == self.buffer.len() {
+            self.buffer.clear();
+            self.start = 0;
+        } else if self.start >= 64 << 10 {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Takes all whole messages.
+    pub(crate) fn take<M: Message + Default>(&mut self, out: &mut Vec<M>) -> Result<(), Garbage> {
+        loop {
+            let rest = &self.buffer[self.start..];
+            let Some((head, body)) = rest.split_first_chunk::<4>() else { return Ok(()) };
+            let length = u32::from_le_bytes(*head) as usize;
+            if length > limits::FRAME_BYTES_MAX {
+                return Err(Garbage);
+            }
+            if body.len() < length {
+                return Ok(());
+            }
+            out.push(M::decode(&body[..length]).map_err(|_| Garbage)?);
+            self.start += 4 + length;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_cut_wherever_the_bytes_break() {
+        let mut bytes = Vec::new();
+        for number in 0..50 {
+            let data = vec![7; number as usize * 11];
+            let output = Some(Output { number, stderr: true, data });
+            encode(&mut bytes, &Report { output, exit: None });
+        }
+        for step in [1, 3, 64, 100_000] {
+            let (mut frames, mut reports) = (Frames::default(), Vec::<Report>::new());
+            for piece in bytes.chunks(step) {
+                frames.push(piece);
+                frames.take(&mut reports).unwrap();
+            }
+            let numbers = reports.iter().map(|report| report.output.as_ref().unwrap().number);
+            assert!(numbers.eq(0..50), "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused_before_memory_is_taken() {
+        let mut frames = Frames::default();
+        frames.push(&u32::MAX.to_le_bytes());
+        assert_eq!(frames.take(&mut Vec::<Report>::new()), Err(Garbage));
+        let mut frames = Frames::default();
+        frames.push(&[1, 0, 0, 0, 0xff]);
+        assert_eq!(frames.take(&mut Vec::<Report>::new()), Err(Garbage));
+    }
+}

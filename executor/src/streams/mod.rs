@@ -1,0 +1,162 @@
+/*!
+What tasks print, packed: a few append-only segments per node instead of two files per task.
+
+A segment is a run of records (see [`record`]); a record is a piece of one stream of one attempt, in
+the order it was printed. Streams that stay empty cost nothing. Segments are bounded by
+[`limits::STREAM_SEGMENT_BYTES`]. A closed segment has a sidecar that says which jobs lie where in it,
+so memory holds one range per job and segment, not one entry per task, and a read scans only what may
+matter. After a crash the tail of the last segment may be torn: records up to the tear count.
+*/
+
+mod reader;
+mod record;
+mod segment;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use proto::{Attempt, JobId, LocalId, TaskId, limits};
+
+use crate::error::ExecutorError;
+pub use reader::{StreamPiece, StreamReader};
+use segment::Segment;
+
+/// One piece to append.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    pub task: TaskId,
+    pub attempt: Attempt,
+    pub stderr: bool,
+    pub data: &'a [u8],
+}
+
+/// The captured streams of a node.
+#[derive(Debug)]
+pub struct Streams {
+    directory: PathBuf,
+    segment_bytes: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Closed ones, and last the open one if `file` is some.
+    segments: Vec<Segment>,
+    file: Option<File>,
+    next_number: u32,
+    buffer: Vec<u8>,
+}
+
+impl Streams {
+    /// Opens the packs of a node; whole records of earlier incarnations are readable.
+    pub fn open(directory: &Path) -> Result<Self, ExecutorError> {
+        Self::open_with(directory, limits::STREAM_SEGMENT_BYTES)
+    }
+
+    fn open_with(directory: &Path, segment_bytes: u64) -> Result<Self, ExecutorError> {
+        let wrong = |error: io::Error| ExecutorError::directory(directory, &error);
+        fs::create_dir_all(directory).map_err(wrong)?;
+        let segments = segment::load_all(directory).map_err(wrong)?;
+        let next_number = segments.last().map_or(0, |segment| segment.number + 1);
+        let state = Mutex::new(State { segments, next_number, ..State::default() });
+        Ok(Self { directory: directory.to_owned(), segment_bytes, state })
+    }
+
+    /// Appends pieces with one write. On an error none of them is kept.
+    pub fn append(&self, pieces: &[Piece<'_>]) -> io::Result<()> {
+        let mut state = self.state();
+        let mut batch = std::mem::take(&mut state.buffer);
+        batch.clear();
+        let mut spans = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            // A long piece becomes several records: a reader never takes more than that at once.
+            for data in piece.data.chunks(limits::STREAM_RECORD_BYTES_MAX) {
+                let start = batch.len() as u64;
+                record::encode(&mut batch, piece, data);
+                spans.push((piece.task.job, start, batch.len() as u64));
+            }
+        }
+        let result = if batch.is_empty() { Ok(()) } else { self.write(&mut state, &batch, &spans) };
+        state.buffer = batch;
+        result
+    }
+
+    fn write(
+        &self,
+        state: &mut State,
+        batch: &[u8],
+        spans: &[(JobId, u64, u64)],
+    ) -> io::Result<()> {
+        if state.segments.last().is_some_and(|open| open.length >= self.segment_bytes) {
+            self.close(state);
+        }
+        if state.file.is_none() {
+            let number = state.next_number;
+            let path = segment::path(&self.directory, number);
+            let file = OpenOptions::new().append(true).create_new(true).open(path)?;
+            state.next_number += 1;
+            state.file = Some(file);
+            state.segments.push(Segment::new(number));
+        }
+        let file = state.file.as_mut().expect("opened above");
+        let open = state.segments.last_mut().expect("a file comes with its segment");
+        if let Err(error) = file.write_all(batch) {
+            // What was written of the batch is cut off; if even that fails, the tear ends the segment.
+            if file.set_len(open.length).is_err() {
+                self.close(state);
+            }
+            return Err(error);
+        }
+        let base = open.length;
+        for (job, start, end) in spans {
+            open.note(*job, base + start, base + end);
+        }
+        open.length += batch.len() as u64;
+        Ok(())
+    }
+
+    fn close(&self, state: &mut State) {
+        if state.file.take().is_some() {
+            let closed = state.segments.last().expect("a file comes with its segment");
+            // Without its sidecar the segment is scanned at the next start: slower, not wrong.
+            let _ = segment::store_sidecar(&self.directory, closed);
+        }
+    }
+
+    /// The pieces of a job's stdout (or stderr) kept here, of all attempts, in the order printed
+    /// within each attempt. `tasks`: only these; none means all.
+    #[must_use]
+    pub fn read(&self, job: JobId, tasks: &[LocalId], stderr: bool) -> StreamReader {
+        let mut ranges = Vec::new();
+        for segment in &self.state().segments {
+            if let Some(&(start, end)) = segment.jobs.get(&job) {
+                ranges.push((segment::path(&self.directory, segment.number), start, end));
+            }
+        }
+        StreamReader::new(ranges, job, tasks, stderr)
+    }
+
+    /// Bytes in all segments.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.state().segments.iter().map(|segment| segment.length).sum()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the packs panics")
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.state.lock() {
+            let mut taken = std::mem::take(&mut *state);
+            self.close(&mut taken);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+use super::*;
+
+fn piece(job: u64, local: u64, stderr: bool, data: &[u8]) -> Piece<'_> {
+    Piece { task: TaskId::new(job, local), attempt: Attempt(1), stderr, data }
+}
+
+fn text(streams: &Streams, job: u64, tasks: &[u64], stderr: bool) -> String {
+    let tasks: Vec<_> = tasks.iter().map(|task| LocalId(*task)).collect();
+    let mut text = String::new();
+    for piece in streams.read(JobId(job), &tasks, stderr) {
+        let piece = piece.unwrap();
+        text.push_str(&format!("{}:", piece.task.local.index()));
+        text.push_str(std::str::from_utf8(&piece.data).unwrap());
+    }
+    text
+}
+
+#[test]
+fn pieces_come_back_by_job_task_and_kind() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = Streams::open(directory.path()).unwrap();
+    streams.append(&[]).unwrap();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing for nothing");
+    let first = [piece(1, 1, false, b"a"), piece(1, 2, true, b"b"), piece(2, 1, false, b"c")];
+    streams.append(&first).unwrap();
+    streams.append(&[piece(1, 1, false, b"d"), piece(1, 3, false, b"")]).unwrap();
+    assert_eq!(text(&streams, 1, &[], false), "1:a1:d");
+    assert_eq!(text(&streams, 1, &[2], true), "2:b");
+    assert_eq!(text(&streams, 1, &[2], false), "");
+    assert_eq!(text(&streams, 2, &[], false), "1:c");
+    assert_eq!(text(&streams, 3, &[], false), "");
+    drop(streams);
+    let streams = Streams::open(directory.path()).unwrap();
+    assert_eq!(text(&streams, 1, &[], false), "1:a1:d");
+}
+
+#[test]
+fn a_torn_tail_is_ignored_wherever_it_is_torn() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = Streams::open(directory.path()).unwrap();
+    streams.append(&[piece(1, 1, false, b"whole")]).unwrap();
+    let whole = streams.size_bytes() as usize;
+    streams.append(&[piece(1, 2, false, b"torn away")]).unwrap();
+    drop(streams);
+    let pack = segment::path(directory.path(), 0);
+    let bytes = fs::read(&pack).unwrap();
+    for length in whole..bytes.len() {
+        fs::remove_dir_all(directory.path()).unwrap();
+        fs::create_dir(directory.path()).unwrap();
+        fs::write(&pack, &bytes[..length]).unwrap();
+        let streams = Streams::open(directory.path()).unwrap();
+        assert_eq!(text(&streams, 1, &[], false), "1:whole", "torn at {length}");
+        // New records go to a segment of their own: the tear hides nothing that comes later.
+        streams.append(&[piece(1, 3, false, b"later")]).unwrap();
+        drop(streams);
+        let streams = Streams::open(directory.path()).unwrap();
+        assert_eq!(text(&streams, 1, &[], false), "1:whole3:later", "torn at {length}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = Streams::open(directory.path()).unwrap();
+    streams.append(&[piece(1, 1, false, b"good"), piece(1, 2, false, b"bad!")]).unwrap();
+    let pack = segment::path(directory.path(), 0);
+    let mut bytes = fs::read(&pack).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&pack, &bytes).unwrap();
+    let pieces: Vec<_> = streams.read(JobId(1), &[], false).collect();
+    assert!(pieces[0].is_ok());
+    assert!(pieces[1].is_err());
+    assert_eq!(pieces.len(), 2);
+}
+
+#[test]
+fn segments_are_bounded_and_a_lost_sidecar_is_rebuilt() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = Streams::open_with(directory.path(), 200).unwrap();
+    let mut expected = String::new();
+    for task in 0..20 {
+        streams.append(&[piece(5, task, task % 2 == 1, b"0123456789")]).unwrap();
+        if task % 2 == 0 {
+            expected.push_str(&format!("{task}:0123456789"));
+        }
+    }
+    assert!(streams.state().segments.len() >= 4);
+    drop(streams);
+    fs::remove_file(directory.path().join("000001.jobs")).unwrap();
+    fs::write(directory.path().join("000002.jobs"), "starling streams 1\nsum 0\n").unwrap();
+    let streams = Streams::open_with(directory.path(), 200).unwrap();
+    assert_eq!(text(&streams, 5, &[], false), expected);
+}
+
+#[test]
+fn long_output_is_cut_into_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = Streams::open(directory.path()).unwrap();
+    let long = vec![b'x'; limits::STREAM_RECORD_BYTES_MAX * 2 + 1];
+    streams.append(&[piece(1, 1, true, &long)]).unwrap();
+    let pieces: Vec<_> = streams.read(JobId(1), &[], true).map(Result::unwrap).collect();
+    assert_eq!(pieces.len(), 3);
+    assert_eq!(pieces.iter().map(|piece| piece.data.len()).sum::<usize>(), long.len());
+}

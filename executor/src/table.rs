@@ -1,0 +1,62 @@
+//! Which attempts run. Whoever takes an attempt out of the table decides its end: the reporter of
+//! its outcome or the one who kills it, never both.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use proto::{Attempt, TaskId};
+
+pub(crate) type Key = (TaskId, Attempt);
+
+/// Where a running attempt is.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    /// In this process; set the flag to end it early.
+    Inside(Arc<AtomicBool>),
+    /// A command, by the number the spawner knows it by.
+    Command(u64),
+}
+
+impl Phase {
+    pub(crate) fn inside() -> Self {
+        Self::Inside(Arc::default())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    running: Mutex<HashMap<Key, Phase>>,
+}
+
+impl Table {
+    pub(crate) fn insert(&self, key: Key, phase: Phase) {
+        let before = self.running().insert(key, phase);
+        assert!(before.is_none(), "{} attempt {} was launched twice", key.0, key.1);
+    }
+
+    pub(crate) fn remove(&self, key: Key) -> Option<Phase> {
+        self.running().remove(&key)
+    }
+
+    pub(crate) fn contains(&self, key: Key) -> bool {
+        self.running().contains_key(&key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.running().len()
+    }
+
+    /// Ends everything; nothing is reported afterwards.
+    pub(crate) fn cancel_all(&self) {
+        for (_, phase) in self.running().drain() {
+            if let Phase::Inside(cancelled) = phase {
+                cancelled.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<Key, Phase>> {
+        self.running.lock().expect("no holder of the table panics")
+    }
+}
