@@ -1,1 +1,68 @@
-//! Not built yet.
+/*!
+The tokio shell of one node: streams to peers and clients, the log on disk, the clock, timers, the
+executor, the event log, and the instance directory by which a cluster finds itself.
+
+It decides nothing. [`node::Node`] decides; this room turns sockets and timers into
+[`node::Input`]s and carries [`node::Effect`]s out, in their order: first the batch is in the log,
+then the world hears of it. One loop owns a node, on a thread of its own with a current-thread
+runtime, so the core needs no locks. Several nodes in one process are the same code several times.
+
+The files in reading order: [`start`] puts a node together, `run_loop` is its life, `links` and
+`service` are its streams, `rendezvous` waits for the others, `transfer` brings objects here,
+[`events`] and [`store`] are its files, [`instance`] its directory, [`launcher`] its place.
+
+```no_run
+use daemon::{NodeOptions, start};
+use proto::NodeId;
+
+let dir = std::path::Path::new("/tmp/starling-example");
+let nodes: Vec<_> = (0..3)
+    .map(|rank| start(NodeOptions::new(dir, NodeId(rank), 3)))
+    .collect::<Result<_, _>>()?;
+for node in &nodes {
+    node.wait_ready()?; // all three have found each other
+}
+for node in nodes {
+    node.request_stop();
+    node.join()?;
+}
+# Ok::<(), Box<dyn std::error::Error>>(())
+```
+*/
+
+mod clock;
+mod error;
+pub mod events;
+mod inbox;
+pub mod instance;
+pub mod launcher;
+mod links;
+mod log;
+mod members;
+mod options;
+mod peers;
+mod rendezvous;
+mod replies;
+mod run_loop;
+mod service;
+mod start;
+mod stats;
+pub mod store;
+mod sync;
+mod transfer;
+
+/// The stubs of the service `Peer`; the messages are [`proto::wire`]'s.
+pub mod rpc {
+    #![expect(
+        clippy::allow_attributes,
+        clippy::too_many_lines,
+        unused_qualifications,
+        reason = "generated code"
+    )]
+    include!(concat!(env!("OUT_DIR"), "/starling.v1.rs"));
+}
+
+pub use clock::Clock;
+pub use error::{NodeError, StartError};
+pub use options::NodeOptions;
+pub use start::{NodeHandle, Stopper, start, start_all};

@@ -1,0 +1,9 @@
+//! The server and client stubs of `Peer`; the messages themselves are those of `proto::wire`.
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=../proto/proto/starling.proto");
+    let files = protox::compile(["../proto/proto/starling.proto"], ["../proto/proto"])?;
+    tonic_prost_build::configure()
+        .extern_path(".starling.v1", "::proto::wire")
+        .compile_fds(files)?;
+    Ok(())
+}

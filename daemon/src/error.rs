@@ -1,0 +1,107 @@
+//! Why a node did not start, and why it stopped.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::store::StoreError;
+
+/// Why a node did not start. The text is one line; [`Self::hint`] says what to do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    #[error("{what}")]
+    Options { what: String },
+    #[error("refusing to listen on {address}: connections off this machine are not encrypted yet")]
+    NotLoopback { address: SocketAddr },
+    #[error("cannot listen on {address}: {error}")]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error("state directory {} is in use by another node", path.display())]
+    InUse { path: PathBuf },
+    #[error(
+        "state directory {} has format {found}, this program reads format {known}",
+        path.display()
+    )]
+    NewerFormat { path: PathBuf, found: String, known: u32 },
+    #[error("{} may be read by others (mode {mode:04o})", path.display())]
+    SecretMode { path: PathBuf, mode: u32 },
+    #[error("no permission to {doing} {}", path.display())]
+    NoPermission { doing: &'static str, path: PathBuf },
+    #[error("no space left on the device of {}", path.display())]
+    NoSpace { path: PathBuf },
+    #[error("cannot {doing} {}: {error}", path.display())]
+    Io { doing: &'static str, path: PathBuf, error: io::Error },
+    #[error("{} is damaged: {what}", path.display())]
+    Damaged { path: PathBuf, what: String },
+    #[error("{} belongs to a cluster of {found}, {wanted} asked for", path.display())]
+    OtherCluster { path: PathBuf, found: String, wanted: String },
+    #[error("{present} of {expected} nodes came within {waited_s} s; missing: {missing}")]
+    Missing { present: u32, expected: u32, waited_s: u64, missing: String },
+    #[error("cannot join by {address}: {reason}")]
+    Join { address: String, reason: String },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot start the executor: {0}")]
+    Executor(#[from] executor::ExecutorError),
+    #[error(transparent)]
+    Recover(#[from] node::RecoverError),
+    #[error("cannot start a thread of the node: {0}")]
+    Thread(io::Error),
+    #[error("the node was told to stop before its cluster was complete")]
+    Stopped,
+}
+
+impl StartError {
+    /// The next step, for a human. Empty when the text says it already.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NotLoopback { .. } => "leave out --listen, or give an address of 127.0.0.0/8",
+            Self::Listen { .. } => {
+                "leave out --listen, or give port 0: the system picks a free one"
+            }
+            Self::InUse { .. } => "stop that node first (`starling down`), or give another --dir",
+            Self::NewerFormat { .. } => "use the newer starling, or give another --dir",
+            Self::SecretMode { .. } => "make it private again: chmod 600",
+            Self::NoPermission { .. } => "give a --dir that you own",
+            Self::NoSpace { .. } => "free some space, or give a --dir on another device",
+            Self::OtherCluster { .. } => "ask for the same number of nodes, or give another --dir",
+            Self::Missing { .. } => {
+                "look at the log of the missing nodes, or give a longer deadline"
+            }
+            Self::Join { .. } => {
+                "check the address, and that this directory has the cluster's secret file"
+            }
+            Self::Damaged { .. } => "restore the file, or give another --dir",
+            _ => "",
+        }
+    }
+
+    /// Sorts an error of the file system into the kinds that a user can do something about.
+    pub(crate) fn io(doing: &'static str, path: &Path, error: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::NoPermission { doing, path }
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace { path },
+            _ => Self::Io { doing, path, error },
+        }
+    }
+}
+
+/// Why a running node stopped by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("node {node} stopped: {error}; what it acknowledged is safe")]
+    Store { node: proto::NodeId, error: StoreError },
+    #[error("node {node} stopped: cannot write its event log {}: {error}", path.display())]
+    EventLog { node: proto::NodeId, path: PathBuf, error: io::Error },
+    #[error("node {node} stopped: cannot serve: {reason}")]
+    Serve { node: proto::NodeId, reason: String },
+    #[error("node {node} stopped by a broken invariant: {what}")]
+    Panicked { node: proto::NodeId, what: String },
+}

@@ -1,0 +1,353 @@
+/*!
+The event log of a node: blocks of events appended to bounded segment files, and their reader.
+
+```text
+state/events/events-<incarnation>-<number>.log
+  frame: magic "SEV1" ‖ length u32 ‖ crc32 u32 ‖ node u32 ‖ block     (little-endian)
+```
+A block is what [`proto::event::Encoder`] made and [`proto::event::Decoder`] reads. A log may end
+inside a frame (the process was killed): the reader leaves out the torn end of a segment, and
+because every incarnation begins a new segment, nothing is ever written behind one.
+*/
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use proto::event::{Decoder, Encoder};
+use proto::{Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, Time, limits};
+
+const MAGIC: [u8; 4] = *b"SEV1";
+const HEADER_BYTES: usize = 16;
+
+/// Writes events as the loop emits them.
+#[derive(Debug)]
+pub struct EventLog {
+    dir: PathBuf,
+    node: NodeId,
+    incarnation: Incarnation,
+    encoder: Encoder,
+    /// Of the oldest event that is not in a file yet.
+    first: Option<Time>,
+    file: File,
+    file_bytes: u64,
+    number: u32,
+}
+
+impl EventLog {
+    /// Begins the first segment of this incarnation.
+    pub fn open(dir: &Path, node: NodeId, incarnation: Incarnation) -> io::Result<Self> {
+        let file = create(dir, incarnation, 0)?;
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            node,
+            incarnation,
+            encoder: Encoder::default(),
+            first: None,
+            file,
+            file_bytes: 0,
+            number: 0,
+        })
+    }
+
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn push(&mut self, now: Time, event: &Event) {
+        self.first.get_or_insert(now);
+        self.encoder.push(now, event);
+    }
+
+    /// Writes when there is enough to be worth a write, or it has waited long enough.
+    pub fn flush_if_due(&mut self, now: Time) -> io::Result<()> {
+        let full = self.encoder.len() >= limits::EVENT_BLOCK_BYTES;
+        if full || self.flush_due().is_some_and(|due| due <= now) {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// When what is buffered should be written.
+    #[must_use]
+    pub fn flush_due(&self) -> Option<Time> {
+        self.first.map(|first| first + limits::EVENT_FLUSH_AFTER)
+    }
+
+    /// Writes what is buffered.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.first = None;
+        if self.encoder.is_empty() {
+            return Ok(());
+        }
+        if self.file_bytes >= limits::EVENT_SEGMENT_BYTES {
+            self.number += 1;
+            self.file = create(&self.dir, self.incarnation, self.number)?;
+            self.file_bytes = 0;
+        }
+        let block = self.encoder.take();
+        let mut frame = Vec::with_capacity(HEADER_BYTES + block.len());
+        frame.extend_from_slice(&MAGIC);
+        frame.extend_from_slice(&(block.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&crc32fast::hash(&block).to_le_bytes());
+        frame.extend_from_slice(&self.node.0.to_le_bytes());
+        frame.extend_from_slice(&block);
+        self.file.write_all(&frame)?;
+        self.file_bytes += frame.len() as u64;
+        Ok(())
+    }
+}
+
+fn create(dir: &Path, incarnation: Incarnation, number: u32) -> io::Result<File> {
+    let path = dir.join(format!("events-{:010}-{number:06}.log", incarnation.0));
+    OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
+}
+
+/// Which events a reader wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Filter {
+    All,
+    Job(JobId),
+    Task(TaskId),
+}
+
+impl Filter {
+    /// From the request; job 0 means all.
+    #[must_use]
+    pub fn of(request: &proto::wire::EventsRequest) -> Self {
+        match (request.job, request.one_task) {
+            (0, _) => Self::All,
+            (job, false) => Self::Job(JobId(job)),
+            (job, true) => Self::Task(TaskId { job: JobId(job), local: LocalId(request.task) }),
+        }
+    }
+
+    /// Events of the node itself pass every filter: they say how many slots it had and when.
+    fn takes(self, event: &Event) -> bool {
+        match (self, subject(event)) {
+            (Self::All, _) | (_, Subject::Node) => true,
+            (Self::Job(job), Subject::Job(of)) => of == job,
+            (Self::Job(job), Subject::Task(task)) => task.job == job,
+            (Self::Task(wanted), Subject::Task(task)) => task == wanted,
+            (Self::Task(wanted), Subject::Job(job)) => job == wanted.job,
+        }
+    }
+}
+
+enum Subject {
+    Node,
+    Job(JobId),
+    Task(TaskId),
+}
+
+fn subject(event: &Event) -> Subject {
+    match *event {
+        Event::NodeStarted { .. } => Subject::Node,
+        Event::Staged { job, .. } | Event::Visible { job } | Event::JobEnded { job, .. } => {
+            Subject::Job(job)
+        }
+        Event::Queued { task, .. }
+        | Event::Pushed { task, .. }
+        | Event::Stolen { task, .. }
+        | Event::Fetched { task, .. }
+        | Event::Started { task, .. }
+        | Event::Ended { task, .. }
+        | Event::Committed { task, .. }
+        | Event::Replaced { task, .. }
+        | Event::Stale { task, .. }
+        | Event::Woken { task } => Subject::Task(task),
+    }
+}
+
+/// Reads all segments of a node, oldest first.
+#[derive(Debug)]
+pub struct Reader {
+    segments: std::vec::IntoIter<PathBuf>,
+    current: Option<io::BufReader<File>>,
+    filter: Filter,
+}
+
+impl Reader {
+    pub fn open(dir: &Path, filter: Filter) -> io::Result<Self> {
+        let mut segments = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with("events-") && name.ends_with(".log") {
+                segments.push(path);
+            }
+        }
+        segments.sort(); // Zero-padded numbers: name order is time order.
+        Ok(Self { segments: segments.into_iter(), current: None, filter })
+    }
+
+    /// The next block; `None` at the end.
+    fn next_block(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(file) = &mut self.current
+                && let Some(block) = read_frame(file)?
+            {
+                return Ok(Some(block));
+            }
+            match self.segments.next() {
+                Some(path) => self.current = Some(io::BufReader::new(File::open(path)?)),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn filtered(&self, block: Vec<u8>) -> Option<Vec<u8>> {
+        if self.filter == Filter::All {
+            return Some(block);
+        }
+        let mut kept = Encoder::default();
+        for item in Decoder::new(&block) {
+            // The frame's checksum held; a decoding error would mean a writer of another version.
+            let Ok((time, event)) = item else { break };
+            if self.filter.takes(&event) {
+                kept.push(time, &event);
+            }
+        }
+        (!kept.is_empty()).then(|| kept.take())
+    }
+}
+
+impl Iterator for Reader {
+    type Item = io::Result<Vec<u8>>;
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.next_block() {
+                Ok(Some(block)) => {
+                    if let Some(block) = self.filtered(block) {
+                        return Some(Ok(block));
+                    }
+                }
+                Ok(None) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// One frame; `None` at the end of a segment, whole or torn.
+fn read_frame(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut header = [0; HEADER_BYTES];
+    if !read_whole(file, &mut header)? || header[..4] != MAGIC {
+        return Ok(None);
+    }
+    let number = |at: usize| {
+        u32::from_le_bytes(*header[at..].first_chunk().expect("the header has 16 bytes"))
+    };
+    let (length, crc) = (number(4) as usize, number(8));
+    if length > limits::FRAME_BYTES_MAX {
+        return Ok(None); // No writer of ours makes such a block: the end is torn.
+    }
+    let mut block = vec![0; length];
+    let whole = read_whole(file, &mut block)? && crc32fast::hash(&block) == crc;
+    Ok(whole.then_some(block))
+}
+
+/// False when the file ends first.
+fn read_whole(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Blocks as the `Events` call sends them: `length u32 little-endian ‖ block`, gathered in pieces.
+#[derive(Debug)]
+pub(crate) struct Pieces(pub(crate) Reader);
+
+impl Iterator for Pieces {
+    type Item = io::Result<Vec<u8>>;
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut piece = Vec::new();
+        while piece.len() < limits::PIECE_BYTES {
+            match self.0.next() {
+                Some(Ok(block)) => {
+                    piece.extend_from_slice(&(block.len() as u32).to_le_bytes());
+                    piece.extend_from_slice(&block);
+                }
+                Some(Err(error)) => return Some(Err(error)),
+                None => break,
+            }
+        }
+        (!piece.is_empty()).then_some(Ok(piece))
+    }
+}
+
+const _: () = assert!(limits::EVENT_FLUSH_AFTER.0 > Span::ZERO.0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(dir: &Path, filter: Filter) -> Vec<(Time, Event)> {
+        Reader::open(dir, filter)
+            .unwrap()
+            .flat_map(|block| Decoder::new(&block.unwrap()).map(Result::unwrap).collect::<Vec<_>>())
+            .collect()
+    }
+
+    fn task_event(job: u64, local: u64) -> Event {
+        Event::Woken { task: TaskId::new(job, local) }
+    }
+
+    #[test]
+    fn a_torn_end_loses_only_the_torn_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = EventLog::open(dir.path(), NodeId(3), Incarnation(1)).unwrap();
+        for i in 0..10 {
+            log.push(Time(1000 + i), &task_event(1, i));
+            log.flush().unwrap();
+        }
+        let path = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        for cut in [1, 5, HEADER_BYTES, HEADER_BYTES + 3] {
+            fs::write(&path, &bytes[..bytes.len() - cut]).unwrap();
+            let kept = if cut < bytes.len() / 10 { 9 } else { 8 };
+            assert_eq!(read(dir.path(), Filter::All).len(), kept, "cut {cut}");
+        }
+        // The next incarnation's events follow in a segment of their own.
+        let mut log = EventLog::open(dir.path(), NodeId(3), Incarnation(2)).unwrap();
+        log.push(Time(5000), &task_event(1, 77));
+        log.flush().unwrap();
+        assert_eq!(read(dir.path(), Filter::All).last(), Some(&(Time(5000), task_event(1, 77))));
+    }
+
+    #[test]
+    fn filters_keep_a_job_a_task_and_the_nodes_own_events() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = EventLog::open(dir.path(), NodeId(0), Incarnation(1)).unwrap();
+        log.push(Time(1), &Event::NodeStarted { node: NodeId(0), incarnation: 1, slots: 2 });
+        for i in 0..6 {
+            log.push(Time(2 + i), &task_event(1 + i % 2, i));
+        }
+        log.flush().unwrap();
+        assert_eq!(read(dir.path(), Filter::Job(JobId(2))).len(), 4);
+        let one = read(dir.path(), Filter::Task(TaskId::new(1, 4)));
+        assert_eq!(one.len(), 2);
+        assert_eq!(one[1], (Time(6), task_event(1, 4)));
+        assert_eq!(read(dir.path(), Filter::All).len(), 7);
+    }
+
+    #[test]
+    fn events_wait_for_the_flush_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = EventLog::open(dir.path(), NodeId(0), Incarnation(1)).unwrap();
+        assert_eq!(log.flush_due(), None);
+        log.push(Time(10), &task_event(1, 1));
+        let due = log.flush_due().unwrap();
+        log.flush_if_due(Time(11)).unwrap();
+        assert_eq!(read(dir.path(), Filter::All).len(), 0);
+        log.flush_if_due(due).unwrap();
+        assert_eq!(read(dir.path(), Filter::All).len(), 1);
+        let pieces: Vec<_> = Pieces(Reader::open(dir.path(), Filter::All).unwrap()).collect();
+        let piece = pieces[0].as_ref().unwrap();
+        assert_eq!(piece.len() - 4, u32::from_le_bytes(piece[..4].try_into().unwrap()) as usize);
+    }
+}

@@ -1,0 +1,45 @@
+//! What reaches the loop of a node from its streams and its threads.
+
+use node::Input;
+use proto::{ClientId, Incarnation, NodeId, wire};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::replies::ReplySender;
+use crate::store::StoreError;
+
+/// From peers and clients, through a bounded queue: what the loop cannot take is not read.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    ClientUp {
+        client: ClientId,
+        replies: ReplySender,
+    },
+    Requests {
+        client: ClientId,
+        requests: Vec<wire::Request>,
+    },
+    ClientDown {
+        client: ClientId,
+    },
+    LinkUp {
+        peer: NodeId,
+        incarnation: Incarnation,
+        link: u64,
+        queue: mpsc::Sender<wire::Packet>,
+    },
+    Packet(Box<wire::Packet>),
+    LinkDown {
+        peer: NodeId,
+        link: u64,
+    },
+    /// Answered when all events so far are in the files.
+    FlushEvents(oneshot::Sender<()>),
+}
+
+/// From the node's own threads; never more than it launched, fetched or synced.
+#[derive(Debug)]
+pub(crate) enum Local {
+    Input(Input),
+    /// Up to which batch everything is durable now.
+    Synced(Result<u64, StoreError>),
+}

@@ -1,0 +1,143 @@
+/*!
+Links: one stream of packets for each pair of nodes. The lower id dials, the higher accepts.
+
+A link is only a transport. What is lost with it, or dropped because its queue is full, the core
+sends again; so nothing here is kept or counted. The first frame of each side is its greeting.
+
+A node that comes up knocks at the lower ones (a greeting marked as a probe): they dial it at once
+instead of when their back-off ends.
+*/
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use proto::{Incarnation, NodeId, Span, limits, wire};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Status, Streaming};
+
+use crate::inbox::Incoming;
+use crate::peers;
+use crate::service::Shared;
+
+fn duration(span: Span) -> Duration {
+    Duration::from_nanos(span.0)
+}
+
+async fn in_time<T>(
+    what: &str,
+    future: impl Future<Output = Result<T, Status>>,
+) -> Result<T, String> {
+    match tokio::time::timeout(duration(limits::GREETING_TIMEOUT), future).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(status)) => Err(format!("{what}: {}", status.message())),
+        Err(_) => Err(format!("{what}: no answer in time")),
+    }
+}
+
+/// The frames that go out on a link: the greeting, then packets as they come.
+pub(crate) fn frames(
+    greeting: wire::LinkFrame,
+    packets: mpsc::Receiver<wire::Packet>,
+) -> impl Stream<Item = wire::LinkFrame> + Send + 'static {
+    let packets = ReceiverStream::new(packets)
+        .map(|packet| wire::LinkFrame { body: Some(wire::link_frame::Body::Packet(packet)) });
+    tokio_stream::once(greeting).chain(packets)
+}
+
+/// Asks whoever listens at `address` who it is.
+pub(crate) async fn probe(shared: &Shared, address: &str) -> Result<wire::Greeting, String> {
+    let mut client = peers::connect(address, &shared.identity.credentials).await?;
+    let outgoing = tokio_stream::once(shared.identity.greeting(true));
+    let response = in_time("greeting", client.link(outgoing)).await?;
+    let mut incoming = response.into_inner();
+    shared.identity.check(in_time("greeting", incoming.message()).await?)
+}
+
+/// Keeps the link to one higher node for as long as this node lives.
+pub(crate) async fn keep(shared: Arc<Shared>, peer: NodeId) {
+    let mut wait = limits::REDIAL_AFTER;
+    loop {
+        match dial(&shared, peer).await {
+            // It was up and is lost: at once again, the peer may be back already.
+            Ok(()) => wait = limits::REDIAL_AFTER,
+            Err(reason) => {
+                shared.log.refusal(&format!("no link to node {}: {reason}", peer.0));
+                let knock = shared.knocks[peer.0 as usize].notified();
+                if tokio::time::timeout(duration(wait), knock).await.is_err() {
+                    wait = Span(wait.doubled().0.min(limits::REDIAL_AFTER_MAX.0));
+                }
+            }
+        }
+    }
+}
+
+/// One life of a link that this node dials. An error when it did not come up.
+async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<(), String> {
+    let address = shared.addresses.read(peer).ok_or("it has not said where it listens")?;
+    let mut client = peers::connect(&address.address, &shared.identity.credentials).await?;
+    let (queue, packets) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
+    let outgoing = frames(shared.identity.greeting(false), packets);
+    let mut incoming = in_time("link", client.link(outgoing)).await?.into_inner();
+    let greeting = shared.identity.check(in_time("greeting", incoming.message()).await?)?;
+    if greeting.node != peer.0 {
+        return Err(format!("node {} answers at its address", greeting.node));
+    }
+    read(shared, &greeting, queue, incoming).await;
+    Ok(())
+}
+
+/// The accepting side, called with the first frame. What it returns goes back on the stream.
+pub(crate) fn accept(
+    shared: &Arc<Shared>,
+    greeting: wire::Greeting,
+    incoming: Streaming<wire::LinkFrame>,
+) -> Result<mpsc::Receiver<wire::Packet>, Status> {
+    let (queue, packets) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
+    if greeting.probe {
+        if greeting.node > shared.identity.node.0 {
+            shared.knocks[greeting.node as usize].notify_one();
+        }
+        return Ok(packets);
+    }
+    if greeting.node > shared.identity.node.0 {
+        return Err(Status::failed_precondition("the node with the lower id dials"));
+    }
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move { read(&shared, &greeting, queue, incoming).await });
+    Ok(packets)
+}
+
+/// Hands a link's packets to the loop until it ends.
+async fn read(
+    shared: &Shared,
+    greeting: &wire::Greeting,
+    queue: mpsc::Sender<wire::Packet>,
+    mut incoming: Streaming<wire::LinkFrame>,
+) {
+    let peer = NodeId(greeting.node);
+    let incarnation = Incarnation(greeting.incarnation);
+    let link = shared.next_number.fetch_add(1, Ordering::Relaxed);
+    shared.log.line(&format!("link to node {} up, its incarnation {}", peer.0, incarnation.0));
+    if shared.inbox.send(Incoming::LinkUp { peer, incarnation, link, queue }).await.is_err() {
+        return; // The node stops.
+    }
+    let reason = loop {
+        match incoming.message().await {
+            Ok(Some(wire::LinkFrame { body: Some(wire::link_frame::Body::Packet(packet)) }))
+                if packet.from == peer.0 =>
+            {
+                if shared.inbox.send(Incoming::Packet(Box::new(packet))).await.is_err() {
+                    return;
+                }
+            }
+            Ok(Some(_)) => break "it sent a frame that does not belong on its link".to_owned(),
+            Ok(None) => break "it closed the link".to_owned(),
+            Err(status) => break status.message().to_owned(),
+        }
+    };
+    shared.log.line(&format!("link to node {} down: {reason}", peer.0));
+    let _ = shared.inbox.send(Incoming::LinkDown { peer, link }).await;
+}

@@ -1,0 +1,116 @@
+//! The node's own log: rare lines for whoever asks why a node did not start or lost a peer.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use proto::Time;
+
+use crate::clock::Clock;
+
+/// Lines about refused connections that are kept in any ten seconds; the rest are counted.
+const REFUSALS_PER_WINDOW: u32 = 20;
+const WINDOW_NS: u64 = 10_000_000_000;
+
+/// An append-only text file. A line that cannot be written is dropped: the log is a courtesy.
+#[derive(Debug)]
+pub(crate) struct NodeLog {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    window_start: Time,
+    in_window: u32,
+    suppressed: u64,
+}
+
+impl NodeLog {
+    pub(crate) fn open(path: &Path, clock: Clock) -> std::io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let state = State { file, window_start: Time::ZERO, in_window: 0, suppressed: 0 };
+        Ok(Self { clock, state: Mutex::new(state) })
+    }
+
+    /// For what happens rarely by its nature: start, stop, a peer up or down.
+    pub(crate) fn line(&self, text: &str) {
+        let now = self.clock.now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.write(now, text);
+    }
+
+    /// For what others can cause as often as they like: at most a few in each window.
+    pub(crate) fn refusal(&self, text: &str) {
+        let now = self.clock.now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.since(state.window_start).0 > WINDOW_NS {
+            if state.suppressed > 0 {
+                let text = format!("{} further lines like these were left out", state.suppressed);
+                state.write(now, &text);
+            }
+            (state.window_start, state.in_window, state.suppressed) = (now, 0, 0);
+        }
+        if state.in_window == REFUSALS_PER_WINDOW {
+            state.suppressed += 1;
+            return;
+        }
+        state.in_window += 1;
+        state.write(now, text);
+    }
+}
+
+impl State {
+    fn write(&mut self, now: Time, text: &str) {
+        // One write call a line, so that lines of an earlier life and of this one never mix.
+        let line = format!("{} {}\n", utc(now), text.replace('\n', " "));
+        let _ = self.file.write_all(line.as_bytes());
+    }
+}
+
+/// `2026-11-20T15:36:02.123Z`, from days since the epoch by the civil calendar's 400-year cycle.
+fn utc(time: Time) -> String {
+    let (seconds, millis) = (time.0 / 1_000_000_000, time.0 / 1_000_000 % 1000);
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years begin in March here, so that the leap day is the last of its year.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_both_sides_of_a_leap_day() {
+        let at = |seconds: u64| utc(Time(seconds * 1_000_000_000));
+        assert_eq!(at(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.000Z");
+        assert_eq!(at(951_868_800), "2000-03-01T00:00:00.000Z");
+        assert_eq!(at(1_798_761_599), "2026-12-31T23:59:59.000Z");
+    }
+
+    #[test]
+    fn refusals_are_limited_and_lines_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = NodeLog::open(&dir.path().join("log"), Clock::start()).unwrap();
+        for i in 0..100 {
+            log.refusal(&format!("refused {i}\nsecond line"));
+        }
+        log.line("started");
+        let text = std::fs::read_to_string(dir.path().join("log")).unwrap();
+        assert_eq!(text.lines().count(), REFUSALS_PER_WINDOW as usize + 1);
+        assert!(text.lines().last().unwrap().ends_with("Z started"));
+    }
+}

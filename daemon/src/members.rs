@@ -1,0 +1,149 @@
+//! What the shell knows of the members and the core does not: addresses, processes, who is reachable.
+//! It is filled into the answers that carry it.
+
+use proto::{Incarnation, NodeId, wire};
+
+use crate::instance::AddressFile;
+use crate::stats;
+
+/// The map as it was agreed, and what is known of its members.
+#[derive(Debug)]
+pub(crate) struct Members {
+    own: NodeId,
+    map: wire::ClusterMap,
+}
+
+impl Members {
+    /// What the files in the directory tell; the others are down until their links are up.
+    pub(crate) fn new(
+        mut map: wire::ClusterMap,
+        own: &AddressFile,
+        read: impl Fn(NodeId) -> Option<AddressFile>,
+    ) -> Self {
+        for (at, member) in map.members.iter_mut().enumerate() {
+            assert_eq!(member.node as usize, at, "members are numbered from 0");
+            if let Some(file) = read(NodeId(member.node)) {
+                member.incarnation = file.incarnation;
+                tell(member, file);
+            }
+            member.phase = wire::MemberPhase::Down as i32;
+        }
+        let mut this = Self { own: NodeId(own.node), map };
+        this.up(NodeId(own.node), Incarnation(own.incarnation), Some(own.clone()));
+        this
+    }
+
+    /// The map with all that is known of its members.
+    pub(crate) fn map(&self) -> &wire::ClusterMap {
+        &self.map
+    }
+
+    /// Whether that told something new of the member, beyond its being up.
+    pub(crate) fn up(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        file: Option<AddressFile>,
+    ) -> bool {
+        let member = &mut self.map.members[node.0 as usize];
+        let before = member.clone();
+        member.incarnation = incarnation.0;
+        // A file of another incarnation would tell of a process that is gone.
+        if let Some(file) = file.filter(|file| file.incarnation == incarnation.0) {
+            tell(member, file);
+        }
+        member.phase = before.phase;
+        let changed = *member != before;
+        member.phase = wire::MemberPhase::Up as i32;
+        changed
+    }
+
+    pub(crate) fn down(&mut self, node: NodeId) {
+        self.map.members[node.0 as usize].phase = wire::MemberPhase::Down as i32;
+    }
+
+    /// Completes an answer.
+    pub(crate) fn fill_in(&self, response: &mut wire::Response) {
+        match &mut response.body {
+            Some(wire::response::Body::Node(state)) => {
+                let slots = state.member.as_ref().map_or(0, |member| member.slots);
+                let own = &self.map.members[self.own.0 as usize];
+                let slots = if slots > 0 { slots } else { own.slots };
+                state.member = Some(wire::Member { slots, ..own.clone() });
+                state.cpu_ns = stats::cpu_ns();
+                state.peak_rss_bytes = stats::peak_rss_bytes();
+            }
+            Some(wire::response::Body::Map(map)) => {
+                for member in &mut map.members {
+                    if let Some(known) = self.map.members.get(member.node as usize) {
+                        member.clone_from(known);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn tell(member: &mut wire::Member, file: AddressFile) {
+    member.address = file.address;
+    member.slots = file.slots;
+    member.pid = file.pid;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::MemberPhase::{Down, Up};
+
+    fn file(node: u32, incarnation: u32) -> AddressFile {
+        AddressFile {
+            format: 1,
+            node,
+            incarnation,
+            address: format!("127.0.0.1:{node}"),
+            pid: 77,
+            slots: 2,
+            launch: String::new(),
+        }
+    }
+
+    fn members(own: u32) -> Members {
+        let plain = (0..3).map(|node| wire::Member { node, ..Default::default() }).collect();
+        let map = wire::ClusterMap { members: plain, ..Default::default() };
+        Members::new(map, &file(own, 5), |_| None)
+    }
+
+    #[test]
+    fn a_map_tells_who_is_up_and_where() {
+        let mut members = members(1);
+        let map = members.map().clone();
+        assert!(members.up(NodeId(2), Incarnation(4), Some(file(2, 3))));
+        let answer = |members: &Members| {
+            let body = Some(wire::response::Body::Map(map.clone()));
+            let mut response = wire::Response { body, ..Default::default() };
+            members.fill_in(&mut response);
+            let Some(wire::response::Body::Map(map)) = response.body else { unreachable!() };
+            map.members.iter().map(|m| (m.phase(), m.address.clone())).collect::<Vec<_>>()
+        };
+        let at = |node: u32| format!("127.0.0.1:{node}");
+        // The file of node 2 is of an earlier life: it is up, its address is not known yet.
+        assert_eq!(answer(&members), [(Down, String::new()), (Up, at(1)), (Up, String::new())]);
+        assert!(members.up(NodeId(2), Incarnation(4), Some(file(2, 4))));
+        assert!(!members.up(NodeId(2), Incarnation(4), Some(file(2, 4))));
+        members.up(NodeId(0), Incarnation(1), Some(file(0, 1)));
+        members.down(NodeId(0));
+        assert_eq!(answer(&members), [(Down, at(0)), (Up, at(1)), (Up, at(2))]);
+    }
+
+    #[test]
+    fn a_node_state_tells_of_the_process() {
+        let members = members(0);
+        let body = Some(wire::response::Body::Node(wire::NodeState::default()));
+        let mut response = wire::Response { body, ..Default::default() };
+        members.fill_in(&mut response);
+        let Some(wire::response::Body::Node(state)) = response.body else { unreachable!() };
+        assert_eq!(state.member.unwrap().pid, 77);
+        assert!(state.cpu_ns > 0 && state.peak_rss_bytes > 0);
+    }
+}

@@ -1,0 +1,138 @@
+//! What a node is told when it starts.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proto::{NodeId, Span, limits};
+use scheduler::Policy;
+
+use crate::error::StartError;
+
+/// Assumed between any two nodes by Algorithm 1 unless told otherwise: 1 Gbit/s.
+const BANDWIDTH_BYTES_PER_S: f64 = 125e6;
+
+/// How to start one node.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// The instance's directory; made when it is not there.
+    pub dir: PathBuf,
+    /// Where this node keeps its state; `None`: under `dir`. Set it to a local disk when `dir` is
+    /// on a shared file system.
+    pub state_dir: Option<PathBuf>,
+    /// Its place, from 0; a launcher's rank.
+    pub node: NodeId,
+    /// How many nodes the cluster has.
+    pub expect: u32,
+    /// Executing threads ("cores").
+    pub slots: u32,
+    pub listen: SocketAddr,
+    pub policy: Policy,
+    pub bandwidth_bytes_per_s: f64,
+    pub steal_interval_start: Span,
+    pub steal_interval_bound: Span,
+    /// `None`: by the number of nodes. Fixed when the cluster is made.
+    pub partitions: Option<u32>,
+    /// Address of a node that runs: the cluster and the others' addresses are asked of it, so that
+    /// `dir` need not be shared. It must hold the cluster's secret. The node takes the place
+    /// `node` of the `expect` places; a cluster does not grow.
+    pub join: Option<String>,
+    /// How long to wait until all nodes are there.
+    pub deadline: Duration,
+    /// The program that runs commands for the node, `None`: this one.
+    pub spawner_program: Option<PathBuf>,
+    /// The launch this process belongs to (see [`crate::launcher`]); empty: none. Addresses of
+    /// other launches do not count when the cluster forms.
+    pub launch: String,
+    /// A stop of this node stops all of them, as under a launcher.
+    pub end_together: bool,
+}
+
+impl NodeOptions {
+    /// Node `node` of `expect`, on loopback, with one slot for each CPU.
+    #[must_use]
+    pub fn new(dir: &Path, node: NodeId, expect: u32) -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        Self {
+            dir: dir.to_path_buf(),
+            state_dir: None,
+            node,
+            expect,
+            slots: cpus,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            policy: Policy::Rlds { threshold: 0.125 },
+            bandwidth_bytes_per_s: BANDWIDTH_BYTES_PER_S,
+            steal_interval_start: limits::STEAL_INTERVAL_START,
+            steal_interval_bound: limits::STEAL_INTERVAL_BOUND,
+            partitions: None,
+            join: None,
+            deadline: Duration::from_secs(60),
+            spawner_program: None,
+            launch: String::new(),
+            end_together: false,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        let refuse = |what: String| Err(StartError::Options { what });
+        if self.expect == 0 || self.expect > limits::NODES_MAX {
+            return refuse(format!("a cluster has 1 to {} nodes", limits::NODES_MAX));
+        }
+        if self.node.0 >= self.expect {
+            let last = self.expect - 1;
+            return refuse(format!("there is no node {} among 0 to {last}", self.node.0));
+        }
+        if self.slots == 0 || self.slots > limits::SLOTS_MAX {
+            return refuse(format!("a node has 1 to {} slots", limits::SLOTS_MAX));
+        }
+        if let Some(partitions) = self.partitions {
+            let enough = u64::from(self.expect);
+            if !partitions.is_power_of_two()
+                || partitions > limits::PARTITIONS_MAX
+                || u64::from(partitions) < enough
+            {
+                return refuse(format!(
+                    "the number of partitions is a power of two from {enough} to {}",
+                    limits::PARTITIONS_MAX
+                ));
+            }
+        }
+        if !(self.bandwidth_bytes_per_s.is_finite() && self.bandwidth_bytes_per_s > 0.0) {
+            return refuse("the bandwidth is above zero and finite".to_owned());
+        }
+        if self.steal_interval_start == Span::ZERO
+            || self.steal_interval_start > self.steal_interval_bound
+        {
+            return refuse("the stealing interval starts above zero, below its bound".to_owned());
+        }
+        if !self.listen.ip().is_loopback() {
+            return Err(StartError::NotLoopback { address: self.listen });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_options_are_refused() {
+        let good = NodeOptions::new(Path::new("/nowhere"), NodeId(1), 2);
+        good.check().unwrap();
+        let refused = |change: &dyn Fn(&mut NodeOptions)| {
+            let mut options = good.clone();
+            change(&mut options);
+            options.check().unwrap_err().to_string()
+        };
+        assert!(refused(&|o| o.expect = 0).contains("1 to"));
+        assert!(refused(&|o| o.node = NodeId(2)).contains("no node 2 among 0 to 1"));
+        assert!(refused(&|o| o.slots = 0).contains("slots"));
+        assert!(refused(&|o| o.partitions = Some(3)).contains("power of two"));
+        assert!(refused(&|o| o.partitions = Some(1)).contains("power of two"));
+        assert!(refused(&|o| o.bandwidth_bytes_per_s = f64::NAN).contains("bandwidth"));
+        assert!(refused(&|o| o.steal_interval_start = Span(u64::MAX)).contains("stealing"));
+        let listen = "10.0.0.1:7".parse().unwrap();
+        assert!(refused(&|o| o.listen = listen).contains("10.0.0.1:7"));
+    }
+}

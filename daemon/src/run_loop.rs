@@ -1,0 +1,348 @@
+/*!
+The loop that owns a node: gather what has come, let the core handle it, write once, then act.
+
+```text
+   streams ─▶ inbox ─┐                        ┌─▶ log on disk (one write a step)
+   executor, sync ───┼─▶ handle ─▶ flush ─────┤
+   timers ───────────┘      ▲                 └─▶ then: packets, answers, launches, fetches
+                            └── no-ops answer themselves
+```
+A launched no-op has no effect that anybody could see, so its end goes straight back into the core,
+before the write: many generations of no-ops share one write, and nothing that speaks of them
+leaves before it. Whatever else the core wants done waits for the write.
+*/
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+
+use executor::Executor;
+use kvs::Batch;
+use node::{Effect, Input, Node};
+use proto::{ClientId, Incarnation, NodeId, Time, limits, wire};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::clock::Clock;
+use crate::error::NodeError;
+use crate::events::EventLog;
+use crate::inbox::{Incoming, Local};
+use crate::members::Members;
+use crate::replies::ReplySender;
+use crate::service::Shared;
+use crate::store::RocksStore;
+use crate::sync::SyncThread;
+use crate::transfer::Transfers;
+
+#[derive(Debug)]
+struct Link {
+    number: u64,
+    incarnation: Incarnation,
+    queue: mpsc::Sender<wire::Packet>,
+}
+
+/// How far the log is durable.
+#[derive(Debug, Default)]
+struct Durability {
+    written_seq: u64,
+    /// The batch up to which a sync is under way.
+    asked_seq: u64,
+    synced_seq: u64,
+    synced_at: Time,
+}
+
+impl Durability {
+    /// When the next sync may start; `None` while there is nothing to sync or one is under way.
+    fn due(&self) -> Option<Time> {
+        let idle = self.asked_seq == self.synced_seq;
+        (idle && self.written_seq > self.synced_seq).then(|| self.synced_at + limits::SYNC_GAP)
+    }
+}
+
+/// The shell's half of a node.
+#[derive(Debug)]
+pub(crate) struct Loop {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) node: Node,
+    pub(crate) store: RocksStore,
+    pub(crate) sync: SyncThread,
+    pub(crate) clock: Clock,
+    pub(crate) events: EventLog,
+    pub(crate) transfers: Transfers,
+    pub(crate) members: Members,
+    pub(crate) state: State,
+}
+
+/// What a loop begins with empty.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    links: BTreeMap<NodeId, Link>,
+    clients: BTreeMap<ClientId, ReplySender>,
+    durability: Durability,
+    inputs: Vec<Input>,
+    effects: Vec<Effect>,
+    /// What waits for the write of this step.
+    held: Vec<Effect>,
+    pending: Batch,
+    pending_bytes: usize,
+    waiting_for_events: Vec<oneshot::Sender<()>>,
+}
+
+impl Loop {
+    /// Runs until it is told to stop. What was acknowledged is durable when it returns.
+    pub(crate) async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Incoming>,
+        mut local: mpsc::UnboundedReceiver<Local>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<(), NodeError> {
+        let mut incoming = Vec::with_capacity(limits::STEP_INPUTS_MAX);
+        let mut own = Vec::with_capacity(limits::STEP_INPUTS_MAX);
+        let mut timer = pin!(tokio::time::sleep_until(self.clock.instant(Time::ZERO).into()));
+        loop {
+            self.step()?;
+            if *stop.borrow_and_update() {
+                return self.end();
+            }
+            let wake = self.wake();
+            if !self.state.inputs.is_empty() {
+                tokio::task::yield_now().await; // Others of this thread may read and write.
+            } else {
+                if let Some(wake) = wake {
+                    timer.as_mut().reset(self.clock.instant(wake).into());
+                }
+                tokio::select! {
+                    biased;
+                    _ = stop.changed() => {}
+                    _ = local.recv_many(&mut own, limits::STEP_INPUTS_MAX) => {}
+                    _ = inbox.recv_many(&mut incoming, limits::STEP_INPUTS_MAX) => {}
+                    () = &mut timer, if wake.is_some() => {}
+                }
+            }
+            while own.len() < limits::STEP_INPUTS_MAX
+                && let Ok(item) = local.try_recv()
+            {
+                own.push(item);
+            }
+            while incoming.len() < limits::STEP_INPUTS_MAX
+                && let Ok(item) = inbox.try_recv()
+            {
+                incoming.push(item);
+            }
+            for item in own.drain(..) {
+                self.take_local(item)?;
+            }
+            for item in incoming.drain(..) {
+                self.take(item);
+            }
+        }
+    }
+
+    /// When something of this node wants attention although nothing comes from outside.
+    fn wake(&self) -> Option<Time> {
+        let deadlines = [
+            self.node.deadline(),
+            self.events.flush_due(),
+            self.transfers.deadline(),
+            self.state.durability.due(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn take_local(&mut self, item: Local) -> Result<(), NodeError> {
+        match item {
+            Local::Input(input) => self.state.inputs.push(input),
+            Local::Synced(result) => {
+                let seq = result.map_err(|error| self.store_error(error))?;
+                let durability = &mut self.state.durability;
+                durability.synced_at = self.clock.now();
+                // More than was asked for may have been written, and is durable with it.
+                durability.synced_seq = seq;
+                durability.asked_seq = seq;
+                self.state.inputs.push(Input::Persisted { seq });
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, item: Incoming) {
+        let state = &mut self.state;
+        match item {
+            Incoming::Packet(packet) => state.inputs.push(Input::Packet(packet)),
+            Incoming::Requests { client, requests } => {
+                // A client that was cut off may still have frames here.
+                if state.clients.contains_key(&client) {
+                    state.inputs.extend(requests.into_iter().map(|request| {
+                        let request = Box::new(request);
+                        Input::Request { client, request }
+                    }));
+                }
+            }
+            Incoming::ClientUp { client, replies } => _ = state.clients.insert(client, replies),
+            Incoming::ClientDown { client } => {
+                if state.clients.remove(&client).is_some() {
+                    state.inputs.push(Input::ClientGone { client });
+                }
+            }
+            Incoming::LinkUp { peer, incarnation, link: number, queue } => {
+                // A delayed stream of an earlier life must not replace that of the present one.
+                let newest = state.links.get(&peer).is_none_or(|it| it.incarnation <= incarnation);
+                if newest {
+                    state.links.insert(peer, Link { number, incarnation, queue });
+                    let file = self.shared.addresses.read(peer);
+                    if self.members.up(peer, incarnation, file) {
+                        let map = Box::new(self.members.map().clone());
+                        state.inputs.push(Input::MapCommitted { map });
+                    }
+                    state.inputs.push(Input::PeerConnected { peer });
+                }
+            }
+            Incoming::LinkDown { peer, link } => {
+                if state.links.get(&peer).is_some_and(|it| it.number == link) {
+                    state.links.remove(&peer);
+                    self.members.down(peer);
+                }
+            }
+            Incoming::FlushEvents(flushed) => state.waiting_for_events.push(flushed),
+        }
+    }
+
+    /// Handles all inputs at hand, writes once, then acts.
+    fn step(&mut self) -> Result<(), NodeError> {
+        for _ in 0..limits::STEP_GENERATIONS_MAX {
+            let now = self.clock.now();
+            self.transfers.take_due(now, &mut self.state.inputs);
+            for input in self.state.inputs.drain(..) {
+                self.node.handle(now, input);
+            }
+            if self.node.deadline().is_some_and(|deadline| deadline <= now) {
+                self.node.handle(now, Input::Timer);
+            }
+            self.node.flush(now, &mut self.state.effects);
+            self.sort(now);
+            if self.state.inputs.is_empty() || self.state.pending_bytes >= limits::STEP_WRITE_BYTES
+            {
+                break;
+            }
+        }
+        self.write()?;
+        let now = self.clock.now();
+        let mut held = std::mem::take(&mut self.state.held);
+        for effect in held.drain(..) {
+            self.act(now, effect);
+        }
+        self.state.held = held;
+        self.flush_events(now)
+    }
+
+    /// Answers at once what needs no world; keeps the rest until the write.
+    fn sort(&mut self, now: Time) {
+        let state = &mut self.state;
+        for effect in state.effects.drain(..) {
+            match effect {
+                Effect::Persist(batch) => {
+                    let bytes = |write: &kvs::Write| {
+                        write.key.len() + write.value.as_ref().map_or(0, Vec::len)
+                    };
+                    state.pending_bytes += batch.writes.iter().map(bytes).sum::<usize>();
+                    if state.pending.seq == 0 {
+                        state.pending = batch;
+                    } else {
+                        assert!(batch.seq > state.pending.seq, "batches come in order");
+                        state.pending.seq = batch.seq;
+                        state.pending.writes.extend(batch.writes);
+                    }
+                }
+                Effect::Trace(event) => self.events.push(now, &event),
+                Effect::Launch(launch) => match Executor::run_inline(&launch) {
+                    Some(outcome) => {
+                        let (task, attempt) = (launch.task, launch.attempt);
+                        state.inputs.push(Input::Finished { task, attempt, outcome });
+                    }
+                    None => state.held.push(Effect::Launch(launch)),
+                },
+                Effect::Fetch(fetch) if Transfers::is_free(&fetch) => {
+                    let (object, result) = (fetch.object, Ok(()));
+                    state.inputs.push(Input::Fetched { object, result });
+                }
+                other => state.held.push(other),
+            }
+        }
+    }
+
+    fn write(&mut self) -> Result<(), NodeError> {
+        let pending = std::mem::take(&mut self.state.pending);
+        self.state.pending_bytes = 0;
+        if pending.seq > 0 {
+            self.store.write(&pending).map_err(|error| self.store_error(error))?;
+            self.state.durability.written_seq = pending.seq;
+        }
+        let durability = &mut self.state.durability;
+        if durability.due().is_some_and(|due| due <= self.clock.now()) {
+            durability.asked_seq = durability.written_seq;
+            self.sync.request();
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, now: Time, effect: Effect) {
+        let executor = &self.shared.executor;
+        match effect {
+            Effect::Send { to, packet } => self.send(to, *packet),
+            Effect::Reply { client, response } => self.reply(client, *response),
+            Effect::Launch(launch) => executor.launch(*launch),
+            Effect::Kill { task, attempt } => executor.kill(task, attempt),
+            Effect::Discard { task, attempt } => executor.discard(task, attempt),
+            Effect::Fetch(fetch) => self.transfers.begin(now, fetch),
+            Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
+        }
+    }
+
+    /// A packet that cannot go now is dropped: the core sends again what is not acknowledged.
+    fn send(&mut self, to: NodeId, packet: wire::Packet) {
+        if let Some(link) = self.state.links.get(&to)
+            && let Err(TrySendError::Full(_)) = link.queue.try_send(packet)
+        {
+            self.shared.log.refusal(&format!("dropped a packet: node {} reads too slowly", to.0));
+        }
+    }
+
+    fn reply(&mut self, client: ClientId, mut response: wire::Response) {
+        self.members.fill_in(&mut response);
+        if let Some(replies) = self.state.clients.get(&client)
+            && !replies.send(response)
+        {
+            self.shared.log.refusal("cut a client off that did not read its answers");
+            self.state.clients.remove(&client);
+            self.state.inputs.push(Input::ClientGone { client });
+        }
+    }
+
+    fn flush_events(&mut self, now: Time) -> Result<(), NodeError> {
+        let waiting = std::mem::take(&mut self.state.waiting_for_events);
+        let flushed =
+            if waiting.is_empty() { self.events.flush_if_due(now) } else { self.events.flush() };
+        flushed.map_err(|error| self.events_error(error))?;
+        for flushed in waiting {
+            let _ = flushed.send(()); // Whoever asked may be gone.
+        }
+        Ok(())
+    }
+
+    /// Ends in order: no work runs, no event is lost, the log is on stable storage.
+    fn end(mut self) -> Result<(), NodeError> {
+        self.shared.executor.stop();
+        self.events.flush().map_err(|error| self.events_error(error))?;
+        self.store.sync().map_err(|error| self.store_error(error))?;
+        Ok(())
+    }
+
+    fn store_error(&self, error: crate::store::StoreError) -> NodeError {
+        NodeError::Store { node: self.shared.identity.node, error }
+    }
+
+    fn events_error(&self, error: std::io::Error) -> NodeError {
+        let (node, path) = (self.shared.identity.node, self.events.dir().to_path_buf());
+        NodeError::EventLog { node, path, error }
+    }
+}

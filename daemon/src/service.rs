@@ -1,0 +1,214 @@
+//! The service `Peer`: what other nodes and clients may call.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use executor::Executor;
+use proto::{Attempt, ClientId, JobId, LocalId, NodeId, ObjectId, TaskId, limits, wire};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::events::{Filter, Pieces, Reader};
+use crate::inbox::Incoming;
+use crate::links;
+use crate::log::NodeLog;
+use crate::peers::{self, AddressBook, Credentials, Identity};
+use crate::replies::{ReplyStream, reply_queue};
+use crate::rpc::peer_server::{Peer, PeerServer};
+
+/// Pieces of a file that wait for a slow reader.
+const PIECES_AHEAD: usize = 2;
+/// How long a stop waits for each other node to hear of it.
+const TELL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What all streams of a node share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) identity: Identity,
+    pub(crate) addresses: AddressBook,
+    pub(crate) inbox: mpsc::Sender<Incoming>,
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) log: NodeLog,
+    pub(crate) events_dir: std::path::PathBuf,
+    /// Numbers clients and links.
+    pub(crate) next_number: AtomicU64,
+    /// By node: it came up and wants to be dialled.
+    pub(crate) knocks: Vec<Notify>,
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) end_together: bool,
+}
+
+/// The routes of a node, behind the check of the secret.
+pub(crate) fn routes(shared: Arc<Shared>) -> tonic::transport::server::Router {
+    let credentials = shared.identity.credentials.clone();
+    let log = Arc::clone(&shared);
+    let service = PeerServer::new(PeerService { shared })
+        .max_decoding_message_size(limits::FRAME_BYTES_MAX)
+        .max_encoding_message_size(limits::FRAME_BYTES_MAX);
+    let guarded = tonic::service::interceptor::InterceptedService::new(
+        service,
+        move |request: Request<()>| check(&credentials, &log, request),
+    );
+    peers::server().add_service(guarded)
+}
+
+fn check(
+    credentials: &Credentials,
+    shared: &Shared,
+    request: Request<()>,
+) -> Result<Request<()>, Status> {
+    credentials.check(request.metadata()).inspect_err(|status| {
+        let from = request.remote_addr().map_or_else(String::new, |address| address.to_string());
+        shared.log.refusal(&format!("refused a call from {from}: {}", status.message()));
+    })?;
+    Ok(request)
+}
+
+type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send + 'static>>;
+
+#[derive(Debug)]
+struct PeerService {
+    shared: Arc<Shared>,
+}
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    type LinkStream = BoxStream<wire::LinkFrame>;
+    type SessionStream = ReplyStream;
+    type FetchStream = BoxStream<wire::Piece>;
+    type EventsStream = BoxStream<wire::Piece>;
+    type StreamsStream = BoxStream<wire::TaskStream>;
+
+    async fn link(
+        &self,
+        request: Request<Streaming<wire::LinkFrame>>,
+    ) -> Result<Response<Self::LinkStream>, Status> {
+        let mut incoming = request.into_inner();
+        let limit = Duration::from_nanos(limits::GREETING_TIMEOUT.0);
+        let first = tokio::time::timeout(limit, incoming.message())
+            .await
+            .map_err(|_| Status::deadline_exceeded("no greeting in time"))??;
+        let greeting = self.shared.identity.check(first).map_err(|reason| {
+            self.shared.log.refusal(&format!("refused a link: {reason}"));
+            Status::failed_precondition(reason)
+        })?;
+        let packets = links::accept(&self.shared, greeting, incoming)?;
+        let frames = links::frames(self.shared.identity.greeting(false), packets);
+        Ok(Response::new(Box::pin(frames.map(Ok))))
+    }
+
+    async fn session(
+        &self,
+        request: Request<Streaming<wire::Requests>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let client = ClientId(self.shared.next_number.fetch_add(1, Ordering::Relaxed));
+        let (replies, stream) = reply_queue();
+        let inbox = self.shared.inbox.clone();
+        inbox.send(Incoming::ClientUp { client, replies }).await.map_err(|_| stopping())?;
+        let mut incoming = request.into_inner();
+        tokio::spawn(async move {
+            // An error (the client is gone, a frame is garbage or too long) ends this stream alone.
+            while let Ok(Some(wire::Requests { requests })) = incoming.message().await {
+                if inbox.send(Incoming::Requests { client, requests }).await.is_err() {
+                    return;
+                }
+            }
+            let _ = inbox.send(Incoming::ClientDown { client }).await;
+        });
+        Ok(Response::new(stream))
+    }
+
+    async fn fetch(
+        &self,
+        request: Request<wire::ObjectRequest>,
+    ) -> Result<Response<Self::FetchStream>, Status> {
+        let wire::ObjectRequest { job, task, attempt, output } = request.into_inner();
+        let task = TaskId { job: JobId(job), local: LocalId(task) };
+        let object = ObjectId { task, attempt: Attempt(attempt), output };
+        let pieces = crate::transfer::read(&self.shared.executor, object)?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(pieces))))
+    }
+
+    async fn events(
+        &self,
+        request: Request<wire::EventsRequest>,
+    ) -> Result<Response<Self::EventsStream>, Status> {
+        let (flushed, wait) = oneshot::channel();
+        let flush = Incoming::FlushEvents(flushed);
+        self.shared.inbox.send(flush).await.map_err(|_| stopping())?;
+        wait.await.map_err(|_| stopping())?;
+        let reader = Reader::open(&self.shared.events_dir, Filter::of(request.get_ref()))?;
+        let pieces = in_background(Pieces(reader).map(|piece| {
+            let data = bytes::Bytes::from(piece?);
+            Ok(wire::Piece { data, total_bytes: 0 })
+        }));
+        Ok(Response::new(Box::pin(pieces)))
+    }
+
+    async fn streams(
+        &self,
+        request: Request<wire::StreamsRequest>,
+    ) -> Result<Response<Self::StreamsStream>, Status> {
+        let records = crate::transfer::streams(&self.shared.executor, request.get_ref());
+        Ok(Response::new(Box::pin(in_background(records))))
+    }
+
+    async fn stop(
+        &self,
+        request: Request<wire::StopRequest>,
+    ) -> Result<Response<wire::StopReply>, Status> {
+        self.shared.log.line("told to stop");
+        if request.get_ref().all || self.shared.end_together {
+            tell_all(&self.shared).await;
+        }
+        self.shared.stop.send_replace(true);
+        Ok(Response::new(wire::StopReply {}))
+    }
+}
+
+fn stopping() -> Status {
+    Status::unavailable("the node stops")
+}
+
+/// Runs an iterator that reads files beside the loop's thread.
+fn in_background<T: Send + 'static>(
+    items: impl Iterator<Item = Result<T, Status>> + Send + 'static,
+) -> ReceiverStream<Result<T, Status>> {
+    let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        for item in items {
+            if sender.blocking_send(item).is_err() {
+                return; // The reader is gone.
+            }
+        }
+    });
+    ReceiverStream::new(receiver)
+}
+
+/// Tells every other node to stop, each on its own and for a bounded time.
+pub(crate) async fn tell_all(shared: &Arc<Shared>) {
+    let others = (0..shared.identity.nodes).map(NodeId).filter(|&it| it != shared.identity.node);
+    let mut told = tokio::task::JoinSet::new();
+    for other in others {
+        let Some(file) = shared.addresses.read(other) else { continue };
+        let shared = Arc::clone(shared);
+        told.spawn(tokio::time::timeout(TELL_TIMEOUT, async move {
+            let credentials = &shared.identity.credentials;
+            let stopped = match peers::connect(&file.address, credentials).await {
+                Ok(mut client) => {
+                    let request = wire::StopRequest { all: false };
+                    client.stop(request).await.map(|_| ()).map_err(|e| e.message().to_owned())
+                }
+                Err(reason) => Err(reason),
+            };
+            if let Err(reason) = stopped {
+                shared.log.line(&format!("node {} was not told to stop: {reason}", other.0));
+            }
+        }));
+    }
+    while told.join_next().await.is_some() {}
+}

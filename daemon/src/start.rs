@@ -1,0 +1,491 @@
+//! Puts a node together and gives it a thread.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use executor::{Executor, ExecutorConfig};
+use node::{Config, Input, Node};
+use proto::{Event, Incarnation, NodeId, limits, wire};
+use tokio::sync::{Notify, mpsc, watch};
+use tonic::transport::server::TcpIncoming;
+
+use crate::clock::Clock;
+use crate::error::{NodeError, StartError};
+use crate::events::EventLog;
+use crate::inbox::{Incoming, Local};
+use crate::instance::{self, AddressFile, ClusterFile, Instance, StateDir};
+use crate::log::NodeLog;
+use crate::members::Members;
+use crate::options::NodeOptions;
+use crate::peers::{AddressBook, Credentials, Identity};
+use crate::run_loop::{Loop, State};
+use crate::service::{self, Shared};
+use crate::store::RocksStore;
+use crate::sync::SyncThread;
+use crate::transfer::Transfers;
+use crate::{links, rendezvous};
+
+/// How long streams may take to end after the node has.
+const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// A node that was started. Dropping the handle stops the node and waits for it.
+#[derive(Debug)]
+pub struct NodeHandle {
+    node: NodeId,
+    address: SocketAddr,
+    incarnation: Incarnation,
+    stop: watch::Sender<bool>,
+    progress: Arc<Progress>,
+    thread: Option<JoinHandle<Result<(), NodeError>>>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    phase: Mutex<Phase>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Starting,
+    Ready,
+    /// The error is there until somebody takes it.
+    Failed(Option<StartError>),
+}
+
+impl Progress {
+    fn set(&self, phase: Phase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) -> Result<(), StartError> {
+        let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut phase = self
+            .changed
+            .wait_while(phase, |phase| matches!(phase, Phase::Starting))
+            .unwrap_or_else(PoisonError::into_inner);
+        match &mut *phase {
+            Phase::Failed(error) => Err(error.take().unwrap_or(StartError::Stopped)),
+            Phase::Ready | Phase::Starting => Ok(()),
+        }
+    }
+
+    fn take_error(&self) -> Option<StartError> {
+        match &mut *self.phase.lock().unwrap_or_else(PoisonError::into_inner) {
+            Phase::Failed(error) => error.take(),
+            Phase::Ready | Phase::Starting => None,
+        }
+    }
+}
+
+/// Asks a node to stop, from anywhere.
+#[derive(Clone, Debug)]
+pub struct Stopper(watch::Sender<bool>);
+
+impl Stopper {
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl NodeHandle {
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Blocks until all nodes of the cluster have found each other.
+    pub fn wait_ready(&self) -> Result<(), StartError> {
+        self.progress.wait()
+    }
+
+    pub fn request_stop(&self) {
+        self.stop.send_replace(true);
+    }
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+    /// Whether the node has ended, by itself or because it was told to.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Blocks until the node has ended. It does so when told to stop, or on an error.
+    pub fn join(mut self) -> Result<(), NodeError> {
+        self.join_thread()
+    }
+
+    fn join_thread(&mut self) -> Result<(), NodeError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        match thread.join() {
+            Ok(result) => result?,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+                let what = text.unwrap_or_else(|| "unknown".to_owned());
+                return Err(NodeError::Panicked { node: self.node, what });
+            }
+        }
+        self.progress.take_error().map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+impl Drop for NodeHandle {
+    fn drop(&mut self) {
+        self.request_stop();
+        let _ = self.join_thread();
+    }
+}
+
+/// Starts nodes `0..base.expect` in this process and waits until they have found each other.
+pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
+    let nodes = (0..base.expect)
+        .map(|node| start(NodeOptions { node: NodeId(node), ..base.clone() }))
+        .collect::<Result<Vec<_>, _>>()?;
+    for node in &nodes {
+        node.wait_ready()?;
+    }
+    Ok(nodes)
+}
+
+/// Starts one node. It listens when this returns; [`NodeHandle::wait_ready`] waits for the others.
+pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
+    options.check()?;
+    let clock = Clock::start();
+    let instance = Instance::open(&options.dir)?;
+    let secret = instance.secret()?;
+    let addresses = AddressBook::new(instance.clone());
+    let cluster = find_cluster(&options, &instance, &addresses, &Credentials::new(&secret))?;
+    let node_dir = instance.node_dir(options.node);
+    let state_dir = options.state_dir.clone().unwrap_or_else(|| node_dir.join("state"));
+    let state = StateDir::open(&state_dir)?;
+    let (store, _) = RocksStore::open(state.path().join("db"))?;
+    let listener = listen(options.listen)?;
+    let address = listener.local_addr().map_err(|error| listen_error(options.listen, error))?;
+
+    let (local_sender, local) = mpsc::unbounded_channel();
+    let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);
+    let (stop, _) = watch::channel(false);
+    let executor = start_executor(&options, &state, local_sender.clone())?;
+    let log_path = state.path().join("log");
+    let shared = Arc::new(Shared {
+        identity: Identity {
+            cluster: cluster.id().expect("checked when it was read"),
+            node: options.node,
+            incarnation: state.incarnation(),
+            nodes: options.expect,
+            credentials: Credentials::new(&secret),
+        },
+        addresses,
+        inbox: inbox_sender,
+        executor: Arc::new(executor),
+        log: NodeLog::open(&log_path, clock)
+            .map_err(|error| StartError::io("write", &log_path, error))?,
+        events_dir: state.path().join("events"),
+        next_number: AtomicU64::new(1),
+        knocks: (0..options.expect).map(|_| Notify::new()).collect(),
+        stop: stop.clone(),
+        end_together: options.end_together,
+    });
+    let (node, incarnation) = (options.node, state.incarnation());
+    let progress = Arc::new(Progress::default());
+    let parts = Parts {
+        options,
+        clock,
+        instance,
+        cluster,
+        state,
+        store,
+        listener,
+        address,
+        shared,
+        local_sender,
+        progress: Arc::clone(&progress),
+    };
+    let thread = std::thread::Builder::new()
+        .name(format!("{node}-loop"))
+        .spawn(move || parts.live(inbox, local))
+        .map_err(StartError::Thread)?;
+    Ok(NodeHandle { node, address, incarnation, stop, progress, thread: Some(thread) })
+}
+
+/// The cluster's identity: from the directory, from the node to join, or made now.
+fn find_cluster(
+    options: &NodeOptions,
+    instance: &Instance,
+    addresses: &AddressBook,
+    credentials: &Credentials,
+) -> Result<ClusterFile, StartError> {
+    let mut wanted = ClusterFile {
+        format: limits::FORMAT_VERSION,
+        cluster: String::new(),
+        nodes: options.expect,
+        partitions: options.partitions.unwrap_or_else(|| kvs::default_partitions(options.expect)),
+    };
+    let mut id = instance::random_u64()?;
+    if let Some(address) = &options.join {
+        let map = rendezvous::ask_map(address, credentials)?;
+        if map.members.len() != options.expect as usize {
+            let reason = format!("its cluster has {} nodes", map.members.len());
+            return Err(StartError::Join { address: address.clone(), reason });
+        }
+        id = map.cluster;
+        wanted.partitions = map.partitions.len() as u32;
+        rendezvous::addresses(&map).for_each(|member| addresses.hear(member));
+    }
+    wanted.cluster = format!("{id:016x}");
+    let found = instance.cluster(&wanted, options.partitions)?;
+    match &options.join {
+        Some(address) if found.id() != Some(id) => {
+            let reason = "this directory belongs to another cluster".to_owned();
+            Err(StartError::Join { address: address.clone(), reason })
+        }
+        _ => Ok(found),
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(|error| listen_error(address, error))
+}
+
+fn listen_error(address: SocketAddr, error: std::io::Error) -> StartError {
+    StartError::Listen { address, error }
+}
+
+fn start_executor(
+    options: &NodeOptions,
+    state: &StateDir,
+    local: mpsc::UnboundedSender<Local>,
+) -> Result<Executor, StartError> {
+    let mut config = ExecutorConfig::new(state.path(), options.node, options.slots);
+    config.spawner_program.clone_from(&options.spawner_program);
+    let executor = Executor::start(config, move |task, attempt, outcome| {
+        // A loop that is gone has no use for it: its next incarnation places the task again.
+        let _ = local.send(Local::Input(Input::Finished { task, attempt, outcome }));
+    })?;
+    Ok(executor)
+}
+
+/// Says where the node listens for as long as it lives.
+struct Presence {
+    instance: Instance,
+    node: NodeId,
+    incarnation: Incarnation,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.instance.remove_address(self.node, self.incarnation);
+    }
+}
+
+/// All that a node's thread takes over.
+struct Parts {
+    options: NodeOptions,
+    clock: Clock,
+    instance: Instance,
+    cluster: ClusterFile,
+    state: StateDir,
+    store: RocksStore,
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    local_sender: mpsc::UnboundedSender<Local>,
+    progress: Arc<Progress>,
+}
+
+impl Parts {
+    /// The life of the node's thread.
+    fn live(
+        self,
+        inbox: mpsc::Receiver<Incoming>,
+        local: mpsc::UnboundedReceiver<Local>,
+    ) -> Result<(), NodeError> {
+        let progress = Arc::clone(&self.progress);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_name(format!("{}-files", self.options.node))
+            .build();
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                progress.set(Phase::Failed(Some(StartError::Thread(error))));
+                return Ok(());
+            }
+        };
+        let shared = Arc::clone(&self.shared);
+        let result = runtime.block_on(self.serve_and_run(inbox, local));
+        shared.executor.stop();
+        runtime.shutdown_timeout(LAST_WORDS);
+        match result {
+            // Told to whoever waits for the start, or else when the node is joined.
+            Err(NodeError::Start(error)) => {
+                shared.log.line(&format!("did not start: {error}"));
+                progress.set(Phase::Failed(Some(error)));
+                Ok(())
+            }
+            Err(error) => {
+                shared.log.line(&error.to_string());
+                Err(error)
+            }
+            Ok(()) => {
+                shared.log.line("stopped");
+                Ok(())
+            }
+        }
+    }
+
+    async fn serve_and_run(
+        self,
+        inbox: mpsc::Receiver<Incoming>,
+        local: mpsc::UnboundedReceiver<Local>,
+    ) -> Result<(), NodeError> {
+        let node = self.options.node;
+        let failed = |reason: String| NodeError::Serve { node, reason };
+        let (end, mut ended) = watch::channel(false);
+        let listener = self.listener.try_clone().map_err(|e| failed(e.to_string()))?;
+        let listener =
+            tokio::net::TcpListener::from_std(listener).map_err(|e| failed(e.to_string()))?;
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let routes = service::routes(Arc::clone(&self.shared));
+        let mut server = tokio::spawn(routes.serve_with_incoming_shutdown(incoming, async move {
+            // An error means that the sender is gone: then it is over too.
+            let _ = ended.wait_for(|ended| *ended).await;
+        }));
+        let mut stop = self.shared.stop.subscribe();
+        let own = self.appear()?;
+        let _presence = Presence {
+            instance: self.instance.clone(),
+            node,
+            incarnation: self.state.incarnation(),
+        };
+        tokio::select! {
+            formed = self.form() => formed?,
+            _ = stop.wait_for(|stop| *stop) => return Err(StartError::Stopped.into()),
+        }
+        let progress = Arc::clone(&self.progress);
+        let (run, _state) = self.recover(&own)?;
+        progress.set(Phase::Ready);
+        let result = tokio::select! {
+            result = run.run(inbox, local, stop) => result,
+            served = &mut server => Err(failed(match served {
+                Ok(Ok(())) => "the server ended".to_owned(),
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            })),
+        };
+        end.send_replace(true);
+        // Answers that are on their way, the one to a stop among them, may still leave.
+        let _ = tokio::time::timeout(LAST_WORDS, server).await;
+        result
+    }
+
+    /// Writes where the node listens.
+    fn appear(&self) -> Result<AddressFile, StartError> {
+        let file = AddressFile {
+            format: limits::FORMAT_VERSION,
+            node: self.options.node.0,
+            incarnation: self.state.incarnation().0,
+            address: self.address.to_string(),
+            pid: std::process::id(),
+            slots: self.options.slots,
+            launch: self.options.launch.clone(),
+        };
+        self.instance.write_address(&file)?;
+        self.shared.log.line(&format!(
+            "node {} of {} listens on {}, incarnation {}, process {}",
+            file.node, self.options.expect, file.address, file.incarnation, file.pid
+        ));
+        Ok(file)
+    }
+
+    /// Finds the others. A node that comes back to a cluster that was complete need not wait.
+    async fn form(&self) -> Result<(), StartError> {
+        if self.state.was_formed() {
+            tokio::spawn(rendezvous::knock(Arc::clone(&self.shared)));
+        } else {
+            let (launch, deadline) = (&self.options.launch, self.options.deadline);
+            rendezvous::wait_for_all(&self.shared, launch, deadline).await?;
+            self.state.set_formed()?;
+        }
+        for peer in (self.options.node.0 + 1..self.options.expect).map(NodeId) {
+            tokio::spawn(links::keep(Arc::clone(&self.shared), peer));
+        }
+        Ok(())
+    }
+
+    /// Builds the core from what an earlier incarnation left on disk. The state directory stays
+    /// locked for as long as what is returned lives.
+    fn recover(self, own: &AddressFile) -> Result<(Loop, StateDir), NodeError> {
+        let (node, incarnation) = (self.options.node, self.state.incarnation());
+        let id = self.shared.identity.cluster;
+        let map = kvs::make_map(id, self.options.expect, self.cluster.partitions);
+        let members = Members::new(map, own, |node| self.shared.addresses.read(node));
+        let core = self.recover_core(members.map())?;
+        let dir = &self.shared.events_dir;
+        let mut events = EventLog::open(dir, node, incarnation)
+            .map_err(|error| NodeError::EventLog { node, path: dir.clone(), error })?;
+        let slots = self.options.slots;
+        let started = Event::NodeStarted { node, incarnation: incarnation.0, slots };
+        events.push(self.clock.now(), &started);
+        let name = format!("{node}-sync");
+        let sync = SyncThread::start(name, self.store.syncer(), self.local_sender.clone())
+            .map_err(StartError::Thread)?;
+        let run = Loop {
+            transfers: Transfers::new(Arc::clone(&self.shared), self.local_sender),
+            shared: self.shared,
+            node: core,
+            store: self.store,
+            sync,
+            clock: self.clock,
+            events,
+            members,
+            state: State::default(),
+        };
+        Ok((run, self.state))
+    }
+
+    fn recover_core(&self, map: &wire::ClusterMap) -> Result<Node, StartError> {
+        let options = &self.options;
+        let config = Config {
+            node: options.node,
+            incarnation: self.state.incarnation(),
+            slots: options.slots,
+            policy: options.policy,
+            bandwidth_bytes_per_s: options.bandwidth_bytes_per_s,
+            steal_interval_start: options.steal_interval_start,
+            steal_interval_bound: options.steal_interval_bound,
+            seed: instance::random_u64()?,
+            map: map.clone(),
+            mutant: None,
+        };
+        let mut damaged = None;
+        let records = self
+            .store
+            .records()
+            .map_while(|record| record.map_err(|error| damaged = Some(error)).ok());
+        let node = Node::recover(config, records, self.clock.now());
+        // Records that could not be read matter more than what their lack led to.
+        match damaged {
+            Some(error) => Err(error.into()),
+            None => Ok(node?),
+        }
+    }
+}

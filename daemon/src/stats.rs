@@ -1,0 +1,81 @@
+//! What this process has used. Several nodes in one process all report the whole process: whoever
+//! adds them up counts each process id once.
+
+use std::fs;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Processor time of this process and of its living children (the spawners), nanoseconds.
+pub(crate) fn cpu_ns() -> u64 {
+    let own = clock_gettime(ClockId::ProcessCPUTime);
+    let own = own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64;
+    own + children().into_iter().map(child_cpu_ns).sum::<u64>()
+}
+
+/// The most memory this process ever had, bytes; 0 when the system does not say.
+pub(crate) fn peak_rss_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+fn children() -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let lists =
+        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
+    let pids: Vec<String> = lists.collect();
+    pids.iter()
+        .flat_map(|list| list.split_whitespace())
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+/// Its own time alone: the time of the commands it ran is theirs.
+fn child_cpu_ns(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in parentheses may hold anything, spaces and parentheses too.
+    let Some((_, fields)) = stat.rsplit_once(')') else { return 0 };
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
+    ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_process_has_used_something() {
+        let before = cpu_ns();
+        let mut sum = 0u64;
+        for i in 0..3_000_000u64 {
+            sum = std::hint::black_box(sum.wrapping_add(i));
+        }
+        assert!(cpu_ns() > before, "{sum}");
+        assert!(peak_rss_bytes() > 1 << 20);
+    }
+
+    #[test]
+    fn a_child_is_found_and_its_time_read() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo ready; read x"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let ticks = child_cpu_ns(child.id());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(ticks > 0);
+        assert_eq!(child_cpu_ns(u32::MAX), 0);
+    }
+}

@@ -1,0 +1,55 @@
+//! Group commit: a thread that makes what was written durable while the loop goes on.
+
+use std::io;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::inbox::Local;
+use crate::store::Syncer;
+
+/// At most one sync is asked for at a time; what is written meanwhile goes with the next.
+#[derive(Debug)]
+pub(crate) struct SyncThread {
+    requests: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SyncThread {
+    pub(crate) fn start(
+        name: String,
+        syncer: Syncer,
+        local: UnboundedSender<Local>,
+    ) -> io::Result<Self> {
+        let (requests, asked) = mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            for () in asked {
+                let result = syncer.sync();
+                let failed = result.is_err();
+                if local.send(Local::Synced(result)).is_err() || failed {
+                    return; // The loop is gone, or will go: a failed sync is never tried again.
+                }
+            }
+        })?;
+        Ok(Self { requests: Some(requests), thread: Some(thread) })
+    }
+
+    /// Everything written so far is to become durable.
+    pub(crate) fn request(&self) {
+        if let Some(requests) = &self.requests {
+            // A thread that is gone has left its error in the loop's queue.
+            let _ = requests.send(());
+        }
+    }
+}
+
+impl Drop for SyncThread {
+    /// Waits until the store is not in use any more.
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
