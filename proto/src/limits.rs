@@ -68,6 +68,15 @@ pub const COUNTS_INTERVAL: Span = Span::from_millis(100);
 /// A waiting task asks its missing parents' homes this often. Finds nothing in a run without faults.
 pub const RECONCILE_INTERVAL: Span = Span::from_secs(10);
 pub const RECONCILE_TASKS_MAX: usize = 1024;
+/// Missing parents asked for per waiting task and round.
+pub const RECONCILE_PARENTS_MAX: usize = 8;
+/// Edges told, and newly visible tasks looked at, in one step of a node.
+pub const STEP_EDGES_MAX: usize = 65_536;
+pub const STEP_TASKS_MAX: usize = 16_384;
+/// A fetch that fails is tried again after a delay that doubles up to the maximum, so many times.
+pub const FETCH_RETRY_START: Span = Span::from_millis(50);
+pub const FETCH_RETRY_MAX: Span = Span::from_secs(5);
+pub const FETCH_TRIES_MAX: u32 = 64;
 pub const FAILURES_KEPT_PER_PARTITION: usize = 4;
 pub const FAILURES_KEPT_PER_JOB: usize = 64;
 pub const STDERR_TAIL_BYTES: usize = 2048;

@@ -1,5 +1,36 @@
-//! Scheduling: ledger, Algorithm 1, queues, stealing, slots.
+/*!
+Scheduling: the ledger of tasks, Algorithm 1, the ready queues, work stealing, slots.
+
+A [`Scheduler`] is one node's share of the cluster's scheduling. As a *home* it owns the records of the
+tasks in its partitions (WaitQ is the set of waiting records, CompleteQ the outbox of credits). As a
+*holder* it queues ready tasks (LReadyQ, SReadyQ), brings their inputs and runs them. It takes messages
+and client requests, and notes in [`Out`] what is to be stored, sent and launched.
+
+It never knows how records are stored or sent: [`Facts`] and messages are the node's to carry.
+
+Where to change what: a policy → `policy.rs`; the order of queues → `queue.rs`; stealing → `steal.rs`
+(thief), `grant.rs` (victim); what a record holds → `ledger/`; slots and inputs → `run.rs`.
+*/
+
+mod client;
+mod estimate;
+mod grant;
+mod home;
+mod homes;
+mod jobs;
+mod ledger;
 mod mutant;
+mod out;
 mod policy;
+mod queue;
+mod run;
+mod scheduler;
+mod steal;
+mod work;
+
+pub use homes::Homes;
+pub use ledger::{ChunkError, LedgerRecord, RecordError};
 pub use mutant::Mutant;
-pub use policy::Policy;
+pub use out::{Answer, Facts, Out, Place};
+pub use policy::{decide, Assumptions, Decision, Located, Policy};
+pub use scheduler::{Options, Scheduler, Stats};

@@ -1,6 +1,9 @@
-//! Policies and the decision of Algorithm 1.
+//! Policies and the decision of Algorithm 1 (Wang et al., section 2.2.3).
 
-/// The scheduling policies of the paper, section 2.2.2. They differ in the threshold `t` alone.
+use proto::event::Reason;
+use proto::{NodeId, Span};
+
+/// The scheduling policies of the paper, section 2.2.4. They differ in the threshold `t` alone.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Policy {
     /// Maximised load balancing: t = ∞, every ready task may be stolen.
@@ -28,5 +31,115 @@ impl Policy {
             Self::Mdl => "mdl",
             Self::Rlds { .. } => "rlds",
         }
+    }
+}
+
+/// Where a ready task goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// The shared queue of the deciding node: any node may steal it.
+    Shared(Reason),
+    /// The dedicated local queue of the deciding node.
+    Local,
+    /// The dedicated local queue of this other node, which has most of the bytes.
+    Push(NodeId),
+}
+
+/// One input of a ready task: bytes and the node that has them (`data_size[i]`, `parent_list[i]`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Located {
+    pub bytes: u64,
+    pub node: NodeId,
+}
+
+/// What Algorithm 1 assumes about the world.
+#[derive(Clone, Copy, Debug)]
+pub struct Assumptions {
+    /// `net_band`, bytes per second.
+    pub bandwidth_bytes_per_s: f64,
+    /// `est_task_length`.
+    pub task_length: Span,
+}
+
+/// Algorithm 1, line by line. `inputs` are in the order of the task's slots; of equal largest ones the
+/// first counts. A task without input bytes is shared before anything is divided.
+#[must_use]
+pub fn decide(
+    policy: Policy,
+    assumed: Assumptions,
+    here: NodeId,
+    inputs: impl Iterator<Item = Located> + Clone,
+) -> Decision {
+    let all_bytes: u64 = inputs.clone().map(|input| input.bytes).sum();
+    if all_bytes == 0 {
+        return Decision::Shared(Reason::NoInput);
+    }
+    let ratio = |bytes: u64| {
+        bytes as f64 / assumed.bandwidth_bytes_per_s / assumed.task_length.as_secs_f64()
+    };
+    let threshold = policy.threshold();
+    if ratio(all_bytes) <= threshold {
+        return Decision::Shared(Reason::SmallInputs);
+    }
+    let mut largest = Located { bytes: 0, node: here };
+    for input in inputs {
+        if input.bytes > largest.bytes {
+            largest = input;
+        }
+    }
+    if ratio(largest.bytes) <= threshold {
+        Decision::Shared(Reason::SmallLargest)
+    } else if largest.node == here {
+        Decision::Local
+    } else {
+        Decision::Push(largest.node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: NodeId = NodeId(0);
+    const THERE: NodeId = NodeId(1);
+    /// 100 MB/s and tasks of one second: the ratio is bytes / 10^8.
+    const ASSUMED: Assumptions =
+        Assumptions { bandwidth_bytes_per_s: 1e8, task_length: Span::from_secs(1) };
+    const HALF: Policy = Policy::Rlds { threshold: 0.5 };
+
+    fn check(policy: Policy, inputs: &[(u64, NodeId)], expected: Decision) {
+        let inputs = inputs.iter().map(|&(bytes, node)| Located { bytes, node });
+        assert_eq!(decide(policy, ASSUMED, HERE, inputs), expected);
+    }
+
+    #[test]
+    fn algorithm_1_line_by_line() {
+        let shared = Decision::Shared;
+        check(Policy::Mdl, &[], shared(Reason::NoInput));
+        check(Policy::Mdl, &[(0, THERE)], shared(Reason::NoInput));
+        check(HALF, &[(50_000_000, THERE)], shared(Reason::SmallInputs)); // exactly t
+        check(HALF, &[(30_000_000, THERE), (30_000_000, HERE)], shared(Reason::SmallLargest));
+        check(HALF, &[(60_000_000, HERE), (1, THERE)], Decision::Local);
+        check(HALF, &[(1, HERE), (60_000_000, THERE)], Decision::Push(THERE));
+        // Of equal largest ones the first counts.
+        check(HALF, &[(60_000_000, THERE), (60_000_000, HERE)], Decision::Push(THERE));
+    }
+
+    #[test]
+    fn mlb_and_mdl_are_the_ends_of_the_scale() {
+        check(Policy::Mlb, &[(u64::MAX / 2, THERE)], Decision::Shared(Reason::SmallInputs));
+        check(Policy::Mdl, &[(1, THERE)], Decision::Push(THERE));
+        check(Policy::Mdl, &[(1, HERE)], Decision::Local);
+    }
+
+    #[test]
+    fn a_task_of_no_length_stays_with_its_data() {
+        let none = Assumptions { task_length: Span::ZERO, ..ASSUMED };
+        let inputs = [Located { bytes: 1, node: THERE }].into_iter();
+        assert_eq!(decide(HALF, none, HERE, inputs.clone()), Decision::Push(THERE));
+        assert_eq!(
+            decide(Policy::Mlb, none, HERE, inputs),
+            Decision::Shared(Reason::SmallInputs)
+        );
     }
 }

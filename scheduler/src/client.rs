@@ -1,0 +1,208 @@
+//! What clients ask of the scheduler, and its answers.
+
+use proto::wire::{request, response, ErrorCode};
+use proto::{wire, ClientId, JobId, LocalId, PartitionId, TaskId, Time};
+
+use crate::ledger::State;
+use crate::out::{Answer, Out};
+use crate::Scheduler;
+
+impl Scheduler {
+    /// Answers one request. `None`: it is not the scheduler's to answer.
+    pub fn on_request(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        id: u64,
+        body: &mut request::Body,
+        out: &mut Out,
+    ) -> Option<()> {
+        let answer = match body {
+            request::Body::Submit(chunk) => self.submit(now, std::mem::take(chunk), out),
+            request::Body::Commit(commit) => self.commit(std::mem::take(commit), out),
+            request::Body::Job(query) => match self.jobs.state(JobId(query.job)) {
+                Some(state) => Ok(response::Body::Job(state.clone())),
+                None => Err(unknown_job(query.job)),
+            },
+            request::Body::WatchJob(query) => {
+                if self.jobs.watch(JobId(query.job), client, id, out) {
+                    return Some(());
+                }
+                Err(unknown_job(query.job))
+            }
+            request::Body::Jobs(_) => {
+                let jobs = self.jobs.states().cloned().collect();
+                Ok(response::Body::Jobs(wire::JobStates { jobs }))
+            }
+            request::Body::Tasks(query) => Ok(response::Body::Tasks(self.list(query))),
+            request::Body::Explain(query) => self.explain(query),
+            request::Body::Cancel(cancel) => self.cancel(now, cancel, out),
+            request::Body::Kv(_)
+            | request::Body::WatchKey(_)
+            | request::Body::Node(_)
+            | request::Body::Map(_) => return None,
+        };
+        let mut response = wire::Response { id, ..Default::default() };
+        match answer {
+            Ok(body) => response.body = Some(body),
+            Err(error) => response.error = Some(error),
+        }
+        out.answers.push(Answer { client, response });
+        Some(())
+    }
+
+    pub fn forget_client(&mut self, client: ClientId) {
+        self.jobs.forget_client(client);
+    }
+
+    fn submit(
+        &mut self,
+        now: Time,
+        chunk: wire::Chunk,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if !self.homes.is_mine(PartitionId(chunk.partition)) {
+            return Err(wrong_home(chunk.partition));
+        }
+        let widest = self.homes.slots_max().max(self.options.slots);
+        if let Some(spec) = chunk.specs.iter().find(|spec| spec.cpus > widest) {
+            let text = format!(
+                "task '{}' needs {} cpus and the widest node has {widest}",
+                spec.name, spec.cpus
+            );
+            return Err(refused(text));
+        }
+        match self.ledger.stage(now, chunk, out) {
+            Ok(_) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Err(error) => Err(refused(error.to_string())),
+        }
+    }
+
+    fn commit(
+        &mut self,
+        commit: wire::JobCommit,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if self.homes.job_home(JobId(commit.job)) != self.options.me {
+            return Err(wrong_home(u32::MAX));
+        }
+        match self.jobs.commit(commit, &self.homes, out) {
+            Ok(()) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Err(text) => Err(refused(text)),
+        }
+    }
+
+    fn cancel(
+        &mut self,
+        now: Time,
+        cancel: &wire::Cancel,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if cancel.locals.is_empty() {
+            if !self.jobs.cancel(JobId(cancel.job), &self.homes, out) {
+                return Err(unknown_job(cancel.job));
+            }
+        } else {
+            self.on_cancel(now, cancel, out);
+        }
+        Ok(response::Body::Accepted(wire::Accepted {}))
+    }
+
+    /// A page of tasks; those this node runs right now are shown as running.
+    fn list(&self, query: &wire::TasksQuery) -> wire::TaskStates {
+        let mut states = self.ledger.list(query);
+        for state in &mut states.tasks {
+            let task = TaskId::new(query.job, state.local);
+            self.mark_running(task, state);
+        }
+        states
+    }
+
+    fn mark_running(&self, task: TaskId, state: &mut wire::TaskState) {
+        if self.running.get(&task).is_some_and(|running| running.attempt.0 == state.attempt) {
+            state.set_phase(wire::TaskPhase::RunningTask);
+        }
+    }
+
+    /// Why the task is where it is, as far as this node knows: as its home, its holder, or both.
+    fn explain(&self, query: &wire::TaskQuery) -> Result<response::Body, wire::Error> {
+        let task = TaskId { job: JobId(query.job), local: LocalId(query.local) };
+        let mut explanation = match self.ledger.explain(task) {
+            Some(explanation) => explanation,
+            None if self.holds(task) => wire::Explanation::default(),
+            None => return Err(unknown_task(task)),
+        };
+        if let Some(state) = &mut explanation.task {
+            self.mark_running(task, state);
+        }
+        let held_here = match self.ledger.state(task) {
+            Some(State::Ready) => self.ledger.cell(task).is_some_and(|c| c.holder == self.options.me),
+            Some(_) => false,
+            None => self.holds(task),
+        };
+        if held_here {
+            explanation.lines.push(self.explain_held(task));
+        }
+        Ok(response::Body::Explanation(explanation))
+    }
+
+    fn holds(&self, task: TaskId) -> bool {
+        self.guests.contains_key(&task)
+            || self.staging.contains_key(&task)
+            || self.running.contains_key(&task)
+    }
+
+    fn explain_held(&self, task: TaskId) -> String {
+        let me = self.options.me;
+        if self.running.contains_key(&task) {
+            return format!("it runs on node {me} now");
+        }
+        if let Some(staged) = self.staging.get(&task) {
+            return match staged.missing() {
+                0 => format!("its inputs are on node {me}; it waits for a free slot there"),
+                n => format!("node {me} is fetching {n} of its inputs from other nodes"),
+            };
+        }
+        format!(
+            "it is queued on node {me}: {} tasks in LReadyQ, {} in SReadyQ, {} of {} slots are busy",
+            self.local.len(),
+            self.shared.len(),
+            self.slots.total() - self.slots.free(),
+            self.slots.total(),
+        )
+    }
+
+    /// What this node says of itself; the shell adds what only it knows.
+    #[must_use]
+    pub fn node_state(&self) -> wire::NodeState {
+        wire::NodeState {
+            ready_local: self.local.len() as u64,
+            ready_shared: self.shared.len() as u64,
+            running: self.running.len() as u64,
+            waiting: self.ledger.waiting,
+            steals_tried: self.stats.steals_tried,
+            steals_won: self.stats.steals_won,
+            steals_tasks: self.stats.steals_tasks,
+            pushes: self.stats.pushes,
+            reconciler_wakeups: self.ledger.wakeups,
+            policy: self.options.policy.name().into(),
+            ..Default::default()
+        }
+    }
+}
+
+fn error(code: ErrorCode, text: String) -> wire::Error {
+    wire::Error { code: code as i32, text, retry_after_ns: 0 }
+}
+fn refused(text: String) -> wire::Error {
+    error(ErrorCode::Refused, text)
+}
+fn unknown_job(job: u64) -> wire::Error {
+    error(ErrorCode::Unknown, format!("there is no job {job} here"))
+}
+fn unknown_task(task: TaskId) -> wire::Error {
+    error(ErrorCode::Unknown, format!("there is no task {} of job {} here", task.local, task.job.0))
+}
+fn wrong_home(partition: u32) -> wire::Error {
+    error(ErrorCode::WrongEpoch, format!("partition {partition} has another home"))
+}

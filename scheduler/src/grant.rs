@@ -1,0 +1,124 @@
+//! Work stealing, the victim's side: half of SReadyQ in one message, kept until it is acknowledged.
+
+use proto::event::Reason;
+use proto::limits::BUNDLE_TASKS_MAX;
+use proto::wire::message::Body;
+use proto::{wire, Attempt, Event, NodeId, TaskId};
+
+use crate::out::Out;
+use crate::queue::Ready;
+use crate::run::Guest;
+use crate::steal::known;
+use crate::work::{BundleBuilder, Work};
+use crate::{Mutant, Scheduler};
+
+/// Guests granted to a thief that has not said yet that all their homes know.
+#[derive(Debug)]
+pub(crate) struct Transit {
+    tasks: Vec<(TaskId, Attempt, Work)>,
+}
+
+impl Transit {
+    pub(crate) fn has(&self, task: TaskId) -> bool {
+        self.tasks.iter().any(|&(other, _, _)| other == task)
+    }
+}
+
+impl Scheduler {
+    /// The load is the length of SReadyQ.
+    pub(crate) fn on_steal_probe(
+        &mut self,
+        from: NodeId,
+        probe: &wire::StealProbe,
+        out: &mut Out,
+    ) {
+        let shared = u32::try_from(self.shared.len()).unwrap_or(u32::MAX);
+        let load = wire::StealLoad { probe: probe.probe, shared };
+        out.loose.push((from, Body::StealLoad(load)));
+    }
+
+    pub(crate) fn on_steal_request(
+        &mut self,
+        thief: NodeId,
+        request: &wire::StealRequest,
+        out: &mut Out,
+    ) {
+        let answered = self.granted.entry(thief).or_default();
+        if request.steal <= *answered {
+            return; // Repeated by the network.
+        }
+        *answered = request.steal;
+        let forgets = self.options.mutant == Some(Mutant::VictimForgetsEarly);
+        let mut bundle = BundleBuilder::default();
+        let mut guests = Vec::new();
+        let mut too_wide = Vec::new();
+        // Half, rounded up: the last task may be stolen too.
+        let wanted = self.shared.len().div_ceil(2).min(BUNDLE_TASKS_MAX);
+        while bundle.len() < wanted {
+            let Some(ready) = self.shared.pop() else { break };
+            let Some(work) = self.take_work(ready) else { continue };
+            if work.cpus() > request.slots {
+                too_wide.push((ready, work));
+                continue;
+            }
+            let Ready { task, attempt, .. } = ready;
+            let home = self.homes.home_of(task);
+            bundle.push(task, attempt, work.clone());
+            if forgets {
+                continue;
+            }
+            if home == self.options.me {
+                let incarnation = known(&self.peers, thief);
+                self.ledger.set_holder(task, thief, incarnation, out);
+            } else {
+                guests.push((task, attempt, work));
+            }
+        }
+        for (ready, work) in too_wide {
+            self.put_back(ready, work);
+        }
+        if !guests.is_empty() {
+            self.transit.insert((thief, request.steal), Transit { tasks: guests });
+        }
+        let loose = bundle.is_empty() || forgets;
+        let grant = wire::StealGrant { steal: request.steal, bundle: Some(bundle.finish()) };
+        let queue = if loose { &mut out.loose } else { &mut out.reliable };
+        queue.push((thief, Body::StealGrant(grant)));
+    }
+
+    fn put_back(&mut self, ready: Ready, work: Work) {
+        if self.homes.home_of(ready.task) != self.options.me {
+            self.guests.insert(ready.task, Guest { attempt: ready.attempt, work });
+        }
+        self.shared.push(ready);
+    }
+
+    /// The thief has the tasks and all homes know.
+    pub(crate) fn on_steal_done(&mut self, thief: NodeId, done: &wire::StealDone) {
+        self.transit.remove(&(thief, done.steal));
+    }
+
+    /// A thief restarted: what it had not acknowledged is here again. Where a home had been told
+    /// already, it gives the task a further attempt and this copy comes out stale.
+    pub(crate) fn take_back_transit(&mut self, thief: NodeId, out: &mut Out) {
+        let keys: Vec<_> =
+            self.transit.keys().filter(|&&(other, _)| other == thief).copied().collect();
+        for key in keys {
+            let transit = self.transit.remove(&key).expect("listed above");
+            for (task, attempt, work) in transit.tasks {
+                let input_bytes = work.input_bytes();
+                if self.take_guest(task, attempt, work, out) {
+                    self.shared.push(Ready { task, attempt, input_bytes });
+                    let reason = Reason::GivenBack;
+                    out.events.push(Event::Queued {
+                        task,
+                        attempt,
+                        local_queue: false,
+                        reason,
+                        input_bytes,
+                    });
+                }
+            }
+        }
+    }
+}

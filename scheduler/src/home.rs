@@ -1,0 +1,204 @@
+//! What a home does when others report: completions, moves, cancellation, the end of a job.
+
+use proto::event::{Again, Event};
+use proto::wire::message::Body;
+use proto::{wire, Attempt, JobId, LocalId, NodeId, TaskId, Time};
+
+use crate::ledger::{End, Ending, Ledger, State};
+use crate::out::{task_attempt, Out};
+use crate::steal::known;
+use crate::{Mutant, Scheduler};
+
+impl Ledger {
+    /// A task of this home comes back by a steal. False when it is not wanted any more.
+    pub(crate) fn take_home(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) -> bool {
+        let current =
+            self.cell(task).is_some_and(|cell| cell.state == State::Ready && cell.attempt == attempt);
+        if current {
+            let (me, incarnation) = (self.me, self.incarnation);
+            self.set_holder(task, me, incarnation, out);
+        }
+        current
+    }
+}
+
+impl Scheduler {
+    /// An attempt ended somewhere. It counts only if it is the current one.
+    pub(crate) fn complete(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        completion: wire::Completion,
+        out: &mut Out,
+    ) {
+        let task = TaskId::new(completion.job, completion.local);
+        let attempt = Attempt(completion.attempt);
+        let Some(cell) = self.ledger.cell(task) else { return };
+        let any_attempt = self.options.mutant == Some(Mutant::CompletionWithoutAttempt);
+        match cell.state {
+            // Told again: the first time counted.
+            State::Ended(_) if cell.attempt == attempt => return,
+            State::Ready if cell.attempt == attempt || any_attempt => {}
+            State::Waiting if any_attempt => {}
+            _ => {
+                out.events.push(Event::Stale { task, attempt });
+                out.stale.entry(from).or_default().push(task_attempt(task, attempt));
+                return;
+            }
+        }
+        self.count(task, &completion);
+        let failed = completion.verdict != wire::Verdict::Done as i32;
+        if failed && self.retry(task, out) {
+            return;
+        }
+        let end = if failed { End::Failed } else { End::Done };
+        self.estimate(task, from, &completion, failed);
+        if failed {
+            let detail = wire::EndDetail {
+                index: task.local.index(),
+                exit_code: completion.exit_code,
+                error: completion.error.clone(),
+                stderr_tail: completion.stderr_tail.clone(),
+                output_sizes: Vec::new(),
+            };
+            self.ledger.keep_failure(task, attempt, NodeId(completion.node), &detail);
+        }
+        let ending = Ending {
+            output_sizes: completion.output_sizes,
+            exit_code: completion.exit_code,
+            error: completion.error,
+            stderr_tail: completion.stderr_tail,
+        };
+        self.ledger.end(now, task, end, NodeId(completion.node), ending, out);
+    }
+
+    /// What ran here has been counted when it ended; the rest teaches this home as well.
+    fn estimate(&mut self, task: TaskId, from: NodeId, completion: &wire::Completion, failed: bool) {
+        if failed || from == self.options.me {
+            return;
+        }
+        if let Some(spec) = self.ledger.spec(task) {
+            let length = Time(completion.finished_ns).since(Time(completion.started_ns));
+            self.estimates.completed(&spec.kind, length);
+        }
+    }
+
+    fn count(&mut self, task: TaskId, completion: &wire::Completion) {
+        let Some(part) = self.ledger.part_mut(task) else { return };
+        let count = &mut part.count;
+        count.executions += 1;
+        count.work_ns += completion.finished_ns.saturating_sub(completion.started_ns);
+        count.produced_bytes += completion.output_sizes.iter().sum::<u64>();
+        count.moved_bytes += completion.moved_bytes;
+        count.local_bytes += completion.local_bytes;
+        count.last_finish_ns = count.last_finish_ns.max(completion.finished_ns);
+        if count.first_start_ns == 0 || completion.started_ns < count.first_start_ns {
+            count.first_start_ns = completion.started_ns;
+        }
+    }
+
+    fn retry(&mut self, task: TaskId, out: &mut Out) -> bool {
+        let retries = self.ledger.spec(task).map_or(0, |spec| spec.retries);
+        let Some(cell) = self.ledger.cell_mut(task) else { return false };
+        if u32::from(cell.tries) >= retries {
+            return false;
+        }
+        cell.tries = cell.tries.saturating_add(1);
+        self.ledger.replace_ready(task, Again::Retry, out);
+        true
+    }
+
+    /// A thief says what it holds now.
+    pub(crate) fn on_moved(&mut self, thief: NodeId, moved: &wire::Moved, out: &mut Out) {
+        let mut stale = Vec::new();
+        for moved in &moved.tasks {
+            let task = TaskId::new(moved.job, moved.local);
+            let attempt = Attempt(moved.attempt);
+            let Some(cell) = self.ledger.cell(task) else { continue };
+            match cell.state {
+                State::Ready if cell.attempt == attempt => {
+                    let incarnation = known(&self.peers, thief);
+                    if cell.holder != thief || cell.holder_incarnation != incarnation {
+                        self.ledger.set_holder(task, thief, incarnation, out);
+                    }
+                }
+                // The thief has run it already.
+                State::Ended(_) if cell.attempt == attempt => {}
+                _ => stale.push(task_attempt(task, attempt)),
+            }
+        }
+        let reply = wire::MovedReply { steal: moved.steal, stale };
+        out.reliable.push((thief, Body::MovedReply(reply)));
+    }
+
+    /// A holder does not have what this home thought it had.
+    pub(crate) fn on_not_held(
+        &mut self,
+        holder: NodeId,
+        tasks: &[wire::TaskAttempt],
+        out: &mut Out,
+    ) {
+        for asked in tasks {
+            let task = TaskId::new(asked.job, asked.local);
+            let held = self.ledger.cell(task).is_some_and(|cell| {
+                cell.state == State::Ready
+                    && cell.attempt == Attempt(asked.attempt)
+                    && cell.holder == holder
+            });
+            if held {
+                self.ledger.replace_ready(task, Again::NotHeld, out);
+            }
+        }
+    }
+
+    /// Ends the named tasks of a job, or all of them, wherever they are.
+    pub(crate) fn on_cancel(&mut self, now: Time, cancel: &wire::Cancel, out: &mut Out) {
+        let job_id = JobId(cancel.job);
+        let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
+        let tasks: Vec<TaskId> = if cancel.locals.is_empty() {
+            job.cancelled = true;
+            let parts = job.parts.iter();
+            let all = parts.flat_map(|(&p, part)| part.indices().map(move |i| LocalId::new(p, i)));
+            all.map(|local| TaskId { job: job_id, local }).collect()
+        } else {
+            cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local)).collect()
+        };
+        for task in tasks {
+            self.cancel_task(now, task, out);
+        }
+    }
+
+    fn cancel_task(&mut self, now: Time, task: TaskId, out: &mut Out) {
+        let Some(cell) = self.ledger.cell(task) else { return };
+        let (state, holder, attempt) = (cell.state, cell.holder, cell.attempt);
+        match state {
+            State::Ended(_) => return,
+            State::Ready => {
+                out.stale.entry(holder).or_default().push(task_attempt(task, attempt));
+            }
+            State::Waiting => {}
+        }
+        self.ledger.end(now, task, End::Cancelled, holder, Ending::default(), out);
+    }
+
+    /// The job is over everywhere: what it holds in memory may go.
+    pub(crate) fn on_job_end(&mut self, job_id: JobId, out: &mut Out) {
+        self.copies.retain(|object| object.task.job != job_id);
+        let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
+        if job.ended {
+            return;
+        }
+        job.ended = true;
+        let settings = *job.settings;
+        for (&partition, part) in &mut job.parts {
+            part.free_all();
+            let record = wire::VisibleRecord {
+                settings: Some(settings),
+                chunks: part.chunks(),
+                ended: true,
+                ..Default::default()
+            };
+            out.facts.visible.insert((partition, job_id), record);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The records of the jobs homed on this node: commit, sums, end, and who watches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::event::End;
+use proto::limits::{FAILURES_KEPT_PER_JOB, WATCHERS_MAX};
+use proto::wire::message::Body;
+use proto::{wire, ClientId, Event, JobId, NodeId, PartitionId, Time};
+
+use crate::homes::Homes;
+use crate::out::{Answer, Out};
+use crate::Mutant;
+
+#[derive(Debug)]
+struct Job {
+    state: wire::JobState,
+    /// The latest report of each partition.
+    counts: BTreeMap<u32, wire::PartitionCount>,
+    watchers: Vec<(ClientId, u64)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    jobs: BTreeMap<JobId, Job>,
+    mutant: Option<Mutant>,
+}
+
+impl Jobs {
+    pub(crate) fn new(mutant: Option<Mutant>) -> Self {
+        Self { jobs: BTreeMap::new(), mutant }
+    }
+
+    /// Makes a submitted job visible. A repeated commit is a no-op; an error says why it is refused.
+    pub(crate) fn commit(
+        &mut self,
+        commit: wire::JobCommit,
+        homes: &Homes,
+        out: &mut Out,
+    ) -> Result<(), String> {
+        let job_id = JobId(commit.job);
+        if self.jobs.contains_key(&job_id) {
+            return Ok(());
+        }
+        let total = commit.partitions.iter().map(|total| total.tasks).sum();
+        if total == 0 {
+            return Err(format!("job {} has no tasks", commit.job));
+        }
+        let known = |total: &wire::PartitionTotal| homes.owner(PartitionId(total.partition));
+        if commit.partitions.iter().any(|total| known(total).is_none()) {
+            return Err(format!("job {} names a partition the cluster does not have", commit.job));
+        }
+        let state = wire::JobState {
+            job: commit.job,
+            name: commit.name,
+            phase: wire::JobPhase::Running as i32,
+            total,
+            edges: commit.edges,
+            sum: Some(wire::PartitionCount::default()),
+            submitted_ns: commit.submitted_ns,
+            ended_ns: 0,
+            settings: commit.settings,
+            partitions: commit.partitions,
+        };
+        out.facts.jobs.insert(job_id, state.clone());
+        let job = Job { state, counts: BTreeMap::new(), watchers: Vec::new() };
+        job.tell_homes(homes, out);
+        self.jobs.insert(job_id, job);
+        Ok(())
+    }
+
+    pub(crate) fn load(&mut self, state: wire::JobState) {
+        let job = Job { state, counts: BTreeMap::new(), watchers: Vec::new() };
+        self.jobs.insert(JobId(job.state.job), job);
+    }
+
+    /// After recovery: homes may not have been told, and their reports are gone from memory.
+    pub(crate) fn resume(&mut self, homes: &Homes, out: &mut Out) {
+        for job in self.jobs.values_mut().filter(|job| job.state.ended_ns == 0) {
+            job.state.sum = Some(wire::PartitionCount::default());
+            job.tell_homes(homes, out);
+            if job.state.phase() == wire::JobPhase::JobCancelled {
+                job.cancel_everywhere(homes, out);
+            }
+        }
+    }
+
+    /// Absolute counts of some partitions: a later report replaces an earlier one.
+    pub(crate) fn on_counts(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        counts: wire::Counts,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let job_id = JobId(counts.job);
+        let Some(job) = self.jobs.get_mut(&job_id) else { return };
+        if job.state.ended_ns != 0 {
+            out.reliable.push((from, Body::JobEnd(wire::JobEnd { job: counts.job })));
+            return;
+        }
+        for count in counts.partitions {
+            job.fold(count, self.mutant);
+        }
+        job.end_if_complete(now, homes, out);
+        job.notify(out);
+    }
+
+    pub(crate) fn cancel(&mut self, job_id: JobId, homes: &Homes, out: &mut Out) -> bool {
+        let Some(job) = self.jobs.get_mut(&job_id) else { return false };
+        if job.state.ended_ns == 0 {
+            job.state.set_phase(wire::JobPhase::JobCancelled);
+            out.facts.jobs.insert(job_id, job.state.clone());
+            job.cancel_everywhere(homes, out);
+        }
+        true
+    }
+
+    pub(crate) fn state(&self, job_id: JobId) -> Option<&wire::JobState> {
+        self.jobs.get(&job_id).map(|job| &job.state)
+    }
+    pub(crate) fn states(&self) -> impl Iterator<Item = &wire::JobState> {
+        self.jobs.values().map(|job| &job.state)
+    }
+
+    /// Answers now, and again on each change until the job ends.
+    pub(crate) fn watch(&mut self, job_id: JobId, client: ClientId, id: u64, out: &mut Out) -> bool {
+        let Some(job) = self.jobs.get_mut(&job_id) else { return false };
+        if job.watchers.len() < WATCHERS_MAX && !job.watchers.contains(&(client, id)) {
+            job.watchers.push((client, id));
+        }
+        job.answer(client, id, out);
+        if job.state.ended_ns != 0 {
+            job.watchers.clear();
+        }
+        true
+    }
+    pub(crate) fn forget_client(&mut self, client: ClientId) {
+        for job in self.jobs.values_mut() {
+            job.watchers.retain(|&(watcher, _)| watcher != client);
+        }
+    }
+}
+
+impl Job {
+    fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {
+        let partitions = self.state.partitions.iter();
+        partitions.filter_map(|total| homes.owner(PartitionId(total.partition))).collect()
+    }
+
+    fn tell_homes(&self, homes: &Homes, out: &mut Out) {
+        for home in self.homes(homes) {
+            let mine = |total: &&wire::PartitionTotal| {
+                homes.owner(PartitionId(total.partition)) == Some(home)
+            };
+            let commit = wire::JobCommit {
+                job: self.state.job,
+                name: String::new(),
+                submitted_ns: self.state.submitted_ns,
+                settings: self.state.settings,
+                partitions: self.state.partitions.iter().filter(mine).copied().collect(),
+                edges: 0,
+            };
+            out.reliable.push((home, Body::Visible(wire::Visible { commit: Some(commit) })));
+        }
+    }
+
+    fn cancel_everywhere(&self, homes: &Homes, out: &mut Out) {
+        for home in self.homes(homes) {
+            let cancel = wire::Cancel { job: self.state.job, locals: Vec::new() };
+            out.reliable.push((home, Body::Cancel(cancel)));
+        }
+    }
+
+    fn fold(&mut self, count: wire::PartitionCount, mutant: Option<Mutant>) {
+        let sum = self.state.sum.get_or_insert_default();
+        let known = self.counts.entry(count.partition).or_default();
+        if known.version >= count.version {
+            return;
+        }
+        if mutant != Some(Mutant::RelativeCounts) {
+            subtract(sum, known);
+        }
+        add(sum, &count);
+        *known = count;
+    }
+
+    fn end_if_complete(&mut self, now: Time, homes: &Homes, out: &mut Out) {
+        let sum = self.state.sum.get_or_insert_default();
+        let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
+        let (lost, failed) = (!sum.lost.is_empty(), sum.failed > 0);
+        if ended < self.state.total && !lost {
+            return;
+        }
+        let end = match self.state.phase() {
+            wire::JobPhase::JobCancelled => End::Cancelled,
+            _ if lost => {
+                self.state.set_phase(wire::JobPhase::Lost);
+                End::Failed
+            }
+            _ => {
+                self.state.set_phase(wire::JobPhase::Finished);
+                if failed { End::Failed } else { End::Done }
+            }
+        };
+        self.state.ended_ns = now.0;
+        let job = JobId(self.state.job);
+        out.facts.jobs.insert(job, self.state.clone());
+        out.events.push(Event::JobEnded { job, end });
+        self.counts.clear();
+        if lost {
+            self.cancel_everywhere(homes, out);
+        }
+        for home in self.homes(homes) {
+            out.reliable.push((home, Body::JobEnd(wire::JobEnd { job: job.0 })));
+        }
+    }
+
+    fn answer(&self, client: ClientId, id: u64, out: &mut Out) {
+        let response = wire::Response {
+            id,
+            more: self.state.ended_ns == 0,
+            body: Some(wire::response::Body::Job(self.state.clone())),
+            ..Default::default()
+        };
+        out.answers.push(Answer { client, response });
+    }
+
+    fn notify(&mut self, out: &mut Out) {
+        for &(client, id) in &self.watchers {
+            self.answer(client, id, out);
+        }
+        if self.state.ended_ns != 0 {
+            self.watchers.clear();
+        }
+    }
+}
+
+fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
+    sum.done += count.done;
+    sum.failed += count.failed;
+    sum.cancelled += count.cancelled;
+    sum.skipped += count.skipped;
+    sum.executions += count.executions;
+    sum.work_ns += count.work_ns;
+    sum.produced_bytes += count.produced_bytes;
+    sum.moved_bytes += count.moved_bytes;
+    sum.local_bytes += count.local_bytes;
+    sum.last_finish_ns = sum.last_finish_ns.max(count.last_finish_ns);
+    if count.first_start_ns != 0 {
+        let known = if sum.first_start_ns == 0 { u64::MAX } else { sum.first_start_ns };
+        sum.first_start_ns = known.min(count.first_start_ns);
+    }
+    for failure in &count.failures {
+        let known = sum.failures.iter().any(|other| other.local == failure.local);
+        if !known && sum.failures.len() < FAILURES_KEPT_PER_JOB {
+            sum.failures.push(failure.clone());
+        }
+    }
+    if sum.lost.is_empty() {
+        sum.lost.clone_from(&count.lost);
+    }
+}
+
+/// Takes an earlier report out of the sum; extremes and failures only ever grow.
+fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
+    sum.done -= count.done;
+    sum.failed -= count.failed;
+    sum.cancelled -= count.cancelled;
+    sum.skipped -= count.skipped;
+    sum.executions = sum.executions.saturating_sub(count.executions);
+    sum.work_ns = sum.work_ns.saturating_sub(count.work_ns);
+    sum.produced_bytes = sum.produced_bytes.saturating_sub(count.produced_bytes);
+    sum.moved_bytes = sum.moved_bytes.saturating_sub(count.moved_bytes);
+    sum.local_bytes = sum.local_bytes.saturating_sub(count.local_bytes);
+}

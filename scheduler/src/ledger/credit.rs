@@ -1,0 +1,301 @@
+//! Credits: how the end of a parent reaches its children, here and on other homes.
+
+use std::collections::BTreeMap;
+
+use proto::event::Again;
+use proto::limits::CREDIT_EDGES_MAX;
+use proto::wire::message::Body;
+use proto::{wire, Attempt, Event, LocalId, NodeId, TaskId, Time};
+
+use super::segment::{EdgeOut, End, State};
+use super::{Ending, Ledger};
+use crate::homes::Homes;
+use crate::out::Out;
+use crate::Mutant;
+
+/// Telling the children of one ended task: the outbox, with a cursor.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    parent: TaskId,
+    attempt: Attempt,
+    end: End,
+    node: NodeId,
+    output_sizes: Vec<u64>,
+    /// Edges that have been told.
+    told: usize,
+}
+
+impl Delivery {
+    fn credit(&self) -> wire::Credit {
+        wire::Credit {
+            job: self.parent.job.0,
+            parent: self.parent.local.0,
+            attempt: self.attempt.0,
+            node: self.node.0,
+            verdict: self.end as i32,
+            output_sizes: self.output_sizes.clone(),
+            ..Default::default()
+        }
+    }
+}
+
+impl Ledger {
+    /// Queues the credits of an ended task.
+    pub(crate) fn deliver(&mut self, parent: TaskId) {
+        let index = parent.local.index();
+        let Some(part) = self.part_mut(parent) else { return };
+        let Some(segment) = part.segment_mut(index) else { return };
+        let Some(cell) = segment.cell(index) else { return };
+        let State::Ended(end) = cell.state else { return };
+        let (attempt, node) = (cell.attempt, cell.holder);
+        let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
+        segment.undelivered += 1;
+        let delivery = Delivery { parent, attempt, end, node, output_sizes, told: 0 };
+        self.deliveries.push_back(delivery);
+    }
+
+    /// Tells children of ended tasks, up to `budget` edges: local ones at once, others by message.
+    pub(crate) fn pump(&mut self, now: Time, homes: &Homes, mut budget: usize, out: &mut Out) {
+        let mut remote: BTreeMap<NodeId, Vec<wire::Credit>> = BTreeMap::new();
+        while budget > 0 {
+            let Some(mut delivery) = self.deliveries.pop_front() else { break };
+            let edges = self.next_edges(&delivery, budget.min(CREDIT_EDGES_MAX));
+            let exhausted = edges.len() < budget.min(CREDIT_EDGES_MAX);
+            delivery.told += edges.len();
+            budget -= edges.len().max(1).min(budget);
+            self.tell(now, &delivery, &edges, homes, &mut remote, out);
+            if exhausted {
+                self.delivered(delivery.parent);
+            } else {
+                self.deliveries.push_front(delivery);
+            }
+        }
+        for (home, credits) in remote {
+            let body = Body::Credits(wire::Credits { credits, reconciled: false });
+            if self.mutant == Some(Mutant::NoOutbox) {
+                out.loose.push((home, body));
+            } else {
+                out.reliable.push((home, body));
+            }
+        }
+    }
+
+    fn next_edges(&self, delivery: &Delivery, count: usize) -> Vec<EdgeOut> {
+        let Some(part) = self.part(delivery.parent) else { return Vec::new() };
+        part.edges(delivery.parent.local.index()).skip(delivery.told).take(count).collect()
+    }
+
+    fn delivered(&mut self, parent: TaskId) {
+        let index = parent.local.index();
+        let Some(part) = self.part_mut(parent) else { return };
+        if let Some(segment) = part.segment_mut(index) {
+            segment.undelivered = segment.undelivered.saturating_sub(1);
+        }
+        part.free_if_idle(index);
+    }
+
+    fn tell(
+        &mut self,
+        now: Time,
+        delivery: &Delivery,
+        edges: &[EdgeOut],
+        homes: &Homes,
+        remote: &mut BTreeMap<NodeId, Vec<wire::Credit>>,
+        out: &mut Out,
+    ) {
+        let mut message: BTreeMap<NodeId, wire::Credit> = BTreeMap::new();
+        let mut local: Option<wire::Credit> = None;
+        for edge in edges {
+            let child = LocalId(edge.child);
+            let Some(home) = homes.owner(child.partition()) else { continue };
+            if home == self.me {
+                let credit = local.get_or_insert_with(|| delivery.credit());
+                self.credit(now, credit, child, edge.slot, edge.output, out);
+            } else {
+                let credit = message.entry(home).or_insert_with(|| delivery.credit());
+                credit.child.push(edge.child);
+                credit.slot.push(edge.slot);
+                credit.output.push(edge.output);
+            }
+        }
+        for (home, credit) in message {
+            remote.entry(home).or_default().push(credit);
+        }
+    }
+
+    /// Credits from another home. What changed becomes a fact.
+    pub(crate) fn on_credits(&mut self, now: Time, credits: wire::Credits, out: &mut Out) {
+        for credit in credits.credits {
+            let columns = credit.child.len().min(credit.slot.len()).min(credit.output.len());
+            for at in 0..columns {
+                let (child, slot, output) =
+                    (LocalId(credit.child[at]), credit.slot[at], credit.output[at]);
+                if self.credit(now, &credit, child, slot, output, out) {
+                    if credits.reconciled {
+                        self.wakeups += 1;
+                        let task = TaskId { job: proto::JobId(credit.job), local: child };
+                        out.events.push(Event::Woken { task });
+                    }
+                    record_credit(&credit, child, slot, output, out);
+                }
+            }
+        }
+    }
+
+    /// One edge's credit. True when it changed the child's record.
+    pub(crate) fn credit(
+        &mut self,
+        now: Time,
+        credit: &wire::Credit,
+        child: LocalId,
+        slot: u32,
+        output: u32,
+        out: &mut Out,
+    ) -> bool {
+        let task = TaskId { job: proto::JobId(credit.job), local: child };
+        let Some(cell) = self.cell(task) else { return false };
+        if matches!(cell.state, State::Ended(_)) || slot >= cell.slots {
+            return false;
+        }
+        if credit.verdict != wire::Verdict::Done as i32 {
+            let node = cell.holder;
+            self.end(now, task, End::Skipped, node, Ending::default(), out);
+            return true;
+        }
+        let changed = self.apply_credit(task, credit, slot, output);
+        if changed == Changed::Filled && self.is_complete(task) {
+            self.ready.push_back(task);
+        }
+        if changed == Changed::Replaced {
+            self.replace_ready(task, Again::InputReplaced, out);
+        }
+        changed != Changed::Nothing
+    }
+
+    fn is_complete(&self, task: TaskId) -> bool {
+        let visible = self.jobs.get(&task.job).is_some_and(|job| job.visible)
+            || self.mutant == Some(Mutant::RunBeforeCommit);
+        let cell = self.cell(task);
+        visible && cell.is_some_and(|cell| cell.state == State::Waiting && cell.missing == 0)
+    }
+
+    /// The part of a credit that recovery repeats.
+    pub(super) fn apply_credit(
+        &mut self,
+        task: TaskId,
+        credit: &wire::Credit,
+        slot: u32,
+        output: u32,
+    ) -> Changed {
+        let index = task.local.index();
+        let counted = self.mutant == Some(Mutant::CounterInsteadOfSet);
+        let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) else {
+            return Changed::Nothing;
+        };
+        let fresh = segment.fill(index, slot);
+        if fresh || counted {
+            let cell = segment.cell_mut(index).expect("the cell was filled");
+            cell.missing = cell.missing.saturating_sub(1);
+        }
+        if output == 0 {
+            return if fresh || counted { Changed::Filled } else { Changed::Nothing };
+        }
+        let size = credit.output_sizes.get(output as usize - 1).copied().unwrap_or(0);
+        let input = wire::InputAt {
+            slot,
+            parent: credit.parent,
+            output: output - 1,
+            attempt: credit.attempt,
+            size_bytes: size,
+            node: credit.node,
+        };
+        let inputs = &mut segment.side_mut(index).inputs;
+        let at = inputs.partition_point(|other| other.slot < slot);
+        match inputs.get_mut(at) {
+            Some(known) if known.slot == slot => {
+                if known.attempt >= input.attempt {
+                    return if counted { Changed::Filled } else { Changed::Nothing };
+                }
+                *known = input;
+                Changed::Replaced
+            }
+            _ => {
+                inputs.insert(at, input);
+                Changed::Filled
+            }
+        }
+    }
+
+    /// A task that was placed is placed anew, under a further attempt.
+    pub(crate) fn replace_ready(&mut self, task: TaskId, why: Again, out: &mut Out) {
+        let Some(cell) = self.cell_mut(task) else { return };
+        if cell.state != State::Ready {
+            return;
+        }
+        let (holder, attempt) = (cell.holder, cell.attempt);
+        cell.state = State::Waiting;
+        self.waiting += 1;
+        let stale = out.stale.entry(holder).or_default();
+        stale.push(crate::out::task_attempt(task, attempt));
+        out.events.push(Event::Replaced { task, attempt, why });
+        self.ready.push_back(task);
+    }
+
+    /// A home asks for a credit that it thinks it should have.
+    pub(crate) fn on_credit_query(
+        &mut self,
+        from: NodeId,
+        query: &wire::CreditQuery,
+        out: &mut Out,
+    ) {
+        for ask in &query.asks {
+            let parent = TaskId::new(ask.job, ask.parent);
+            let Some(part) = self.part(parent) else { continue };
+            let index = parent.local.index();
+            let Some(segment) = part.segment(index) else { continue };
+            let Some(cell) = segment.cell(index) else { continue };
+            let State::Ended(end) = cell.state else { continue };
+            if segment.undelivered > 0 {
+                continue; // Its credits are on their way.
+            }
+            let sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
+            let (attempt, node) = (cell.attempt, cell.holder);
+            let delivery = Delivery { parent, attempt, end, node, output_sizes: sizes, told: 0 };
+            let mut credit = delivery.credit();
+            for edge in part.edges(index).filter(|edge| edge.child == ask.child) {
+                credit.child.push(edge.child);
+                credit.slot.push(edge.slot);
+                credit.output.push(edge.output);
+            }
+            let credits = wire::Credits { credits: vec![credit], reconciled: true };
+            out.reliable.push((from, Body::Credits(credits)));
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Changed {
+    Nothing,
+    Filled,
+    /// A later attempt of the parent provides this input.
+    Replaced,
+}
+
+fn record_credit(credit: &wire::Credit, child: LocalId, slot: u32, output: u32, out: &mut Out) {
+    let place = (child.partition(), proto::JobId(credit.job));
+    let record = out.facts.credits.entry(place).or_default();
+    let same = |last: &wire::Credit| last.parent == credit.parent && last.attempt == credit.attempt;
+    if !record.credits.last().is_some_and(same) {
+        let bare = wire::Credit {
+            child: Vec::new(),
+            slot: Vec::new(),
+            output: Vec::new(),
+            ..credit.clone()
+        };
+        record.credits.push(bare);
+    }
+    let last = record.credits.last_mut().expect("pushed above");
+    last.child.push(child.index());
+    last.slot.push(slot);
+    last.output.push(output);
+}

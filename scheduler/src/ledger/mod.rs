@@ -1,0 +1,469 @@
+/*!
+The ledger: the records of the tasks homed on this node, and the only writer of them.
+
+A record goes Waiting → Ready → Ended. What must be durable is noted as facts in [`Out`]; recovery folds
+the same facts back ([`recover`]). Credits of local parents need no fact of their own: they follow from
+the parent's end and its edges, and are repeated from there.
+*/
+
+mod credit;
+mod part;
+mod query;
+mod recover;
+mod segment;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use proto::{wire, Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
+
+pub(crate) use credit::Delivery;
+pub(crate) use part::Part;
+pub use recover::{LedgerRecord, RecordError};
+pub(crate) use segment::{Cell, End, Segment, State};
+
+use crate::out::Out;
+use crate::work::Work;
+use crate::Mutant;
+
+type FixedState = foldhash::fast::FixedState;
+
+/// What one home knows of one job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) settings: Arc<wire::JobSettings>,
+    pub(crate) visible: bool,
+    pub(crate) ended: bool,
+    pub(crate) cancelled: bool,
+    /// When its submitter was last heard of; staged tasks expire.
+    pub(crate) touched: Time,
+    specs: Vec<Arc<wire::Spec>>,
+    /// By hash of the encoded spec; alike specs of all chunks are held once.
+    spec_numbers: HashMap<u64, Vec<u32>, FixedState>,
+    pub(crate) parts: BTreeMap<PartitionId, Part>,
+    /// A report to the job's home is due at this time.
+    pub(crate) report_at: Option<Time>,
+    pub(crate) open: u64,
+}
+
+/// Why a chunk cannot be taken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkError {
+    #[error("chunk {number} of job {job}, partition {partition}: {what}")]
+    Malformed { job: u64, partition: u32, number: u32, what: &'static str },
+    #[error("job {job} is committed already: nothing can be added to it")]
+    Committed { job: u64 },
+}
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) me: NodeId,
+    pub(crate) incarnation: Incarnation,
+    attempts: u32,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    /// Tasks homed here that other nodes hold, by holder.
+    pub(crate) away: BTreeMap<NodeId, BTreeSet<TaskId>>,
+    /// Ended tasks whose children have not all been told yet.
+    deliveries: VecDeque<Delivery>,
+    /// Partitions of committed jobs whose tasks are still to be looked at.
+    activations: VecDeque<(JobId, PartitionId)>,
+    /// Tasks with nothing missing, to be placed.
+    pub(crate) ready: VecDeque<TaskId>,
+    pub(crate) waiting: u64,
+    pub(crate) wakeups: u64,
+    pub(crate) mutant: Option<Mutant>,
+}
+
+/// How a task ended, on its way into the record.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    pub(crate) output_sizes: Vec<u64>,
+    pub(crate) exit_code: i32,
+    pub(crate) error: String,
+    pub(crate) stderr_tail: Vec<u8>,
+}
+
+impl Ledger {
+    pub(crate) fn new(me: NodeId, incarnation: Incarnation, mutant: Option<Mutant>) -> Self {
+        Self {
+            me,
+            incarnation,
+            attempts: 0,
+            jobs: BTreeMap::new(),
+            away: BTreeMap::new(),
+            deliveries: VecDeque::new(),
+            activations: VecDeque::new(),
+            ready: VecDeque::new(),
+            waiting: 0,
+            wakeups: 0,
+            mutant,
+        }
+    }
+
+    /// Takes a chunk into the staging area. `Ok(false)`: it was there already.
+    pub(crate) fn stage(
+        &mut self,
+        now: Time,
+        chunk: wire::Chunk,
+        out: &mut Out,
+    ) -> Result<bool, ChunkError> {
+        check_chunk(&chunk)?;
+        let (job_id, partition) = (JobId(chunk.job), PartitionId(chunk.partition));
+        if let Some(job) = self.jobs.get_mut(&job_id) {
+            job.touched = now;
+            if job.parts.get(&partition).is_some_and(|part| part.has_chunk(chunk.number)) {
+                return Ok(false);
+            }
+            if job.visible {
+                return Err(ChunkError::Committed { job: chunk.job });
+            }
+        }
+        let tasks = chunk.tasks.len() as u64;
+        out.events.push(Event::Staged { job: job_id, partition, first: chunk.first, tasks });
+        self.load_chunk(now, &chunk);
+        out.facts.chunks.push(chunk);
+        if self.mutant == Some(Mutant::RunBeforeCommit) {
+            self.activations.push_back((job_id, partition));
+        }
+        Ok(true)
+    }
+
+    fn load_chunk(&mut self, now: Time, chunk: &wire::Chunk) {
+        let job = self.jobs.entry(JobId(chunk.job)).or_insert_with(|| Job::new(now));
+        let specs: Vec<u32> = chunk.specs.iter().map(|spec| job.intern(spec)).collect();
+        let segment = Segment::new(chunk, &specs);
+        job.open += u64::from(segment.len());
+        self.waiting += u64::from(segment.len());
+        job.parts.entry(PartitionId(chunk.partition)).or_default().add(segment);
+    }
+
+    /// The job is committed: its tasks here become visible. False when that was known.
+    pub(crate) fn make_visible(
+        &mut self,
+        now: Time,
+        commit: &wire::JobCommit,
+        mine: impl Fn(PartitionId) -> bool,
+        out: &mut Out,
+    ) -> bool {
+        let job_id = JobId(commit.job);
+        let job = self.jobs.entry(job_id).or_insert_with(|| Job::new(now));
+        if job.visible {
+            // Told again: the job's home may have lost what it knew.
+            job.report_everything(now);
+            return false;
+        }
+        job.visible = true;
+        job.settings = Arc::new(commit.settings.unwrap_or_default());
+        for total in commit.partitions.iter().filter(|total| mine(PartitionId(total.partition))) {
+            let partition = PartitionId(total.partition);
+            let part = job.parts.entry(partition).or_default();
+            if part.chunks() != total.chunks || part.tasks != total.tasks {
+                part.count.lost = format!(
+                    "{} of {} chunks of partition {} are here: the submission had expired",
+                    part.chunks(),
+                    total.chunks,
+                    total.partition
+                );
+            }
+            part.dirty = true;
+            let record = wire::VisibleRecord {
+                settings: commit.settings,
+                chunks: total.chunks,
+                ..Default::default()
+            };
+            out.facts.visible.insert((partition, job_id), record);
+            self.activations.push_back((job_id, partition));
+        }
+        out.events.push(Event::Visible { job: job_id });
+        true
+    }
+
+    /// Looks at the tasks of newly visible partitions, up to `budget` of them at a time.
+    pub(crate) fn activate(&mut self, mut budget: usize) {
+        while budget > 0 {
+            let Some((job_id, partition)) = self.activations.pop_front() else { return };
+            let Some(part) = self.jobs.get(&job_id).and_then(|job| job.parts.get(&partition)) else {
+                continue;
+            };
+            budget = budget.saturating_sub(part.tasks as usize + 1);
+            for index in part.indices() {
+                let Some(cell) = part.segment(index).and_then(|segment| segment.cell(index)) else {
+                    continue;
+                };
+                if cell.state == State::Waiting && cell.missing == 0 {
+                    self.ready.push_back(TaskId { job: job_id, local: LocalId::new(partition, index) });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.activations.is_empty() || !self.deliveries.is_empty() || !self.ready.is_empty()
+    }
+
+    pub(crate) fn part(&self, task: TaskId) -> Option<&Part> {
+        self.jobs.get(&task.job)?.parts.get(&task.partition())
+    }
+    pub(crate) fn part_mut(&mut self, task: TaskId) -> Option<&mut Part> {
+        self.jobs.get_mut(&task.job)?.parts.get_mut(&task.partition())
+    }
+    pub(crate) fn cell(&self, task: TaskId) -> Option<&Cell> {
+        let index = task.local.index();
+        self.part(task)?.segment(index)?.cell(index)
+    }
+    pub(crate) fn cell_mut(&mut self, task: TaskId) -> Option<&mut Cell> {
+        let index = task.local.index();
+        self.part_mut(task)?.segment_mut(index)?.cell_mut(index)
+    }
+    pub(crate) fn state(&self, task: TaskId) -> Option<State> {
+        self.part(task)?.state(task.local.index())
+    }
+    /// Whether this attempt is ready and held by this node: a queue may be behind.
+    pub(crate) fn is_held_here(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.cell(task).is_some_and(|cell| {
+            cell.state == State::Ready && cell.attempt == attempt && cell.holder == self.me
+        })
+    }
+
+    /// Everything a holder needs to run the task.
+    pub(crate) fn work(&self, task: TaskId) -> Option<Work> {
+        let job = self.jobs.get(&task.job)?;
+        let index = task.local.index();
+        let segment = job.parts.get(&task.partition())?.segment(index)?;
+        let cell = segment.cell(index)?;
+        Some(Work {
+            spec: job.specs[cell.spec as usize].clone(),
+            settings: job.settings.clone(),
+            entry: cell.entry,
+            duration: Span(cell.duration_ns),
+            output_sizes: segment.declared_sizes(index).to_vec(),
+            name: segment.name(index).unwrap_or_default().to_owned(),
+            inputs: segment.side(index).map(|side| side.inputs.clone()).unwrap_or_default(),
+        })
+    }
+    pub(crate) fn spec(&self, task: TaskId) -> Option<&Arc<wire::Spec>> {
+        let cell = self.cell(task)?;
+        self.jobs.get(&task.job)?.specs.get(cell.spec as usize)
+    }
+
+    /// Gives the task its next attempt, held by `holder`. Numbers are never reused.
+    pub(crate) fn begin_attempt(&mut self, task: TaskId) -> Attempt {
+        self.attempts = self.attempts.checked_add(1).expect("2^32 attempts in one incarnation");
+        let attempt = Attempt::new(self.incarnation, self.attempts);
+        let me = (self.me, self.incarnation);
+        let cell = self.cell_mut(task).expect("only live tasks get attempts");
+        debug_assert!(!matches!(cell.state, State::Ended(_)));
+        let was_waiting = cell.state == State::Waiting;
+        cell.state = State::Ready;
+        cell.attempt = attempt;
+        let before = std::mem::replace(&mut cell.holder, me.0);
+        cell.holder_incarnation = me.1;
+        self.waiting -= u64::from(was_waiting);
+        self.forget_away(before, task);
+        attempt
+    }
+
+    /// Another node (or this one again) holds the current attempt from now on.
+    pub(crate) fn set_holder(
+        &mut self,
+        task: TaskId,
+        holder: NodeId,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
+        let me = self.me;
+        let cell = self.cell_mut(task).expect("only live tasks are moved");
+        let before = std::mem::replace(&mut cell.holder, holder);
+        cell.holder_incarnation = incarnation;
+        let attempt = cell.attempt;
+        self.forget_away(before, task);
+        if holder != me {
+            self.away.entry(holder).or_default().insert(task);
+        }
+        let record = out.facts.holders.entry((task.partition(), task.job)).or_default();
+        record.index.push(task.local.index());
+        record.attempt.push(attempt.0);
+        record.node.push(holder.0);
+        record.incarnation.push(incarnation.0);
+    }
+
+    fn forget_away(&mut self, holder: NodeId, task: TaskId) {
+        if holder != self.me
+            && let Some(tasks) = self.away.get_mut(&holder)
+        {
+            tasks.remove(&task);
+        }
+    }
+
+    /// Ends a task, once: notes the fact and queues the credits of its children.
+    pub(crate) fn end(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        end: End,
+        node: NodeId,
+        ending: Ending,
+        out: &mut Out,
+    ) {
+        let index = task.local.index();
+        let cell = self.cell_mut(task).expect("only live tasks end");
+        assert!(!matches!(cell.state, State::Ended(_)), "{task} ended twice");
+        let attempt = cell.attempt;
+        let output_bytes = ending.output_sizes.iter().sum();
+        record_end(task, attempt, end, node, &ending, out);
+        out.events.push(Event::Committed { task, attempt, end, node, output_bytes });
+        self.apply_end(task, attempt, end, node, ending);
+        let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        let part = job.parts.get_mut(&task.partition()).expect("the task's part");
+        part.dirty = true;
+        if part.has_edges(index) {
+            self.deliver(task);
+        } else {
+            part.free_if_idle(index);
+        }
+        let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        job.report_soon(now);
+    }
+
+    /// The part of an end that recovery repeats.
+    fn apply_end(&mut self, task: TaskId, attempt: Attempt, end: End, node: NodeId, ending: Ending) {
+        let index = task.local.index();
+        let cell = self.cell_mut(task).expect("only live tasks end");
+        let was_waiting = cell.state == State::Waiting;
+        let before = std::mem::replace(&mut cell.holder, node);
+        cell.state = State::Ended(end);
+        cell.attempt = attempt;
+        self.waiting -= u64::from(was_waiting);
+        self.forget_away(before, task);
+        let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        job.open -= 1;
+        let part = job.parts.get_mut(&task.partition()).expect("the task's part");
+        part.open -= 1;
+        match end {
+            End::Done => part.count.done += 1,
+            End::Failed => part.count.failed += 1,
+            End::Cancelled => part.count.cancelled += 1,
+            End::Skipped => part.count.skipped += 1,
+        }
+        let segment = part.segment_mut(index).expect("the task's segment");
+        segment.open -= 1;
+        if !ending.output_sizes.is_empty() || ending.exit_code != 0 {
+            let side = segment.side_mut(index);
+            side.output_sizes = ending.output_sizes;
+            side.exit_code = ending.exit_code;
+        }
+    }
+
+    /// Drops a job's staged chunks: its submitter went silent.
+    pub(crate) fn expire(&mut self, job_id: JobId, out: &mut Out) {
+        let Some(job) = self.jobs.remove(&job_id) else { return };
+        assert!(!job.visible, "a committed job never expires");
+        self.waiting -= job.open;
+        for (partition, part) in &job.parts {
+            let numbers = part.chunk_numbers().map(|number| ((*partition, job_id), number));
+            out.facts.dropped_chunks.extend(numbers);
+        }
+    }
+}
+
+fn record_end(
+    task: TaskId,
+    attempt: Attempt,
+    end: End,
+    node: NodeId,
+    ending: &Ending,
+    out: &mut Out,
+) {
+    let record = out.facts.ends.entry((task.partition(), task.job)).or_default();
+    record.index.push(task.local.index());
+    record.attempt.push(attempt.0);
+    record.verdict.push(end as u32);
+    record.node.push(node.0);
+    if !ending.output_sizes.is_empty() || ending.exit_code != 0 || !ending.error.is_empty() {
+        record.details.push(wire::EndDetail {
+            index: task.local.index(),
+            output_sizes: ending.output_sizes.clone(),
+            exit_code: ending.exit_code,
+            error: ending.error.clone(),
+            stderr_tail: ending.stderr_tail.clone(),
+        });
+    }
+}
+
+impl Job {
+    fn new(now: Time) -> Self {
+        Self {
+            settings: Arc::new(wire::JobSettings::default()),
+            visible: false,
+            ended: false,
+            cancelled: false,
+            touched: now,
+            specs: Vec::new(),
+            spec_numbers: HashMap::with_hasher(FixedState::with_seed(0)),
+            parts: BTreeMap::new(),
+            report_at: None,
+            open: 0,
+        }
+    }
+
+    fn intern(&mut self, spec: &wire::Spec) -> u32 {
+        use std::hash::BuildHasher;
+        let hash = FixedState::with_seed(0).hash_one(prost::Message::encode_to_vec(spec));
+        let numbers = self.spec_numbers.entry(hash).or_default();
+        for &number in numbers.iter() {
+            if *self.specs[number as usize] == *spec {
+                return number;
+            }
+        }
+        let number = self.specs.len() as u32;
+        numbers.push(number);
+        self.specs.push(Arc::new(spec.clone()));
+        number
+    }
+
+    /// A report is due within the interval, or at once when nothing is open here any more.
+    pub(crate) fn report_soon(&mut self, now: Time) {
+        let due = if self.open == 0 { now } else { now + proto::limits::COUNTS_INTERVAL };
+        self.report_at = Some(self.report_at.map_or(due, |at| at.min(due)));
+    }
+    pub(crate) fn report_everything(&mut self, now: Time) {
+        for part in self.parts.values_mut() {
+            part.dirty = true;
+        }
+        self.report_at = Some(now);
+    }
+}
+
+/// Everything in a chunk that could break the ledger, checked before it is taken.
+fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
+    use proto::limits::{CHUNK_EDGES_MAX, CHUNK_TASKS_MAX, TASK_SLOTS_MAX};
+    let wrong = |what| {
+        let (job, partition, number) = (chunk.job, chunk.partition, chunk.number);
+        Err(ChunkError::Malformed { job, partition, number, what })
+    };
+    if chunk.tasks.len() > CHUNK_TASKS_MAX {
+        return wrong("it has too many tasks");
+    }
+    if chunk.first >> proto::id::INDEX_BITS != 0 {
+        return wrong("its first index is out of range");
+    }
+    if chunk.tasks.iter().any(|task| task.spec as usize >= chunk.specs.len()) {
+        return wrong("a task names a spec that is not in it");
+    }
+    if chunk.tasks.iter().any(|task| task.slots > TASK_SLOTS_MAX) {
+        return wrong("a task has too many dependency slots");
+    }
+    for piece in &chunk.children {
+        if piece.child.len() > CHUNK_EDGES_MAX {
+            return wrong("a list of children is too long for one chunk");
+        }
+        if piece.slot.len() != piece.child.len() || piece.output.len() != piece.child.len() {
+            return wrong("the columns of a list of children differ in length");
+        }
+    }
+    if chunk.parents.iter().any(|piece| piece.parent.len() > CHUNK_EDGES_MAX) {
+        return wrong("a list of parents is too long for one chunk");
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! The tasks of one job in one partition.
+
+use proto::wire;
+
+use super::segment::{EdgeOut, Segment, State};
+
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    /// By first index; they tile the part once the job is committed.
+    segments: Vec<Segment>,
+    /// Whether some chunk carries edges of a task of another chunk (a very long list).
+    foreign_edges: bool,
+    pub(crate) count: wire::PartitionCount,
+    /// The count changed since it was last reported.
+    pub(crate) dirty: bool,
+    pub(crate) tasks: u64,
+    pub(crate) open: u64,
+}
+
+impl Part {
+    pub(crate) fn has_chunk(&self, number: u32) -> bool {
+        self.segments.iter().any(|segment| segment.number == number)
+    }
+    pub(crate) fn chunks(&self) -> u32 {
+        self.segments.len() as u32
+    }
+    pub(crate) fn chunk_numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.segments.iter().map(|segment| segment.number)
+    }
+    pub(crate) fn add(&mut self, segment: Segment) {
+        self.tasks += u64::from(segment.len());
+        self.open += u64::from(segment.len());
+        self.foreign_edges |= segment.has_foreign_edges();
+        let at = self.segments.partition_point(|other| other.first <= segment.first);
+        self.segments.insert(at, segment);
+    }
+    pub(crate) fn segment(&self, index: u64) -> Option<&Segment> {
+        let after = self.segments.partition_point(|segment| segment.first <= index);
+        // Several empty chunks may share a first index with the one that has the task.
+        let mut before = self.segments[..after].iter().rev();
+        before.find(|segment| segment.len() > 0).filter(|segment| segment.contains(index))
+    }
+    pub(crate) fn segment_mut(&mut self, index: u64) -> Option<&mut Segment> {
+        let after = self.segments.partition_point(|segment| segment.first <= index);
+        let mut before = self.segments[..after].iter_mut().rev();
+        before.find(|segment| segment.len() > 0).filter(|segment| segment.contains(index))
+    }
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+    /// All edges of a task, whichever chunk they came in.
+    pub(crate) fn edges(&self, index: u64) -> impl Iterator<Item = EdgeOut> + '_ {
+        let all = if self.foreign_edges { self.segments.as_slice() } else { &[] };
+        let own = if self.foreign_edges { None } else { self.segment(index) };
+        let segments = all.iter().chain(own);
+        segments.flat_map(move |segment| segment.edges(index)).flatten().copied()
+    }
+    pub(crate) fn has_edges(&self, index: u64) -> bool {
+        self.edges(index).next().is_some()
+    }
+    pub(crate) fn parents(&self, index: u64) -> impl Iterator<Item = u64> + '_ {
+        // A list that spans chunks comes in their order, which is the order of numbers.
+        let mut pieces: Vec<(u32, &[u64])> = self
+            .segments
+            .iter()
+            .map(|segment| (segment.number, segment.parents(index)))
+            .filter(|(_, piece)| !piece.is_empty())
+            .collect();
+        pieces.sort_by_key(|&(number, _)| number);
+        pieces.into_iter().flat_map(|(_, piece)| piece.iter().copied())
+    }
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u64> + '_ {
+        self.segments.iter().flat_map(|s| s.first..s.first + u64::from(s.len()))
+    }
+    pub(crate) fn state(&self, index: u64) -> Option<State> {
+        self.segment(index).map(|segment| segment.state(index))
+    }
+    /// Frees the segment of this task when nobody needs it any more. Where segments carry edges of
+    /// other segments' tasks, all stay until the whole part has ended.
+    pub(crate) fn free_if_idle(&mut self, index: u64) {
+        if self.foreign_edges {
+            let idle = |segment: &Segment| segment.open == 0 && segment.undelivered == 0;
+            if self.segments.iter().all(idle) {
+                self.free_all();
+            }
+            return;
+        }
+        if let Some(segment) = self.segment_mut(index)
+            && segment.open == 0
+            && segment.undelivered == 0
+        {
+            segment.free();
+        }
+    }
+    /// Frees every segment whose tasks have all ended.
+    pub(crate) fn free_all(&mut self) {
+        for segment in &mut self.segments {
+            if segment.open == 0 {
+                segment.free();
+            }
+        }
+    }
+}

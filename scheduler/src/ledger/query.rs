@@ -1,0 +1,179 @@
+//! Reading the ledger: names, listings, explanations, missing credits.
+
+use std::collections::BTreeMap;
+
+use proto::limits::{RECONCILE_PARENTS_MAX, RECONCILE_TASKS_MAX, TASKS_PER_ANSWER_MAX};
+use proto::{wire, JobId, LocalId, NodeId, PartitionId, TaskId};
+
+use super::segment::{End, State};
+use super::Ledger;
+use crate::homes::Homes;
+
+impl Ledger {
+    /// The task's name: its own, or its spec's with `{i}` filled in.
+    pub(crate) fn name(&self, task: TaskId) -> String {
+        let index = task.local.index();
+        let own = self.part(task).and_then(|part| part.segment(index)).and_then(|s| s.name(index));
+        if let Some(name) = own {
+            return name.to_owned();
+        }
+        let entry = self.cell(task).map(|cell| cell.entry);
+        match (self.spec(task), entry) {
+            (Some(spec), Some(entry)) => spec.name.replace("{i}", &entry.to_string()),
+            _ => String::new(),
+        }
+    }
+
+    pub(crate) fn task_state(&self, task: TaskId) -> Option<wire::TaskState> {
+        use wire::TaskPhase as Phase;
+        let index = task.local.index();
+        let segment = self.part(task)?.segment(index)?;
+        let state = segment.state(index);
+        let phase = match state {
+            State::Waiting => Phase::Waiting,
+            State::Ready => Phase::Ready,
+            State::Ended(End::Done) => Phase::TaskDone,
+            State::Ended(End::Failed) => Phase::TaskFailed,
+            State::Ended(End::Cancelled) => Phase::TaskCancelled,
+            State::Ended(End::Skipped) => Phase::TaskSkipped,
+        };
+        let cell = segment.cell(index);
+        let ran = matches!(state, State::Ready | State::Ended(End::Done | End::Failed));
+        Some(wire::TaskState {
+            local: task.local.0,
+            name: self.name(task),
+            phase: phase as i32,
+            attempt: cell.map_or(0, |cell| cell.attempt.0),
+            node: cell.map_or(0, |cell| cell.holder.0),
+            exit_code: segment.side(index).map_or(0, |side| side.exit_code),
+            placed: ran && cell.is_some(),
+        })
+    }
+
+    /// A page of the job's tasks homed here, in the order of their ids.
+    pub(crate) fn list(&self, query: &wire::TasksQuery) -> wire::TaskStates {
+        let limit = match query.limit as usize {
+            0 => TASKS_PER_ANSWER_MAX,
+            limit => limit.min(TASKS_PER_ANSWER_MAX),
+        };
+        let Some(job) = self.jobs.get(&JobId(query.job)) else {
+            return wire::TaskStates { tasks: Vec::new(), end: true };
+        };
+        let from = if query.from_start { 0 } else { query.after + 1 };
+        let start = LocalId(from).partition();
+        let ids = job.parts.range(start..).flat_map(|(&partition, part)| {
+            let first = if partition == start { LocalId(from).index() } else { 0 };
+            let indices = part.indices().filter(move |&index| index >= first);
+            indices.map(move |index| LocalId::new(partition, index))
+        });
+        let mut ids = ids.map(|local| TaskId { job: JobId(query.job), local });
+        let tasks: Vec<_> =
+            ids.by_ref().take(limit).filter_map(|task| self.task_state(task)).collect();
+        wire::TaskStates { tasks, end: ids.next().is_none() }
+    }
+
+    /// What the record says about why the task is where it is.
+    pub(crate) fn explain(&self, task: TaskId) -> Option<wire::Explanation> {
+        const PARENTS_NAMED_MAX: usize = 16;
+        let state = self.task_state(task)?;
+        let job = self.jobs.get(&task.job)?;
+        let mut lines = Vec::new();
+        let mut missing_parents = Vec::new();
+        let Some(cell) = self.cell(task) else {
+            lines.push("it ended; its record has left memory, the event log has its history".into());
+            return Some(wire::Explanation { task: Some(state), lines, missing_parents });
+        };
+        if !job.visible {
+            lines.push("its job is not committed yet: the submission is still under way".into());
+        }
+        match cell.state {
+            State::Waiting if cell.missing > 0 => {
+                missing_parents = self.missing_parents(task).take(PARENTS_NAMED_MAX).collect();
+                let named: Vec<_> = missing_parents.iter().map(|&p| LocalId(p).to_string()).collect();
+                let more = if cell.missing as usize > named.len() { ", ..." } else { "" };
+                lines.push(format!(
+                    "it waits for {} of {} dependencies: {}{more}",
+                    cell.missing,
+                    cell.slots,
+                    named.join(", ")
+                ));
+            }
+            State::Waiting => lines.push("all its dependencies are met; it is about to be placed".into()),
+            State::Ready => lines.push(format!(
+                "it is ready; attempt {} is held by node {} (incarnation {})",
+                cell.attempt, cell.holder, cell.holder_incarnation.0
+            )),
+            State::Ended(end) => {
+                let end = format!("{end:?}").to_lowercase();
+                lines.push(format!("it ended: {end}, attempt {}, on node {}", cell.attempt, cell.holder));
+            }
+        }
+        Some(wire::Explanation { task: Some(state), lines, missing_parents })
+    }
+
+    fn missing_parents(&self, task: TaskId) -> impl Iterator<Item = u64> + '_ {
+        let index = task.local.index();
+        let part = self.part(task);
+        let segment = part.and_then(|part| part.segment(index));
+        let parents = part.into_iter().flat_map(move |part| part.parents(index));
+        let by_slot = (0u32..).zip(parents);
+        let open = by_slot.filter(move |&(slot, _)| segment.is_some_and(|s| !s.is_filled(index, slot)));
+        open.map(|(_, parent)| parent)
+    }
+
+    /// What waiting tasks of visible jobs should ask for, by home of the parent.
+    pub(crate) fn missing_credits(&self, homes: &Homes) -> BTreeMap<NodeId, Vec<wire::CreditAsk>> {
+        let mut asks: BTreeMap<NodeId, Vec<wire::CreditAsk>> = BTreeMap::new();
+        let mut left = RECONCILE_TASKS_MAX;
+        for (&job_id, job) in self.jobs.iter().filter(|(_, job)| job.visible && job.open > 0) {
+            for (&partition, part) in &job.parts {
+                for index in part.indices() {
+                    let waiting = part.segment(index).and_then(|segment| segment.cell(index));
+                    let waiting = waiting.is_some_and(|c| c.state == State::Waiting && c.missing > 0);
+                    if !waiting || left == 0 {
+                        continue;
+                    }
+                    left -= 1;
+                    let task = TaskId { job: job_id, local: LocalId::new(partition, index) };
+                    for parent in self.missing_parents(task).take(RECONCILE_PARENTS_MAX) {
+                        let Some(home) = homes.owner(LocalId(parent).partition()) else { continue };
+                        let ask = wire::CreditAsk { job: job_id.0, parent, child: task.local.0 };
+                        asks.entry(home).or_default().push(ask);
+                    }
+                }
+            }
+        }
+        asks
+    }
+
+    /// Reports that are due, per job: the parts that changed.
+    pub(crate) fn due_reports(&mut self, now: proto::Time) -> Vec<wire::Counts> {
+        // Versions of a later incarnation are larger, whatever the earlier one had reached.
+        let version_floor = u64::from(self.incarnation.0) << 32;
+        let mut reports = Vec::new();
+        for (&job_id, job) in &mut self.jobs {
+            if job.report_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            job.report_at = None;
+            let mut partitions = Vec::new();
+            for (&partition, part) in job.parts.iter_mut().filter(|(_, part)| part.dirty) {
+                part.dirty = false;
+                part.count.version = (part.count.version + 1).max(version_floor);
+                partitions.push(numbered(partition, &part.count));
+            }
+            if !partitions.is_empty() {
+                reports.push(wire::Counts { job: job_id.0, partitions });
+            }
+        }
+        reports
+    }
+
+    pub(crate) fn next_report(&self) -> Option<proto::Time> {
+        self.jobs.values().filter_map(|job| job.report_at).min()
+    }
+}
+
+fn numbered(partition: PartitionId, count: &wire::PartitionCount) -> wire::PartitionCount {
+    wire::PartitionCount { partition: partition.0, ..count.clone() }
+}

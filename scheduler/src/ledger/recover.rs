@@ -1,0 +1,205 @@
+//! Folding stored records back into the ledger, and what a recovered home does next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proto::wire::message::Body;
+use proto::{wire, Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time};
+
+use super::segment::{End, State};
+use super::{check_chunk, Ending, Ledger};
+use crate::out::{task_attempt, Out};
+use crate::Mutant;
+
+/// One stored record. Of one job and partition they come in the order of the variants.
+#[derive(Debug)]
+pub enum LedgerRecord {
+    Chunk(wire::Chunk),
+    Visible(wire::VisibleRecord),
+    Credit(wire::CreditRecord),
+    End(wire::EndRecord),
+    Holder(wire::HolderRecord),
+}
+
+/// A record that does not fit what was stored before it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RecordError(pub String);
+
+impl Ledger {
+    pub(crate) fn load(
+        &mut self,
+        now: Time,
+        partition: PartitionId,
+        job: JobId,
+        record: LedgerRecord,
+    ) -> Result<(), RecordError> {
+        let place = |index: u64| TaskId { job, local: LocalId::new(partition, index) };
+        match record {
+            LedgerRecord::Chunk(chunk) => {
+                check_chunk(&chunk).map_err(|error| RecordError(error.to_string()))?;
+                self.load_chunk(now, &chunk);
+            }
+            LedgerRecord::Visible(visible) => {
+                let job = self.jobs.entry(job).or_insert_with(|| super::Job::new(now));
+                job.visible = true;
+                job.ended |= visible.ended;
+                job.cancelled |= visible.cancelled;
+                job.settings = Arc::new(visible.settings.unwrap_or_default());
+                job.parts.entry(partition).or_default();
+            }
+            LedgerRecord::Credit(record) => {
+                for credit in record.credits.iter().filter(|credit| credit.verdict == 0) {
+                    let columns = credit.child.iter().zip(&credit.slot).zip(&credit.output);
+                    for ((&index, &slot), &output) in columns {
+                        self.apply_credit(place(index), credit, slot, output);
+                    }
+                }
+            }
+            LedgerRecord::End(record) => self.load_ends(record, place)?,
+            LedgerRecord::Holder(record) => {
+                for at in 0..record.index.len() {
+                    self.load_holder(place(record.index[at]), &record, at)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load_ends(
+        &mut self,
+        record: wire::EndRecord,
+        place: impl Fn(u64) -> TaskId,
+    ) -> Result<(), RecordError> {
+        let mut details: BTreeMap<u64, wire::EndDetail> =
+            record.details.into_iter().map(|detail| (detail.index, detail)).collect();
+        let columns = record.index.iter().zip(&record.attempt).zip(&record.verdict);
+        for (((&index, &attempt), &verdict), &node) in columns.zip(&record.node) {
+            let task = place(index);
+            let end = match verdict {
+                0 => End::Done,
+                1 => End::Failed,
+                2 => End::Cancelled,
+                3 => End::Skipped,
+                _ => return Err(RecordError(format!("task {task} has the verdict {verdict}"))),
+            };
+            match self.cell(task).map(|cell| cell.state) {
+                None => return Err(RecordError(format!("task {task} ended but is not stored"))),
+                Some(State::Ended(_)) => {
+                    return Err(RecordError(format!("task {task} is stored as ended twice")));
+                }
+                Some(_) => {}
+            }
+            let detail = details.remove(&index).unwrap_or_default();
+            if end == End::Failed {
+                self.keep_failure(task, Attempt(attempt), NodeId(node), &detail);
+            }
+            let ending = Ending {
+                output_sizes: detail.output_sizes,
+                exit_code: detail.exit_code,
+                error: detail.error,
+                stderr_tail: detail.stderr_tail,
+            };
+            self.apply_end(task, Attempt(attempt), end, NodeId(node), ending);
+        }
+        Ok(())
+    }
+
+    /// The first few failures of a part are part of its report.
+    pub(crate) fn keep_failure(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        node: NodeId,
+        detail: &wire::EndDetail,
+    ) {
+        let name = self.name(task);
+        let Some(part) = self.part_mut(task) else { return };
+        if part.count.failures.len() < proto::limits::FAILURES_KEPT_PER_PARTITION {
+            part.count.failures.push(wire::Failure {
+                local: task.local.0,
+                name,
+                node: node.0,
+                attempt: attempt.0,
+                exit_code: detail.exit_code,
+                error: detail.error.clone(),
+                stderr_tail: detail.stderr_tail.clone(),
+            });
+        }
+    }
+
+    fn load_holder(
+        &mut self,
+        task: TaskId,
+        record: &wire::HolderRecord,
+        at: usize,
+    ) -> Result<(), RecordError> {
+        let me = self.me;
+        let cell = self
+            .cell_mut(task)
+            .ok_or_else(|| RecordError(format!("task {task} is held but not stored")))?;
+        if matches!(cell.state, State::Ended(_)) {
+            return Ok(());
+        }
+        let holder = NodeId(record.node[at]);
+        let was_waiting = cell.state == State::Waiting;
+        let before = cell.holder;
+        if holder == me {
+            // What this node itself held died with its earlier incarnation.
+            cell.state = State::Waiting;
+        } else {
+            cell.state = State::Ready;
+            cell.attempt = Attempt(record.attempt[at]);
+        }
+        cell.holder = holder;
+        cell.holder_incarnation = Incarnation(record.incarnation[at]);
+        let is_waiting = cell.state == State::Waiting;
+        self.waiting = self.waiting + u64::from(is_waiting) - u64::from(was_waiting);
+        self.forget_away(before, task);
+        if holder != me {
+            self.away.entry(holder).or_default().insert(task);
+        }
+        Ok(())
+    }
+
+    /// After the last record: repeats the credits of ended tasks, asks holders what they hold, and
+    /// looks at every task that may be ready.
+    pub(crate) fn resume(&mut self, now: Time, out: &mut Out) {
+        let mut ended: Vec<TaskId> = Vec::new();
+        for (&job_id, job) in &mut self.jobs {
+            if job.ended {
+                for part in job.parts.values_mut() {
+                    part.free_all();
+                }
+            }
+            if !job.visible || job.ended {
+                continue;
+            }
+            job.report_everything(now);
+            for (&partition, part) in &job.parts {
+                self.activations.push_back((job_id, partition));
+                let tasks = part.indices().filter(|&index| {
+                    matches!(part.state(index), Some(State::Ended(_))) && part.has_edges(index)
+                });
+                let id = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
+                ended.extend(tasks.map(id));
+            }
+        }
+        if self.mutant != Some(Mutant::NoOutbox) {
+            for task in ended {
+                self.deliver(task);
+            }
+        }
+        for (&holder, tasks) in &self.away {
+            let ask = |task: &TaskId| {
+                let cell = self.cell(*task).expect("held tasks have records");
+                task_attempt(*task, cell.attempt)
+            };
+            let tasks: Vec<_> = tasks.iter().map(ask).collect();
+            for piece in tasks.chunks(proto::limits::BUNDLE_TASKS_MAX) {
+                let body = Body::Holding(wire::Holding { tasks: piece.to_vec() });
+                out.reliable.push((holder, body));
+            }
+        }
+    }
+}

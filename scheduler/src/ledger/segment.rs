@@ -1,0 +1,300 @@
+//! The records of one chunk of tasks, in columns and arenas: what a waiting task costs in memory.
+
+use std::collections::BTreeMap;
+
+use proto::{wire, Attempt, Incarnation, NodeId};
+
+/// The state of a task at its home. Whether a ready one runs already is its holder's knowledge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum State {
+    Waiting,
+    Ready,
+    Ended(End),
+}
+
+pub(crate) use proto::event::End;
+
+/// One task. Kept small: there may be millions.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) entry: u64,
+    pub(crate) duration_ns: u64,
+    /// Bit per dependency slot below 64; further ones are in [`Side::filled`].
+    filled: u64,
+    pub(crate) attempt: Attempt,
+    pub(crate) spec: u32,
+    pub(crate) slots: u32,
+    pub(crate) missing: u32,
+    /// Where it is queued or runs, or where it ran.
+    pub(crate) holder: NodeId,
+    pub(crate) holder_incarnation: Incarnation,
+    pub(crate) tries: u16,
+    pub(crate) state: State,
+}
+
+/// What only some tasks have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Side {
+    filled: Vec<u64>,
+    pub(crate) inputs: Vec<wire::InputAt>,
+    /// Of the committed attempt.
+    pub(crate) output_sizes: Vec<u64>,
+    pub(crate) exit_code: i32,
+}
+
+/// An edge as its parent keeps it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EdgeOut {
+    pub(crate) child: u64,
+    pub(crate) slot: u32,
+    /// 0: order only; k+1: output k flows along.
+    pub(crate) output: u32,
+}
+
+/// A piece of one task's edges (or parents) in the arena.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    index: u64,
+    start: u32,
+    length: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) number: u32,
+    pub(crate) first: u64,
+    length: u32,
+    /// Empty once freed.
+    cells: Vec<Cell>,
+    /// How each task ended, two bits each, once freed.
+    freed: Vec<u8>,
+    child_runs: Vec<Run>,
+    edges: Vec<EdgeOut>,
+    parent_runs: Vec<Run>,
+    parents: Vec<u64>,
+    /// Declared output sizes, flat; `size_ends[i]` ends those of cell i. Empty when none are declared.
+    sizes: Vec<u64>,
+    size_ends: Vec<u32>,
+    names: BTreeMap<u32, Box<str>>,
+    sides: BTreeMap<u32, Side>,
+    /// Tasks that have not ended.
+    pub(crate) open: u32,
+    /// Ended tasks whose credits have not all left.
+    pub(crate) undelivered: u32,
+}
+
+impl Segment {
+    /// `specs` maps the chunk's spec numbers to the job's.
+    pub(crate) fn new(chunk: &wire::Chunk, specs: &[u32]) -> Self {
+        let cells: Vec<Cell> = chunk
+            .tasks
+            .iter()
+            .map(|task| Cell {
+                entry: task.entry,
+                duration_ns: task.duration_ns,
+                filled: 0,
+                attempt: Attempt::default(),
+                spec: specs[task.spec as usize],
+                slots: task.slots,
+                missing: task.slots,
+                holder: NodeId(0),
+                holder_incarnation: Incarnation(0),
+                tries: 0,
+                state: State::Waiting,
+            })
+            .collect();
+        let length = u32::try_from(cells.len()).expect("chunks are bounded");
+        let mut segment = Self {
+            number: chunk.number,
+            first: chunk.first,
+            length,
+            cells,
+            freed: Vec::new(),
+            child_runs: Vec::new(),
+            edges: Vec::new(),
+            parent_runs: Vec::new(),
+            parents: Vec::new(),
+            sizes: Vec::new(),
+            size_ends: Vec::new(),
+            names: BTreeMap::new(),
+            sides: BTreeMap::new(),
+            open: length,
+            undelivered: 0,
+        };
+        segment.load_declarations(chunk);
+        segment.load_edges(chunk);
+        segment
+    }
+
+    fn load_declarations(&mut self, chunk: &wire::Chunk) {
+        let sized = chunk.tasks.iter().any(|task| !task.output_sizes.is_empty());
+        for (at, task) in (0u32..).zip(&chunk.tasks) {
+            if !task.name.is_empty() {
+                self.names.insert(at, task.name.as_str().into());
+            }
+            if sized {
+                self.sizes.extend_from_slice(&task.output_sizes);
+                self.size_ends.push(self.sizes.len() as u32);
+            }
+        }
+    }
+
+    fn load_edges(&mut self, chunk: &wire::Chunk) {
+        for piece in &chunk.children {
+            let start = self.edges.len() as u32;
+            self.edges.extend(edges_of(piece));
+            self.child_runs.push(Run { index: piece.index, start, length: piece.child.len() as u32 });
+        }
+        for piece in &chunk.parents {
+            let start = self.parents.len() as u32;
+            self.parents.extend_from_slice(&piece.parent);
+            let length = piece.parent.len() as u32;
+            self.parent_runs.push(Run { index: piece.index, start, length });
+        }
+        self.edges.shrink_to_fit();
+        self.parents.shrink_to_fit();
+        self.child_runs.sort_by_key(|run| run.index);
+        self.parent_runs.sort_by_key(|run| run.index);
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.length
+    }
+    pub(crate) fn contains(&self, index: u64) -> bool {
+        index >= self.first && index - self.first < u64::from(self.length)
+    }
+    fn at(&self, index: u64) -> u32 {
+        debug_assert!(self.contains(index));
+        (index - self.first) as u32
+    }
+    /// `None` once freed.
+    pub(crate) fn cell(&self, index: u64) -> Option<&Cell> {
+        self.cells.get(self.at(index) as usize)
+    }
+    pub(crate) fn cell_mut(&mut self, index: u64) -> Option<&mut Cell> {
+        let at = self.at(index);
+        self.cells.get_mut(at as usize)
+    }
+    pub(crate) fn side(&self, index: u64) -> Option<&Side> {
+        self.sides.get(&self.at(index))
+    }
+    pub(crate) fn side_mut(&mut self, index: u64) -> &mut Side {
+        let at = self.at(index);
+        self.sides.entry(at).or_default()
+    }
+    pub(crate) fn name(&self, index: u64) -> Option<&str> {
+        self.names.get(&self.at(index)).map(AsRef::as_ref)
+    }
+    pub(crate) fn declared_sizes(&self, index: u64) -> &[u64] {
+        let at = self.at(index) as usize;
+        let Some(&end) = self.size_ends.get(at) else { return &[] };
+        let start = if at == 0 { 0 } else { self.size_ends[at - 1] };
+        &self.sizes[start as usize..end as usize]
+    }
+    pub(crate) fn state(&self, index: u64) -> State {
+        match self.cell(index) {
+            Some(cell) => cell.state,
+            None => State::Ended(freed_end(&self.freed, self.at(index))),
+        }
+    }
+
+    /// Sets the slot's bit; false when it was set.
+    pub(crate) fn fill(&mut self, index: u64, slot: u32) -> bool {
+        if slot < 64 {
+            let Some(cell) = self.cell_mut(index) else { return false };
+            return set(&mut cell.filled, slot);
+        }
+        let word = (slot / 64 - 1) as usize;
+        let side = self.side_mut(index);
+        if side.filled.len() <= word {
+            side.filled.resize(word + 1, 0);
+        }
+        set(&mut side.filled[word], slot % 64)
+    }
+    pub(crate) fn is_filled(&self, index: u64, slot: u32) -> bool {
+        let word = if slot < 64 {
+            self.cell(index).map_or(0, |cell| cell.filled)
+        } else {
+            let filled = self.side(index).map(|side| side.filled.as_slice()).unwrap_or_default();
+            filled.get((slot / 64 - 1) as usize).copied().unwrap_or(0)
+        };
+        word >> (slot % 64) & 1 == 1
+    }
+
+    /// The edges to its children that came in this chunk.
+    pub(crate) fn edges(&self, index: u64) -> impl Iterator<Item = &[EdgeOut]> {
+        let from = self.child_runs.partition_point(|run| run.index < index);
+        let runs = self.child_runs[from..].iter().take_while(move |run| run.index == index);
+        runs.map(|run| &self.edges[run.start as usize..(run.start + run.length) as usize])
+    }
+    /// Edges in this chunk of tasks that another chunk holds.
+    pub(crate) fn has_foreign_edges(&self) -> bool {
+        self.child_runs.iter().any(|run| !self.contains(run.index))
+    }
+    /// Its parents by slot, as far as this chunk names them.
+    pub(crate) fn parents(&self, index: u64) -> &[u64] {
+        let from = self.parent_runs.partition_point(|run| run.index < index);
+        match self.parent_runs.get(from) {
+            Some(run) if run.index == index => {
+                &self.parents[run.start as usize..(run.start + run.length) as usize]
+            }
+            _ => &[],
+        }
+    }
+
+    /// Lets go of everything but how each task ended.
+    pub(crate) fn free(&mut self) {
+        assert_eq!(self.open, 0, "only a finished segment is freed");
+        if self.is_freed() {
+            return;
+        }
+        let mut freed = vec![0u8; self.cells.len().div_ceil(4)];
+        for (at, cell) in self.cells.iter().enumerate() {
+            let State::Ended(end) = cell.state else { unreachable!("all have ended") };
+            freed[at / 4] |= (end as u8) << (at % 4 * 2);
+        }
+        *self = Self {
+            number: self.number,
+            first: self.first,
+            length: self.length,
+            freed,
+            cells: Vec::new(),
+            child_runs: Vec::new(),
+            edges: Vec::new(),
+            parent_runs: Vec::new(),
+            parents: Vec::new(),
+            sizes: Vec::new(),
+            size_ends: Vec::new(),
+            names: BTreeMap::new(),
+            sides: BTreeMap::new(),
+            open: 0,
+            undelivered: 0,
+        };
+    }
+    pub(crate) fn is_freed(&self) -> bool {
+        self.cells.is_empty()
+    }
+}
+
+fn set(word: &mut u64, bit: u32) -> bool {
+    let fresh = *word >> bit & 1 == 0;
+    *word |= 1 << bit;
+    fresh
+}
+
+fn freed_end(freed: &[u8], at: u32) -> End {
+    match freed[at as usize / 4] >> (at % 4 * 2) & 3 {
+        0 => End::Done,
+        1 => End::Failed,
+        2 => End::Cancelled,
+        _ => End::Skipped,
+    }
+}
+
+pub(crate) fn edges_of(piece: &wire::Children) -> impl Iterator<Item = EdgeOut> + '_ {
+    let columns = piece.child.iter().zip(&piece.slot).zip(&piece.output);
+    columns.map(|((&child, &slot), &output)| EdgeOut { child, slot, output })
+}
+
+const _: () = assert!(size_of::<Cell>() <= 64);

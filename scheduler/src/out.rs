@@ -1,0 +1,85 @@
+//! What a step of the scheduler wants done. The node turns it into writes, packets and effects.
+
+use std::collections::BTreeMap;
+
+use proto::wire::message::Body;
+use proto::work::{Fetch, Launch};
+use proto::{wire, Attempt, Event, JobId, NodeId, PartitionId, TaskId};
+
+/// Facts of one job in one partition.
+pub type Place = (PartitionId, JobId);
+
+/// What became true in this step and must be durable, by kind of record.
+#[derive(Debug, Default)]
+pub struct Facts {
+    pub chunks: Vec<wire::Chunk>,
+    pub visible: BTreeMap<Place, wire::VisibleRecord>,
+    pub ends: BTreeMap<Place, wire::EndRecord>,
+    pub credits: BTreeMap<Place, wire::CreditRecord>,
+    pub holders: BTreeMap<Place, wire::HolderRecord>,
+    /// Records of jobs homed here.
+    pub jobs: BTreeMap<JobId, wire::JobState>,
+    /// Staged chunks that go, by number.
+    pub dropped_chunks: Vec<(Place, u32)>,
+}
+
+impl Facts {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+            && self.visible.is_empty()
+            && self.ends.is_empty()
+            && self.credits.is_empty()
+            && self.holders.is_empty()
+            && self.jobs.is_empty()
+            && self.dropped_chunks.is_empty()
+    }
+}
+
+/// To a client, for one of its requests.
+#[derive(Debug)]
+pub struct Answer {
+    pub client: proto::ClientId,
+    pub response: wire::Response,
+}
+
+#[derive(Debug, Default)]
+pub struct Out {
+    pub facts: Facts,
+    /// Delivered at least once, in order, whatever happens to the receiver.
+    pub reliable: Vec<(NodeId, Body)>,
+    /// May be lost.
+    pub loose: Vec<(NodeId, Body)>,
+    pub launches: Vec<Launch>,
+    pub fetches: Vec<Fetch>,
+    pub kills: Vec<(TaskId, Attempt)>,
+    pub discards: Vec<(TaskId, Attempt)>,
+    pub events: Vec<Event>,
+    pub answers: Vec<Answer>,
+    /// Completions for other homes, gathered into one message a home and step.
+    pub completions: BTreeMap<NodeId, Vec<wire::Completion>>,
+    pub stale: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
+}
+
+impl Out {
+    /// Sends what was gathered per destination as messages of bounded size.
+    pub fn gather(&mut self) {
+        use proto::limits::COMPLETIONS_MAX;
+        for (home, mut all) in std::mem::take(&mut self.completions) {
+            while !all.is_empty() {
+                let rest = all.split_off(all.len().min(COMPLETIONS_MAX));
+                let completions = std::mem::replace(&mut all, rest);
+                self.reliable.push((home, Body::Finished(wire::Finished { completions })));
+            }
+        }
+        for (holder, tasks) in std::mem::take(&mut self.stale) {
+            self.reliable.push((holder, Body::Stale(wire::Stale { tasks })));
+        }
+    }
+}
+
+/// The same task and attempt as they travel.
+#[must_use]
+pub fn task_attempt(task: TaskId, attempt: Attempt) -> wire::TaskAttempt {
+    wire::TaskAttempt { job: task.job.0, local: task.local.0, attempt: attempt.0 }
+}

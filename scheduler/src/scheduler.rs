@@ -1,0 +1,396 @@
+//! The scheduler of one node: a home for tasks (ledger, jobs) and a holder of ready ones (queues, slots,
+//! stealing). This file is its switchboard; each concern has a file of its own.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proto::event::{Again, Reason};
+use proto::limits::{STEP_EDGES_MAX, STEP_TASKS_MAX};
+use proto::wire::message::Body;
+use proto::{wire, Attempt, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, Span, TaskId, Time};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use crate::estimate::Estimates;
+use crate::grant::Transit;
+use crate::homes::Homes;
+use crate::jobs::Jobs;
+use crate::ledger::{End, Ending, Ledger, State};
+use crate::out::Out;
+use crate::policy::{decide, Assumptions, Decision, Located, Policy};
+use crate::queue::{Ready, ReadyQueue};
+use crate::run::{Guest, Retry, Running, Slots, Staged};
+use crate::steal::{Hints, PendingMove, Thief};
+use crate::work::{BundleBuilder, Work};
+use crate::{LedgerRecord, Mutant, RecordError};
+
+/// What a scheduler is told when it starts.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub me: NodeId,
+    pub incarnation: Incarnation,
+    pub slots: u32,
+    pub policy: Policy,
+    pub bandwidth_bytes_per_s: f64,
+    pub steal_interval_start: Span,
+    pub steal_interval_bound: Span,
+    pub seed: u64,
+    pub mutant: Option<Mutant>,
+}
+
+/// Counters since the start of this incarnation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    pub steals_tried: u64,
+    pub steals_won: u64,
+    pub steals_tasks: u64,
+    pub pushes: u64,
+}
+
+#[derive(Debug)]
+pub struct Scheduler {
+    pub(crate) options: Options,
+    pub(crate) homes: Homes,
+    pub(crate) ledger: Ledger,
+    pub(crate) jobs: Jobs,
+    pub(crate) estimates: Estimates,
+    pub(crate) rng: ChaCha8Rng,
+    pub(crate) stats: Stats,
+    /// LReadyQ and SReadyQ of the paper.
+    pub(crate) local: ReadyQueue,
+    pub(crate) shared: ReadyQueue,
+    /// Ready tasks of other homes that this node holds.
+    pub(crate) guests: hashbrown::HashMap<TaskId, Guest, foldhash::fast::FixedState>,
+    pub(crate) running: BTreeMap<TaskId, Running>,
+    pub(crate) slots: Slots,
+    /// Tasks whose inputs are on their way, and those that wait for a slot with all inputs here.
+    pub(crate) staging: BTreeMap<TaskId, Staged>,
+    pub(crate) staged: VecDeque<TaskId>,
+    pub(crate) fetching: BTreeMap<ObjectId, Vec<TaskId>>,
+    pub(crate) retries: BTreeMap<ObjectId, Retry>,
+    /// Objects of other nodes that were brought here.
+    pub(crate) copies: BTreeSet<ObjectId>,
+    pub(crate) thief: Thief,
+    pub(crate) hints: Hints,
+    pub(crate) transit: BTreeMap<(NodeId, u64), Transit>,
+    /// The last steal of each thief that was answered: a repeated request is not granted twice.
+    pub(crate) granted: BTreeMap<NodeId, u64>,
+    pub(crate) pending_moves: BTreeMap<(NodeId, u64), PendingMove>,
+    /// The latest incarnation known of each peer.
+    pub(crate) peers: BTreeMap<NodeId, Incarnation>,
+    pushes: BTreeMap<NodeId, BundleBuilder>,
+    reconcile_at: Option<Time>,
+}
+
+impl Scheduler {
+    #[must_use]
+    pub fn new(options: Options, homes: Homes) -> Self {
+        let seed = options.seed ^ u64::from(options.incarnation.0) << 32 ^ u64::from(options.me.0);
+        Self {
+            ledger: Ledger::new(options.me, options.incarnation, options.mutant),
+            jobs: Jobs::new(options.mutant),
+            estimates: Estimates::default(),
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            stats: Stats::default(),
+            local: ReadyQueue::default(),
+            shared: ReadyQueue::default(),
+            guests: hashbrown::HashMap::with_hasher(foldhash::fast::FixedState::with_seed(0)),
+            running: BTreeMap::new(),
+            slots: Slots::new(options.slots),
+            staging: BTreeMap::new(),
+            staged: VecDeque::new(),
+            fetching: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            copies: BTreeSet::new(),
+            thief: Thief::new(options.steal_interval_start),
+            hints: Hints::default(),
+            transit: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            pending_moves: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            pushes: BTreeMap::new(),
+            reconcile_at: None,
+            homes,
+            options,
+        }
+    }
+
+    /// One stored record of the ledger, in the order of keys.
+    pub fn load(
+        &mut self,
+        now: Time,
+        partition: PartitionId,
+        job: JobId,
+        record: LedgerRecord,
+    ) -> Result<(), RecordError> {
+        self.ledger.load(now, partition, job, record)
+    }
+    pub fn load_job(&mut self, state: wire::JobState) {
+        self.jobs.load(state);
+    }
+    /// After the last stored record.
+    pub fn resume(&mut self, now: Time, out: &mut Out) {
+        self.ledger.resume(now, out);
+        self.jobs.resume(&self.homes, out);
+    }
+
+    pub fn set_homes(&mut self, homes: Homes) {
+        self.homes = homes;
+    }
+    #[must_use]
+    pub fn homes(&self) -> &Homes {
+        &self.homes
+    }
+
+    /// A peer's message, in order and once per incarnation of both sides (loose ones excepted).
+    pub fn on_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) {
+        match body {
+            Body::Push(push) => self.on_push(push, out),
+            Body::StealProbe(probe) => self.on_steal_probe(from, &probe, out),
+            Body::StealLoad(load) => self.on_steal_load(now, from, &load, out),
+            Body::StealHint(hint) => self.on_steal_hint(now, from, &hint, out),
+            Body::StealRequest(request) => self.on_steal_request(from, &request, out),
+            Body::StealGrant(grant) => self.on_steal_grant(now, from, grant, out),
+            Body::StealDone(done) => self.on_steal_done(from, &done),
+            Body::Moved(moved) => self.on_moved(from, &moved, out),
+            Body::MovedReply(reply) => self.on_moved_reply(from, &reply, out),
+            Body::Finished(finished) => {
+                for completion in finished.completions {
+                    self.complete(now, from, completion, out);
+                }
+            }
+            Body::Stale(stale) => self.on_stale(&stale.tasks, out),
+            Body::Credits(credits) => self.ledger.on_credits(now, credits, out),
+            Body::CreditQuery(query) => self.ledger.on_credit_query(from, &query, out),
+            Body::Visible(visible) => {
+                if let Some(commit) = visible.commit {
+                    let homes = &self.homes;
+                    self.ledger.make_visible(now, &commit, |p| homes.is_mine(p), out);
+                }
+            }
+            Body::Counts(counts) => self.jobs.on_counts(now, from, counts, &self.homes, out),
+            Body::Holding(holding) => self.on_holding(from, &holding.tasks, out),
+            Body::NotHeld(not_held) => self.on_not_held(from, &not_held.tasks, out),
+            Body::Cancel(cancel) => self.on_cancel(now, &cancel, out),
+            Body::JobEnd(end) => self.on_job_end(JobId(end.job), out),
+        }
+    }
+
+    /// A peer is known to run under this incarnation: the first heard of, or a later one.
+    pub fn on_peer_incarnation(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
+        let before = self.peers.insert(peer, incarnation);
+        self.check_away(peer, incarnation, out);
+        if before.is_some_and(|before| before < incarnation) {
+            self.granted.remove(&peer);
+            self.take_back_transit(peer, out);
+            self.repeat_moves(peer, out);
+            self.thief.forget_peer(peer, now);
+            let homes = &self.homes;
+            for (&job_id, job) in &mut self.ledger.jobs {
+                if homes.job_home(job_id) == peer && job.visible && !job.ended {
+                    job.report_everything(now);
+                }
+            }
+        }
+    }
+
+    /// What an earlier incarnation of a holder held is placed again.
+    fn check_away(&mut self, peer: NodeId, incarnation: Incarnation, out: &mut Out) {
+        if self.options.mutant == Some(Mutant::NoReplaceOnRestart) {
+            return;
+        }
+        let Some(tasks) = self.ledger.away.get(&peer) else { return };
+        let mut lost = Vec::new();
+        for task in tasks.clone() {
+            let cell = self.ledger.cell_mut(task).expect("held tasks have records");
+            if cell.holder_incarnation == Incarnation(0) {
+                cell.holder_incarnation = incarnation;
+            } else if cell.holder_incarnation != incarnation {
+                lost.push(task);
+            }
+        }
+        for task in lost {
+            self.ledger.replace_ready(task, Again::HolderRestarted, out);
+        }
+    }
+
+    /// Carries on until nothing is left to decide, or the step's budget is used: then
+    /// [`Self::deadline`] is now.
+    pub fn settle(&mut self, now: Time, out: &mut Out) {
+        self.ledger.activate(STEP_TASKS_MAX);
+        let homes = std::mem::replace(&mut self.homes, Homes::empty());
+        self.ledger.pump(now, &homes, STEP_EDGES_MAX, out);
+        self.homes = homes;
+        for _ in 0..STEP_EDGES_MAX {
+            let Some(task) = self.ledger.ready.pop_front() else { break };
+            self.place(now, task, out);
+        }
+        for (node, bundle) in std::mem::take(&mut self.pushes) {
+            let bundle = Some(bundle.finish());
+            out.reliable.push((node, Body::Push(wire::Push { bundle })));
+        }
+    }
+
+    /// After everything is settled: fills slots, steals, hints, reports.
+    pub fn act(&mut self, now: Time, out: &mut Out) {
+        self.retry_fetches(now, out);
+        self.dispatch(now, out);
+        self.steal(now, out);
+        self.hint(now, out);
+        for report in self.ledger.due_reports(now) {
+            let home = self.homes.job_home(JobId(report.job));
+            out.reliable.push((home, Body::Counts(report)));
+        }
+        self.expire_staged(now, out);
+        self.reconcile(now, out);
+    }
+
+    fn expire_staged(&mut self, now: Time, out: &mut Out) {
+        let ttl = proto::limits::STAGED_JOB_TTL;
+        let staged = self.ledger.jobs.iter().filter(|(_, job)| !job.visible);
+        let silent = staged.filter(|(_, job)| job.touched + ttl <= now);
+        let silent: Vec<JobId> = silent.map(|(&job_id, _)| job_id).collect();
+        for job_id in silent {
+            self.ledger.expire(job_id, out);
+        }
+    }
+
+    /// Asks for credits that may have slipped through. In a run without faults it finds nothing.
+    fn reconcile(&mut self, now: Time, out: &mut Out) {
+        let visible = self.ledger.jobs.values().any(|job| job.visible && job.open > 0);
+        if self.ledger.waiting == 0 || !visible {
+            self.reconcile_at = None;
+            return;
+        }
+        let due = *self.reconcile_at.get_or_insert(now + proto::limits::RECONCILE_INTERVAL);
+        if now < due {
+            return;
+        }
+        self.reconcile_at = Some(now + proto::limits::RECONCILE_INTERVAL);
+        for (home, asks) in self.ledger.missing_credits(&self.homes) {
+            out.reliable.push((home, Body::CreditQuery(wire::CreditQuery { asks })));
+        }
+    }
+
+    /// When it wants to act again; `now` or earlier when work is left over.
+    #[must_use]
+    pub fn deadline(&self, now: Time) -> Option<Time> {
+        if self.ledger.has_work() {
+            return Some(now);
+        }
+        let ttl = proto::limits::STAGED_JOB_TTL;
+        let staged = self.ledger.jobs.values().filter(|job| !job.visible);
+        let expiry = staged.map(|job| job.touched + ttl).min();
+        let retry = self.retries.values().filter_map(|retry| retry.at).min();
+        let due = [
+            self.thief.deadline(),
+            self.hints.deadline(),
+            self.ledger.next_report(),
+            self.reconcile_at,
+            expiry,
+            retry,
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    /// Puts a ready task where Algorithm 1 says.
+    fn place(&mut self, now: Time, task: TaskId, out: &mut Out) {
+        let complete = |state: State, missing: u32| state == State::Waiting && missing == 0;
+        if !self.ledger.cell(task).is_some_and(|cell| complete(cell.state, cell.missing)) {
+            return;
+        }
+        let work = self.ledger.work(task).expect("a live task has its work");
+        let attempt = self.ledger.begin_attempt(task);
+        let input_bytes = work.input_bytes();
+        let ready = Ready { task, attempt, input_bytes };
+        if work.cpus() > self.options.slots {
+            self.place_elsewhere(now, task, attempt, work, out);
+            return;
+        }
+        let (local_queue, reason) = match self.decide(&work) {
+            Decision::Shared(reason) => (false, reason),
+            Decision::Local => (true, Reason::BigHere),
+            Decision::Push(node) if work.cpus() <= self.homes.slots_of(node).max(1) => {
+                self.push(task, attempt, work, node, Reason::BigElsewhere, out);
+                return;
+            }
+            Decision::Push(_) => (false, Reason::TooWide),
+        };
+        if local_queue {
+            self.local.push(ready);
+        } else {
+            self.shared.push(ready);
+        }
+        out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });
+    }
+
+    fn decide(&self, work: &Work) -> Decision {
+        let assumed = Assumptions {
+            bandwidth_bytes_per_s: self.options.bandwidth_bytes_per_s,
+            task_length: self.estimates.length(&work.spec, work.duration),
+        };
+        let located = |input: &wire::InputAt| Located {
+            bytes: input.size_bytes,
+            node: NodeId(input.node),
+        };
+        let inputs = work.inputs.iter().map(located);
+        decide(self.options.policy, assumed, self.options.me, inputs)
+    }
+
+    /// Too wide for this node: to the first widest one, or refused.
+    fn place_elsewhere(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        work: Work,
+        out: &mut Out,
+    ) {
+        let widest = self.homes.slots_max();
+        let fits = self.homes.members().find(|&node| self.homes.slots_of(node) == widest);
+        match fits {
+            Some(node) if work.cpus() <= widest && node != self.options.me => {
+                self.push(task, attempt, work, node, Reason::TooWide, out);
+            }
+            _ => {
+                let error = format!(
+                    "it needs {} cpus and the widest node has {}",
+                    work.cpus(),
+                    widest.max(self.options.slots)
+                );
+                let detail = wire::EndDetail { error: error.clone(), ..Default::default() };
+                let me = self.options.me;
+                self.ledger.keep_failure(task, attempt, me, &detail);
+                let ending = Ending { error, exit_code: 1, ..Default::default() };
+                self.ledger.end(now, task, End::Failed, me, ending, out);
+            }
+        }
+    }
+
+    fn push(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        work: Work,
+        to: NodeId,
+        reason: Reason,
+        out: &mut Out,
+    ) {
+        let incarnation = self.peers.get(&to).copied().unwrap_or_default();
+        self.ledger.set_holder(task, to, incarnation, out);
+        self.stats.pushes += 1;
+        let input_bytes = work.input_bytes();
+        out.events.push(Event::Pushed { task, attempt, to, reason, input_bytes });
+        let bundle = self.pushes.entry(to).or_default();
+        bundle.push(task, attempt, work);
+        if bundle.len() >= proto::limits::BUNDLE_TASKS_MAX {
+            let bundle = Some(std::mem::take(bundle).finish());
+            out.reliable.push((to, Body::Push(wire::Push { bundle })));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Adaptive work stealing, the thief's side (section 2.2.1 of the paper, with the exits mended).
+//!
+//! A hungry node asks √n random neighbours for their load, takes half of the fullest one's SReadyQ, and on
+//! failure waits for an interval that doubles, with jitter, up to a bound. At the bound it goes quiet, but
+//! not for good: nodes with more shared work than slots hint random peers, and a hint wakes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::event::Reason;
+use proto::limits::{
+    HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS, STEAL_NEIGHBOURS_MAX, STEAL_TIMEOUT,
+};
+use proto::wire::message::Body;
+use proto::{wire, Event, Incarnation, NodeId, Span, Time};
+use rand_chacha::rand_core::Rng;
+
+use crate::out::{task_attempt, Out};
+use crate::queue::Ready;
+use crate::work::unpack;
+use crate::{Mutant, Scheduler};
+
+#[derive(Debug)]
+enum Phase {
+    /// Not hungry, or about to begin.
+    Idle,
+    Probing { probe: u64, awaited: BTreeSet<NodeId>, fullest: Option<(u32, NodeId)>, until: Time },
+    Requesting { victim: NodeId, steal: u64, until: Time },
+    BackingOff { until: Time },
+    /// At the bound: only a hint or work of its own wakes it.
+    Quiet,
+}
+
+#[derive(Debug)]
+pub(crate) struct Thief {
+    phase: Phase,
+    interval: Span,
+    /// Numbers probes and steals of this incarnation.
+    number: u64,
+}
+
+/// Stolen tasks whose other homes have not all been told.
+#[derive(Debug)]
+pub(crate) struct PendingMove {
+    homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
+}
+
+impl Thief {
+    pub(crate) fn new(interval: Span) -> Self {
+        Self { phase: Phase::Idle, interval, number: 0 }
+    }
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Idle | Phase::Quiet => None,
+            Phase::Probing { until, .. }
+            | Phase::Requesting { until, .. }
+            | Phase::BackingOff { until } => Some(*until),
+        }
+    }
+    /// A restarted peer answers nothing that its earlier incarnation was asked.
+    pub(crate) fn forget_peer(&mut self, peer: NodeId, now: Time) {
+        match &mut self.phase {
+            Phase::Probing { awaited, until, .. } => {
+                awaited.remove(&peer);
+                if awaited.is_empty() {
+                    *until = now;
+                }
+            }
+            Phase::Requesting { victim, until, .. } if *victim == peer => *until = now,
+            _ => {}
+        }
+    }
+}
+
+impl Scheduler {
+    fn is_hungry(&self) -> bool {
+        self.slots.free() > 0
+            && self.local.is_empty()
+            && self.shared.is_empty()
+            && self.staging.is_empty()
+    }
+
+    /// Moves the thief on.
+    pub(crate) fn steal(&mut self, now: Time, out: &mut Out) {
+        if self.homes.nodes() < 2 {
+            return;
+        }
+        if !self.is_hungry() {
+            if matches!(self.thief.phase, Phase::BackingOff { .. } | Phase::Quiet) {
+                self.thief.phase = Phase::Idle;
+            }
+            if matches!(self.thief.phase, Phase::Idle) {
+                self.thief.interval = self.options.steal_interval_start;
+            }
+        }
+        match &self.thief.phase {
+            Phase::Idle if self.is_hungry() => self.probe(now, out),
+            Phase::BackingOff { until } if *until <= now => self.probe(now, out),
+            Phase::Probing { until, fullest, .. } if *until <= now => match *fullest {
+                Some((_, victim)) => self.request(now, victim, out),
+                None => self.steal_failed(now),
+            },
+            Phase::Requesting { until, .. } if *until <= now => self.steal_failed(now),
+            _ => {}
+        }
+    }
+
+    fn probe(&mut self, now: Time, out: &mut Out) {
+        let neighbours = self.neighbours();
+        self.thief.number += 1;
+        let probe = self.thief.number;
+        for &neighbour in &neighbours {
+            out.loose.push((neighbour, Body::StealProbe(wire::StealProbe { probe })));
+        }
+        self.stats.steals_tried += 1;
+        self.thief.phase = Phase::Probing {
+            probe,
+            awaited: neighbours,
+            fullest: None,
+            until: now + STEAL_TIMEOUT,
+        };
+    }
+
+    /// √n random distinct other nodes, at least one, at most the limit.
+    fn neighbours(&mut self) -> BTreeSet<NodeId> {
+        let nodes = self.homes.nodes();
+        let wanted = (nodes as f64).sqrt().round() as usize;
+        let wanted = wanted.clamp(1, STEAL_NEIGHBOURS_MAX).min(nodes - 1);
+        let mut chosen = BTreeSet::new();
+        while chosen.len() < wanted {
+            let node = self.random_peer();
+            chosen.insert(node);
+        }
+        chosen
+    }
+
+    fn random_peer(&mut self) -> NodeId {
+        let others = self.homes.nodes() as u64 - 1;
+        let drawn = (self.rng.next_u64() % others) as u32;
+        let me = self.options.me.0;
+        NodeId(if drawn >= me { drawn + 1 } else { drawn })
+    }
+
+    pub(crate) fn on_steal_load(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        load: &wire::StealLoad,
+        out: &mut Out,
+    ) {
+        let Phase::Probing { probe, awaited, fullest, .. } = &mut self.thief.phase else { return };
+        if *probe != load.probe || !awaited.remove(&from) {
+            return;
+        }
+        if load.shared > fullest.map_or(0, |(shared, _)| shared) {
+            *fullest = Some((load.shared, from));
+        }
+        if awaited.is_empty() {
+            match *fullest {
+                Some((_, victim)) => self.request(now, victim, out),
+                None => self.steal_failed(now),
+            }
+        }
+    }
+
+    fn request(&mut self, now: Time, victim: NodeId, out: &mut Out) {
+        if !self.is_hungry() {
+            self.thief.phase = Phase::Idle;
+            return;
+        }
+        self.thief.number += 1;
+        let steal = u64::from(self.options.incarnation.0) << 32 | self.thief.number;
+        let request = wire::StealRequest { steal, slots: self.slots.total() };
+        out.loose.push((victim, Body::StealRequest(request)));
+        self.thief.phase = Phase::Requesting { victim, steal, until: now + STEAL_TIMEOUT };
+    }
+
+    fn steal_failed(&mut self, now: Time) {
+        if self.thief.interval >= self.options.steal_interval_bound {
+            self.thief.phase = Phase::Quiet;
+            return;
+        }
+        let interval = self.thief.interval;
+        // Jitter of a half keeps thieves that failed together from coming back together.
+        let jitter = self.rng.next_u64() % (interval.0 / 2 + 1);
+        self.thief.phase = Phase::BackingOff { until: now + interval + Span(jitter) };
+        self.thief.interval = interval.doubled().min(self.options.steal_interval_bound);
+    }
+
+    /// A node with a surplus says so: steal from it now, wherever the interval stands.
+    pub(crate) fn on_steal_hint(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        hint: &wire::StealHint,
+        out: &mut Out,
+    ) {
+        if self.options.mutant == Some(Mutant::StealingRetires) || hint.shared == 0 {
+            return;
+        }
+        let busy = matches!(self.thief.phase, Phase::Probing { .. } | Phase::Requesting { .. });
+        if self.is_hungry() && !busy {
+            self.thief.interval = self.options.steal_interval_start;
+            self.request(now, from, out);
+        }
+    }
+
+    /// Stolen tasks arrive. Their homes are told before anything is launched; the victim may forget
+    /// them once every home knows.
+    pub(crate) fn on_steal_grant(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        grant: wire::StealGrant,
+        out: &mut Out,
+    ) {
+        let tasks = grant.bundle.and_then(unpack).unwrap_or_default();
+        let requested = matches!(self.thief.phase,
+            Phase::Requesting { victim, steal, .. } if victim == from && steal == grant.steal);
+        if requested && tasks.is_empty() {
+            self.steal_failed(now);
+            return;
+        }
+        if tasks.is_empty() {
+            return;
+        }
+        if requested {
+            self.thief.phase = Phase::Idle;
+        }
+        self.thief.interval = self.options.steal_interval_start;
+        self.stats.steals_won += 1;
+        self.stats.steals_tasks += tasks.len() as u64;
+        let mut homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
+        for (task, attempt, work) in tasks {
+            let home = self.homes.home_of(task);
+            let input_bytes = work.input_bytes();
+            let taken = if home == self.options.me {
+                self.ledger.take_home(task, attempt, out)
+            } else {
+                self.take_guest(task, attempt, work, out)
+            };
+            if !taken {
+                continue;
+            }
+            if home != self.options.me && home != from {
+                homes.entry(home).or_default().push(task_attempt(task, attempt));
+            }
+            self.shared.push(Ready { task, attempt, input_bytes });
+            out.events.push(Event::Stolen { task, attempt, from });
+            let reason = Reason::Stolen;
+            let event = Event::Queued { task, attempt, local_queue: false, reason, input_bytes };
+            out.events.push(event);
+        }
+        for (&home, tasks) in &homes {
+            let moved = wire::Moved { steal: grant.steal, tasks: tasks.clone() };
+            out.reliable.push((home, Body::Moved(moved)));
+        }
+        if homes.is_empty() {
+            let done = wire::StealDone { steal: grant.steal };
+            out.reliable.push((from, Body::StealDone(done)));
+        } else {
+            self.pending_moves.insert((from, grant.steal), PendingMove { homes });
+        }
+    }
+
+    /// A home knows of the move; some of the tasks it does not want run any more.
+    pub(crate) fn on_moved_reply(
+        &mut self,
+        from: NodeId,
+        reply: &wire::MovedReply,
+        out: &mut Out,
+    ) {
+        self.on_stale(&reply.stale, out);
+        let concerned = self.pending_moves.keys().find(|&&(_, steal)| steal == reply.steal);
+        let Some(&key) = concerned else { return };
+        let pending = self.pending_moves.get_mut(&key).expect("found above");
+        pending.homes.remove(&from);
+        if pending.homes.is_empty() {
+            self.pending_moves.remove(&key);
+            let done = wire::StealDone { steal: key.1 };
+            out.reliable.push((key.0, Body::StealDone(done)));
+        }
+    }
+
+    /// A restarted home may have answered before it died, and the answer died with it.
+    pub(crate) fn repeat_moves(&mut self, home: NodeId, out: &mut Out) {
+        for (&(_, steal), pending) in &self.pending_moves {
+            if let Some(tasks) = pending.homes.get(&home) {
+                let moved = wire::Moved { steal, tasks: tasks.clone() };
+                out.reliable.push((home, Body::Moved(moved)));
+            }
+        }
+        // A victim that restarted has forgotten the steal by itself.
+        self.pending_moves.retain(|&(victim, _), pending| victim != home || !pending.homes.is_empty());
+    }
+
+    /// A surplus of shared tasks is offered to random peers as long as it lasts.
+    pub(crate) fn hint(&mut self, now: Time, out: &mut Out) {
+        let surplus = self.shared.len() > self.slots.free() as usize;
+        if !surplus || self.homes.nodes() < 2 {
+            self.hints = Hints::default();
+            return;
+        }
+        if self.options.mutant == Some(Mutant::StealingRetires) {
+            return;
+        }
+        let due = *self.hints.at.get_or_insert(now + HINT_INTERVAL_START);
+        if now < due {
+            return;
+        }
+        for _ in 0..HINT_PEERS {
+            let peer = self.random_peer();
+            let shared = u32::try_from(self.shared.len()).unwrap_or(u32::MAX);
+            out.loose.push((peer, Body::StealHint(wire::StealHint { shared })));
+        }
+        let interval = self.hints.interval.doubled().max(HINT_INTERVAL_START);
+        self.hints.interval = interval.min(HINT_INTERVAL_MAX);
+        self.hints.at = Some(now + self.hints.interval);
+    }
+}
+
+/// When the next hint goes out.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    at: Option<Time>,
+    interval: Span,
+}
+
+impl Hints {
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.at
+    }
+}
+
+/// The incarnation a peer is known under; 0 when it has not been heard of.
+pub(crate) fn known(peers: &BTreeMap<NodeId, Incarnation>, peer: NodeId) -> Incarnation {
+    peers.get(&peer).copied().unwrap_or_default()
+}

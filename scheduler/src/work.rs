@@ -1,0 +1,130 @@
+//! A ready task as it waits, travels and runs: what to do, and where its inputs lie.
+
+use std::sync::Arc;
+
+use proto::work::{Launch, LaunchInput};
+use proto::{wire, Attempt, LocalId, ObjectId, Span, TaskId};
+
+#[derive(Clone, Debug)]
+pub struct Work {
+    pub spec: Arc<wire::Spec>,
+    pub settings: Arc<wire::JobSettings>,
+    pub entry: u64,
+    pub duration: Span,
+    pub output_sizes: Vec<u64>,
+    pub name: String,
+    pub inputs: Vec<wire::InputAt>,
+}
+
+impl Work {
+    #[must_use]
+    pub fn input_bytes(&self) -> u64 {
+        self.inputs.iter().map(|input| input.size_bytes).sum()
+    }
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        self.spec.cpus.max(1)
+    }
+    #[must_use]
+    pub fn launch(&self, task: TaskId, attempt: Attempt, slot: u32) -> Launch {
+        let input = |input: &wire::InputAt| LaunchInput {
+            slot: input.slot,
+            object: object_of(task, input),
+            size_bytes: input.size_bytes,
+        };
+        Launch {
+            task,
+            attempt,
+            slot,
+            spec: self.spec.clone(),
+            settings: self.settings.clone(),
+            entry: self.entry,
+            duration: self.duration,
+            output_sizes: self.output_sizes.clone(),
+            name: self.name.clone(),
+            inputs: self.inputs.iter().map(input).collect(),
+        }
+    }
+}
+
+/// The object that an input of `task` names: an output of its parent's committed attempt.
+#[must_use]
+pub fn object_of(task: TaskId, input: &wire::InputAt) -> ObjectId {
+    ObjectId {
+        task: TaskId { job: task.job, local: LocalId(input.parent) },
+        attempt: Attempt(input.attempt),
+        output: input.output,
+    }
+}
+
+/// Packs tasks for another node; alike specs travel once.
+#[derive(Debug, Default)]
+pub struct BundleBuilder {
+    bundle: wire::Bundle,
+    specs: Vec<Arc<wire::Spec>>,
+    settings: Vec<Arc<wire::JobSettings>>,
+}
+
+impl BundleBuilder {
+    pub fn push(&mut self, task: TaskId, attempt: Attempt, work: Work) {
+        let spec = position(&mut self.specs, &work.spec, &mut self.bundle.specs);
+        let settings = position(&mut self.settings, &work.settings, &mut self.bundle.settings);
+        self.bundle.tasks.push(wire::Placed {
+            job: task.job.0,
+            local: task.local.0,
+            attempt: attempt.0,
+            spec,
+            entry: work.entry,
+            duration_ns: work.duration.0,
+            output_sizes: work.output_sizes,
+            name: work.name,
+            inputs: work.inputs,
+            settings,
+        });
+    }
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bundle.tasks.len()
+    }
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bundle.tasks.is_empty()
+    }
+    #[must_use]
+    pub fn finish(self) -> wire::Bundle {
+        self.bundle
+    }
+}
+
+/// Neighbours in a bundle are mostly alike, so the last entries are looked at first.
+fn position<T: Clone>(known: &mut Vec<Arc<T>>, item: &Arc<T>, out: &mut Vec<T>) -> u32 {
+    const LOOK_BACK: usize = 16;
+    let recent = known.iter().enumerate().rev().take(LOOK_BACK);
+    if let Some((at, _)) = recent.into_iter().find(|(_, other)| Arc::ptr_eq(other, item)) {
+        return at as u32;
+    }
+    known.push(item.clone());
+    out.push(item.as_ref().clone());
+    (known.len() - 1) as u32
+}
+
+/// The tasks of a bundle; `None` when it is malformed.
+#[must_use]
+pub fn unpack(bundle: wire::Bundle) -> Option<Vec<(TaskId, Attempt, Work)>> {
+    let specs: Vec<_> = bundle.specs.into_iter().map(Arc::new).collect();
+    let settings: Vec<_> = bundle.settings.into_iter().map(Arc::new).collect();
+    let mut tasks = Vec::with_capacity(bundle.tasks.len());
+    for placed in bundle.tasks {
+        let work = Work {
+            spec: specs.get(placed.spec as usize)?.clone(),
+            settings: settings.get(placed.settings as usize)?.clone(),
+            entry: placed.entry,
+            duration: Span(placed.duration_ns),
+            output_sizes: placed.output_sizes,
+            name: placed.name,
+            inputs: placed.inputs,
+        };
+        tasks.push((TaskId::new(placed.job, placed.local), Attempt(placed.attempt), work));
+    }
+    Some(tasks)
+}
