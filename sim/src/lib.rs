@@ -1,1 +1,47 @@
-//! Not built yet.
+/*!
+A cluster in a loop: real [`node::Node`]s under virtual time, with a network, disks, executors and
+clients that are models, and faults on purpose.
+
+Everything that happens comes from one seed, so a failing run can be seen again. Two phases: first
+safety while faults strike, then the faults end and progress is demanded. The checkers (one file
+each in `checkers/`) say what must hold; the mutants of [`scheduler::Mutant`] prove that they bite.
+
+It never decides anything that a node should decide, and it reads no clock.
+
+```
+let options = sim::CheckOptions {
+    first_seed: 1, seeds: 1, mutant: None, threads: 1, stop_early: true,
+};
+let report = sim::check(&options);
+assert_eq!(report.seeds, 1);
+```
+*/
+
+mod check;
+mod checkers;
+mod client;
+mod dice;
+pub mod disk;
+mod effects;
+mod faults;
+mod kv_client;
+mod life;
+mod machine;
+mod network;
+mod scenario;
+mod swarm;
+mod truth;
+mod workload;
+mod world;
+
+pub use check::{CheckOptions, CheckReport, SeedFailure, SeedReport, check, run_seed};
+pub use checkers::Violation;
+pub use client::{ClientPlan, Death};
+pub use dice::Dice;
+pub use disk::Disk;
+pub use faults::{Fault, FaultOptions};
+pub use network::NetworkOptions;
+pub use scenario::{Simulation, SimulationOptions, simulate};
+pub use truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN};
+pub use workload::{Draft, DraftTask, Submission, Taste};
+pub use world::{Action, EffectHook, World, WorldOptions};

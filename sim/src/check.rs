@@ -1,0 +1,132 @@
+//! Many seeds, each a whole life of a small cluster: faults, healing, the end of all jobs, silence.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use proto::Span;
+use scheduler::Mutant;
+
+use crate::checkers::Violation;
+use crate::life::live;
+use crate::swarm::Plan;
+use crate::world::World;
+
+/// What to check.
+#[derive(Clone, Debug)]
+pub struct CheckOptions {
+    pub first_seed: u64,
+    pub seeds: u64,
+    pub mutant: Option<Mutant>,
+    pub threads: usize,
+    /// Stop at the first seed that fails.
+    pub stop_early: bool,
+}
+
+/// One seed that broke a demand.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SeedFailure {
+    pub seed: u64,
+    pub checker: String,
+    /// What, and how to see it again.
+    pub message: String,
+}
+
+/// What came of it. Independent of the number of threads unless it stopped early.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    pub seeds: u64,
+    pub failed: Vec<SeedFailure>,
+    /// How often each kind of fault struck.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Of all runs together.
+    pub trace_hash: u64,
+    pub simulated: Span,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct SeedReport {
+    pub failure: Option<SeedFailure>,
+    pub faults: BTreeMap<&'static str, u64>,
+    pub trace_hash: u64,
+    pub simulated: Span,
+    /// What happened, line by line, when asked for.
+    pub story: Vec<String>,
+}
+
+/// Runs the seeds on some threads.
+#[must_use]
+pub fn check(options: &CheckOptions) -> CheckReport {
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let reports: Mutex<BTreeMap<u64, SeedReport>> = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= options.seeds {
+                        break;
+                    }
+                    let seed = options.first_seed + number;
+                    let report = run_seed(seed, options.mutant, false);
+                    if options.stop_early && report.failure.is_some() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    reports.lock().expect("no run panics outside its net").insert(seed, report);
+                }
+            });
+        }
+    });
+    let mut total = CheckReport::default();
+    for report in reports.into_inner().expect("all threads have ended").into_values() {
+        total.seeds += 1;
+        total.failed.extend(report.failure);
+        for (kind, n) in report.faults {
+            *total.faults.entry(kind).or_default() += n;
+        }
+        let mixed = (total.trace_hash ^ report.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        total.trace_hash = mixed.rotate_left(23);
+        total.simulated = Span(total.simulated.0 + report.simulated.0);
+    }
+    total
+}
+
+/// One whole life. A panic of the node under test is a failure like any other.
+#[must_use]
+pub fn run_seed(seed: u64, mutant: Option<Mutant>, trace: bool) -> SeedReport {
+    let mut plan = Plan::new(seed, mutant);
+    let mut world = World::new(plan.world.clone());
+    world.story = trace.then(Vec::new);
+    let begin = world.now();
+    let lived = catch_unwind(AssertUnwindSafe(|| live(&mut world, &mut plan)));
+    let violation = match lived {
+        Ok(verdict) => verdict.err(),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            let text = text.unwrap_or_else(|| "a panic without words".to_string());
+            Some(Violation { checker: "panic", message: text })
+        }
+    };
+    let failure = violation.map(|violation| SeedFailure {
+        seed,
+        checker: violation.checker.to_string(),
+        message: format!(
+            "{}\nhint: `starling check --seeds 1 --seed {seed}{}` shows it again",
+            violation.message,
+            mutant.map_or_else(String::new, |mutant| format!(" --mutant {}", mutant.name()))
+        ),
+    });
+    SeedReport {
+        failure,
+        faults: world.faults.clone(),
+        trace_hash: world.trace_hash(),
+        simulated: world.now().since(begin),
+        story: world.story.take().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,56 @@
+//! *Bound*: a node never runs more than its slots, and no job is faster than its true bound.
+
+use std::collections::BTreeMap;
+
+use proto::work::Launch;
+use proto::{Attempt, NodeId, Span, TaskId};
+
+use super::{Verdict, Violation};
+use crate::machine::Running;
+use crate::truth::JobTruth;
+
+const NAME: &str = "bound";
+
+pub(crate) fn on_launch(
+    launch: &Launch,
+    node: NodeId,
+    slots: u32,
+    running: &BTreeMap<(TaskId, Attempt), Running>,
+) -> Verdict {
+    let cpus = launch.spec.cpus.max(1);
+    let taken = launch.slot..launch.slot + cpus;
+    if taken.end > slots {
+        let text = format!("{} takes slots {taken:?} of {node}, which has {slots}", launch.task);
+        return Err(Violation::new(NAME, text));
+    }
+    for ((task, attempt), other) in running {
+        if (*task, *attempt) == (launch.task, launch.attempt) {
+            let text = format!("{task} attempt {attempt} is launched twice on {node}");
+            return Err(Violation::new(NAME, text));
+        }
+        if other.slot < taken.end && launch.slot < other.slot + other.cpus {
+            let text = format!("{} and {task} share slot {} of {node}", launch.task, other.slot);
+            return Err(Violation::new(NAME, text));
+        }
+    }
+    Ok(())
+}
+
+/// `makespan` runs from the first byte of the submission to the client's knowledge of the end.
+pub(crate) fn on_end(job: &JobTruth, makespan: Span, slots: u64) -> Verdict {
+    if job.told.as_ref().is_none_or(|state| state.sum.as_ref().is_none_or(|sum| sum.skipped > 0))
+        || job.cancelled
+    {
+        return Ok(());
+    }
+    let lower = job.critical_path().0.max(job.work().0 / slots.max(1));
+    if makespan.0 < lower {
+        let text = format!(
+            "{}: ended after {makespan:?}, below the true lower bound {:?}",
+            job.job,
+            Span(lower)
+        );
+        return Err(Violation::new(NAME, text));
+    }
+    Ok(())
+}

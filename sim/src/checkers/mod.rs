@@ -1,0 +1,49 @@
+//! What must hold in every run. One file each; each says what it demands and why.
+//!
+//! A simulator sees only what its checkers check: `tests/mutants.rs` proves that they bite.
+
+pub(crate) mod bound;
+pub(crate) mod durable;
+pub(crate) mod inputs;
+pub(crate) mod linear;
+pub(crate) mod once;
+pub(crate) mod order;
+pub(crate) mod progress;
+pub(crate) mod quiet;
+
+use std::collections::BTreeMap;
+
+use proto::{JobId, TaskId};
+
+use crate::truth::{JobTruth, TaskTruth};
+
+/// A demand that did not hold.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{checker}: {message}")]
+pub struct Violation {
+    /// The checker's name.
+    pub checker: &'static str,
+    pub message: String,
+}
+
+impl Violation {
+    pub(crate) fn new(checker: &'static str, message: String) -> Self {
+        Self { checker, message }
+    }
+}
+
+pub(crate) type Verdict = Result<(), Violation>;
+
+/// All jobs that clients made, by id.
+pub(crate) type Jobs = BTreeMap<JobId, JobTruth>;
+
+/// The task's truth; a node that names a task nobody submitted made it up.
+pub(crate) fn known<'a>(
+    jobs: &'a mut Jobs,
+    checker: &'static str,
+    task: TaskId,
+) -> Result<&'a mut TaskTruth, Violation> {
+    jobs.get_mut(&task.job)
+        .and_then(|job| job.tasks.get_mut(&task.local))
+        .ok_or_else(|| Violation::new(checker, format!("{task}: no client submitted this task")))
+}

@@ -1,0 +1,57 @@
+//! *Once*: the end of a task is committed exactly once. A later attempt may only replace a commit
+//! that a power cut took, or one whose input such a commit had made.
+
+use proto::event::End;
+use proto::{Attempt, NodeId, TaskId};
+
+use super::{Jobs, Verdict, Violation, known};
+use crate::truth::Commit;
+
+const NAME: &str = "once";
+
+pub(crate) fn on_committed(
+    jobs: &mut Jobs,
+    task: TaskId,
+    attempt: Attempt,
+    end: End,
+    node: NodeId,
+) -> Verdict {
+    let truth = known(jobs, NAME, task)?;
+    if let Some(old) = truth.current() {
+        let text = format!(
+            "{task} was committed twice: {:?} by attempt {} on {}, then {end:?} by attempt \
+             {attempt} on {node}",
+            old.end, old.attempt, old.node
+        );
+        return Err(Violation::new(NAME, text));
+    }
+    if end == End::Done && truth.launches == 0 {
+        return Err(Violation::new(NAME, format!("{task} is done, but nobody ever ran it")));
+    }
+    truth.commits.push(Commit { attempt, end, node, undone: false });
+    Ok(())
+}
+
+/// The home gives a further attempt to a task: only to one that is not committed, or one that
+/// consumed what a power cut took.
+pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId) -> Verdict {
+    let truth = known(jobs, NAME, task)?;
+    let Some(commit) = truth.current() else { return Ok(()) };
+    let parents: Vec<_> = truth.slots.iter().flatten().map(|slot| slot.parent).collect();
+    let job = &jobs[&task.job];
+    let lost = |parent| job.tasks[parent].commits.iter().any(|commit| commit.undone);
+    if !parents.iter().any(lost) {
+        let text = format!("{task} gets a new attempt after {} was committed", commit.attempt);
+        return Err(Violation::new(NAME, text));
+    }
+    undo(jobs, task, commit.attempt);
+    Ok(())
+}
+
+pub(crate) fn undo(jobs: &mut Jobs, task: TaskId, attempt: Attempt) {
+    let Some(job) = jobs.get_mut(&task.job) else { return };
+    let Some(truth) = job.tasks.get_mut(&task.local) else { return };
+    for commit in truth.commits.iter_mut().filter(|commit| commit.attempt == attempt) {
+        commit.undone = true;
+    }
+}

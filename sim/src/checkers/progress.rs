@@ -1,0 +1,90 @@
+//! *Progress*: when the faults are over, every accepted job ends, each task as its graph says.
+
+use proto::LocalId;
+use proto::event::End;
+
+use super::{Verdict, Violation};
+use crate::truth::{JobTruth, KIND_FAILING, KIND_FLAKY, Promise, TaskTruth};
+
+const NAME: &str = "progress";
+
+/// The bound has come and the job has not ended: says what blocks it.
+pub(crate) fn stalled(job: &JobTruth, context: &str) -> Violation {
+    let open = job.tasks.iter().filter(|(_, task)| task.current().is_none()).count();
+    let mut chain = Vec::new();
+    let mut at = first_blocked(job);
+    while let Some((local, task)) = at {
+        chain.push(format!("{local} ({} launches, {} commits)", task.launches, task.commits.len()));
+        if chain.len() == 6 {
+            break;
+        }
+        at = None;
+        for (&other, waiting) in &job.tasks {
+            let parents = waiting.slots.iter().flatten();
+            if waiting.current().is_none() && parents.into_iter().any(|slot| slot.parent == local) {
+                at = Some((other, waiting));
+                break;
+            }
+        }
+    }
+    let text = format!(
+        "{}: {open} of {} tasks have not ended after the bound; blocked: {}; {context}",
+        job.job,
+        job.tasks.len(),
+        if chain.is_empty() { "the end of the job".to_string() } else { chain.join(" <- ") }
+    );
+    Violation::new(NAME, text)
+}
+
+/// An open task all of whose parents have ended.
+fn first_blocked(job: &JobTruth) -> Option<(LocalId, &TaskTruth)> {
+    let ended = |local: &LocalId| job.tasks[local].current().is_some();
+    job.tasks
+        .iter()
+        .find(|(_, task)| {
+            let parents = task.slots.iter().flatten();
+            task.current().is_none() && parents.into_iter().all(|slot| ended(&slot.parent))
+        })
+        .map(|(&local, task)| (local, task))
+}
+
+/// Every task of an ended job ended as its kind and its parents say.
+pub(crate) fn on_end(job: &JobTruth) -> Verdict {
+    if job.cancelled || job.promise != Promise::Ended {
+        return Ok(());
+    }
+    for (&local, task) in &job.tasks {
+        let end = task.current().expect("conservation was checked").end;
+        let all_done = task.slots.iter().flatten().all(|slot| {
+            let parent = &job.tasks[&slot.parent];
+            parent.current().is_some_and(|commit| commit.end == End::Done)
+        });
+        let right = match (all_done, task.kind.as_str()) {
+            (false, _) => end == End::Skipped,
+            (true, KIND_FAILING) => end == End::Failed,
+            (true, KIND_FLAKY) => matches!(end, End::Done | End::Failed),
+            (true, _) => end == End::Done,
+        };
+        if !right {
+            let text = format!(
+                "{}: {local} ended {end:?}, but it is {} and its parents are {}",
+                job.job,
+                task.kind,
+                if all_done { "all done" } else { "not all done" }
+            );
+            return Err(Violation::new(NAME, text));
+        }
+    }
+    Ok(())
+}
+
+/// Much equal work on one node of a healthy cluster reaches every other node.
+pub(crate) fn spread(ran: &[u64], what: &str) -> Verdict {
+    match ran.iter().position(|&n| n == 0) {
+        Some(idle) => {
+            let text = format!("{what}: node {idle} ran nothing; tasks by node: {ran:?}");
+            Err(Violation::new(NAME, text))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,32 @@
+//! *Quiet*: without faults the reconciler finds nothing, and a cluster without work falls silent.
+
+use proto::TaskId;
+
+use super::{Verdict, Violation};
+
+const NAME: &str = "quiet";
+
+pub(crate) fn on_woken(faultless: bool, task: TaskId) -> Verdict {
+    if faultless {
+        let text = format!("{task}: the reconciler found a lost wake-up in a run without faults");
+        return Err(Violation::new(NAME, text));
+    }
+    Ok(())
+}
+
+/// `packets` were sent while nothing was to do.
+pub(crate) fn on_idle(packets: u64, packets_max: u64, seconds: u64) -> Verdict {
+    if packets > packets_max {
+        let text = format!(
+            "an idle cluster sent {packets} packets in {seconds} s; at most {packets_max} are right"
+        );
+        return Err(Violation::new(NAME, text));
+    }
+    Ok(())
+}
+
+/// A job whose client died before the commit left something behind.
+pub(crate) fn left_behind(job: proto::JobId, node: usize, keys: usize) -> Violation {
+    let text = format!("{job}: its client died uncommitted; n{node} still stores {keys} records");
+    Violation::new(NAME, text)
+}

@@ -1,0 +1,465 @@
+//! Clients that submit a job each: chunks, commit, watch; with lost requests, repeats and deaths.
+
+use std::collections::BTreeMap;
+
+use node::Input;
+use proto::wire::{ErrorCode, request, response};
+use proto::{ClientId, JobId, PartitionId, Span, Time, wire};
+
+use crate::checkers::{Violation, bound, durable, progress};
+use crate::truth::{JobTruth, Promise};
+use crate::workload::Submission;
+use crate::world::{Connection, Happening, Who, World};
+
+/// When a client dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Death {
+    Never,
+    /// After that many accepted chunks, before the commit.
+    AfterChunks(usize),
+    /// Right after it sent the commit, not knowing whether it arrived.
+    AtCommit,
+    /// When its commit was accepted; another client attaches by the job's id.
+    Watching,
+}
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct ClientPlan {
+    pub start: Span,
+    /// Between the last accepted chunk and the commit.
+    pub think: Span,
+    pub window: usize,
+    pub death: Death,
+    /// Sends some chunks and commits twice.
+    pub repeats_permille: u64,
+    pub cancel_after: Option<Span>,
+    /// How often it asks again after it was told the end.
+    pub asks_again: u32,
+}
+
+impl ClientPlan {
+    /// Submits at once and waits for the end.
+    #[must_use]
+    pub fn simple() -> Self {
+        Self {
+            start: Span::ZERO,
+            think: Span::from_micros(100),
+            window: 16,
+            death: Death::Never,
+            repeats_permille: 0,
+            cancel_after: None,
+            asks_again: 0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ask {
+    Chunk(usize),
+    Commit,
+    Watch,
+    Query,
+    Cancel,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Submitting,
+    Committing,
+    Watching,
+    Ended,
+    Dead,
+}
+
+#[derive(Debug)]
+pub(crate) struct JobClient {
+    pub job: JobId,
+    submission: Submission,
+    plan: ClientPlan,
+    stage: Stage,
+    started: Option<Time>,
+    pub ended: Option<Time>,
+    next_chunk: usize,
+    accepted: Vec<bool>,
+    asks: BTreeMap<u64, Ask>,
+}
+
+impl JobClient {
+    /// Nothing more is to come from this client, or it is only waiting to ask again.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Ended | Stage::Dead)
+    }
+    pub(crate) fn makespan(&self) -> Option<Span> {
+        Some(self.ended?.since(self.started?))
+    }
+}
+
+impl World {
+    /// Adds a client that will submit this job. Returns the client's number.
+    pub fn add_job(&mut self, submission: Submission, plan: ClientPlan) -> usize {
+        let job = JobId(submission.commit.job);
+        self.jobs.insert(job, JobTruth::new(job, &submission.chunks));
+        let client = self.clients.len();
+        let accepted = vec![false; submission.chunks.len()];
+        let at = self.now + plan.start;
+        self.clients.push(JobClient {
+            job,
+            submission,
+            plan,
+            stage: Stage::Submitting,
+            started: None,
+            ended: None,
+            next_chunk: 0,
+            accepted,
+            asks: BTreeMap::new(),
+        });
+        self.schedule(at, Happening::Wake { who: Who::Job(client) });
+        client
+    }
+
+    /// From the first byte of the submission to the client's knowledge of the end.
+    #[must_use]
+    pub fn makespan(&self, client: usize) -> Option<Span> {
+        self.clients[client].makespan()
+    }
+    /// What the client was told at the end.
+    #[must_use]
+    pub fn told(&self, client: usize) -> Option<&wire::JobState> {
+        self.jobs[&self.clients[client].job].told.as_ref()
+    }
+
+    pub(crate) fn request(&mut self, who: Who, node: usize, body: request::Body) -> u64 {
+        let id = self.next_request;
+        self.next_request += 1;
+        if !self.machines[node].is_up() || self.dice.chance(self.options.client_lost_permille) {
+            return id;
+        }
+        let incarnation = self.machines[node].incarnation;
+        let known = self.links.get(&(who, node)).copied();
+        let alive = |client: &ClientId| self.connections[client].incarnation == incarnation;
+        let client = known.filter(alive).unwrap_or_else(|| {
+            let client = ClientId(self.connections.len() as u64 + 1);
+            self.connections.insert(client, Connection { who, node, incarnation });
+            self.links.insert((who, node), client);
+            client
+        });
+        let at = self.now + self.dice.span(Span::from_micros(20), Span::from_micros(200));
+        let request = Box::new(wire::Request { id, body: Some(body) });
+        self.schedule(at, Happening::Request { node, client, request });
+        id
+    }
+
+    pub(crate) fn request_came(
+        &mut self,
+        node: usize,
+        client: ClientId,
+        request: Box<wire::Request>,
+    ) {
+        let machine = &self.machines[node];
+        if machine.is_up() && machine.incarnation == self.connections[&client].incarnation {
+            self.deliver(node, Input::Request { client, request });
+        }
+    }
+
+    pub(crate) fn reply(&mut self, node: usize, client: ClientId, response: Box<wire::Response>) {
+        self.tell(|| format!("n{node} answers {client}: {:?}", response));
+        if self.dice.chance(self.options.client_lost_permille) {
+            return;
+        }
+        let at = self.now + self.dice.span(Span::from_micros(20), Span::from_micros(200));
+        self.schedule(at, Happening::Response { client, response });
+    }
+
+    pub(crate) fn response_came(&mut self, client: ClientId, response: wire::Response) {
+        let Some(connection) = self.connections.get(&client).copied() else { return };
+        match connection.who {
+            Who::Job(index) => self.job_response(index, response),
+            Who::Kv(index) => self.kv_response(index, response),
+            Who::Observer => {
+                if let Some(response::Body::Node(state)) = response.body {
+                    self.node_states.insert(connection.node, state);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn wake(&mut self, who: Who) {
+        match who {
+            Who::Job(index) => self.job_wake(index),
+            Who::Kv(index) => self.kv_wake(index),
+            Who::Observer => {}
+        }
+    }
+
+    pub(crate) fn timed_out(&mut self, who: Who, request: u64) {
+        match who {
+            Who::Job(index) => {
+                if let Some(ask) = self.clients[index].asks.remove(&request) {
+                    self.ask(index, ask);
+                }
+            }
+            Who::Kv(index) => self.kv_timed_out(index, request),
+            Who::Observer => {}
+        }
+    }
+
+    fn job_home(&self, job: JobId) -> usize {
+        let partition = kvs::job_partition(job, self.map.partitions.len() as u32);
+        self.home(partition.0)
+    }
+
+    fn ask(&mut self, index: usize, ask: Ask) {
+        let client = &self.clients[index];
+        let (job, faultless) = (client.job, self.options.faultless);
+        let home = self.job_home(job);
+        let (node, body) = match ask {
+            Ask::Chunk(at) => {
+                let chunk = client.submission.chunks[at].clone();
+                let partition = PartitionId(chunk.partition);
+                (self.home(partition.0), request::Body::Submit(chunk))
+            }
+            Ask::Commit => {
+                let mut commit = client.submission.commit.clone();
+                commit.submitted_ns = client.started.unwrap_or(self.now).0;
+                (home, request::Body::Commit(commit))
+            }
+            Ask::Watch => (home, request::Body::WatchJob(wire::JobQuery { job: job.0 })),
+            Ask::Query => (home, request::Body::Job(wire::JobQuery { job: job.0 })),
+            Ask::Cancel => {
+                (home, request::Body::Cancel(wire::Cancel { job: job.0, locals: vec![] }))
+            }
+        };
+        let id = self.request(Who::Job(index), node, body);
+        self.clients[index].asks.insert(id, ask);
+        // Without faults nothing is lost, and an answer that needs a second request is a bug.
+        let patience = match (faultless, ask) {
+            (true, _) => Span::from_secs(100_000),
+            (false, Ask::Watch) => self.dice.span(Span::from_millis(300), Span::from_secs(3)),
+            (false, _) => self.dice.span(Span::from_millis(20), Span::from_millis(600)),
+        };
+        let what = Happening::Timeout { who: Who::Job(index), request: id };
+        self.schedule(self.now + patience, what);
+    }
+
+    fn truth(&mut self, index: usize) -> &mut JobTruth {
+        let job = self.clients[index].job;
+        self.jobs.get_mut(&job).expect("every client has a job")
+    }
+
+    fn job_wake(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        match client.stage {
+            Stage::Submitting if client.started.is_none() => {
+                client.started = Some(self.now);
+                let window = client.plan.window;
+                if client.plan.death == Death::AfterChunks(0) {
+                    return self.client_dies(index);
+                }
+                for _ in 0..window {
+                    self.next_chunk(index);
+                }
+            }
+            Stage::Submitting => {
+                client.stage = Stage::Committing;
+                let repeats = client.plan.repeats_permille;
+                let dies = client.plan.death == Death::AtCommit;
+                self.truth(index).promise = Promise::CommitSent;
+                self.ask(index, Ask::Commit);
+                if self.dice.chance(repeats) {
+                    self.ask(index, Ask::Commit);
+                }
+                if dies {
+                    self.client_dies(index);
+                }
+            }
+            Stage::Committing => {}
+            Stage::Watching => {
+                let cancels = client.plan.cancel_after.take().is_some();
+                if cancels {
+                    self.truth(index).cancelled = true;
+                    self.ask(index, Ask::Cancel);
+                } else if !self.clients[index].asks.values().any(|ask| *ask == Ask::Watch) {
+                    self.ask(index, Ask::Watch);
+                }
+            }
+            Stage::Ended => self.ask(index, Ask::Query),
+            Stage::Dead => {}
+        }
+    }
+
+    fn next_chunk(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        let at = client.next_chunk;
+        if client.stage != Stage::Submitting || at == client.accepted.len() {
+            return;
+        }
+        client.next_chunk += 1;
+        let repeats = client.plan.repeats_permille;
+        self.ask(index, Ask::Chunk(at));
+        if self.dice.chance(repeats) {
+            self.ask(index, Ask::Chunk(at));
+        }
+    }
+
+    /// The connections end; what the client knew is gone.
+    fn client_dies(&mut self, index: usize) {
+        self.tell(|| format!("client {index} dies"));
+        self.count_fault("client-death");
+        let who = Who::Job(index);
+        let links: Vec<(usize, ClientId)> = self
+            .links
+            .range((who, 0)..=(who, usize::MAX))
+            .map(|(&(_, node), &client)| (node, client))
+            .collect();
+        for (node, client) in links {
+            self.links.remove(&(who, node));
+            let incarnation = self.connections[&client].incarnation;
+            let at = self.now + self.dice.span(Span::ZERO, Span::from_millis(5));
+            let input = Box::new(Input::ClientGone { client });
+            self.schedule(at, Happening::Input { node, incarnation, input });
+        }
+        let client = &mut self.clients[index];
+        client.asks.clear();
+        let death = std::mem::replace(&mut client.plan.death, Death::Never);
+        if death == Death::Watching {
+            // Another client attaches.
+            let pause = self.dice.span(Span::ZERO, Span::from_millis(300));
+            self.schedule(self.now + pause, Happening::Wake { who });
+            return;
+        }
+        client.stage = Stage::Dead;
+        if matches!(death, Death::AfterChunks(_)) {
+            self.truth(index).abandoned = true;
+        }
+    }
+
+    fn job_response(&mut self, index: usize, response: wire::Response) {
+        let id = response.id;
+        let Some(&ask) = self.clients[index].asks.get(&id) else { return };
+        if !response.more {
+            self.clients[index].asks.remove(&id);
+        }
+        if let Some(error) = &response.error
+            && error.code != ErrorCode::None as i32
+        {
+            return self.job_error(index, ask, error);
+        }
+        match (ask, response.body) {
+            (Ask::Chunk(at), Some(response::Body::Accepted(_))) => self.chunk_accepted(index, at),
+            (Ask::Commit, Some(response::Body::Accepted(_))) => self.commit_accepted(index),
+            (Ask::Cancel, Some(response::Body::Accepted(_))) => {}
+            (Ask::Watch | Ask::Query, Some(response::Body::Job(state))) => {
+                self.job_told(index, &state, ask, response.more);
+            }
+            (ask, body) => {
+                let text = format!("{:?} was answered {body:?}", ask);
+                self.judge(Err(Violation::new("durable", text)));
+            }
+        }
+    }
+
+    fn job_error(&mut self, index: usize, ask: Ask, error: &wire::Error) {
+        let job = self.clients[index].job;
+        match error.code() {
+            ErrorCode::Busy => {
+                let id = self.next_request;
+                self.next_request += 1;
+                self.clients[index].asks.insert(id, ask);
+                let at = self.now + Span(error.retry_after_ns.max(1_000_000));
+                self.schedule(at, Happening::Timeout { who: Who::Job(index), request: id });
+            }
+            ErrorCode::Unknown => {
+                let verdict = durable::on_unknown(&self.jobs[&job]);
+                self.judge(verdict);
+            }
+            code => {
+                let text = format!("{job}: {ask:?} was refused with {code:?}: {}", error.text);
+                self.judge(Err(Violation::new("durable", text)));
+            }
+        }
+    }
+
+    fn chunk_accepted(&mut self, index: usize, at: usize) {
+        let client = &mut self.clients[index];
+        if std::mem::replace(&mut client.accepted[at], true) {
+            return;
+        }
+        let accepted = client.accepted.iter().filter(|done| **done).count();
+        let all = client.accepted.len();
+        if client.plan.death == Death::AfterChunks(accepted) {
+            return self.client_dies(index);
+        }
+        if accepted == all {
+            let at = self.now + client.plan.think;
+            self.schedule(at, Happening::Wake { who: Who::Job(index) });
+        } else {
+            self.next_chunk(index);
+        }
+    }
+
+    fn commit_accepted(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if client.stage != Stage::Committing {
+            return;
+        }
+        client.stage = Stage::Watching;
+        let cancel = client.plan.cancel_after;
+        let dies = client.plan.death == Death::Watching;
+        self.truth(index).promise = Promise::Accepted;
+        self.ask(index, Ask::Watch);
+        if let Some(after) = cancel {
+            self.schedule(self.now + after, Happening::Wake { who: Who::Job(index) });
+        }
+        if dies {
+            self.client_dies(index);
+        }
+    }
+
+    fn job_told(&mut self, index: usize, state: &wire::JobState, ask: Ask, more: bool) {
+        let verdict = durable::on_told(self.truth(index), state);
+        self.judge(verdict);
+        if !durable::is_over(state.phase) {
+            // A watch that was answered for good before the end, or a poll: keep watching.
+            if !more && self.clients[index].stage == Stage::Watching && ask == Ask::Watch {
+                self.ask(index, Ask::Watch);
+            }
+            return;
+        }
+        let client = &mut self.clients[index];
+        if client.ended.is_none() {
+            client.ended = Some(self.now);
+            client.stage = Stage::Ended;
+            client.asks.retain(|_, ask| *ask != Ask::Watch);
+            let makespan = client.makespan().expect("it started and ended");
+            let (job, again) = (client.job, client.plan.asks_again);
+            let slots = self.machines.iter().map(|machine| u64::from(machine.slots)).sum();
+            let truth = &self.jobs[&job];
+            let verdict =
+                progress::on_end(truth).and_then(|()| bound::on_end(truth, makespan, slots));
+            self.tell(|| format!("client {index} is told the end of {job}"));
+            self.judge(verdict);
+            for _ in 0..again {
+                let after = self.dice.span(Span::ZERO, Span::from_secs(2));
+                self.schedule(self.now + after, Happening::Wake { who: Who::Job(index) });
+            }
+        }
+    }
+
+    /// All ended jobs are asked for once more.
+    pub(crate) fn ask_again(&mut self) {
+        for index in 0..self.clients.len() {
+            if self.clients[index].stage == Stage::Ended {
+                self.ask(index, Ask::Query);
+            }
+        }
+    }
+
+    /// Asks every live node how it is; the answers arrive while the world runs.
+    pub(crate) fn observe(&mut self) {
+        self.node_states.clear();
+        for node in 0..self.machines.len() {
+            self.request(Who::Observer, node, request::Body::Node(wire::NodeQuery {}));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The disk of a simulated node: what was written, and what of it would survive a power cut.
+//!
+//! It is the twin of the RocksDB store of a real node: the same batches and faults leave the same
+//! records in both (a test of the shell runs them side by side).
+//!
+//! There is one image, the live one, and for each batch that no sync has covered what it takes to
+//! undo it; the durable image is the live one with all of these undone.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use kvs::{Batch, Record, keys};
+use proto::PartitionId;
+
+/// Partition and key, as the real store orders them.
+type Key = Vec<u8>;
+
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    live: BTreeMap<Key, Vec<u8>>,
+    last_seq: u64,
+    unsynced: VecDeque<Undo>,
+    /// How many of `unsynced` an earlier incarnation wrote: any sync covers them.
+    inherited: usize,
+}
+
+/// What a write replaced, in the order it happened.
+#[derive(Clone, Debug)]
+struct Undo {
+    seq: u64,
+    /// Of the batch before.
+    last_seq: u64,
+    old: Vec<(Key, Option<Vec<u8>>)>,
+}
+
+impl Disk {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts a batch into the live image, whole. It survives a crash of the process.
+    pub fn write(&mut self, batch: &Batch) {
+        let mut undo = Undo {
+            seq: batch.seq,
+            last_seq: self.last_seq,
+            old: Vec::with_capacity(batch.writes.len()),
+        };
+        for write in &batch.writes {
+            let key = keys::stored(write.partition, &write.key);
+            let old = match &write.value {
+                Some(value) => self.live.insert(key.clone(), value.clone()),
+                None => self.live.remove(&key),
+            };
+            undo.old.push((key, old));
+        }
+        self.last_seq = batch.seq;
+        self.unsynced.push_back(undo);
+    }
+
+    /// Removes all records of a partition whose key begins with `prefix`.
+    pub fn remove_prefix(&mut self, partition: PartitionId, prefix: &[u8]) {
+        let from = keys::stored(partition, prefix);
+        let to = keys::after_prefix(&from).expect("a partition's first byte is never 0xff");
+        let gone: Vec<Key> = self.live.range(from..to).map(|(key, _)| key.clone()).collect();
+        let old = gone.into_iter().map(|key| {
+            let value = self.live.remove(&key);
+            (key, value)
+        });
+        let undo = Undo { seq: self.last_seq, last_seq: self.last_seq, old: old.collect() };
+        self.unsynced.push_back(undo);
+    }
+
+    /// All batches up to `seq` of this incarnation, and what earlier ones wrote, are durable.
+    pub fn sync(&mut self, seq: u64) {
+        self.unsynced.drain(..self.inherited);
+        self.inherited = 0;
+        let covered = self.unsynced.iter().take_while(|undo| undo.seq <= seq).count();
+        self.unsynced.drain(..covered);
+    }
+
+    /// The process dies. What was written stays, but is no more durable than before.
+    pub fn crash(&mut self) {
+        self.inherited = self.unsynced.len();
+    }
+
+    /// The machine dies: what was not synced is gone, but for the first `writes` of it. A batch is
+    /// never torn apart; a torn tail of the log is a number above 0.
+    pub fn power_cut_keeping(&mut self, writes: usize) {
+        while self.unsynced.len() > writes {
+            let undo = self.unsynced.pop_back().expect("there are more than that");
+            for (key, old) in undo.old.into_iter().rev() {
+                match old {
+                    Some(value) => drop(self.live.insert(key, value)),
+                    None => drop(self.live.remove(&key)),
+                }
+            }
+            self.last_seq = undo.last_seq;
+        }
+        // What survived is on the disk.
+        self.unsynced.clear();
+        self.inherited = 0;
+    }
+
+    /// How many writes no sync has covered.
+    #[must_use]
+    pub fn unsynced(&self) -> usize {
+        self.unsynced.len()
+    }
+
+    /// The number of the last batch, 0 for none.
+    #[must_use]
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// What recovery reads, by partition and then by key.
+    pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.live.iter().map(|(key, value)| {
+            let (partition, key) = keys::parse_stored(key).expect("a stored key has a partition");
+            Record { partition, key: key.to_vec(), value: value.clone() }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvs::Write;
+
+    use super::*;
+
+    fn batch(seq: u64, key: &str, value: Option<&str>) -> Batch {
+        let value = value.map(|value| value.as_bytes().to_vec());
+        Batch { seq, writes: vec![Write { partition: PartitionId(3), key: key.into(), value }] }
+    }
+
+    fn contents(disk: &Disk) -> Vec<(String, String)> {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        disk.records().map(|record| (text(record.key), text(record.value))).collect()
+    }
+
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn a_power_cut_takes_back_what_no_sync_covered() {
+        let mut disk = Disk::new();
+        disk.write(&batch(1, "a", Some("old")));
+        disk.write(&batch(2, "b", Some("x")));
+        disk.sync(1);
+        disk.write(&batch(3, "a", None));
+        assert_eq!(contents(&disk), [pair("b", "x")]);
+        let mut torn = disk.clone();
+        torn.power_cut_keeping(1);
+        assert_eq!((contents(&torn), torn.last_seq()), (vec![pair("a", "old"), pair("b", "x")], 2));
+        disk.power_cut_keeping(0);
+        assert_eq!((contents(&disk), disk.last_seq()), (vec![pair("a", "old")], 1));
+    }
+
+    #[test]
+    fn a_crash_keeps_all_but_makes_nothing_durable() {
+        let mut disk = Disk::new();
+        disk.write(&batch(7, "a", Some("1")));
+        disk.crash();
+        assert_eq!(contents(&disk), [pair("a", "1")]);
+        // The next incarnation counts from 1 again; its first sync covers the inheritance.
+        disk.write(&batch(1, "b", Some("2")));
+        let mut cut = disk.clone();
+        cut.power_cut_keeping(0);
+        assert_eq!(contents(&cut), []);
+        disk.sync(0);
+        disk.power_cut_keeping(0);
+        assert_eq!(contents(&disk), [pair("a", "1")]);
+    }
+
+    #[test]
+    fn tearing_keeps_a_prefix() {
+        for kept in 0..=3 {
+            let mut disk = Disk::new();
+            for (seq, key) in [(1, "a"), (2, "b"), (3, "c")] {
+                disk.write(&batch(seq, key, Some("")));
+            }
+            disk.power_cut_keeping(kept);
+            assert_eq!(contents(&disk), [pair("a", ""), pair("b", ""), pair("c", "")][..kept]);
+            assert_eq!((disk.last_seq(), disk.unsynced()), (kept as u64, 0));
+        }
+    }
+
+    #[test]
+    fn a_removed_prefix_comes_back_with_the_power_cut() {
+        let mut disk = Disk::new();
+        for (seq, key) in [(1, "a"), (2, "b1"), (3, "b2"), (4, "c")] {
+            disk.write(&batch(seq, key, Some("")));
+        }
+        disk.sync(4);
+        disk.remove_prefix(PartitionId(2), b"b");
+        assert_eq!(contents(&disk).len(), 4);
+        disk.remove_prefix(PartitionId(3), b"b");
+        assert_eq!(contents(&disk), [pair("a", ""), pair("c", "")]);
+        disk.power_cut_keeping(0);
+        assert_eq!(contents(&disk).len(), 4);
+    }
+}

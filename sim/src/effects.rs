@@ -1,0 +1,292 @@
+//! Carrying out what a node asks for: one effect after another, and a node may die between any two.
+
+use kvs::Batch;
+use node::{Effect, Input};
+use prost::Message as _;
+use proto::event::{End, Event};
+use proto::work::{Fetch, Launch};
+use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, wire};
+
+use crate::checkers::{bound, durable, inputs, known, once, order, quiet};
+use crate::machine::{self, Doom, Unsynced};
+use crate::world::{Action, Happening, World};
+
+/// Out of a thousand tries at a source that cannot be reached.
+const FETCH_GIVES_UP_PERMILLE: u64 = 20;
+
+/// What one flush makes true once its batch is written.
+#[derive(Debug, Default)]
+struct Facts {
+    commits: Vec<(TaskId, Attempt, End, NodeId)>,
+    replaced: Vec<TaskId>,
+    ended: Vec<JobId>,
+}
+
+impl Facts {
+    fn of(effects: &[Effect]) -> Self {
+        let mut facts = Self::default();
+        for effect in effects {
+            match effect {
+                Effect::Trace(Event::Committed { task, attempt, end, node, .. }) => {
+                    facts.commits.push((*task, *attempt, *end, *node));
+                }
+                Effect::Trace(Event::Replaced { task, .. }) => facts.replaced.push(*task),
+                Effect::Trace(Event::JobEnded { job, .. }) => facts.ended.push(*job),
+                _ => {}
+            }
+        }
+        facts
+    }
+}
+
+impl World {
+    pub(crate) fn carry_out(&mut self, index: usize, effects: Vec<Effect>) {
+        // The facts hold as soon as the batch is written, whether or not the trace is.
+        let mut facts = Some(Facts::of(&effects));
+        let doomed = self.machines[index].doom.is_some();
+        let last = if doomed { self.dice.index(effects.len() + 1) } else { effects.len() };
+        for (at, effect) in effects.into_iter().enumerate() {
+            if doomed && at == last {
+                break;
+            }
+            let action = self.ask_hook(index, &effect);
+            match action {
+                Action::Carry | Action::CrashOther(_) => {}
+                Action::Drop => continue,
+                Action::Crash | Action::PowerCut if self.violation.is_some() => return,
+                Action::Crash => return self.die_as(index, Doom::Crash),
+                Action::PowerCut => return self.die_as(index, Doom::PowerCut),
+            }
+            if let Effect::Persist(batch) = effect {
+                self.persist(index, &batch, facts.take().unwrap_or_default());
+            } else {
+                self.carry(index, effect);
+            }
+            if let Action::CrashOther(other) = action
+                && self.machines[other.0 as usize].is_up()
+            {
+                self.die_as(other.0 as usize, Doom::Crash);
+            }
+            if self.violation.is_some() {
+                return;
+            }
+        }
+        if doomed {
+            return self.die(index);
+        }
+        // A flush that wrote nothing still may have something to tell.
+        if let Some(facts) = facts {
+            self.learn(index, None, facts);
+        }
+    }
+
+    fn ask_hook(&mut self, index: usize, effect: &Effect) -> Action {
+        let now = self.now;
+        match &mut self.effect_hook {
+            Some(hook) => hook(now, NodeId(index as u32), effect),
+            None => Action::Carry,
+        }
+    }
+
+    fn persist(&mut self, index: usize, batch: &Batch, facts: Facts) {
+        let machine = &mut self.machines[index];
+        machine.disk.write(batch);
+        let incarnation = machine.incarnation;
+        let delay = self.dice.span(self.options.sync_min, self.options.sync_max);
+        let seq = batch.seq;
+        self.mix(seq ^ (batch.writes.len() as u64) << 32);
+        self.learn(index, Some(seq), facts);
+        self.schedule(self.now + delay, Happening::Synced { node: index, incarnation, seq });
+    }
+
+    fn learn(&mut self, index: usize, seq: Option<u64>, facts: Facts) {
+        for task in facts.replaced {
+            let verdict = once::on_replaced(&mut self.jobs, task);
+            self.judge(verdict);
+        }
+        let mut commits = Vec::new();
+        for (task, attempt, end, node) in facts.commits {
+            let verdict = once::on_committed(&mut self.jobs, task, attempt, end, node);
+            self.judge(verdict);
+            commits.push((task, attempt));
+        }
+        let machine = &mut self.machines[index];
+        if let Some(seq) = seq {
+            machine.unsynced.push(Unsynced {
+                incarnation: machine.incarnation,
+                seq,
+                commits,
+                ended: facts.ended,
+            });
+        }
+    }
+
+    fn carry(&mut self, index: usize, effect: Effect) {
+        match effect {
+            Effect::Persist(_) => unreachable!("handled by the caller"),
+            Effect::Send { to, packet } => self.send(index, to.0 as usize, packet),
+            Effect::Reply { client, response } => self.reply(index, client, response),
+            Effect::Launch(launch) => self.launch(index, &launch),
+            Effect::Kill { task, attempt } => {
+                self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
+                self.machines[index].running.remove(&(task, attempt));
+            }
+            Effect::Fetch(fetch) => self.fetch(index, &fetch),
+            Effect::Discard { task, attempt } => {
+                self.tell(|| format!("n{index} discards {task} attempt {attempt}"));
+                let gone = |object: &ObjectId| (object.task, object.attempt) == (task, attempt);
+                self.machines[index].objects.retain(|object, _| !gone(object));
+            }
+            Effect::Trace(event) => {
+                if let Event::Woken { task } = event {
+                    self.judge(quiet::on_woken(self.options.faultless, task));
+                }
+                self.trace_event(index, &event);
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, packet: Box<wire::Packet>) {
+        self.machines[from].packets_sent += 1;
+        self.mix(packet.first_seq ^ packet.ack << 20 ^ (packet.reliable.len() as u64) << 40);
+        if self.story.is_some() {
+            self.tell(|| format!("n{from} -> n{to} {}", brief(&packet)));
+        }
+        let arrivals = self.network.arrivals(&mut self.dice, self.now, from, to);
+        for at in arrivals.into_iter().flatten() {
+            self.schedule(at, Happening::Packet { to, packet: packet.clone() });
+        }
+    }
+
+    fn launch(&mut self, index: usize, launch: &Launch) {
+        let (task, attempt) = (launch.task, launch.attempt);
+        self.tell(|| format!("n{index} launches {task} attempt {attempt} in slot {}", launch.slot));
+        self.mix(task.local.0 ^ attempt.0);
+        match known(&mut self.jobs, "order", task) {
+            Ok(truth) => truth.launches += 1,
+            Err(violation) => return self.judge(Err(violation)),
+        }
+        let node = NodeId(index as u32);
+        let machine = &mut self.machines[index];
+        machine.launches += 1;
+        let job = &self.jobs[&task.job];
+        let verdict = order::on_launch(job, launch)
+            .and_then(|()| inputs::on_launch(job, launch, node, &machine.objects))
+            .and_then(|()| bound::on_launch(launch, node, machine.slots, &machine.running));
+        machine.running.insert((task, attempt), machine::run(launch));
+        let (incarnation, slowness) = (machine.incarnation, machine.slowness);
+        self.judge(verdict);
+        let overhead = self.dice.span(Span::ZERO, self.options.launch_max);
+        let at = self.now + launch.duration + Span(overhead.0 * slowness);
+        self.schedule(at, Happening::Ended { node: index, incarnation, task, attempt });
+    }
+
+    pub(crate) fn attempt_ended(&mut self, index: usize, task: TaskId, attempt: Attempt) {
+        let machine = &mut self.machines[index];
+        let Some(running) = machine.running.remove(&(task, attempt)) else { return };
+        machine.objects.extend(running.objects);
+        self.deliver(index, Input::Finished { task, attempt, outcome: running.outcome });
+    }
+
+    fn fetch(&mut self, index: usize, fetch: &Fetch) {
+        self.tell(|| format!("n{index} fetches {:?} from {}", fetch.object, fetch.from));
+        let incarnation = self.machines[index].incarnation;
+        let options = &self.network.options;
+        let latency = self.dice.span(options.latency_min, options.latency_max).doubled();
+        let at = self.now + latency + self.network.transfer(fetch.size_bytes);
+        let (object, from) = (fetch.object, fetch.from.0 as usize);
+        let bytes = fetch.size_bytes;
+        let what = Happening::Fetched { node: index, incarnation, object, from, bytes };
+        self.schedule(at, what);
+    }
+
+    pub(crate) fn fetch_ended(&mut self, index: usize, object: ObjectId, from: usize, bytes: u64) {
+        let cut = self.network.is_cut(self.now, from, index)
+            || self.network.is_cut(self.now, index, from);
+        let source = &self.machines[from];
+        let unreachable = !source.is_up() || cut || self.now < source.paused_until;
+        if unreachable && !self.dice.chance(FETCH_GIVES_UP_PERMILLE) {
+            // The shell of a node tries again for a long time.
+            let pause = self.dice.span(Span::from_millis(10), Span::from_millis(200));
+            let incarnation = self.machines[index].incarnation;
+            let what = Happening::Fetched { node: index, incarnation, object, from, bytes };
+            return self.schedule(self.now + pause, what);
+        }
+        let result = if unreachable {
+            Err(format!("n{from} is unreachable"))
+        } else if !self.machines[from].objects.contains_key(&object) {
+            Err(format!("n{from} has no {object:?}"))
+        } else {
+            self.machines[index].objects.insert(object, bytes);
+            Ok(())
+        };
+        self.tell(|| format!("n{index} fetched {object:?}: {result:?}"));
+        self.deliver(index, Input::Fetched { object, result });
+    }
+
+    pub(crate) fn synced(&mut self, index: usize, seq: u64) {
+        let machine = &mut self.machines[index];
+        let incarnation = machine.incarnation;
+        let mine = |u: &Unsynced| u.incarnation < incarnation || u.seq <= seq;
+        if !machine.unsynced.iter().any(mine) {
+            return; // A later sync has covered it.
+        }
+        machine.disk.sync(seq);
+        machine.unsynced.retain(|unsynced| !mine(unsynced));
+        self.deliver(index, Input::Persisted { seq });
+    }
+
+    fn die_as(&mut self, index: usize, doom: Doom) {
+        self.machines[index].doom = Some(doom);
+        self.die(index);
+    }
+
+    /// The process ends here and now.
+    pub(crate) fn die(&mut self, index: usize) {
+        let machine = &mut self.machines[index];
+        let doom = machine.doom.take().expect("only a doomed machine dies");
+        machine.forget_process();
+        let mut lost = Vec::new();
+        if doom == Doom::PowerCut {
+            let unsynced = machine.unsynced.len();
+            assert_eq!(unsynced, machine.disk.unsynced(), "one entry for each write");
+            let kept = if self.dice.chance(500) { 0 } else { self.dice.index(unsynced + 1) };
+            let machine = &mut self.machines[index];
+            machine.disk.power_cut_keeping(kept);
+            lost = machine.unsynced.split_off(kept);
+            machine.unsynced.clear();
+        } else {
+            machine.disk.crash();
+        }
+        self.tell(|| format!("n{index} dies: {doom:?}, {} batches lost", lost.len()));
+        self.mix(0xdead ^ index as u64);
+        for unsynced in lost {
+            for (task, attempt) in unsynced.commits {
+                self.judge(durable::on_task_undone(&self.jobs, task, attempt));
+                once::undo(&mut self.jobs, task, attempt);
+            }
+            for job in unsynced.ended {
+                self.judge(durable::on_end_undone(&self.jobs, job));
+            }
+        }
+        let pause = self.dice.around(self.fault_options.restart_mean);
+        self.schedule(self.now + pause, Happening::Start { node: index });
+    }
+}
+
+/// A packet in one line.
+fn brief(packet: &wire::Packet) -> String {
+    let name = |message: &wire::Message| {
+        let text = format!("{:?}", message.body);
+        text.chars().take(200).collect::<String>()
+    };
+    let decode = |bytes: &bytes::Bytes| {
+        wire::Message::decode(bytes.clone()).map_or_else(|e| e.to_string(), |m| name(&m))
+    };
+    let reliable: Vec<String> = packet.reliable.iter().map(decode).collect();
+    let loose: Vec<String> = packet.loose.iter().map(name).collect();
+    format!(
+        "i{}>i{} seq {} ack {} reliable {reliable:?} loose {loose:?}",
+        packet.from_incarnation, packet.to_incarnation, packet.first_seq, packet.ack
+    )
+}

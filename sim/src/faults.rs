@@ -1,0 +1,197 @@
+//! What is broken on purpose, and when. Each seed draws its own subset and rates.
+
+use proto::{Span, Time};
+
+use crate::dice::Dice;
+use crate::machine::Doom;
+use crate::world::{Happening, World};
+
+/// A kind of fault that strikes again and again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fault {
+    /// A process dies; what was written stays.
+    Crash,
+    /// What was not synced is gone.
+    PowerCut,
+    /// A process freezes and goes on later.
+    Pause,
+    /// One direction between two nodes carries nothing.
+    Cut,
+    /// A group of nodes is apart from the rest.
+    Partition,
+    /// A pair holds its packets back for a while.
+    Clog,
+    /// A transport breaks and is made anew.
+    Reconnect,
+    /// All nodes lose power at once.
+    Blackout,
+}
+
+impl Fault {
+    const ALL: [Self; 8] = [
+        Self::Crash,
+        Self::PowerCut,
+        Self::Pause,
+        Self::Cut,
+        Self::Partition,
+        Self::Clog,
+        Self::Reconnect,
+        Self::Blackout,
+    ];
+    fn name(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::PowerCut => "power-cut",
+            Self::Pause => "pause",
+            Self::Cut => "one-way-cut",
+            Self::Partition => "partition",
+            Self::Clog => "clog",
+            Self::Reconnect => "reconnect",
+            Self::Blackout => "blackout",
+        }
+    }
+}
+
+/// Mean intervals of the faults a seed uses.
+#[derive(Clone, Debug)]
+pub struct FaultOptions {
+    pub means: Vec<(Fault, Span)>,
+    pub restart_mean: Span,
+    pub pause_mean: Span,
+    pub cut_mean: Span,
+}
+
+impl FaultOptions {
+    #[must_use]
+    pub fn none() -> Self {
+        let restart_mean = Span::from_millis(200);
+        Self { means: Vec::new(), restart_mean, pause_mean: restart_mean, cut_mean: restart_mean }
+    }
+
+    /// A swarm: every kind is in with even chances, at a rate of its own.
+    #[must_use]
+    pub fn random(dice: &mut Dice) -> Self {
+        let mut means = Vec::new();
+        for fault in Fault::ALL {
+            let in_permille = if fault == Fault::Blackout { 200 } else { 450 };
+            if dice.chance(in_permille) {
+                let mean = dice.pick(&[60, 200, 500, 1500]);
+                means.push((fault, Span::from_millis(mean)));
+            }
+        }
+        Self {
+            means,
+            restart_mean: Span::from_millis(dice.pick(&[5, 50, 300, 1000])),
+            pause_mean: Span::from_millis(dice.pick(&[20, 200, 900])),
+            cut_mean: Span::from_millis(dice.pick(&[20, 200, 900])),
+        }
+    }
+}
+
+impl World {
+    /// Faults strike from now on for `span`.
+    pub fn break_things(&mut self, options: FaultOptions, span: Span) {
+        self.faults_until = self.now + span;
+        self.fault_options = options;
+        for (fault, mean) in self.fault_options.means.clone() {
+            let at = self.now + self.dice.around(mean);
+            self.schedule(at, Happening::Fault(fault));
+        }
+    }
+
+    /// Ends all faults: the network is whole, every node runs, clients are heard.
+    pub fn heal(&mut self) {
+        self.faults_until = self.now;
+        for (kind, n) in [
+            ("lost", self.network.lost),
+            ("repeated", self.network.repeated),
+            ("late", self.network.late),
+        ] {
+            if n > 0 {
+                *self.faults.entry(kind).or_default() += n;
+            }
+        }
+        self.network.heal();
+        self.options.client_lost_permille = 0;
+        self.tell(|| "healed".to_string());
+        for node in 0..self.machines.len() {
+            self.machines[node].paused_until = Time::ZERO;
+            if self.machines[node].doom.is_some() {
+                self.die(node);
+            }
+            self.start(node);
+            // A step that waits for the end of a pause comes early now.
+            self.machines[node].step_scheduled = false;
+            self.schedule_step(node);
+        }
+        for a in 0..self.machines.len() {
+            for b in a + 1..self.machines.len() {
+                self.connect(a, b);
+            }
+        }
+    }
+
+    /// The process of this node dies at its next step, somewhere between two effects.
+    pub fn crash(&mut self, node: usize) {
+        self.doom(node, Doom::Crash);
+    }
+    /// As [`Self::crash`], and what was not synced is gone.
+    pub fn cut_power(&mut self, node: usize) {
+        self.doom(node, Doom::PowerCut);
+    }
+
+    fn doom(&mut self, node: usize, doom: Doom) {
+        let machine = &mut self.machines[node];
+        if !machine.is_up() || machine.doom.is_some() {
+            return;
+        }
+        machine.doom = Some(doom);
+        let incarnation = machine.incarnation;
+        let patience = self.dice.span(Span::ZERO, Span::from_millis(20));
+        self.schedule(self.now + patience, Happening::Die { node, incarnation });
+    }
+
+    pub(crate) fn strike(&mut self, fault: Fault) {
+        if self.now >= self.faults_until {
+            return;
+        }
+        let mean = self.fault_options.means.iter().find(|(kind, _)| *kind == fault);
+        let mean = mean.expect("only scheduled kinds strike").1;
+        let next = self.now + self.dice.around(mean);
+        self.schedule(next, Happening::Fault(fault));
+        self.count_fault(fault.name());
+        let nodes = self.machines.len();
+        let a = self.dice.index(nodes);
+        self.tell(|| format!("fault {fault:?} near n{a}"));
+        match fault {
+            Fault::Crash => self.crash(a),
+            Fault::PowerCut => self.cut_power(a),
+            Fault::Blackout => (0..nodes).for_each(|node| self.cut_power(node)),
+            Fault::Pause => {
+                let span = self.dice.around(self.fault_options.pause_mean);
+                self.machines[a].paused_until = self.now + span;
+            }
+            Fault::Cut | Fault::Clog | Fault::Reconnect if nodes == 1 => {}
+            Fault::Cut | Fault::Clog | Fault::Reconnect => {
+                let b = (a + 1 + self.dice.index(nodes - 1)) % nodes;
+                let until = self.now + self.dice.around(self.fault_options.cut_mean);
+                match fault {
+                    Fault::Cut => self.network.cut(a, b, until),
+                    Fault::Clog => self.network.clog(a, b, until),
+                    _ => self.connect(a, b),
+                }
+            }
+            Fault::Partition => {
+                let until = self.now + self.dice.around(self.fault_options.cut_mean);
+                let group: Vec<bool> = (0..nodes).map(|_| self.dice.chance(500)).collect();
+                for from in 0..nodes {
+                    for to in 0..nodes {
+                        if group[from] != group[to] {
+                            self.network.cut(from, to, until);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The life of a world: faults, healing, the end of all jobs, silence, and nothing left behind.
+
+use proto::{Span, limits};
+
+use crate::checkers::{Verdict, Violation, progress, quiet};
+use crate::client::JobClient;
+use crate::kv_client::KvClient;
+use crate::swarm::Plan;
+use crate::truth::{JobTruth, Promise};
+use crate::world::World;
+
+/// After healing, every accepted job must end within this much virtual time.
+const PROGRESS_BOUND: Span = Span::from_secs(240);
+/// A cluster without work calms down in this time, and is then watched for the next one.
+const SETTLE: Span = Span::from_secs(30);
+const SILENCE: Span = Span::from_secs(20);
+/// What an idle node may still send in the time of `SILENCE`.
+const SILENT_PACKETS_PER_NODE_MAX: u64 = 4;
+
+pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
+    plan.populate(world);
+    if let Some(faults) = plan.faults.clone() {
+        world.break_things(faults, plan.faults_for);
+        world.run_for(plan.faults_for);
+        world.heal();
+    }
+    world.must_end()?;
+    if let Some((_, home)) = plan.add_spread(world) {
+        let before = world.launches();
+        world.must_end()?;
+        let after = world.launches();
+        let ran: Vec<u64> =
+            after.iter().zip(before).map(|(after, before)| after - before).collect();
+        progress::spread(&ran, &format!("a bag on n{home}"))?;
+    }
+    world.must_remember()?;
+    world.must_fall_silent()?;
+    world.must_leave_nothing()
+}
+
+impl World {
+    fn passed(&self) -> Verdict {
+        self.violation().map_or(Ok(()), |violation| Err(violation.clone()))
+    }
+
+    /// Every accepted job ends within a bound of virtual time, every client has its answers.
+    ///
+    /// # Errors
+    /// What did not hold, or what blocks the first job that has not ended.
+    pub fn must_end(&mut self) -> Verdict {
+        let over = |world: &Self| {
+            let accepted = |job: &JobTruth| job.promise == Promise::Accepted;
+            world.clients.iter().all(JobClient::is_over)
+                && !world.jobs.values().any(accepted)
+                && world.kv_clients.iter().all(KvClient::is_over)
+        };
+        let ended = self.run_until(self.now + PROGRESS_BOUND, over);
+        self.passed()?;
+        if ended {
+            return Ok(());
+        }
+        let states = self.node_states()?;
+        let states: Vec<String> =
+            states.iter().enumerate().map(|(node, state)| describe(node, state)).collect();
+        let open = self.clients.iter().filter(|client| !client.is_over()).map(|client| client.job);
+        let accepted = self.jobs.values().filter(|job| job.promise == Promise::Accepted);
+        match open.chain(accepted.map(|job| job.job)).next() {
+            Some(job) => Err(progress::stalled(&self.jobs[&job], &states.join(", "))),
+            None => Err(Violation::new("progress", "a client of the kv store hangs".to_string())),
+        }
+    }
+
+    /// What clients were told is still so, and the key-value histories fit one order.
+    ///
+    /// # Errors
+    /// What did not hold.
+    pub fn must_remember(&mut self) -> Verdict {
+        self.ask_again();
+        self.read_all_keys();
+        self.run_until(self.now + PROGRESS_BOUND, |world| {
+            world.kv_clients.iter().all(KvClient::is_over)
+        });
+        self.passed()?;
+        self.history.check()
+    }
+
+    /// A cluster without work sends next to nothing.
+    ///
+    /// # Errors
+    /// When it goes on talking.
+    pub fn must_fall_silent(&mut self) -> Verdict {
+        self.run_for(SETTLE);
+        self.passed()?;
+        let before = self.packets();
+        self.run_for(SILENCE);
+        self.passed()?;
+        let packets = self.packets() - before;
+        let most = SILENT_PACKETS_PER_NODE_MAX * self.machines.len() as u64;
+        quiet::on_idle(packets, most, SILENCE.0 / 1_000_000_000)
+    }
+
+    /// Jobs whose client died before the commit vanish; the nodes agree that nothing is to do.
+    ///
+    /// # Errors
+    /// What is left, and where.
+    pub fn must_leave_nothing(&mut self) -> Verdict {
+        let abandoned: Vec<_> =
+            self.jobs.values().filter(|job| job.abandoned).map(|job| job.job).collect();
+        if !abandoned.is_empty() {
+            self.run_for(Span(limits::STAGED_JOB_TTL.0 * 2));
+            self.passed()?;
+        }
+        for job in abandoned {
+            let prefixes = [kvs::keys::TASK, kvs::keys::JOB, kvs::keys::META]
+                .map(|namespace| kvs::keys::job_prefix(namespace, job));
+            for (node, machine) in self.machines.iter().enumerate() {
+                let mine = |key: &[u8]| prefixes.iter().any(|prefix| key.starts_with(prefix));
+                let left = machine.disk.records().filter(|record| mine(&record.key)).count();
+                if left > 0 {
+                    return Err(quiet::left_behind(job, node, left));
+                }
+            }
+        }
+        let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
+        for (node, state) in self.node_states()?.iter().enumerate() {
+            let busy = state.ready_local + state.ready_shared + state.running;
+            if busy > 0 || (state.waiting > 0 && !limbo) {
+                let text = format!("all jobs have ended, but {}", describe(node, state));
+                return Err(Violation::new("progress", text));
+            }
+        }
+        Ok(())
+    }
+
+    /// How the nodes are, by number; all must be up.
+    ///
+    /// # Errors
+    /// When one does not answer.
+    pub fn node_states(&mut self) -> Result<Vec<proto::wire::NodeState>, Violation> {
+        self.observe();
+        let all = self.machines.len();
+        self.run_until(self.now + PROGRESS_BOUND, |world| world.node_states.len() == all);
+        self.passed()?;
+        if self.node_states.len() < all {
+            let text = format!("only {} of {all} nodes say how they are", self.node_states.len());
+            return Err(Violation::new("progress", text));
+        }
+        Ok(self.node_states.values().cloned().collect())
+    }
+}
+
+fn describe(node: usize, state: &proto::wire::NodeState) -> String {
+    format!(
+        "n{node} has {} local, {} shared, {} running, {} waiting",
+        state.ready_local, state.ready_shared, state.running, state.waiting
+    )
+}

@@ -1,0 +1,129 @@
+//! One simulated machine: a node, its disk, and a model of its executor.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use node::{Input, Node};
+use proto::work::{Launch, Outcome};
+use proto::{Attempt, JobId, ObjectId, Span, TaskId, Time};
+
+use crate::disk::Disk;
+use crate::truth::{KIND_FAILING, KIND_FLAKY};
+
+/// An attempt in a slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    pub slot: u32,
+    pub cpus: u32,
+    pub outcome: Outcome,
+    pub objects: Vec<(ObjectId, u64)>,
+}
+
+/// How a machine will die at its next step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Doom {
+    /// The process dies; what was written stays.
+    Crash,
+    /// What was not synced is gone.
+    PowerCut,
+}
+
+/// What a power cut may take back: the commits of one batch that is not synced yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Unsynced {
+    pub incarnation: u32,
+    pub seq: u64,
+    pub commits: Vec<(TaskId, Attempt)>,
+    pub ended: Vec<JobId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// `None` while it is down.
+    pub node: Option<Node>,
+    pub disk: Disk,
+    pub incarnation: u32,
+    pub slots: u32,
+    pub inbox: VecDeque<Input>,
+    pub step_scheduled: bool,
+    pub timer_at: Option<Time>,
+    pub timer_queued: bool,
+    pub paused_until: Time,
+    /// Its clock is ahead by this much.
+    pub skew: Span,
+    /// Its steps and launches take this many times as long.
+    pub slowness: u64,
+    pub running: BTreeMap<(TaskId, Attempt), Running>,
+    /// What its object store holds; files survive both a crash and a power cut.
+    pub objects: BTreeMap<ObjectId, u64>,
+    pub doom: Option<Doom>,
+    pub unsynced: Vec<Unsynced>,
+    pub launches: u64,
+    pub packets_sent: u64,
+}
+
+impl Machine {
+    pub(crate) fn new(slots: u32, skew: Span, slowness: u64) -> Self {
+        Self {
+            node: None,
+            disk: Disk::default(),
+            incarnation: 0,
+            slots,
+            inbox: VecDeque::new(),
+            step_scheduled: false,
+            timer_at: None,
+            timer_queued: false,
+            paused_until: Time::ZERO,
+            skew,
+            slowness,
+            running: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            doom: None,
+            unsynced: Vec::new(),
+            launches: 0,
+            packets_sent: 0,
+        }
+    }
+    pub(crate) fn is_up(&self) -> bool {
+        self.node.is_some()
+    }
+    pub(crate) fn local(&self, now: Time) -> Time {
+        now + self.skew
+    }
+    /// What dies with the process.
+    pub(crate) fn forget_process(&mut self) {
+        self.node = None;
+        self.inbox.clear();
+        self.running.clear();
+        self.step_scheduled = false;
+        self.timer_at = None;
+        self.timer_queued = false;
+        self.paused_until = Time::ZERO;
+        self.doom = None;
+    }
+}
+
+/// What the executor will report, and what the attempt leaves in the object store.
+pub(crate) fn run(launch: &Launch) -> Running {
+    let fails = match launch.spec.kind.as_str() {
+        KIND_FAILING => true,
+        KIND_FLAKY => (launch.attempt.0 ^ launch.task.local.0).count_ones().is_multiple_of(2),
+        _ => false,
+    };
+    let (outcome, objects) = if fails {
+        let error = "exit code 3".to_string();
+        (Outcome { error, exit_code: 3, ..Outcome::default() }, Vec::new())
+    } else {
+        let declared = launch.spec.outputs.iter().map(|output| output.size_bytes);
+        let mut sizes: Vec<u64> = declared.collect();
+        for (size, &real) in sizes.iter_mut().zip(&launch.output_sizes) {
+            *size = real;
+        }
+        let object = |(output, &size): (usize, &u64)| {
+            let (task, attempt) = (launch.task, launch.attempt);
+            (ObjectId { task, attempt, output: output as u32 }, size)
+        };
+        let objects = sizes.iter().enumerate().map(object).collect();
+        (Outcome { output_sizes: sizes, ..Outcome::default() }, objects)
+    };
+    Running { slot: launch.slot, cpus: launch.spec.cpus.max(1), outcome, objects }
+}

@@ -1,0 +1,194 @@
+//! What one seed draws: the cluster, its weather, its jobs. Swarm testing: each seed leaves most
+//! kinds of trouble out, so that the rest can go further.
+
+use proto::{JobId, PartitionId, Span};
+use scheduler::{Mutant, Policy};
+
+use crate::client::{ClientPlan, Death};
+use crate::dice::Dice;
+use crate::faults::FaultOptions;
+use crate::network::NetworkOptions;
+use crate::workload::{Draft, Taste};
+use crate::world::{World, WorldOptions};
+
+/// Out of a thousand seeds, these have no faults at all: the strict checkers apply.
+const FAULTLESS_PERMILLE: u64 = 250;
+/// Tasks of the bag that must spread over a healthy cluster, and how long each takes.
+const SPREAD_TASKS_PER_SLOT: u64 = 24;
+const SPREAD_TASK: Span = Span::from_millis(250);
+
+/// Everything a seed decides before virtual time begins.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub world: WorldOptions,
+    pub faults: Option<FaultOptions>,
+    pub faults_for: Span,
+    jobs: Vec<(Draft, Homes, ClientPlan)>,
+    /// A large even bag on one node, after the rest: all nodes must take part.
+    pub spread: Option<(Draft, ClientPlan)>,
+    kv_clients: u64,
+    kv_keys: u64,
+    dice: Dice,
+}
+
+/// Where a submission goes.
+#[derive(Clone, Copy, Debug)]
+enum Homes {
+    Everywhere,
+    One(usize),
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64, mutant: Option<Mutant>) -> Self {
+        let mut dice = Dice::new(seed);
+        let faultless = dice.chance(FAULTLESS_PERMILLE);
+        let nodes = dice.pick(&[1, 2, 2, 3, 3, 4, 5]);
+        let world = world_options(&mut dice, seed, nodes, faultless, mutant);
+        let taste = taste(&mut dice, &world);
+        let mut jobs = Vec::new();
+        for _ in 0..dice.between(1, 3) {
+            let homes = match dice.below(3) {
+                0 => Homes::One(dice.index(nodes as usize)),
+                _ => Homes::Everywhere,
+            };
+            let draft = Draft::random(&mut dice, &taste);
+            jobs.push((draft, homes, client_plan(&mut dice, faultless)));
+        }
+        let spreads = faultless && nodes > 1 && matches!(world.policy, Policy::Mlb);
+        let spread = spreads.then(|| {
+            let slots: u64 = (0..nodes as usize)
+                .map(|node| u64::from(world.slots[node % world.slots.len()]))
+                .sum();
+            let draft = Draft::bag((SPREAD_TASKS_PER_SLOT * slots) as usize, SPREAD_TASK);
+            (draft, ClientPlan::simple())
+        });
+        Self {
+            faults: (!faultless).then(|| FaultOptions::random(&mut dice)),
+            faults_for: Span::from_millis(dice.pick(&[500, 1500, 4000])),
+            world,
+            jobs,
+            spread,
+            kv_clients: dice.below(4),
+            kv_keys: dice.between(1, 4),
+            dice,
+        }
+    }
+
+    pub(crate) fn populate(&mut self, world: &mut World) {
+        for (number, (draft, homes, plan)) in std::mem::take(&mut self.jobs).into_iter().enumerate()
+        {
+            self.add(world, number, &draft, homes, plan);
+        }
+        for _ in 0..self.kv_clients {
+            let operations = self.dice.between(5, 25) as u32;
+            let pace = Span::from_millis(self.dice.pick(&[1, 20, 80]));
+            world.add_kv_client(self.kv_keys, operations, pace);
+        }
+    }
+
+    /// Submits the bag that must spread; returns the client's number and the node that gets it.
+    pub(crate) fn add_spread(&mut self, world: &mut World) -> Option<(usize, usize)> {
+        let (draft, plan) = self.spread.take()?;
+        let node = self.dice.index(world.machines.len());
+        Some((self.add(world, 100, &draft, Homes::One(node), plan), node))
+    }
+
+    fn add(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        draft: &Draft,
+        homes: Homes,
+        plan: ClientPlan,
+    ) -> usize {
+        // Far apart, so that a record's key tells its job beyond doubt.
+        let job = JobId(self.dice.number() << 8 | number as u64);
+        let all = (0..world.map.partitions.len() as u32).map(PartitionId);
+        let mut partitions: Vec<PartitionId> = match homes {
+            Homes::Everywhere => all.collect(),
+            Homes::One(node) => all.filter(|p| world.home(p.0) == node).collect(),
+        };
+        let keep = self.dice.pick(&[1, 3, 8]);
+        while partitions.len() > keep {
+            let gone = self.dice.index(partitions.len());
+            partitions.swap_remove(gone);
+        }
+        let submission = draft.submission(&mut self.dice, job, &partitions);
+        world.add_job(submission, plan)
+    }
+}
+
+fn world_options(
+    dice: &mut Dice,
+    seed: u64,
+    nodes: u32,
+    faultless: bool,
+    mutant: Option<Mutant>,
+) -> WorldOptions {
+    let mut options = WorldOptions::healthy(seed, nodes, 1);
+    options.partitions = dice.pick(&[8, 16, 64]);
+    options.slots = (0..nodes).map(|_| dice.pick(&[1, 2, 4])).collect();
+    options.policy = match dice.below(4) {
+        0 | 1 => Policy::Mlb,
+        2 => Policy::Mdl,
+        _ => Policy::Rlds { threshold: dice.pick(&[0.01, 0.1, 1.0]) },
+    };
+    options.mutant = mutant;
+    options.network = network_options(dice, faultless);
+    options.sync_max = Span::from_micros(dice.pick(&[300, 2_000, 20_000, 200_000]));
+    options.step_max = Span::from_micros(dice.pick(&[5, 50, 500]));
+    options.batch_max = dice.pick(&[1, 3, 64]);
+    options.launch_max = Span::from_micros(dice.pick(&[10, 1_000]));
+    options.skew_max = Span::from_millis(dice.pick(&[0, 1, 5_000]));
+    options.slowness = (0..nodes).map(|_| dice.pick(&[1, 1, 1, 20])).collect();
+    options.faultless = faultless;
+    if !faultless {
+        options.client_lost_permille = dice.pick(&[0, 0, 50, 300]);
+    }
+    options.bandwidth_bytes_per_s = dice.pick(&[1e6, 1e8]);
+    options
+}
+
+fn network_options(dice: &mut Dice, faultless: bool) -> NetworkOptions {
+    let latency_min = Span::from_micros(dice.pick(&[10, 100, 1_000]));
+    let mut options = NetworkOptions::flat(latency_min, dice.pick(&[0.0, 1e7, 1e9]));
+    options.latency_max = Span(latency_min.0 * dice.pick(&[1, 3, 20]));
+    if !faultless {
+        options.lost_permille = dice.pick(&[0, 0, 20, 100, 300]);
+        options.repeated_permille = dice.pick(&[0, 0, 50, 300]);
+        options.late_permille = dice.pick(&[0, 0, 100, 500]);
+        options.late_max = Span::from_millis(dice.pick(&[1, 30, 700]));
+    }
+    options
+}
+
+fn taste(dice: &mut Dice, world: &WorldOptions) -> Taste {
+    let narrowest = world.slots.iter().copied().max().unwrap_or(1);
+    Taste {
+        tasks_max: dice.pick(&[8, 30, 60, 60, 150]),
+        duration_max: Span::from_millis(dice.pick(&[0, 2, 20, 100])),
+        output_bytes_max: dice.pick(&[1_000, 1_000_000]),
+        failing_permille: dice.pick(&[0, 0, 0, 30]),
+        flaky_permille: dice.pick(&[0, 0, 100]),
+        order_only_permille: dice.pick(&[0, 100, 1000]),
+        cpus_max: if dice.chance(300) { narrowest } else { 1 },
+    }
+}
+
+fn client_plan(dice: &mut Dice, faultless: bool) -> ClientPlan {
+    let death = match dice.below(10) {
+        0 => Death::AfterChunks(dice.index(4)),
+        1 => Death::AtCommit,
+        2 => Death::Watching,
+        _ => Death::Never,
+    };
+    ClientPlan {
+        start: Span::from_millis(dice.below(200)),
+        think: Span::from_millis(dice.pick(&[0, 5, 300])),
+        window: dice.pick(&[1, 4, 16]),
+        death: if faultless { Death::Never } else { death },
+        repeats_permille: if faultless { 0 } else { dice.pick(&[0, 200]) },
+        cancel_after: dice.chance(50).then(|| Span::from_millis(dice.below(300))),
+        asks_again: dice.below(3) as u32,
+    }
+}

@@ -1,0 +1,159 @@
+//! What the world itself knows of a job: its graph, read back from the chunks a client sends.
+
+use std::collections::BTreeMap;
+
+use proto::event::End;
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, wire};
+
+/// Spec kinds that the executor model understands.
+pub const KIND_PLAIN: &str = "plain";
+/// Every attempt exits with 3.
+pub const KIND_FAILING: &str = "failing";
+/// Every other attempt exits with 3.
+pub const KIND_FLAKY: &str = "flaky";
+
+/// One commit of a task's end, as its home wrote it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Commit {
+    pub attempt: Attempt,
+    pub end: End,
+    pub node: NodeId,
+    /// A power cut took it, or a lost input made it void.
+    pub undone: bool,
+}
+
+/// One dependency slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub parent: LocalId,
+    /// 0: order only; k+1: the parent's output k flows along.
+    pub output: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TaskTruth {
+    pub slots: Vec<Option<Slot>>,
+    pub kind: String,
+    pub cpus: u32,
+    pub duration: Span,
+    pub commits: Vec<Commit>,
+    pub launches: u32,
+}
+
+impl TaskTruth {
+    pub(crate) fn current(&self) -> Option<Commit> {
+        self.commits.iter().rev().find(|commit| !commit.undone).copied()
+    }
+    pub(crate) fn ever_done(&self) -> bool {
+        self.commits.iter().any(|commit| commit.end == End::Done)
+    }
+    pub(crate) fn ever_done_by(&self, attempt: Attempt) -> bool {
+        let done = |commit: &Commit| commit.end == End::Done && commit.attempt == attempt;
+        self.commits.iter().any(done)
+    }
+}
+
+/// How far the client got, which decides what may be demanded of the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Promise {
+    /// Nothing was said of a commit: no task may run.
+    Staged,
+    /// A commit was sent; nobody knows whether it arrived.
+    CommitSent,
+    /// The commit was accepted: the job must end.
+    Accepted,
+    /// The client was told that the job ended.
+    Ended,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct JobTruth {
+    pub job: JobId,
+    pub tasks: BTreeMap<LocalId, TaskTruth>,
+    pub promise: Promise,
+    pub cancelled: bool,
+    /// Its client died before it sent the commit: it must vanish.
+    pub abandoned: bool,
+    pub told: Option<wire::JobState>,
+}
+
+impl JobTruth {
+    /// # Panics
+    /// When the chunks contradict each other: the workload is wrong, not the cluster.
+    pub(crate) fn new(job: JobId, chunks: &[wire::Chunk]) -> Self {
+        let mut tasks: BTreeMap<LocalId, TaskTruth> = BTreeMap::new();
+        for chunk in chunks {
+            let partition = PartitionId(chunk.partition);
+            for (offset, task) in chunk.tasks.iter().enumerate() {
+                let spec = &chunk.specs[task.spec as usize];
+                let truth = TaskTruth {
+                    slots: vec![None; task.slots as usize],
+                    kind: spec.kind.clone(),
+                    cpus: spec.cpus.max(1),
+                    duration: Span(task.duration_ns),
+                    ..TaskTruth::default()
+                };
+                tasks.insert(LocalId::new(partition, chunk.first + offset as u64), truth);
+            }
+        }
+        for chunk in chunks {
+            for list in &chunk.children {
+                let parent = LocalId::new(PartitionId(chunk.partition), list.index);
+                assert!(tasks.contains_key(&parent), "children of {parent}, which is no task");
+                for ((child, &slot), &output) in list.child.iter().zip(&list.slot).zip(&list.output)
+                {
+                    let child = tasks.get_mut(&LocalId(*child)).expect("a child is a task");
+                    let old = child.slots[slot as usize].replace(Slot { parent, output });
+                    assert!(old.is_none(), "one parent per slot");
+                }
+            }
+        }
+        assert!(tasks.values().all(|task| task.slots.iter().all(Option::is_some)));
+        Self {
+            job,
+            tasks,
+            promise: Promise::Staged,
+            cancelled: false,
+            abandoned: false,
+            told: None,
+        }
+    }
+
+    pub(crate) fn task_id(&self, local: LocalId) -> TaskId {
+        TaskId { job: self.job, local }
+    }
+    /// Sum of durations times slots.
+    pub(crate) fn work(&self) -> Span {
+        Span(self.tasks.values().map(|task| task.duration.0 * u64::from(task.cpus)).sum())
+    }
+    /// The longest path in durations, by repeated relaxation in topological order.
+    pub(crate) fn critical_path(&self) -> Span {
+        let mut finish: BTreeMap<LocalId, u64> = BTreeMap::new();
+        let mut missing: BTreeMap<LocalId, usize> = BTreeMap::new();
+        let mut children: BTreeMap<LocalId, Vec<LocalId>> = BTreeMap::new();
+        for (&local, task) in &self.tasks {
+            missing.insert(local, task.slots.len());
+            for slot in task.slots.iter().flatten() {
+                children.entry(slot.parent).or_default().push(local);
+            }
+        }
+        let mut ready: Vec<LocalId> =
+            missing.iter().filter(|(_, n)| **n == 0).map(|(&local, _)| local).collect();
+        let mut longest = 0;
+        while let Some(local) = ready.pop() {
+            let task = &self.tasks[&local];
+            let start = task.slots.iter().flatten().map(|slot| finish[&slot.parent]).max();
+            let end = start.unwrap_or(0) + task.duration.0;
+            finish.insert(local, end);
+            longest = longest.max(end);
+            for child in children.get(&local).into_iter().flatten() {
+                let left = missing.get_mut(child).expect("every child is a task");
+                *left -= 1;
+                if *left == 0 {
+                    ready.push(*child);
+                }
+            }
+        }
+        Span(longest)
+    }
+}

@@ -1,0 +1,567 @@
+//! A cluster in one loop under virtual time. Everything that happens is an entry of one queue,
+//! ordered by time and then by number, so a run is a function of its seed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use node::{Config, Effect, Input, Node};
+use proto::{
+    Attempt, ClientId, Event, Incarnation, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire,
+};
+use scheduler::{Mutant, Policy};
+
+use crate::checkers::{Jobs, Verdict, Violation, linear};
+use crate::client::JobClient;
+use crate::dice::Dice;
+use crate::faults::{Fault, FaultOptions};
+use crate::kv_client::KvClient;
+use crate::machine::Machine;
+use crate::network::{Network, NetworkOptions};
+
+/// Virtual time begins here, so that a skewed clock never goes below zero.
+const BEGIN: Time = Time(1_000_000_000_000);
+/// A run with more steps than this turns in circles.
+const STEPS_MAX: u64 = 5_000_000;
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+pub struct WorldOptions {
+    pub seed: u64,
+    pub nodes: u32,
+    pub partitions: u32,
+    /// Slots by node, repeated as needed.
+    pub slots: Vec<u32>,
+    pub policy: Policy,
+    pub mutant: Option<Mutant>,
+    pub network: NetworkOptions,
+    pub sync_min: Span,
+    pub sync_max: Span,
+    /// How long one step of a node takes.
+    pub step_min: Span,
+    pub step_max: Span,
+    /// Inputs one step may take at most.
+    pub batch_max: usize,
+    pub launch_max: Span,
+    pub skew_max: Span,
+    /// Slowness by node, repeated as needed.
+    pub slowness: Vec<u64>,
+    /// Requests and answers of clients that get lost, out of a thousand.
+    pub client_lost_permille: u64,
+    /// Nothing is broken on purpose: the strict checkers apply.
+    pub faultless: bool,
+    /// What Algorithm 1 assumes, bytes per second.
+    pub bandwidth_bytes_per_s: f64,
+}
+
+impl WorldOptions {
+    /// A healthy small cluster.
+    #[must_use]
+    pub fn healthy(seed: u64, nodes: u32, slots: u32) -> Self {
+        Self {
+            seed,
+            nodes,
+            partitions: kvs::default_partitions(nodes).min(64.max(nodes.next_power_of_two())),
+            slots: vec![slots],
+            policy: Policy::Mlb,
+            mutant: None,
+            network: NetworkOptions::flat(Span::from_micros(50), 1e9),
+            sync_min: Span::from_micros(200),
+            sync_max: Span::from_millis(1),
+            step_min: Span::from_micros(2),
+            step_max: Span::from_micros(10),
+            batch_max: 64,
+            launch_max: Span::from_micros(20),
+            skew_max: Span::ZERO,
+            slowness: vec![1],
+            client_lost_permille: 0,
+            faultless: true,
+            bandwidth_bytes_per_s: 1e9,
+        }
+    }
+}
+
+/// What a directed test does to one effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    Carry,
+    /// It never happens.
+    Drop,
+    /// The node dies just before it.
+    Crash,
+    /// It happens, and the other node dies at once.
+    CrashOther(NodeId),
+    /// As `Crash`, and what was not synced is gone.
+    PowerCut,
+}
+
+/// Sees each effect just before it is carried out.
+pub type EffectHook = Box<dyn FnMut(Time, NodeId, &Effect) -> Action + Send>;
+
+/// Who speaks to nodes from outside.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Who {
+    Job(usize),
+    Kv(usize),
+    Observer,
+}
+
+#[derive(Debug)]
+pub(crate) enum Happening {
+    Step {
+        node: usize,
+        incarnation: u32,
+    },
+    /// Something local to this incarnation.
+    Input {
+        node: usize,
+        incarnation: u32,
+        input: Box<Input>,
+    },
+    Packet {
+        to: usize,
+        packet: Box<wire::Packet>,
+    },
+    Timer {
+        node: usize,
+        incarnation: u32,
+        at: Time,
+    },
+    Synced {
+        node: usize,
+        incarnation: u32,
+        seq: u64,
+    },
+    Ended {
+        node: usize,
+        incarnation: u32,
+        task: TaskId,
+        attempt: Attempt,
+    },
+    Fetched {
+        node: usize,
+        incarnation: u32,
+        object: ObjectId,
+        from: usize,
+        bytes: u64,
+    },
+    Request {
+        node: usize,
+        client: ClientId,
+        request: Box<wire::Request>,
+    },
+    Response {
+        client: ClientId,
+        response: Box<wire::Response>,
+    },
+    Timeout {
+        who: Who,
+        request: u64,
+    },
+    Wake {
+        who: Who,
+    },
+    Start {
+        node: usize,
+    },
+    /// A doomed machine that took no further step.
+    Die {
+        node: usize,
+        incarnation: u32,
+    },
+    Fault(Fault),
+}
+
+struct Scheduled {
+    at: Time,
+    number: u64,
+    what: Happening,
+}
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// One connection of a client to one incarnation of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection {
+    pub who: Who,
+    pub node: usize,
+    pub incarnation: u32,
+}
+
+/// The cluster, its clients, its network, and all that the checkers know.
+pub struct World {
+    pub(crate) now: Time,
+    pub(crate) options: WorldOptions,
+    pub(crate) map: wire::ClusterMap,
+    pub(crate) dice: Dice,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    next_number: u64,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) network: Network,
+    pub(crate) clients: Vec<JobClient>,
+    pub(crate) kv_clients: Vec<KvClient>,
+    pub(crate) connections: BTreeMap<ClientId, Connection>,
+    pub(crate) links: BTreeMap<(Who, usize), ClientId>,
+    pub(crate) next_request: u64,
+    pub(crate) jobs: Jobs,
+    pub(crate) history: linear::History,
+    pub(crate) node_states: BTreeMap<usize, wire::NodeState>,
+    pub(crate) fault_options: FaultOptions,
+    pub(crate) faults_until: Time,
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    pub(crate) violation: Option<Violation>,
+    pub(crate) effect_hook: Option<EffectHook>,
+    pub(crate) hash: u64,
+    pub(crate) steps: u64,
+    /// Lines for a human, when asked for.
+    pub(crate) story: Option<Vec<String>>,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("now", &self.now).field("options", &self.options).finish()
+    }
+}
+
+impl World {
+    /// A cluster whose nodes start at once.
+    #[must_use]
+    pub fn new(options: WorldOptions) -> Self {
+        let mut dice = Dice::new(options.seed);
+        let mut map = kvs::make_map(options.seed | 1, options.nodes, options.partitions);
+        let mut machines = Vec::new();
+        for node in 0..options.nodes as usize {
+            let slots = options.slots[node % options.slots.len()];
+            let skew = dice.span(Span::ZERO, options.skew_max);
+            let slowness = options.slowness[node % options.slowness.len()];
+            machines.push(Machine::new(slots, skew, slowness));
+            map.members[node].slots = slots;
+            map.members[node].phase = wire::MemberPhase::Up as i32;
+        }
+        let mut world = Self {
+            now: BEGIN,
+            network: Network::new(options.network.clone()),
+            map,
+            dice,
+            queue: BinaryHeap::new(),
+            next_number: 0,
+            machines,
+            clients: Vec::new(),
+            kv_clients: Vec::new(),
+            connections: BTreeMap::new(),
+            links: BTreeMap::new(),
+            next_request: 1,
+            jobs: Jobs::new(),
+            history: linear::History::default(),
+            node_states: BTreeMap::new(),
+            fault_options: FaultOptions::none(),
+            faults_until: BEGIN,
+            faults: BTreeMap::new(),
+            violation: None,
+            effect_hook: None,
+            hash: 0,
+            steps: 0,
+            story: None,
+            options,
+        };
+        for node in 0..world.machines.len() {
+            world.start(node);
+        }
+        world
+    }
+
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+    /// The first demand that did not hold.
+    #[must_use]
+    pub fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+    /// Two runs with the same hash did the same.
+    #[must_use]
+    pub fn trace_hash(&self) -> u64 {
+        self.hash
+    }
+    pub fn on_effect(&mut self, hook: EffectHook) {
+        self.effect_hook = Some(hook);
+    }
+    /// Packets that nodes have handed to the network.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.machines.iter().map(|machine| machine.packets_sent).sum()
+    }
+    /// Attempts launched, by node.
+    #[must_use]
+    pub fn launches(&self) -> Vec<u64> {
+        self.machines.iter().map(|machine| machine.launches).collect()
+    }
+
+    /// Runs for a span of virtual time, or until a demand does not hold.
+    pub fn run_for(&mut self, span: Span) {
+        self.run_until(self.now + span, |_| false);
+    }
+
+    /// Runs to `until`, or until `stop` says so; true when `stop` did.
+    pub(crate) fn run_until(&mut self, until: Time, stop: impl Fn(&Self) -> bool) -> bool {
+        while self.violation.is_none() {
+            if stop(self) {
+                return true;
+            }
+            match self.queue.peek() {
+                Some(Reverse(next)) if next.at <= until => {}
+                _ => break,
+            }
+            let Reverse(next) = self.queue.pop().expect("it was just seen");
+            assert!(next.at >= self.now, "time goes forward");
+            self.now = next.at;
+            self.happen(next.what);
+        }
+        if self.violation.is_none() {
+            self.now = self.now.max(until);
+        }
+        false
+    }
+
+    pub(crate) fn schedule(&mut self, at: Time, what: Happening) {
+        let at = at.max(self.now);
+        self.next_number += 1;
+        self.queue.push(Reverse(Scheduled { at, number: self.next_number, what }));
+    }
+    pub(crate) fn judge(&mut self, verdict: Verdict) {
+        if let (Err(violation), None) = (verdict, &self.violation) {
+            self.tell(|| format!("VIOLATION {violation}"));
+            self.violation = Some(violation);
+        }
+    }
+    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
+        if let Some(story) = &mut self.story {
+            story.push(format!("{:?} {}", self.now, line()));
+        }
+    }
+    pub(crate) fn mix(&mut self, number: u64) {
+        let mixed = (self.hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.hash = mixed.rotate_left(23);
+    }
+    pub(crate) fn count_fault(&mut self, kind: &'static str) {
+        *self.faults.entry(kind).or_default() += 1;
+    }
+    /// The node that holds this partition.
+    #[must_use]
+    pub fn home(&self, partition: u32) -> usize {
+        self.map.partitions[partition as usize].replicas[0] as usize
+    }
+
+    /// The partitions a node is home of.
+    #[must_use]
+    pub fn partitions_of(&self, node: usize) -> Vec<PartitionId> {
+        let all = 0..self.map.partitions.len() as u32;
+        all.filter(|&partition| self.home(partition) == node).map(PartitionId).collect()
+    }
+
+    fn is_current(&self, node: usize, incarnation: u32) -> bool {
+        let machine = &self.machines[node];
+        machine.is_up() && machine.incarnation == incarnation
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Step { node, incarnation } => {
+                if self.is_current(node, incarnation) {
+                    self.step(node);
+                }
+            }
+            Happening::Input { node, incarnation, input } => {
+                if self.is_current(node, incarnation) {
+                    self.deliver(node, *input);
+                }
+            }
+            Happening::Packet { to, packet } => {
+                if self.machines[to].is_up() {
+                    self.deliver(to, Input::Packet(packet));
+                }
+            }
+            Happening::Timer { node, incarnation, at } => {
+                if self.is_current(node, incarnation) && self.machines[node].timer_at == Some(at) {
+                    self.machines[node].timer_at = None;
+                    self.machines[node].timer_queued = true;
+                    self.deliver(node, Input::Timer);
+                }
+            }
+            Happening::Synced { node, incarnation, seq } => {
+                if self.is_current(node, incarnation) {
+                    self.synced(node, seq);
+                }
+            }
+            Happening::Ended { node, incarnation, task, attempt } => {
+                if self.is_current(node, incarnation) {
+                    self.attempt_ended(node, task, attempt);
+                }
+            }
+            Happening::Fetched { node, incarnation, object, from, bytes } => {
+                if self.is_current(node, incarnation) {
+                    self.fetch_ended(node, object, from, bytes);
+                }
+            }
+            Happening::Request { node, client, request } => {
+                self.request_came(node, client, request)
+            }
+            Happening::Response { client, response } => self.response_came(client, *response),
+            Happening::Timeout { who, request } => self.timed_out(who, request),
+            Happening::Wake { who } => self.wake(who),
+            Happening::Start { node } => self.start(node),
+            Happening::Die { node, incarnation } => {
+                if self.is_current(node, incarnation) && self.machines[node].doom.is_some() {
+                    self.die(node);
+                }
+            }
+            Happening::Fault(fault) => self.strike(fault),
+        }
+    }
+
+    /// Puts an input before a node and makes sure that it takes a step.
+    pub(crate) fn deliver(&mut self, node: usize, input: Input) {
+        self.machines[node].inbox.push_back(input);
+        self.schedule_step(node);
+    }
+
+    pub(crate) fn schedule_step(&mut self, node: usize) {
+        let machine = &mut self.machines[node];
+        if machine.step_scheduled || !machine.is_up() {
+            return;
+        }
+        machine.step_scheduled = true;
+        let incarnation = machine.incarnation;
+        let service = self.dice.span(self.options.step_min, self.options.step_max);
+        let machine = &self.machines[node];
+        let at = (self.now + Span(service.0 * machine.slowness)).max(machine.paused_until);
+        self.schedule(at, Happening::Step { node, incarnation });
+    }
+
+    fn step(&mut self, index: usize) {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            let text = format!("{} steps: some node turns in circles", self.steps);
+            return self.judge(Err(Violation::new("progress", text)));
+        }
+        let machine = &mut self.machines[index];
+        machine.step_scheduled = false;
+        if self.now < machine.paused_until {
+            return self.schedule_step(index);
+        }
+        let local = machine.local(self.now);
+        let waiting = machine.inbox.len().min(self.options.batch_max);
+        let count = if waiting > 1 { 1 + self.dice.index(waiting) } else { waiting };
+        let mut node = machine.node.take().expect("only live nodes step");
+        for _ in 0..count {
+            let input = machine.inbox.pop_front().expect("counted");
+            if matches!(input, Input::Timer) {
+                machine.timer_queued = false;
+            }
+            node.handle(local, input);
+        }
+        let mut effects = Vec::new();
+        node.flush(local, &mut effects);
+        machine.node = Some(node);
+        self.carry_out(index, effects);
+        if self.machines[index].is_up() {
+            self.arm(index);
+            if !self.machines[index].inbox.is_empty() {
+                self.schedule_step(index);
+            }
+        }
+    }
+
+    fn arm(&mut self, index: usize) {
+        let machine = &mut self.machines[index];
+        let deadline = machine.node.as_ref().and_then(Node::deadline);
+        let Some(deadline) = deadline else {
+            machine.timer_at = None;
+            return;
+        };
+        if machine.timer_queued {
+            return;
+        }
+        let at = (deadline - machine.skew).max(self.now + Span::from_micros(1));
+        if machine.timer_at == Some(at) {
+            return;
+        }
+        machine.timer_at = Some(at);
+        let incarnation = machine.incarnation;
+        self.schedule(at, Happening::Timer { node: index, incarnation, at });
+    }
+
+    /// Starts a machine that is down, under its next incarnation.
+    pub(crate) fn start(&mut self, index: usize) {
+        if self.machines[index].is_up() {
+            return;
+        }
+        let machine = &mut self.machines[index];
+        machine.incarnation += 1;
+        let incarnation = machine.incarnation;
+        let config = Config {
+            node: NodeId(index as u32),
+            incarnation: Incarnation(incarnation),
+            slots: machine.slots,
+            policy: self.options.policy,
+            bandwidth_bytes_per_s: self.options.bandwidth_bytes_per_s,
+            steal_interval_start: proto::limits::STEAL_INTERVAL_START,
+            steal_interval_bound: proto::limits::STEAL_INTERVAL_BOUND,
+            seed: self.dice.number(),
+            map: self.map.clone(),
+            mutant: self.options.mutant,
+        };
+        let local = machine.local(self.now);
+        match Node::recover(config, machine.disk.records(), local) {
+            Ok(node) => machine.node = Some(node),
+            Err(error) => {
+                let text = format!("n{index} cannot recover: {error}");
+                return self.judge(Err(Violation::new("durable", text)));
+            }
+        }
+        self.tell(|| format!("n{index} starts as incarnation {incarnation}"));
+        self.mix(0x57a7 ^ index as u64);
+        self.schedule_step(index);
+        if incarnation > 1 {
+            for peer in 0..self.machines.len() {
+                self.connect(index, peer);
+            }
+        }
+    }
+
+    /// A fresh transport between two live nodes; each hears of it in its own time.
+    pub(crate) fn connect(&mut self, a: usize, b: usize) {
+        if a == b || !self.machines[a].is_up() || !self.machines[b].is_up() {
+            return;
+        }
+        for (node, peer) in [(a, b), (b, a)] {
+            let incarnation = self.machines[node].incarnation;
+            let at = self.now + self.dice.span(Span::ZERO, Span::from_millis(20));
+            let input = Box::new(Input::PeerConnected { peer: NodeId(peer as u32) });
+            self.schedule(at, Happening::Input { node, incarnation, input });
+        }
+    }
+
+    pub(crate) fn trace_event(&mut self, node: usize, event: &Event) {
+        let mut encoder = proto::event::Encoder::default();
+        encoder.push(Time::ZERO, event);
+        for byte in encoder.take() {
+            self.mix(u64::from(byte));
+        }
+        self.tell(|| format!("n{node} {event:?}"));
+    }
+}

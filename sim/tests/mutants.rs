@@ -1,0 +1,41 @@
+//! The checkers bite: each bug on purpose is found within a budget of seeds.
+
+use std::fmt::Write as _;
+
+use scheduler::Mutant;
+use sim::{CheckOptions, check};
+
+const SEEDS_MAX: u64 = 400;
+
+#[test]
+fn every_mutant_is_found() {
+    // The nodes' own assertions may fail too; their words would drown the table.
+    std::panic::set_hook(Box::new(|_| {}));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut table = String::new();
+    let mut missed = Vec::new();
+    for mutant in Mutant::ALL {
+        let report = check(&CheckOptions {
+            first_seed: 1,
+            seeds: SEEDS_MAX,
+            mutant: Some(mutant),
+            threads,
+            stop_early: true,
+        });
+        let name = mutant.name();
+        match report.failed.first() {
+            Some(failure) => {
+                let text = failure.message.lines().next().unwrap_or_default();
+                let (checker, seed) = (&failure.checker, failure.seed);
+                let _ = writeln!(table, "{name:28} found by {checker:9} at seed {seed}: {text}");
+            }
+            None => {
+                let _ = writeln!(table, "{name:28} NOT FOUND in {SEEDS_MAX} seeds");
+                missed.push(name);
+            }
+        }
+    }
+    let _ = std::panic::take_hook();
+    println!("{table}");
+    assert!(missed.is_empty(), "mutants that no checker finds: {missed:?}");
+}
