@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proto::event::{Decoder, End};
+use proto::{Event, TaskId};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
@@ -102,6 +104,25 @@ impl Instance {
         wait_until("the killed node is gone", || !is_alive(pid));
     }
 
+    /// How often each task was committed as done, by the event logs of all nodes. What a killed node
+    /// had not written of its log yet is missing here.
+    #[must_use]
+    pub fn commits(&self) -> BTreeMap<TaskId, u32> {
+        let mut times = BTreeMap::new();
+        for node in 0..self.nodes {
+            let folder = self.directory.join(format!("nodes/{node}/state/events"));
+            for segment in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let bytes = fs::read(segment.path()).expect("a segment is readable");
+                for event in events(&bytes) {
+                    if let Event::Committed { task, end: End::Done, .. } = event {
+                        *times.entry(task).or_default() += 1;
+                    }
+                }
+            }
+        }
+        times
+    }
+
     /// Takes the instance down and checks that nothing of it runs on.
     ///
     /// # Panics
@@ -142,6 +163,20 @@ impl Drop for Instance {
             show_logs(&self.directory);
         }
     }
+}
+
+/// The events of one segment: frames of magic, length, checksum, node, block. The last one may be
+/// torn, when its writer was killed.
+fn events(mut bytes: &[u8]) -> Vec<Event> {
+    let mut events = Vec::new();
+    while let Some((header, rest)) = bytes.split_at_checked(16) {
+        assert_eq!(&header[..4], b"SEV1", "a frame begins with its magic");
+        let length = u32::from_le_bytes(header[4..8].try_into().expect("four bytes")) as usize;
+        let Some((block, rest)) = rest.split_at_checked(length) else { break };
+        events.extend(Decoder::new(block).map_while(Result::ok).map(|(_, event)| event));
+        bytes = rest;
+    }
+    events
 }
 
 /// A failed test shows what its nodes had to say.

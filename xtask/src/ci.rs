@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     tally.command("doc", doc);
     // The tests with real processes want the binary; built here once, with the tests' features.
     tally.command("build", cargo(root, &["build", "--quiet", "--workspace", "--bins"]));
-    let mut test = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
+    let mut test = cargo(root, &["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
     test.env("STARLING_TEST_BINARY", target_directory(root).join("debug/starling"));
     tally.tests(test);
 
@@ -93,9 +93,15 @@ impl Tally {
         };
         let failed_before = self.failed;
         let output = child.stdout.take().expect("stdout is piped");
+        // Outputs of good tests are wanted (what was skipped and why, what the simulator did), the
+        // second list of their names is not.
+        let mut in_names = false;
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line);
-            println!("{line}");
+            in_names = line == "successes:" || in_names && line.starts_with("    ");
+            if !in_names {
+                println!("{line}");
+            }
             self.test_line(&line);
         }
         let _ = std::io::stdout().flush();

@@ -18,19 +18,19 @@ const CASES: &[Case] = &[
         name: "broken.json",
         text: "{\"name\": \"x\",\n \"workflow\": {,}\n}",
         code: 4,
-        parts: &["broken.json", "line 2"],
+        parts: &["broken.json:2:15: broken JSON"],
     },
     Case {
         name: "broken.toml",
         text: "[[task]]\nname = \"a\"\ncommand = [\"true\"\n",
         code: 4,
-        parts: &["broken.toml", "line"],
+        parts: &["broken.toml:3:18: unclosed array"],
     },
     Case {
         name: "schema.json",
         text: r#"{"name":"x","schemaVersion":"9.7","workflow":{"specification":{"tasks":[]}}}"#,
         code: 4,
-        parts: &["schema.json", "9.7"],
+        parts: &["schema.json: unknown schema version '9.7'"],
     },
     Case {
         name: "cycle.toml",
@@ -38,32 +38,37 @@ const CASES: &[Case] = &[
                [[task]]\nname='b'\ncommand=['true']\nafter=['a']\n\
                [[task]]\nname='c'\ncommand=['true']\nafter=['b']\n",
         code: 4,
-        parts: &["cycle", "a", "b", "c"],
+        parts: &["cycle.toml: the tasks form a cycle: a -> b -> c -> a"],
     },
     Case {
         name: "twice.toml",
         text: "[[task]]\nname='same'\ncommand=['true']\n[[task]]\nname='same'\ncommand=['true']\n",
         code: 4,
-        parts: &["twice.toml", "same"],
+        parts: &["twice.toml:5:6: duplicate task 'same'"],
     },
     Case {
         name: "unknown.toml",
         text: "[[task]]\nname='a'\ncommand=['true']\nafter=['nobody']\n",
         code: 4,
-        parts: &["unknown.toml", "nobody"],
+        parts: &["unknown.toml:4:8: task 'a': unknown task 'nobody'"],
     },
     Case {
         name: "missing-file.toml",
         text: "[[task]]\nname='a'\ncommand=['cat','{in:x}']\ninputs={x='not-there.txt'}\n",
         code: 4,
-        parts: &["missing-file.toml", "not-there.txt"],
+        parts: &["missing-file.toml:4:11: task 'a': file not found: 'not-there.txt'"],
     },
-    Case { name: "empty.toml", text: "", code: 4, parts: &["empty.toml"] },
+    Case {
+        name: "empty.toml",
+        text: "",
+        code: 4,
+        parts: &["empty.toml: not a workflow: the file is empty"],
+    },
     Case {
         name: "empty.json",
         text: r#"{"name":"x","schemaVersion":"1.5","workflow":{"specification":{"tasks":[],"files":[]}}}"#,
         code: 4,
-        parts: &["empty.json"],
+        parts: &["empty.json: the workflow has no tasks"],
     },
     Case {
         name: "wide.toml",
@@ -75,13 +80,13 @@ const CASES: &[Case] = &[
         name: "typo.toml",
         text: "[[task]]\nname='a'\ncomand=['true']\n",
         code: 4,
-        parts: &["typo.toml", "comand"],
+        parts: &["typo.toml:3:1: unknown field `comand`"],
     },
     Case {
         name: "parent.json",
         text: r#"{"name":"x","schemaVersion":"1.5","workflow":{"specification":{"tasks":[{"name":"a","id":"a","parents":["ghost"],"children":[]}],"files":[]},"execution":{"tasks":[{"id":"a","runtimeInSeconds":1}]}}}"#,
         code: 4,
-        parts: &["parent.json", "ghost"],
+        parts: &["parent.json: task 'a': unknown task 'ghost' in parents"],
     },
 ];
 

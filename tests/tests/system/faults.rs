@@ -50,6 +50,11 @@ fn ended_whole(instance: &Instance, id: &str, tasks: u64) {
     assert_eq!(info["tasks"]["failed"], 0, "{info}");
     let ran = executions(instance);
     assert_eq!(ran.len() as u64, tasks, "each task ran at least once");
+    let commits = instance.commits();
+    assert!(commits.len() as u64 > tasks / 2, "{} of {tasks} in the logs", commits.len());
+    for (task, times) in commits {
+        assert_eq!(times, 1, "{task} was committed {times} times");
+    }
     let list = instance.json(&["task", "list", id]);
     let listed = list["tasks"].as_array().expect("a list of tasks");
     assert_eq!(listed.len() as u64, tasks);
