@@ -1,0 +1,279 @@
+//! Real commands, from launch to outcome.
+
+use std::fs;
+
+use crate::common::{Bench, input, launch, object, output, spec_of};
+use proto::{Span, wire};
+
+#[test]
+fn a_command_prints_and_ends() {
+    let mut bench = Bench::new();
+    let outcome = bench.shell(1, "echo out; echo err >&2");
+    assert!(outcome.is_done(), "{outcome:?}");
+    assert_eq!((outcome.exit_code, outcome.stderr_tail), (0, vec![]));
+    assert_eq!(bench.stdout(1), "out\n");
+    assert_eq!(bench.printed(1, true), "err\n");
+    bench.no_more_outcomes();
+    assert_eq!(bench.executor.running(), 0);
+}
+
+#[test]
+fn failures_say_what_happened() {
+    let mut bench = Bench::new();
+    let outcome = bench.shell(1, "echo first; echo why it failed >&2; exit 3");
+    assert_eq!((outcome.error.as_str(), outcome.exit_code), ("exited with code 3", 3));
+    assert_eq!(outcome.stderr_tail, b"why it failed\n");
+
+    let outcome = bench.shell(2, "kill -SEGV $$");
+    assert_eq!(outcome.error, "killed by signal 11 (SIGSEGV)");
+    assert_eq!(outcome.exit_code, 139);
+
+    let spec = spec_of(bench.command(&["no-such-program", "x"]));
+    let outcome = bench.run(launch(3, spec));
+    assert_eq!(outcome.error, "command 'no-such-program' not found on n2");
+    assert_eq!(outcome.exit_code, 127);
+
+    fs::write(bench.submit_dir.join("plain.txt"), "text").unwrap();
+    let spec = spec_of(bench.command(&["./plain.txt"]));
+    let outcome = bench.run(launch(4, spec));
+    assert_eq!(outcome.error, "command './plain.txt' cannot start on n2: permission denied");
+    assert_eq!(outcome.exit_code, 126);
+
+    let mut spec = spec_of(bench.command(&["true"]));
+    spec.outputs = vec![output("n", "n1")];
+    let outcome = bench.run(launch(5, spec));
+    assert_eq!(outcome.error, "declared output 'n' (file n1) was not written");
+
+    for (local, file, error) in [
+        (6, "../x", "file name '../x' must not contain '..'"),
+        (7, "/tmp/x", "file name '/tmp/x' must be relative"),
+    ] {
+        let mut spec = spec_of(bench.command(&["true"]));
+        spec.outputs = vec![output("n", file)];
+        assert_eq!(bench.run(launch(local, spec)).error, error);
+    }
+    let spec = spec_of(bench.command(&["cat", "{in:nothing}"]));
+    let outcome = bench.run(launch(8, spec));
+    assert_eq!(outcome.error, "placeholder {in:nothing}: the task has no input 'nothing'");
+    let spec = spec_of(bench.command(&[]));
+    assert_eq!(bench.run(launch(9, spec)).error, "the command is empty");
+    let tasks = bench.state().join("tasks");
+    crate::common::wait_until("task directories are gone", || {
+        fs::read_dir(&tasks).unwrap().next().is_none()
+    });
+}
+
+#[test]
+fn inputs_and_outputs_are_files_of_the_task() {
+    let mut bench = Bench::new();
+    let mut spec = spec_of(bench.command(&["sh", "-c", "echo one > {out:a}; echo two > sub/b"]));
+    spec.outputs = vec![output("a", "a{i}.txt"), output("b", "sub/b")];
+    let outcome = bench.run(launch(1, spec));
+    assert_eq!((outcome.error.as_str(), outcome.output_sizes), ("", vec![4, 4]));
+    assert_eq!(bench.object(1, 0), "one\n");
+
+    fs::write(bench.submit_dir.join("outside.txt"), "three\n").unwrap();
+    let script = "cat $STARLING_INPUTS > {out:all}; cat {in:k} - >&2; ls";
+    let mut command = bench.command(&["sh", "-c", script]);
+    command.stdin = "outside.txt".into();
+    let mut spec = spec_of(command);
+    let named = |key: &str, file: &str| wire::Input { key: key.into(), file: file.into() };
+    spec.inputs = vec![named("k", "x/in.txt"), named("k", "y.txt")];
+    spec.externals =
+        vec![wire::External { key: "e".into(), path: "outside.txt".into(), ..Default::default() }];
+    spec.outputs = vec![output("all", "all.txt")];
+    let mut launched = launch(2, spec.clone());
+    launched.inputs = vec![input(1, object(1, 1), 4), input(0, object(1, 0), 4)];
+    let outcome = bench.run(launched.clone());
+    assert_eq!((outcome.error.as_str(), outcome.output_sizes), ("", vec![14]));
+    assert_eq!(bench.object(2, 0), "two\none\nthree\n");
+    assert_eq!(bench.printed(2, true), "two\none\nthree\n");
+    assert_eq!(bench.stdout(2), "all.txt\noutside.txt\nx\ny.txt\n");
+
+    fs::remove_file(bench.submit_dir.join("outside.txt")).unwrap();
+    launched.task.local.0 = 3;
+    let missing = bench.submit_dir.join("outside.txt");
+    let outcome = bench.run(launched.clone());
+    assert_eq!(outcome.error, format!("input file '{}' does not exist", missing.display()));
+
+    bench.executor.discard(object(1, 0).task, object(1, 0).attempt);
+    launched.task.local.0 = 4;
+    let outcome = bench.run(launched);
+    assert!(outcome.error.ends_with("is not on n2"), "{}", outcome.error);
+}
+
+#[test]
+fn odd_outputs_are_copied_and_inputs_stay_as_they_are() {
+    let mut bench = Bench::new();
+    let mut spec = spec_of(bench.command(&["sh", "-c", "echo data > o"]));
+    spec.outputs = vec![output("o", "o")];
+    assert!(bench.run(launch(1, spec)).is_done());
+    // An output that is a link to an input, one that is the input's own inode, and a directory.
+    let mut spec = spec_of(bench.command(&["sh", "-c", "ln -s in soft; ln in hard; mv in moved"]));
+    spec.inputs = vec![wire::Input { key: "in".into(), file: "in".into() }];
+    spec.outputs = vec![output("m", "moved"), output("h", "hard")];
+    let mut launched = launch(2, spec);
+    launched.inputs = vec![input(0, object(1, 0), 5)];
+    let outcome = bench.run(launched);
+    assert_eq!((outcome.error.as_str(), outcome.output_sizes), ("", vec![5, 5]));
+    assert_eq!((bench.object(1, 0), bench.object(2, 0)), ("data\n".into(), "data\n".into()));
+    let mut spec = spec_of(bench.command(&["mkdir", "d"]));
+    spec.outputs = vec![output("d", "d")];
+    let outcome = bench.run(launch(3, spec));
+    assert_eq!(outcome.error, "declared output 'd' (file d) is a directory; declare files");
+}
+
+#[test]
+fn what_a_task_sees() {
+    let mut bench = Bench::new();
+    let script = "echo $STARLING_JOB_ID $STARLING_TASK_ID $STARLING_ATTEMPT $STARLING_ENTRY \
+                  $STARLING_CPUS $STARLING_NODE $OMP_NUM_THREADS $MINE; \
+                  [ \"$PWD\" = \"$STARLING_TASK_DIR\" ] && mktemp | grep -c \"^$TMPDIR/\"; \
+                  [ \"$STARLING_OUT_n\" = \"$PWD/f\" ] && touch f && echo {task} {job}";
+    let mut command = bench.command(&["sh", "-c", script]);
+    command.env = vec![wire::Env { name: "MINE".into(), value: "m{i}".into() }];
+    let mut spec = spec_of(command);
+    spec.cpus = 3;
+    spec.outputs = vec![output("n", "f")];
+    let outcome = bench.run(launch(5, spec));
+    assert_eq!(outcome.error, "");
+    assert_eq!(bench.stdout(5), "1 0.5 1.1 7 3 2 3 m7\n1\n0.5 1\n");
+
+    let mut command = bench.command(&["sh", "-c", "pwd; echo ${STARLING_KILL_GRACE_MS-none}"]);
+    fs::create_dir(bench.submit_dir.join("there")).unwrap();
+    command.cwd = "there".into();
+    assert!(bench.run(launch(6, spec_of(command.clone()))).is_done());
+    let there = bench.submit_dir.canonicalize().unwrap().join("there");
+    assert_eq!(bench.stdout(6), format!("{}\nnone\n", there.display()));
+    command.cwd = "nowhere".into();
+    let outcome = bench.run(launch(7, spec_of(command)));
+    assert!(outcome.error.ends_with("nowhere' does not exist on n2"), "{}", outcome.error);
+}
+
+#[test]
+fn a_program_is_found_in_the_path_of_the_task_and_beside_the_submission() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut bench = Bench::new();
+    let bin = bench.submit_dir.join("bin");
+    fs::create_dir(&bin).unwrap();
+    let script = bin.join("hello-script");
+    fs::write(&script, "#!/bin/sh\necho hello $1\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let spec = spec_of(bench.command(&["bin/hello-script", "a"]));
+    assert!(bench.run(launch(1, spec)).is_done());
+    assert_eq!(bench.stdout(1), "hello a\n");
+    let mut command = bench.command(&["hello-script", "b"]);
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    command.env = vec![wire::Env { name: "PATH".into(), value: path }];
+    assert_eq!(bench.run(launch(2, spec_of(command.clone()))).error, "");
+    assert_eq!(bench.stdout(2), "hello b\n");
+    // A program found before and gone since is missed, not remembered.
+    fs::remove_file(&script).unwrap();
+    let outcome = bench.run(launch(3, spec_of(command)));
+    assert_eq!(outcome.error, "command 'hello-script' not found on n2");
+}
+
+#[test]
+fn much_output_is_kept_whole() {
+    let mut bench = Bench::new();
+    let outcome =
+        bench.shell(1, "head -c 20000000 /dev/zero | tr '\\0' x; seq 1 100000 >&2; exit 1");
+    assert_eq!(outcome.exit_code, 1);
+    assert_eq!(outcome.stderr_tail.len(), proto::limits::STDERR_TAIL_BYTES);
+    assert!(outcome.stderr_tail.ends_with(b"99999\n100000\n"));
+    let printed = bench.stdout(1);
+    assert_eq!(printed.len(), 20_000_000);
+    assert!(printed.bytes().all(|byte| byte == b'x'));
+    let lines = bench.printed(1, true);
+    assert!(lines.lines().map(|line| line.parse::<u32>().unwrap()).eq(1..=100_000));
+}
+
+#[test]
+fn a_time_limit_ends_a_command_that_ignores_the_warning() {
+    let mut bench = Bench::new();
+    let mut spec = spec_of(bench.command(&["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]));
+    spec.time_limit_ns = 100_000_000;
+    let outcome = bench.run(launch(1, spec));
+    assert_eq!(outcome.error, "exceeded its time limit of 0.1 s and was killed");
+    assert_eq!(outcome.exit_code, 137);
+}
+
+#[test]
+fn many_commands_each_end_once() {
+    let mut bench = Bench::new();
+    for local in 0..300 {
+        let spec = spec_of(bench.command(&["sh", "-c", "echo $STARLING_TASK_ID; exit {i}"]));
+        let mut launched = launch(local, spec);
+        launched.entry = local % 3;
+        bench.executor.launch(launched);
+    }
+    for local in 0..300 {
+        let outcome = bench.outcome(object(local, 0).task);
+        assert_eq!(outcome.exit_code, (local % 3) as i32);
+        assert_eq!(bench.stdout(local), format!("0.{local}\n"));
+    }
+    bench.no_more_outcomes();
+}
+
+#[test]
+fn more_inputs_than_the_kernel_takes_in_one_variable() {
+    let mut bench = Bench::new();
+    let mut spec = spec_of(bench.command(&["sh", "-c", "cat $STARLING_INPUTS_FILE | wc -l"]));
+    let mut objects = Vec::new();
+    for output in 0..3000 {
+        let incoming = bench.executor.objects().create_incoming(object(1, output)).unwrap();
+        incoming.commit().unwrap();
+        let file = format!("input-{output}");
+        spec.inputs.push(wire::Input { key: "all".into(), file });
+        objects.push(input(output, object(1, output), 0));
+    }
+    let mut launched = launch(2, spec);
+    launched.inputs = objects;
+    assert_eq!(bench.run(launched).error, "");
+    assert_eq!(bench.stdout(2).trim(), "3000");
+}
+
+#[test]
+fn synthetic_work_moves_real_bytes() {
+    let mut bench = Bench::new();
+    let body = |body| wire::Spec {
+        body: Some(body),
+        outputs: vec![output("o", "o"), output("p", "p")],
+        ..Default::default()
+    };
+    let mut launched = launch(1, body(wire::spec::Body::Noop(wire::Noop {})));
+    launched.output_sizes = vec![3_000_001, 0];
+    let outcome = bench.run(launched);
+    assert_eq!((outcome.error.as_str(), outcome.output_sizes), ("", vec![3_000_001, 0]));
+    let bytes = fs::read(bench.executor.objects().path(object(1, 0))).unwrap();
+    let mut expected = vec![0; 3_000_001];
+    executor::pattern(object(1, 0), 0, &mut expected);
+    assert!(bytes == expected);
+    for (local, body) in [
+        (2, body(wire::spec::Body::Sleep(wire::Sleep {}))),
+        (3, body(wire::spec::Body::Spin(wire::Spin {}))),
+    ] {
+        let mut launched = launch(local, body);
+        launched.duration = Span::from_millis(5);
+        launched.output_sizes = vec![9, 8];
+        launched.inputs = vec![input(0, object(1, 0), 3_000_001)];
+        assert_eq!(bench.run(launched.clone()).output_sizes, [9, 8]);
+        assert_eq!(bench.executor.objects().size_bytes(object(local, 0)), Some(9));
+        launched.task.local.0 += 10;
+        launched.inputs[0].size_bytes -= 1;
+        let error = bench.run(launched).error;
+        assert!(error.ends_with("has 3000001 bytes instead of 3000000"), "{error}");
+    }
+}
+
+#[test]
+fn a_failing_start_of_the_spawner_fails_commands_with_the_reason() {
+    let mut bench = Bench::with(|config| config.spawner_program = Some("/no/such/starling".into()));
+    let outcome = bench.shell(1, "true");
+    let expected =
+        "cannot start the spawner process on n2: /no/such/starling: no such file or directory";
+    assert_eq!(outcome.error, expected);
+    let mut bench = Bench::with(|config| config.spawner_program = Some("/bin/false".into()));
+    let outcome = bench.shell(1, "true");
+    assert!(outcome.error.starts_with("the spawner process of n2 ended"), "{}", outcome.error);
+}
