@@ -1,0 +1,173 @@
+//! A cluster of its own for a benchmark, and what it has used so far.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use client::{Client, SubmitOptions};
+use daemon::{NodeHandle, NodeOptions};
+use proto::{NodeId, wire};
+use rustix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
+use workloads::Graph;
+
+use super::Resolved;
+
+/// A node that does not answer for so long is not measured any more.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Debug)]
+pub(super) struct Cluster {
+    dir: TempDir,
+    client: Client,
+    nodes: Nodes,
+}
+
+#[derive(Debug)]
+enum Nodes {
+    Here(Vec<NodeHandle>),
+    /// Started and stopped by this program's own verbs.
+    Processes,
+}
+
+/// CPU time so far, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cpu {
+    client_ns: u64,
+    nodes_ns: u64,
+}
+
+impl Cpu {
+    pub(super) fn since_us(&self, before: &Self) -> f64 {
+        let total = |cpu: &Self| cpu.client_ns + cpu.nodes_ns;
+        (total(self) - total(before)) as f64 / 1e3
+    }
+    pub(super) fn client_since_us(&self, before: &Self) -> f64 {
+        (self.client_ns - before.client_ns) as f64 / 1e3
+    }
+}
+
+/// When a job that has run was accepted.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) accepted: Instant,
+}
+
+impl Cluster {
+    pub(super) async fn start(setting: Resolved) -> anyhow::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("starling-bench-").tempdir()?;
+        let path = dir.path().to_owned();
+        let start = || match setting.processes {
+            true => start_processes(&path, setting),
+            false => start_here(&path, setting),
+        };
+        let nodes = tokio::task::block_in_place(start)?;
+        let client = Client::connect(dir.path()).await?;
+        Ok(Self { dir, client, nodes })
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Submits, waits for the end, and refuses to measure a job that failed.
+    pub(super) async fn run(&self, graph: &Graph, options: SubmitOptions) -> anyhow::Result<Ran> {
+        let handle = self.client.submit(graph, options).await?;
+        let accepted = Instant::now();
+        let end = self.client.wait_job(handle.job, |_| {}).await?;
+        let done = end.sum.as_ref().map_or(0, |sum| sum.done);
+        let failure = end.sum.iter().flat_map(|sum| &sum.failures).next();
+        let why = failure.map(|failure| failure.error.as_str()).unwrap_or_default();
+        anyhow::ensure!(done == graph.len() as u64, "{done} of {} tasks done: {why}", graph.len());
+        Ok(Ran { accepted })
+    }
+
+    pub(super) async fn node_states(&self) -> anyhow::Result<Vec<wire::NodeState>> {
+        let states = self.client.node_states(PATIENCE).await;
+        states.into_iter().map(|(_, state)| state.map_err(Into::into)).collect()
+    }
+
+    /// Of all processes. Nodes of this process are part of the client's figure.
+    pub(super) async fn cpu(&self) -> anyhow::Result<Cpu> {
+        let nodes_ns = match self.nodes {
+            Nodes::Here(_) => 0,
+            Nodes::Processes => self.node_states().await?.iter().map(|state| state.cpu_ns).sum(),
+        };
+        let used = clock_gettime(ClockId::ProcessCPUTime);
+        let client_ns = used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64;
+        Ok(Cpu { client_ns, nodes_ns })
+    }
+
+    /// Resident memory of the nodes' processes, now.
+    pub(super) async fn resident_bytes(&self) -> anyhow::Result<u64> {
+        let mut total = 0;
+        for state in self.node_states().await? {
+            let pid = state.member.context("a node did not say who it is")?.pid;
+            total += resident_bytes(pid)?;
+        }
+        Ok(total)
+    }
+
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        let Self { dir, client, nodes } = self;
+        drop(client);
+        tokio::task::block_in_place(|| match nodes {
+            Nodes::Here(nodes) => {
+                nodes.iter().for_each(NodeHandle::request_stop);
+                nodes.into_iter().try_for_each(|node| node.join().map_err(Into::into))
+            }
+            Nodes::Processes => starling("down", dir.path(), &[]),
+        })?;
+        Ok(dir.close()?)
+    }
+}
+
+fn start_here(dir: &std::path::Path, setting: Resolved) -> anyhow::Result<Nodes> {
+    let options = |node| {
+        let mut options = NodeOptions::new(dir, NodeId(node), setting.nodes);
+        options.slots = setting.slots;
+        options
+    };
+    let started: Result<Vec<NodeHandle>, _> =
+        (0..setting.nodes).map(|node| daemon::start(options(node))).collect();
+    let nodes = started?;
+    for node in &nodes {
+        node.wait_ready()?;
+    }
+    Ok(Nodes::Here(nodes))
+}
+
+fn start_processes(dir: &std::path::Path, setting: Resolved) -> anyhow::Result<Nodes> {
+    let (nodes, slots) = (setting.nodes.to_string(), setting.slots.to_string());
+    starling("up", dir, &["--nodes", &nodes, "--slots", &slots])?;
+    Ok(Nodes::Processes)
+}
+
+/// Runs a verb of this very program.
+fn starling(verb: &str, dir: &std::path::Path, args: &[&str]) -> anyhow::Result<()> {
+    let program: PathBuf = std::env::current_exe()?;
+    let output = Command::new(program)
+        .args([verb, "--dir"])
+        .arg(dir)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "starling {verb} failed: {}", error.trim());
+    Ok(())
+}
+
+/// A graph from a generator's text.
+pub(super) fn generate(text: &str) -> anyhow::Result<Graph> {
+    workloads::generate(text).with_context(|| text.to_owned())
+}
+
+fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+    let line = text.lines().find(|line| line.starts_with("Rss:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|n| n.parse().ok());
+    let kib: u64 = kib.with_context(|| format!("{path} says no resident size"))?;
+    Ok(kib * 1024)
+}

@@ -1,0 +1,75 @@
+//! Commands: `true` through the system, against starting it with nothing in between.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::Context;
+use proto::wire;
+use workloads::{Graph, GraphBuilder, TaskInit};
+
+use super::{Cluster, Report, Setting};
+
+const PROGRAM: &str = "true";
+/// Threads that start the program with nothing in between.
+const BARE_THREADS: usize = 2;
+
+pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
+    let resolved = setting.resolve(1, 4, 2000);
+    let mut report = Report::new("command", resolved);
+    let graph = commands(resolved.tasks)?;
+    let tasks = resolved.tasks as f64;
+    let cluster = Cluster::start(resolved).await?;
+    cluster.run(&commands(50)?, Default::default()).await?;
+    bare(50)?;
+    for _ in 0..resolved.rounds {
+        let start = Instant::now();
+        cluster.run(&graph, Default::default()).await?;
+        let ours = tasks / start.elapsed().as_secs_f64();
+        let bare = tasks / tokio::task::block_in_place(|| bare(resolved.tasks))?;
+        report.add(vec![("per_s", ours), ("bare_per_s", bare), ("over_bare", ours / bare)]);
+    }
+    report.note(format!("bare: {BARE_THREADS} threads start '{PROGRAM}' and wait for it"));
+    cluster.stop().await?;
+    Ok(report)
+}
+
+fn commands(tasks: u64) -> anyhow::Result<Graph> {
+    let mut builder = GraphBuilder::new("commands");
+    let argv = vec![PROGRAM.to_owned()];
+    let command = wire::Command { argv, ..wire::Command::default() };
+    let spec = builder.spec(wire::Spec {
+        kind: PROGRAM.to_owned(),
+        name: format!("{PROGRAM}-{{i}}"),
+        body: Some(wire::spec::Body::Command(command)),
+        ..wire::Spec::default()
+    });
+    for entry in 0..tasks {
+        builder.task(TaskInit { entry, ..TaskInit::of(spec) });
+    }
+    Ok(builder.finish()?)
+}
+
+/// Seconds that so many starts take.
+fn bare(tasks: u64) -> anyhow::Result<f64> {
+    let left = AtomicU64::new(tasks);
+    let take = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+    let start_all = || {
+        while take().is_ok() {
+            let status = Command::new(PROGRAM)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .with_context(|| format!("'{PROGRAM}' cannot be started"))?;
+            anyhow::ensure!(status.success(), "'{PROGRAM}' failed: {status}");
+        }
+        Ok(())
+    };
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..BARE_THREADS).map(|_| scope.spawn(start_all)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
+    })?;
+    Ok(start.elapsed().as_secs_f64())
+}

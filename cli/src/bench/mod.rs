@@ -1,0 +1,154 @@
+/*!
+`starling bench`: each verb measures one thing, several rounds, and prints median, least and most.
+
+Two contenders take turns within a round, so that a noisy neighbour hits both; what counts is their ratio.
+A benchmark is no test: nothing fails because a figure is bad.
+*/
+
+mod chain;
+mod cluster;
+mod command;
+mod kv;
+mod memory;
+mod noop;
+mod redis;
+mod report;
+mod sleep;
+mod submit;
+mod unary;
+
+use clap::{Args, Subcommand};
+
+use self::cluster::Cluster;
+use self::report::{Report, Round};
+use crate::errors::{Done, Exit, Failure};
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What is measured.
+#[derive(Subcommand, Debug)]
+enum What {
+    /// No-op tasks from the first byte of the submission to the last completion
+    Noop(Setting),
+    /// Sleeping tasks: the run's length over the ideal
+    Sleep(SleepArgs),
+    /// A chain: time per hop, across nodes and on one, against a gRPC round trip
+    Chain(Setting),
+    /// `true` as a command, against the machine's own rate of starting it
+    Command(Setting),
+    /// Key-value operations, batched and single; beside Redis where it is installed
+    Kv(KvArgs),
+    /// Acceptance of tasks, which do not run
+    Submit(Setting),
+    /// Memory that waiting tasks take, over all nodes
+    Memory(Setting),
+}
+
+/// What all benchmarks share. A flag that is not given takes the benchmark's own value.
+#[derive(Args, Clone, Debug)]
+struct Setting {
+    /// Nodes of the cluster
+    #[arg(long)]
+    nodes: Option<u32>,
+    /// Slots of each node
+    #[arg(long)]
+    slots: Option<u32>,
+    /// Tasks (or hops, or operations) in a round
+    #[arg(long)]
+    tasks: Option<u64>,
+    /// How often all is measured
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Each node is a process of its own
+    #[arg(long)]
+    processes: bool,
+    /// One JSON value on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct SleepArgs {
+    #[command(flatten)]
+    setting: Setting,
+    /// How long a task sleeps
+    #[arg(long, default_value_t = 50, value_name = "MILLISECONDS")]
+    duration_ms: u32,
+}
+
+#[derive(Args, Clone, Debug)]
+struct KvArgs {
+    #[command(flatten)]
+    setting: Setting,
+    /// Operations sent together
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Callers at a time
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    callers: u32,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 132)]
+    value_bytes: u32,
+}
+
+/// A setting with the benchmark's own values filled in.
+#[derive(Clone, Copy, Debug)]
+struct Resolved {
+    nodes: u32,
+    slots: u32,
+    tasks: u64,
+    rounds: u32,
+    processes: bool,
+}
+
+impl Setting {
+    fn resolve(&self, nodes: u32, slots: u32, tasks: u64) -> Resolved {
+        Resolved {
+            nodes: self.nodes.unwrap_or(nodes),
+            slots: self.slots.unwrap_or(slots),
+            tasks: self.tasks.unwrap_or(tasks),
+            rounds: self.rounds,
+            processes: self.processes,
+        }
+    }
+}
+
+/// Runs one benchmark and prints what it found.
+pub(crate) fn run(args: &BenchArgs) -> Done {
+    measure(args).map_err(failure)?;
+    Ok(Exit::Ok)
+}
+
+fn measure(args: &BenchArgs) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (report, json) = match &args.what {
+        What::Noop(setting) => (runtime.block_on(noop::run(setting))?, setting.json),
+        What::Sleep(args) => (runtime.block_on(sleep::run(args))?, args.setting.json),
+        What::Chain(setting) => (runtime.block_on(chain::run(setting))?, setting.json),
+        What::Command(setting) => (runtime.block_on(command::run(setting))?, setting.json),
+        What::Kv(args) => (runtime.block_on(kv::run(args))?, args.setting.json),
+        What::Submit(setting) => (runtime.block_on(submit::run(setting))?, setting.json),
+        What::Memory(setting) => (runtime.block_on(memory::run(setting))?, setting.json),
+    };
+    report.print(json)
+}
+
+/// The exit code of whatever was the cause; what has none of its own is the cluster's fault.
+fn failure(error: anyhow::Error) -> Failure {
+    let error = match error.downcast::<client::ClientError>() {
+        Ok(error) => return error.into(),
+        Err(error) => error,
+    };
+    let error = match error.downcast::<daemon::StartError>() {
+        Ok(error) => return error.into(),
+        Err(error) => error,
+    };
+    match error.downcast_ref::<workloads::GeneratorError>() {
+        Some(_) => Failure::refused(format!("{error:#}")),
+        None => Failure::lost(format!("{error:#}")),
+    }
+}

@@ -1,0 +1,146 @@
+//! Redis as it is installed: its own benchmark against its own server, on a port nobody else uses.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::{KvArgs, Round};
+
+const SERVER: &str = "redis-server";
+const BENCHMARK: &str = "redis-benchmark";
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Redis {
+    server: PathBuf,
+    benchmark: PathBuf,
+}
+
+impl Redis {
+    pub(super) fn find() -> Option<Self> {
+        Some(Self { server: on_path(SERVER)?, benchmark: on_path(BENCHMARK)? })
+    }
+
+    /// One server, four measurements: set and get, single and pipelined.
+    pub(super) fn measure(&self, operations: u64, args: &KvArgs) -> anyhow::Result<Round> {
+        let server = self.start()?;
+        let single = self.benchmark(server.port, (operations / 10).max(1), args, 1)?;
+        let batched = self.benchmark(server.port, operations, args, args.batch)?;
+        Ok(vec![
+            ("redis_set_per_s", single.set),
+            ("redis_get_per_s", single.get),
+            ("redis_set_batched_per_s", batched.set),
+            ("redis_get_batched_per_s", batched.get),
+        ])
+    }
+
+    fn start(&self) -> anyhow::Result<Server> {
+        // Asked of the kernel and free again: nobody else gets it in this moment.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let child = Command::new(&self.server)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"])
+            .args(["--save", "", "--appendonly", "no"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{SERVER} cannot be started"))?;
+        let server = Server { child, port };
+        server.wait_ready()?;
+        Ok(server)
+    }
+
+    fn benchmark(
+        &self,
+        port: u16,
+        operations: u64,
+        args: &KvArgs,
+        pipeline: u32,
+    ) -> anyhow::Result<Rates> {
+        let output = Command::new(&self.benchmark)
+            .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-t", "set,get", "--csv"])
+            .args(["-n", &operations.to_string(), "-r", &operations.to_string()])
+            .args(["-c", &args.callers.to_string(), "-P", &pipeline.to_string()])
+            .args(["-d", &args.value_bytes.to_string()])
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("{BENCHMARK} cannot be started"))?;
+        anyhow::ensure!(output.status.success(), "{BENCHMARK} failed: {}", output.status);
+        let text = String::from_utf8_lossy(&output.stdout);
+        Rates::parse(&text).with_context(|| format!("{BENCHMARK} printed no rates: {text}"))
+    }
+}
+
+#[derive(PartialEq, Debug)]
+struct Rates {
+    set: f64,
+    get: f64,
+}
+
+impl Rates {
+    /// Lines such as `"SET","105263.16","0.25",...`.
+    fn parse(text: &str) -> Option<Self> {
+        let rate = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(&format!("\"{name}\"")))?;
+            line.split(',').nth(1)?.trim_matches('"').parse().ok()
+        };
+        Some(Self { set: rate("SET")?, get: rate("GET")? })
+    }
+}
+
+/// A running server; ends with its value.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn wait_ready(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !self.pings() {
+            anyhow::ensure!(Instant::now() < deadline, "{SERVER} does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn pings(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
+        let mut answer = [0; 7];
+        stream.set_read_timeout(Some(START_TIMEOUT)).is_ok()
+            && stream.write_all(b"PING\r\n").is_ok()
+            && stream.read_exact(&mut answer).is_ok()
+            && &answer == b"+PONG\r\n"
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be gone already, which is what we want.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_from_old_and_new_output() {
+        let new = "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"105263.16\",\"0.251\"\n\
+                   \"GET\",\"99.5\",\"0.2\"\n";
+        assert_eq!(Rates::parse(new), Some(Rates { set: 105_263.16, get: 99.5 }));
+        let old = "\"SET\",\"5.0\"\n\"GET\",\"6.0\"\n";
+        assert_eq!(Rates::parse(old), Some(Rates { set: 5.0, get: 6.0 }));
+        assert_eq!(Rates::parse("\"SET\",\"5.0\"\n"), None);
+    }
+}
