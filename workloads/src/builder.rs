@@ -264,8 +264,7 @@ fn index_children(graph: &mut Graph) {
 
 /// Finds an order of parents before children, or a cycle. Iterative: chains of 10^6 are usual.
 fn order(graph: &mut Graph) -> Result<(), GraphError> {
-    let is_ordered =
-        graph.indices().all(|task| graph.parents(task).all(|edge| edge.task < task));
+    let is_ordered = graph.indices().all(|task| graph.parents(task).all(|edge| edge.task < task));
     if is_ordered {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use proto::limits;
 use crate::error::{LoadError, Problem};
 use crate::generate::{generate, is_generator};
 use crate::graph::Graph;
-use crate::wfformat;
+use crate::{toml_file, wfformat};
 
 /// A kind of workflow text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,16 +55,15 @@ pub fn load(
     if is_generated {
         return generate(&text).map_err(|error| LoadError::new("", error));
     }
-    let bytes = read_file(path).map_err(|reason| {
-        LoadError::new(&text, Problem::Unreadable { reason })
-    })?;
+    let bytes =
+        read_file(path).map_err(|reason| LoadError::new(&text, Problem::Unreadable { reason }))?;
     let format = match format {
         Some(format) => format,
         None => detect(&bytes).map_err(|problem| LoadError::new(&text, problem))?,
     };
     match format {
         Format::WfFormat => wfformat::read(&bytes, &text, options),
-        Format::Toml => Err(LoadError::new(&text, Problem::NotAWorkflow { reason: "TOML is not read yet".to_owned() })),
+        Format::Toml => toml_file::read(&bytes, path),
         Format::Generator => unreachable!("generators were handled before the file was read"),
     }
 }

@@ -42,8 +42,7 @@ pub fn generate(text: &str) -> Result<Graph, GeneratorError> {
     let keys = Keys::parse(text)?;
     let tasks = keys.number("tasks", TASKS_DEFAULT)?;
     if tasks == 0 || tasks > proto::limits::GRAPH_TASKS_MAX as u64 {
-        let reason =
-            format!("a number of tasks is from 1 to {}", proto::limits::GRAPH_TASKS_MAX);
+        let reason = format!("a number of tasks is from 1 to {}", proto::limits::GRAPH_TASKS_MAX);
         return Err(keys.bad("tasks", reason));
     }
     let tasks = tasks as u32;

@@ -3,7 +3,7 @@ Task graphs: where they come from, what they look like, and how they are cut up 
 
 A [`Graph`] is a checked, acyclic task graph in flat columns, good to 10^7 tasks. It comes from a
 generator's text ([`generate()`]), from a file ([`load`]: WfFormat JSON or Starling's own TOML), from
-a [`GraphBuilder`]. A [`Plan`] gives every task its
+one command line ([`Graph::command`]), or from a [`GraphBuilder`]. A [`Plan`] gives every task its
 home and yields the chunks a client submits. [`write()`] turns a graph back into text.
 
 This room never runs anything, never opens a connection, and holds no order of execution but the
@@ -24,6 +24,7 @@ assert_eq!(submitted, 1000);
 */
 
 mod builder;
+mod command;
 mod detect;
 mod error;
 pub mod generate;
@@ -34,10 +35,12 @@ mod place;
 mod plan;
 pub mod quantity;
 mod random;
+pub mod toml_file;
 pub mod wfformat;
 mod write;
 
 pub use builder::{GraphBuilder, TaskInit};
+pub use command::CommandOptions;
 pub use detect::{Format, LoadOptions, load};
 pub use error::{GeneratorError, GraphError, LoadError, Problem};
 pub use generate::generate;

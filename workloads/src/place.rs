@@ -106,8 +106,7 @@ fn walk(graph: &Graph) -> Vec<u32> {
             walk.push(task);
             let later = graph.children(task).map(|e| (graph.edge_bytes(task, e.output), e.task));
             push_near(&mut stack, &mut near, &met, later);
-            let sooner =
-                graph.parents(task).map(|e| (graph.edge_bytes(e.task, e.output), e.task));
+            let sooner = graph.parents(task).map(|e| (graph.edge_bytes(e.task, e.output), e.task));
             push_near(&mut stack, &mut near, &met, sooner);
         }
     }

@@ -36,8 +36,7 @@ pub(crate) fn read(bytes: &[u8], file: &str, options: &LoadOptions) -> Result<Gr
     let document: Document =
         serde_json::from_slice(bytes).map_err(|error| json_error(file, &error))?;
     let name = document.name.clone().filter(|name| !name.is_empty());
-    let records =
-        document.records().map_err(|problem| LoadError::new(file, problem))?;
+    let records = document.records().map_err(|problem| LoadError::new(file, problem))?;
     let name = name.unwrap_or_else(|| crate::detect::stem(file));
     assemble(&name, &records, options).map_err(|problem| LoadError::new(file, problem))
 }

@@ -42,7 +42,7 @@ impl OutputFormat {
 pub fn write(graph: &Graph, format: OutputFormat) -> String {
     match format {
         OutputFormat::WfFormat => crate::wfformat::write(graph),
-        OutputFormat::Toml => String::new(),
+        OutputFormat::Toml => crate::toml_file::write(graph),
         OutputFormat::Dot => dot(graph),
     }
 }

@@ -237,10 +237,11 @@ fn from_flat(task: FlatTask) -> Record {
     let (outputs, inputs): (Vec<_>, Vec<_>) =
         task.files.unwrap_or_default().into_iter().partition(|file| file.link == Link::Output);
     let files = |files: Vec<FlatFile>| {
-        distinct(files.into_iter().map(|file| FileRecord {
-            name: file.name,
-            size_bytes: file.size.whole(),
-        }))
+        distinct(
+            files
+                .into_iter()
+                .map(|file| FileRecord { name: file.name, size_bytes: file.size.whole() }),
+        )
     };
     Record {
         id: task.name,

@@ -1,0 +1,91 @@
+//! One command line as a graph: what `starling submit -- COMMAND` sends.
+
+use std::path::PathBuf;
+
+use crate::error::LoadError;
+use crate::graph::Graph;
+use crate::toml_file::array::Array;
+use crate::toml_file::assemble::assemble;
+use crate::toml_file::table::{Body, InputFile, OutputFile, TaskTable};
+use crate::toml_file::{Fault, Located};
+
+/// What goes with a command beside its arguments.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CommandOptions {
+    /// `1-40`: one task per number, which stands for `{i}`.
+    pub array: Option<String>,
+    /// `FILE` or `KEY=FILE`; without a key it is numbered from 1.
+    pub inputs: Vec<String>,
+    /// `FILE` or `KEY=FILE`; they are kept.
+    pub outputs: Vec<String>,
+    /// Slots; 0 means 1.
+    pub cpus: u32,
+    pub memory_bytes: u64,
+    pub retries: u32,
+    /// 0: none.
+    pub time_limit_ns: u64,
+    /// Default: the program's name.
+    pub name: Option<String>,
+    pub cwd: Option<String>,
+    pub env: Vec<(String, String)>,
+    pub stdin: Option<String>,
+    /// Where relative paths begin; must be absolute.
+    pub submit_dir: PathBuf,
+}
+
+impl Graph {
+    /// A graph of one command, or of an array of it.
+    ///
+    /// # Errors
+    /// An array or a file name that makes no sense, or an input that does not exist.
+    ///
+    /// # Panics
+    /// When there is no program, or `submit_dir` is relative.
+    pub fn command(argv: Vec<String>, options: &CommandOptions) -> Result<Self, LoadError> {
+        assert!(!argv.is_empty(), "a command begins with its program");
+        assert!(options.submit_dir.is_absolute(), "relative paths need a known beginning");
+        let name = match options.name.as_deref().filter(|name| !name.is_empty()) {
+            Some(name) => name.to_owned(),
+            None => crate::detect::stem(&argv[0]),
+        };
+        let build = || {
+            let table = table(&name, argv, options)?;
+            assemble(&name.replace("{i}", ""), &[table], &options.submit_dir)
+        };
+        build().map_err(|fault: Fault| LoadError::new("", fault.problem))
+    }
+}
+
+fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<TaskTable, Fault> {
+    let mut table = TaskTable::bare(name, Body::Command(argv));
+    if let Some(text) = &options.array {
+        table.array = Some(Array::parse(text).map_err(|reason| Fault::task(None, name, reason))?);
+    }
+    let keyed = |(at, text): (usize, &String)| match text.split_once('=') {
+        Some((key, file)) => (key.to_owned(), Located::nowhere(file.to_owned())),
+        None => ((at + 1).to_string(), Located::nowhere(text.clone())),
+    };
+    table.inputs = options
+        .inputs
+        .iter()
+        .enumerate()
+        .map(keyed)
+        .map(|(key, file)| InputFile { key, file, modelled_bytes: None })
+        .collect();
+    table.outputs = options
+        .outputs
+        .iter()
+        .enumerate()
+        .map(keyed)
+        .map(|(key, file)| OutputFile { key, file, keep: true, size_bytes: 0 })
+        .collect();
+    table.cpus = options.cpus.max(1);
+    table.memory_bytes = options.memory_bytes;
+    table.retries = options.retries;
+    table.time_limit_ns = options.time_limit_ns;
+    table.cwd.clone_from(&options.cwd);
+    table.env.clone_from(&options.env);
+    table.stdin = options.stdin.clone().map(Located::nowhere);
+    table.check()?;
+    Ok(table)
+}

@@ -1,0 +1,103 @@
+//! Starling's own workflow file, and the tables it shares with a single command line.
+//!
+//! Reading has three steps: [`raw`] takes the TOML as it is, [`table`] checks each task by itself,
+//! [`assemble`] resolves names and files between tasks. Arrays stay one table until the last step,
+//! and their elements share a spec whose `{i}` is filled in at launch.
+
+pub(crate) mod array;
+pub(crate) mod assemble;
+mod index;
+mod raw;
+pub(crate) mod table;
+mod write;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{LoadError, Problem};
+use crate::graph::Graph;
+pub(crate) use write::write;
+
+/// A value and where in the text it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Located<T> {
+    pub(crate) value: T,
+    /// Byte offset; `None` for what did not come from a text.
+    pub(crate) at: Option<usize>,
+}
+
+/// A problem and where in the text it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) at: Option<usize>,
+    pub(crate) problem: Problem,
+}
+
+impl<T> Located<T> {
+    pub(crate) fn nowhere(value: T) -> Self {
+        Self { value, at: None }
+    }
+
+    pub(crate) fn fault(&self, problem: impl Into<Problem>) -> Fault {
+        Fault { at: self.at, problem: problem.into() }
+    }
+}
+
+impl<P: Into<Problem>> From<P> for Fault {
+    fn from(problem: P) -> Self {
+        Self { at: None, problem: problem.into() }
+    }
+}
+
+impl Fault {
+    /// What is wrong with one task, in a sentence.
+    pub(crate) fn task(at: Option<usize>, task: &str, reason: impl Into<String>) -> Self {
+        let task = task.to_owned();
+        Self { at, problem: Problem::BadTask { task, reason: reason.into(), hint: None } }
+    }
+
+    pub(crate) fn with_hint(mut self, text: &str) -> Self {
+        if let Problem::BadTask { hint, .. } = &mut self.problem {
+            *hint = Some(text.to_owned());
+        }
+        self
+    }
+
+    pub(crate) fn in_text(self, file: &str, text: &str) -> LoadError {
+        let at = self.at.map(|offset| line_column(text, offset));
+        LoadError { file: file.to_owned(), at, problem: self.problem }
+    }
+}
+
+/// Reads a workflow file; paths in it are relative to its directory.
+pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Graph, LoadError> {
+    let file = path.to_string_lossy();
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let reason = format!("the text is not UTF-8 from byte {} on", error.valid_up_to());
+        LoadError::new(&file, Problem::Syntax { reason })
+    })?;
+    let directory = directory_of(path)
+        .map_err(|reason| LoadError::new(&file, Problem::Unreadable { reason }))?;
+    let read = || {
+        let raw = raw::parse(text)?;
+        let name = raw.name.clone().unwrap_or_else(|| crate::detect::stem(&file));
+        let tables: Vec<table::TaskTable> =
+            raw.tasks().into_iter().map(table::TaskTable::from_raw).collect::<Result<_, _>>()?;
+        assemble::assemble(&name, &tables, &directory)
+    };
+    read().map_err(|fault: Fault| fault.in_text(&file, text))
+}
+
+fn directory_of(path: &Path) -> Result<PathBuf, String> {
+    let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
+    absolute.parent().map(Path::to_path_buf).ok_or_else(|| "it has no directory".to_owned())
+}
+
+/// Line and column, both from 1; columns count characters.
+fn line_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    // Characters begin at bytes that do not continue one.
+    let column = before[start..].iter().filter(|byte| (**byte & 0xc0) != 0x80).count() + 1;
+    (line, column)
+}

@@ -1,0 +1,136 @@
+//! Sets of numbers: the elements of an array, `1-40` or `1,3,5-9`, and ranges in file names.
+
+use proto::limits;
+
+/// Disjoint, ascending ranges; cheap however many elements they hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Array {
+    /// First and last element, both included, and how many elements come before.
+    ranges: Vec<(u64, u64, u32)>,
+    count: u32,
+}
+
+impl Array {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is not an array such as 1-40 or 1,3,5-9");
+        let mut ends: Vec<(u64, u64)> = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let parse = |number: &str| number.trim().parse::<u64>().map_err(|_| wrong());
+            let (first, last) = (parse(first)?, parse(last)?);
+            if first > last {
+                return Err(format!("array '{text}': {first} is above {last}"));
+            }
+            ends.push((first, last));
+        }
+        ends.sort_unstable();
+        if let Some(pair) = ends.windows(2).find(|pair| pair[0].1 >= pair[1].0) {
+            return Err(format!("array '{text}': {} is there twice", pair[1].0));
+        }
+        let mut count = 0_u64;
+        let mut ranges = Vec::with_capacity(ends.len());
+        for (first, last) in ends {
+            ranges.push((first, last, count as u32));
+            count = count.saturating_add((last - first).saturating_add(1));
+            if count > limits::GRAPH_TASKS_MAX as u64 {
+                let most = limits::GRAPH_TASKS_MAX;
+                return Err(format!("array '{text}' has more than {most} elements"));
+            }
+        }
+        Ok(Self { ranges, count: count as u32 })
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(crate) fn elements(&self) -> impl Iterator<Item = u64> + '_ {
+        self.ranges.iter().flat_map(|(first, last, _)| *first..=*last)
+    }
+
+    /// Where an element stands; `None` when the array has no such element.
+    pub(crate) fn position(&self, element: u64) -> Option<u32> {
+        let after = self.ranges.partition_point(|(first, _, _)| *first <= element);
+        let (first, last, before) = *self.ranges.get(after.checked_sub(1)?)?;
+        (element <= last).then(|| before + (element - first) as u32)
+    }
+
+    /// The element at a position.
+    pub(crate) fn element(&self, position: u32) -> u64 {
+        assert!(position < self.count, "position {position} is not in the array");
+        let after = self.ranges.partition_point(|(_, _, before)| *before <= position);
+        let (first, _, before) = self.ranges[after - 1];
+        first + u64::from(position - before)
+    }
+}
+
+/// Names that one range in a list may stand for.
+const RANGE_NAMES_MAX: u64 = 1 << 20;
+
+/// Expands `n1..40` to `n1`, `n2` ... `n40`; a leading zero of the first number keeps the width.
+/// Text without a range stands for itself.
+pub(crate) fn expand_range(text: &str) -> Result<Vec<String>, String> {
+    let Some((prefix, first, last, suffix)) = find_range(text) else {
+        return Ok(vec![text.to_owned()]);
+    };
+    let width = if first.starts_with('0') { first.len() } else { 0 };
+    let parse = |digits: &str| digits.parse::<u64>().map_err(|_| format!("'{text}' is too large"));
+    let (first, last) = (parse(first)?, parse(last)?);
+    if first > last {
+        return Err(format!("range '{text}': {first} is above {last}"));
+    }
+    if last - first >= RANGE_NAMES_MAX {
+        return Err(format!("range '{text}' stands for more than {RANGE_NAMES_MAX} names"));
+    }
+    Ok((first..=last).map(|number| format!("{prefix}{number:0width$}{suffix}")).collect())
+}
+
+/// Splits at the first `digits..digits`.
+fn find_range(text: &str) -> Option<(&str, &str, &str, &str)> {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let mut from = 0;
+    while let Some(found) = text[from..].find("..") {
+        let dots = from + found;
+        let start = text[..dots].trim_end_matches(is_digit).len();
+        let after = &text[dots + 2..];
+        let end = after.len() - after.trim_start_matches(is_digit).len();
+        if start < dots && end > 0 {
+            return Some((&text[..start], &text[start..dots], &after[..end], &after[end..]));
+        }
+        from = dots + 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays() {
+        let array = Array::parse("1,3,5-9").unwrap();
+        assert_eq!(array.elements().collect::<Vec<_>>(), [1, 3, 5, 6, 7, 8, 9]);
+        assert_eq!(array.count(), 7);
+        for (position, element) in array.elements().enumerate() {
+            assert_eq!(array.position(element), Some(position as u32));
+            assert_eq!(array.element(position as u32), element);
+        }
+        assert_eq!((array.position(0), array.position(4), array.position(10)), (None, None, None));
+        assert_eq!(Array::parse("0-999999").unwrap().count(), 1_000_000);
+        for text in ["", "1-", "a", "3-1", "1,1", "1-5,5", "1-99999999999", "-3"] {
+            assert!(Array::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges() {
+        assert_eq!(expand_range("n9..11.txt").unwrap(), ["n9.txt", "n10.txt", "n11.txt"]);
+        assert_eq!(expand_range("n08..10").unwrap(), ["n08", "n09", "n10"]);
+        for text in ["../x", "a..b", "1..", "plain"] {
+            assert_eq!(expand_range(text).unwrap(), [text]);
+        }
+        assert_eq!(expand_range("../d/n1..2").unwrap(), ["../d/n1", "../d/n2"]);
+        assert!(expand_range("n5..1").is_err());
+        assert!(expand_range("n1..99999999").is_err());
+    }
+}

@@ -1,0 +1,364 @@
+//! From tables to a graph: names and files are resolved between tasks.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use proto::{limits, wire};
+
+use super::Fault;
+use super::array::Array;
+use super::index::{Conflict, Found, Index, Owner};
+use super::table::{Body, InputFile, TaskTable};
+use crate::builder::{GraphBuilder, TaskInit};
+use crate::error::{GraphError, Problem};
+use crate::graph::{Graph, expand};
+
+/// Builds the graph; relative paths are looked up in `directory`.
+pub(crate) fn assemble(name: &str, tables: &[TaskTable], directory: &Path) -> Result<Graph, Fault> {
+    let arrays: Vec<Option<&Array>> = tables.iter().map(|table| table.array.as_ref()).collect();
+    let mut first = Vec::with_capacity(tables.len());
+    let mut total = 0_usize;
+    for array in &arrays {
+        first.push(total as u32);
+        total += array.map_or(1, |array| array.count() as usize);
+        if total > limits::GRAPH_TASKS_MAX {
+            return Err(GraphError::TooManyTasks.into());
+        }
+    }
+    let mut assembly = Assembly {
+        tables,
+        arrays: &arrays,
+        first: &first,
+        directory,
+        names: Index::new(&arrays),
+        files: Index::new(&arrays),
+        groups: BTreeMap::new(),
+        builder: GraphBuilder::new(name),
+    };
+    assembly.builder.reserve(total, 0);
+    assembly.index()?;
+    for group in 0..tables.len() {
+        assembly.add(group)?;
+    }
+    for group in 0..tables.len() {
+        assembly.follow(group)?;
+    }
+    Ok(assembly.builder.finish()?)
+}
+
+struct Assembly<'t> {
+    tables: &'t [TaskTable],
+    arrays: &'t [Option<&'t Array>],
+    /// The number of each table's first task.
+    first: &'t [u32],
+    directory: &'t Path,
+    names: Index<'t>,
+    files: Index<'t>,
+    /// Arrays by their name as written and by its stem: `count-{i}` and `count`.
+    groups: BTreeMap<&'t str, u32>,
+    builder: GraphBuilder,
+}
+
+/// Where the file of an input comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    Task(Found),
+    External,
+    /// Depends on the element.
+    Varies,
+}
+
+impl<'t> Assembly<'t> {
+    fn index(&mut self) -> Result<(), Fault> {
+        for (group, table) in self.tables.iter().enumerate() {
+            let owner = |sub: usize| Owner { group: group as u32, sub: sub as u32 };
+            self.names.insert(&table.name.value, owner(0));
+            if table.array.is_some() {
+                let name = table.name.value.as_str();
+                self.groups.insert(name, group as u32);
+                if let Some(stem) = name.strip_suffix("{i}") {
+                    self.groups
+                        .entry(stem.trim_end_matches(['-', '_', '.']))
+                        .or_insert(group as u32);
+                }
+            }
+            for (sub, output) in table.outputs.iter().enumerate() {
+                self.files.insert(&output.file.value, owner(sub));
+            }
+        }
+        if let Some(Conflict { text, second, .. }) = self.names.conflict() {
+            let at = self.tables[second.owner.group as usize].name.at;
+            return Err(Fault { at, problem: Problem::DuplicateTask { task: text } });
+        }
+        if let Some(Conflict { text, first, second }) = self.files.conflict() {
+            let later = &self.tables[second.owner.group as usize];
+            let at = later.outputs[second.owner.sub as usize].file.at;
+            let (first, second) = (self.told(first), self.told(second));
+            let problem = Problem::FileTwice { file: text, first, second };
+            return Err(Fault { at, problem });
+        }
+        Ok(())
+    }
+
+    /// The name of one task as the user knows it.
+    fn told(&self, found: Found) -> String {
+        let group = found.owner.group as usize;
+        expand(&self.tables[group].name.value, self.element(group, found.position))
+    }
+
+    fn element(&self, group: usize, position: u32) -> u64 {
+        self.arrays[group].map_or(0, |array| array.element(position))
+    }
+
+    fn number(&self, found: Found) -> u32 {
+        self.first[found.owner.group as usize] + found.position
+    }
+
+    /// Adds the tasks of a table and the edges of their files.
+    fn add(&mut self, group: usize) -> Result<(), Fault> {
+        let table = &self.tables[group];
+        let count = self.arrays[group].map_or(1, Array::count);
+        let fixed: Vec<Source> = table.inputs.iter().map(|input| self.source(input)).collect();
+        let sizes: Vec<u64> = table
+            .inputs
+            .iter()
+            .zip(&fixed)
+            .map(|(input, source)| match source {
+                Source::External => self.external_bytes(table, input, 0, group),
+                _ => Ok(0),
+            })
+            .collect::<Result<_, _>>()?;
+        // Elements whose files come from the same places share a spec.
+        let mut specs: BTreeMap<Vec<bool>, u32> = BTreeMap::new();
+        let mut sources = fixed.clone();
+        let mut varying: Vec<bool> = Vec::new();
+        let mut edges: Vec<(u32, u32, u32)> = Vec::new();
+        for position in 0..count {
+            let element = self.element(group, position);
+            let task = self.first[group] + position;
+            varying.clear();
+            for (at, input) in table.inputs.iter().enumerate() {
+                if fixed[at] != Source::Varies {
+                    continue;
+                }
+                let found = self.files.find(&expand(&input.file.value, element));
+                sources[at] = found.map_or(Source::External, Source::Task);
+                varying.push(found.is_some());
+                if found.is_none() {
+                    self.external_bytes(table, input, element, group)?;
+                }
+            }
+            for source in &sources {
+                if let Source::Task(found) = source {
+                    edges.push((self.number(*found), task, found.owner.sub + 1));
+                }
+            }
+            if edges.len() + self.builder.edges() > limits::GRAPH_EDGES_MAX {
+                return Err(GraphError::TooManyEdges.into());
+            }
+            let spec = match specs.get(&varying) {
+                Some(spec) => *spec,
+                None => {
+                    let spec = self.builder.spec(self.spec(table, &sources, &sizes)?);
+                    specs.insert(varying.clone(), spec);
+                    spec
+                }
+            };
+            let duration_ns = table.duration_ns;
+            self.builder.task(TaskInit { entry: element, duration_ns, ..TaskInit::of(spec) });
+        }
+        for (parent, child, output) in edges {
+            self.builder.edge(parent, child, output);
+        }
+        Ok(())
+    }
+
+    fn source(&self, input: &InputFile) -> Source {
+        if input.modelled_bytes.is_some() {
+            Source::External
+        } else if input.file.value.contains("{i}") {
+            Source::Varies
+        } else {
+            self.files.find(&input.file.value).map_or(Source::External, Source::Task)
+        }
+    }
+
+    /// The size of a file from outside; it must exist unless it is only modelled.
+    fn external_bytes(
+        &self,
+        table: &TaskTable,
+        input: &InputFile,
+        element: u64,
+        group: usize,
+    ) -> Result<u64, Fault> {
+        if let Some(size_bytes) = input.modelled_bytes {
+            return Ok(size_bytes);
+        }
+        let file = expand(&input.file.value, element);
+        let Ok(metadata) = std::fs::metadata(self.directory.join(&file)) else {
+            let position = self.arrays[group].and_then(|array| array.position(element));
+            let element = self.element(group, position.unwrap_or(0));
+            let task = expand(&table.name.value, element);
+            return Err(input.file.fault(Problem::FileNotFound { task, file }));
+        };
+        Ok(if metadata.is_file() { metadata.len() } else { 0 })
+    }
+
+    fn spec(
+        &self,
+        table: &TaskTable,
+        sources: &[Source],
+        sizes: &[u64],
+    ) -> Result<wire::Spec, Fault> {
+        let body = match &table.body {
+            Body::Noop => wire::spec::Body::Noop(wire::Noop {}),
+            Body::Sleep => wire::spec::Body::Sleep(wire::Sleep {}),
+            Body::Spin => wire::spec::Body::Spin(wire::Spin {}),
+            Body::Command(argv) => wire::spec::Body::Command(self.command(table, argv)?),
+        };
+        let mut spec = wire::Spec {
+            kind: kind(table),
+            name: table.name.value.clone(),
+            cpus: table.cpus,
+            memory_bytes: table.memory_bytes,
+            retries: table.retries,
+            time_limit_ns: table.time_limit_ns,
+            body: Some(body),
+            ..wire::Spec::default()
+        };
+        for output in &table.outputs {
+            spec.outputs.push(wire::Output {
+                key: output.key.clone(),
+                file: output.file.value.clone(),
+                size_bytes: output.size_bytes,
+                keep: output.keep,
+            });
+        }
+        for ((input, source), size_bytes) in table.inputs.iter().zip(sources).zip(sizes) {
+            let (key, file) = (input.key.clone(), input.file.value.clone());
+            match source {
+                Source::Task(_) => spec.inputs.push(wire::Input { key, file }),
+                Source::External | Source::Varies => {
+                    let path = match input.modelled_bytes {
+                        Some(_) => String::new(),
+                        None => path_text(&self.directory.join(&file)),
+                    };
+                    let (file, size_bytes) = (name_inside(&file), *size_bytes);
+                    spec.externals.push(wire::External { key, path, file, size_bytes });
+                }
+            }
+        }
+        Ok(spec)
+    }
+
+    fn command(&self, table: &TaskTable, argv: &[String]) -> Result<wire::Command, Fault> {
+        let mut stdin = String::new();
+        if let Some(text) = &table.stdin {
+            // An input by its name in the task's directory, or a file beside the workflow.
+            let is_input = table.inputs.iter().any(|input| input.file.value == text.value);
+            stdin = text.value.clone();
+            if is_input {
+                stdin = name_inside(&stdin);
+            } else {
+                let path = self.directory.join(&stdin);
+                if !stdin.contains('{') && !path.exists() {
+                    let (task, file) = (table.name.value.clone(), stdin);
+                    return Err(text.fault(Problem::FileNotFound { task, file }));
+                }
+                stdin = path_text(&path);
+            }
+        }
+        let env = table.env.iter().map(|(name, value)| {
+            let (name, value) = (name.clone(), value.clone());
+            wire::Env { name, value }
+        });
+        Ok(wire::Command {
+            argv: argv.to_vec(),
+            env: env.collect(),
+            cwd: table
+                .cwd
+                .as_ref()
+                .map_or(String::new(), |cwd| path_text(&self.directory.join(cwd))),
+            stdin,
+            submit_dir: path_text(self.directory),
+        })
+    }
+
+    /// Adds the edges of `after`.
+    fn follow(&mut self, group: usize) -> Result<(), Fault> {
+        let table: &'t TaskTable = &self.tables[group];
+        let count = self.arrays[group].map_or(1, Array::count);
+        for parent in &table.after {
+            let unknown = |element: u64, parent_name: String| {
+                parent.fault(Problem::UnknownTask {
+                    task: expand(&table.name.value, element),
+                    parent: parent_name,
+                    list: "after",
+                })
+            };
+            let is_each = self.arrays[group].is_some() && parent.value.contains("{i}");
+            if is_each {
+                for position in 0..count {
+                    let element = self.element(group, position);
+                    let name = expand(&parent.value, element);
+                    let found = self.names.find(&name).ok_or_else(|| unknown(element, name))?;
+                    let (parent, child) = (self.number(found), self.first[group] + position);
+                    self.builder.edge(parent, child, 0);
+                }
+                continue;
+            }
+            let all = self.groups.get(parent.value.as_str()).map(|other| {
+                let count = self.arrays[*other as usize].map_or(1, Array::count);
+                (self.first[*other as usize], count)
+            });
+            let one = self.names.find(&parent.value).map(|found| (self.number(found), 1));
+            let Some((from, parents)) = one.or(all) else {
+                return Err(unknown(self.element(group, 0), parent.value.clone()));
+            };
+            let more = u64::from(parents) * u64::from(count);
+            if self.builder.edges() as u64 + more > limits::GRAPH_EDGES_MAX as u64 {
+                return Err(GraphError::TooManyEdges.into());
+            }
+            for child in self.first[group]..self.first[group] + count {
+                for parent in from..from + parents {
+                    self.builder.edge(parent, child, 0);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What tasks of one table have in common, for estimates.
+fn kind(table: &TaskTable) -> String {
+    if !table.kind.is_empty() {
+        return table.kind.clone();
+    }
+    let stem = table.name.value.replace("{i}", "");
+    let stem = stem.trim_end_matches(['-', '_', '.']);
+    if stem.is_empty() { "task".to_owned() } else { stem.to_owned() }
+}
+
+/// The name of an input in the task's directory: its path when that stays inside, else its last
+/// part.
+fn name_inside(file: &str) -> String {
+    let is_plain = |part| matches!(part, std::path::Component::Normal(_));
+    let path = PathBuf::from(file);
+    if path.components().all(is_plain) {
+        return file.to_owned();
+    }
+    let components = path.components();
+    let inside = components
+        .clone()
+        .all(|part| is_plain(part) || matches!(part, std::path::Component::CurDir));
+    let plain: PathBuf = if inside {
+        components.filter(|part| is_plain(*part)).collect()
+    } else {
+        path.file_name().map(PathBuf::from).unwrap_or_default()
+    };
+    path_text(&plain)
+}
+
+fn path_text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

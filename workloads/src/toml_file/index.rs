@@ -1,0 +1,147 @@
+//! Finds the task behind a name, or the writer of a file, without writing out any array.
+
+use hashbrown::HashMap;
+
+use super::array::Array;
+use crate::graph::expand;
+
+/// A text of one table: `sub` tells its outputs apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Owner {
+    pub(super) group: u32,
+    pub(super) sub: u32,
+}
+
+/// One element of an array, or the one task of a table without: its position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    pub(super) owner: Owner,
+    pub(super) position: u32,
+}
+
+/// Two owners of one text.
+#[derive(Debug)]
+pub(super) struct Conflict {
+    pub(super) text: String,
+    pub(super) first: Found,
+    pub(super) second: Found,
+}
+
+/// Texts, with and without `{i}`, and who owns them.
+#[derive(Debug)]
+pub(super) struct Index<'t> {
+    arrays: &'t [Option<&'t Array>],
+    literals: HashMap<&'t str, Found, foldhash::fast::FixedState>,
+    /// By what stands before the first `{i}`; then what stands after it.
+    templates: HashMap<&'t str, Vec<(&'t str, Owner)>, foldhash::fast::FixedState>,
+    conflict: Option<Conflict>,
+}
+
+impl<'t> Index<'t> {
+    pub(super) fn new(arrays: &'t [Option<&'t Array>]) -> Self {
+        Self { arrays, literals: HashMap::default(), templates: HashMap::default(), conflict: None }
+    }
+
+    pub(super) fn insert(&mut self, text: &'t str, owner: Owner) {
+        let array = self.arrays[owner.group as usize];
+        match (text.split_once("{i}"), array) {
+            (Some((before, after)), Some(_)) => {
+                self.templates.entry(before).or_default().push((after, owner));
+            }
+            _ => {
+                let found = Found { owner, position: 0 };
+                let earlier = self.literals.insert(text, found);
+                // All elements of an array would own it.
+                let is_shared = array.is_some_and(|array| array.count() > 1);
+                let shared = is_shared.then_some(Found { owner, position: 1 });
+                if let (Some(first), second) | (second, Some(first)) = (earlier, shared)
+                    && self.conflict.is_none()
+                {
+                    let second = second.unwrap_or(found);
+                    self.conflict = Some(Conflict { text: text.to_owned(), first, second });
+                }
+            }
+        }
+    }
+
+    /// The owner of a text without `{i}`.
+    pub(super) fn find(&self, text: &str) -> Option<Found> {
+        let literal = self.literals.get(text).copied();
+        literal.or_else(|| self.matches(text, |_| true))
+    }
+
+    /// The first array element for which the text stands and which is wanted.
+    fn matches(&self, text: &str, wanted: impl Fn(Found) -> bool) -> Option<Found> {
+        if self.templates.is_empty() {
+            return None;
+        }
+        let bytes = text.as_bytes();
+        for start in 0..bytes.len() {
+            if !bytes[start].is_ascii_digit() {
+                continue;
+            }
+            let Some(templates) = self.templates.get(&text[..start]) else { continue };
+            let run = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            // A number has no leading zero.
+            let longest = if bytes[start] == b'0' { 1 } else { run };
+            for end in start + 1..=start + longest {
+                let Ok(element) = text[start..end].parse::<u64>() else { break };
+                for (after, owner) in templates {
+                    let array = self.arrays[owner.group as usize].expect("templates have arrays");
+                    let is_it = text.ends_with(after.rsplit("{i}").next().unwrap_or_default())
+                        && text[end..] == expand(after, element);
+                    if let Some(position) = array.position(element).filter(|_| is_it) {
+                        let found = Found { owner: *owner, position };
+                        if wanted(found) {
+                            return Some(found);
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// A text with two owners, if there is one.
+    pub(super) fn conflict(&mut self) -> Option<Conflict> {
+        if let Some(conflict) = self.conflict.take() {
+            return Some(conflict);
+        }
+        for (text, found) in &self.literals {
+            if let Some(second) = self.matches(text, |_| true) {
+                return Some(Conflict { text: (*text).to_owned(), first: *found, second });
+            }
+        }
+        let all: Vec<(&str, &str, Owner)> = self
+            .templates
+            .iter()
+            .flat_map(|(before, list)| list.iter().map(|(after, owner)| (*before, *after, *owner)))
+            .collect();
+        all.iter().find_map(|template| self.overlap(template, &all))
+    }
+
+    /// Looks at each element of a template only when another template could stand for one of them.
+    fn overlap(
+        &self,
+        &(before, after, owner): &(&str, &str, Owner),
+        all: &[(&str, &str, Owner)],
+    ) -> Option<Conflict> {
+        let end = after.rsplit("{i}").next().unwrap_or_default();
+        let may_meet = all.iter().any(|&(other_before, other_after, other)| {
+            let other_end = other_after.rsplit("{i}").next().unwrap_or_default();
+            other != owner
+                && (before.starts_with(other_before) || other_before.starts_with(before))
+                && (end.ends_with(other_end) || other_end.ends_with(end))
+        });
+        if !may_meet {
+            return None;
+        }
+        let array = self.arrays[owner.group as usize].expect("templates have arrays");
+        array.elements().enumerate().find_map(|(position, element)| {
+            let text = format!("{before}{element}{}", expand(after, element));
+            let first = Found { owner, position: position as u32 };
+            let second = self.matches(&text, |found| found != first)?;
+            Some(Conflict { text, first, second })
+        })
+    }
+}

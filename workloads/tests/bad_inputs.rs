@@ -1,0 +1,189 @@
+//! What is wrong, where, and what to do: the exact text of each error.
+
+use workloads::{Format, LoadOptions, load};
+
+/// Loads the text as a file of this name; the error without the directory, and its hint.
+fn refused(name: &str, text: &str) -> (String, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join(name);
+    std::fs::write(&path, text).expect("it is written");
+    let error = load(&path, None, &LoadOptions::default()).expect_err(text);
+    let told = error.to_string();
+    assert!(!told.contains('\n'), "an error is one line: {told}");
+    let prefix = format!("{}/", directory.path().display());
+    (told.replace(&prefix, ""), error.hint().unwrap_or_default())
+}
+
+#[test]
+fn broken_wfformat() {
+    let old = |tasks: &str| {
+        format!(r#"{{"name": "w", "schemaVersion": "1.3", "workflow": {{"tasks": [{tasks}]}}}}"#)
+    };
+    let task = |name: &str, parents: &str| {
+        format!(r#"{{"name": "{name}", "runtime": 1, "parents": [{parents}], "files": []}}"#)
+    };
+    let table = [
+        (
+            "{\"name\": \"w\",\n  \"workflow\": {]}".to_owned(),
+            "w.json:2:16: broken JSON: key must be a string",
+        ),
+        ("{\"name\": \"w\"".to_owned(), "w.json:1:12: broken JSON: EOF while parsing an object"),
+        ("{\"name\": \"w\"}".to_owned(), "w.json:1:13: not a workflow: missing field `workflow`"),
+        (r#"{"workflow": {}}"#.to_owned(), "w.json: not a workflow: the JSON has no schemaVersion"),
+        (
+            r#"{"schemaVersion": "2.0", "workflow": {}}"#.to_owned(),
+            "w.json: unknown schema version '2.0'",
+        ),
+        (
+            r#"{"schemaVersion": "1.5", "workflow": {}}"#.to_owned(),
+            "w.json: not a workflow: the workflow has neither a specification nor tasks",
+        ),
+        (old(""), "w.json: the workflow has no tasks"),
+        (old(&[task("a", ""), task("a", "")].join(",")), "w.json: duplicate task 'a'"),
+        (old(&task("a", "\"x\"")), "w.json: task 'a': unknown task 'x' in parents"),
+        (old(&task("a", "\"a\"")), "w.json: task 'a' depends on itself"),
+        (
+            old(&[task("a", "\"c\""), task("b", "\"a\""), task("c", "\"b\"")].join(",")),
+            "w.json: the tasks form a cycle: a -> b -> c -> a",
+        ),
+        (old(r#"{"name": "a", "runtime": -1}"#), "w.json: task 'a': a runtime of -1 s cannot be"),
+        (
+            old(r#"{"name": "a", "runtime": "soon"}"#),
+            "w.json:1:96: not a workflow: invalid value: string \"soon\", expected a number",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(refused("w.json", &text).0, expected);
+    }
+    let (_, hint) = refused("w.json", r#"{"schemaVersion": "2.0", "workflow": {}}"#);
+    assert_eq!(hint, "known versions: 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6");
+}
+
+#[test]
+fn broken_toml() {
+    let table = [
+        ("", "w.toml: not a workflow: the file is empty"),
+        ("name = \"w\"\n", "w.toml: the workflow has no tasks"),
+        ("[[task]\n", "w.toml:1:8: unclosed array table, expected `]]`"),
+        (
+            "[[task]]\nnme = \"a\"\n",
+            "w.toml:2:1: unknown field `nme`, expected one of `name`, `array`, `kind`, `command`, \
+             `body`, `duration`, `inputs`, `outputs`, `after`, `env`, `cwd`, `stdin`, `cpus`, \
+             `memory`, `retries`, `time_limit`",
+        ),
+        ("[[task]]\ncommand = [\"true\"]\n", "w.toml:1:1: missing field `name`"),
+        ("[[task]]\nname = \"a\"\n", "w.toml:1:1: task 'a': has neither a command nor a body"),
+        ("[[task]]\nname = \"a\"\ncommand = []\n", "w.toml:3:11: task 'a': the command is empty"),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"dance\"\n",
+            "w.toml:3:8: task 'a': unknown body 'dance'",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nduration = \"soon\"\n",
+            "w.toml:3:12: task 'a': 'soon' is not a duration such as 90s, 1h 30m or 50ms",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\n[[task]]\nname = \"a\"\nbody = \"noop\"\n",
+            "w.toml:5:8: duplicate task 'a'",
+        ),
+        (
+            "[[task]]\nname = \"a\"\narray = \"1-5\"\nbody = \"noop\"\n\
+          [[task]]\nname = \"a-3\"\nbody = \"noop\"\n",
+            "w.toml:2:8: duplicate task 'a-3'",
+        ),
+        (
+            "[[task]]\nname = \"sum\"\nbody = \"noop\"\nafter = [\"foo\"]\n",
+            "w.toml:4:10: task 'sum': unknown task 'foo' in after",
+        ),
+        (
+            "[[task]]\nname = \"a\"\narray = \"1-3\"\nbody = \"noop\"\n\
+          [[task]]\nname = \"b\"\narray = \"1-4\"\nbody = \"noop\"\nafter = [\"a-{i}\"]\n",
+            "w.toml:9:10: task 'b-4': unknown task 'a-4' in after",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\ninputs = { x = \"gone.txt\" }\n",
+            "w.toml:4:16: task 'a': file not found: 'gone.txt'",
+        ),
+        (
+            "[[task]]\nname = \"a-{i}\"\narray = \"7-9\"\nbody = \"noop\"\n\
+          inputs = { x = [\"gone{i}\"] }\n",
+            "w.toml:5:17: task 'a-7': file not found: 'gone7'",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\noutputs = { x = \"f\" }\n\
+          [[task]]\nname = \"b\"\nbody = \"noop\"\noutputs = { x = \"f\" }\n",
+            "w.toml:8:17: file 'f' is written by both task 'a' and task 'b'",
+        ),
+        (
+            "[[task]]\nname = \"a\"\narray = \"1-2\"\nbody = \"noop\"\noutputs = { x = \"f\" }\n",
+            "w.toml:5:17: file 'f' is written by both task 'a-1' and task 'a-2'",
+        ),
+        (
+            "[[task]]\nname = \"a\"\narray = \"1-20\"\nbody = \"noop\"\noutputs = { x = \"f{i}\" }\n\
+          [[task]]\nname = \"b\"\narray = \"5-9\"\nbody = \"noop\"\noutputs = { x = \"f1{i}\" }\n",
+            "w.toml:10:17: file 'f15' is written by both task 'a-15' and task 'b-5'",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\nafter = [\"b\"]\n\
+          [[task]]\nname = \"b\"\nbody = \"noop\"\nafter = [\"a\"]\n",
+            "w.toml: the tasks form a cycle: a -> b -> a",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\ninputs = { x = \"f\" }\noutputs = { y = \"f\" }\n",
+            "w.toml: task 'a' depends on itself",
+        ),
+        (
+            "[[task]]\nname = \"a\"\narray = \"3-1\"\nbody = \"noop\"\n",
+            "w.toml:3:9: task 'a': array '3-1': 3 is above 1",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\noutputs = { x = \"../f\" }\n",
+            "w.toml:4:17: task 'a': output '../f' is not a path inside its directory",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\noutputs = { x = \"f{i}\" }\n",
+            "w.toml:4:17: task 'a': 'f{i}' contains {i}, but the task has no array",
+        ),
+        (
+            "[[task]]\nname = \"a\"\ncommand = [\"cat\", \"{in:text}\"]\n",
+            "w.toml:2:8: task 'a': {in:text} names no input",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\ncpus = 0\n",
+            "w.toml:4:8: task 'a': cpus = 0 is not from 1 to 65536",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\nmemory = \"much\"\n",
+            "w.toml:4:10: task 'a': 'much' is not a size such as 5MB or 4GiB",
+        ),
+        (
+            "[[task]]\nname = \"a\"\ncommand = [\"cat\"]\nstdin = \"gone\"\n",
+            "w.toml:4:9: task 'a': file not found: 'gone'",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(refused("w.toml", text).0, expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_workflow() {
+    assert_eq!(refused("w", " \n").0, "w: not a workflow: the file is empty");
+    let options = LoadOptions::default();
+    let told = |path: &str, format| load(path, format, &options).expect_err(path).to_string();
+    assert_eq!(told("no/such.json", None), "no/such.json: cannot read it: no such file");
+    assert_eq!(told("/", None), "/: cannot read it: it is a directory");
+    assert_eq!(told("sack:tasks=3", None), "unknown generator 'sack'");
+    assert_eq!(told("bag:tusks=3", None), "generator 'bag': unknown key 'tusks'");
+    let text = told("bag:tasks=3", Some(Format::Toml));
+    assert_eq!(text, "bag:tasks=3: cannot read it: no such file");
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("w.gz");
+    std::fs::write(&path, b"\x1f\x8bnot gzip").expect("it is written");
+    let text = load(&path, None, &options).expect_err("it is broken").to_string();
+    assert!(text.contains("cannot read it: broken gzip: "), "{text}");
+    std::fs::write(&path, b"\x00\xff\xfe").expect("it is written");
+    let text = load(&path, None, &options).expect_err("it is no text").to_string();
+    assert!(text.ends_with("w.gz: not a workflow: the file is not text"), "{text}");
+}

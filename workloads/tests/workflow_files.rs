@@ -1,0 +1,217 @@
+//! Workflow files and command lines that are right.
+
+use std::path::Path;
+
+use proto::wire::{self, spec::Body};
+use workloads::{CommandOptions, Edge, Graph, LoadOptions, OutputFormat, load, write};
+
+fn read(directory: &Path, text: &str) -> Graph {
+    let path = directory.join("w.toml");
+    std::fs::write(&path, text).expect("it is written");
+    load(&path, None, &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn command(spec: &wire::Spec) -> &wire::Command {
+    match &spec.body {
+        Some(Body::Command(command)) => command,
+        other => panic!("{other:?} is no command"),
+    }
+}
+
+const COUNT: &str = r#"
+[[task]]
+name = "count-{i}"
+array = "1-40"
+command = ["sh", "-c", "wc -w < {in:text} > {out:n}"]
+inputs  = { text = "t{i}.txt" }
+outputs = { n = "n{i}" }
+[[task]]
+name = "sum"
+command = ["sh", "-c", "cat $STARLING_INPUTS | awk '{s+=$1} END {print s}' > {out:total}"]
+inputs  = { all = ["n1..40"] }
+outputs = { total = { file = "total", keep = true } }
+"#;
+
+#[test]
+fn the_word_count() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for i in 1..=40 {
+        std::fs::write(directory.path().join(format!("t{i}.txt")), "a b").expect("it is written");
+    }
+    let graph = read(directory.path(), COUNT);
+    assert_eq!((graph.name(), graph.len(), graph.edge_pairs()), ("w", 41, 40));
+    assert_eq!(graph.specs().len(), 2, "the elements of an array share their spec");
+    assert_eq!((graph.task_name(0), graph.task_name(40)), ("count-1".into(), "sum".into()));
+    let edges: Vec<Edge> = graph.parents(40).collect();
+    assert_eq!(edges[39], Edge { task: 39, slot: 39, output: 1 });
+
+    let count = &graph.specs()[0];
+    let text = &count.externals[0];
+    assert_eq!((text.key.as_str(), text.file.as_str()), ("text", "t{i}.txt"));
+    assert_eq!(text.path, directory.path().join("t{i}.txt").to_string_lossy());
+    assert_eq!(command(count).submit_dir, directory.path().to_string_lossy());
+    assert_eq!(graph.task(7).entry, 8);
+    let sum = &graph.specs()[1];
+    assert_eq!(sum.inputs.len(), 40);
+    assert_eq!(sum.inputs[2], wire::Input { key: "all".into(), file: "n3".into() });
+    assert!(sum.outputs[0].keep && !count.outputs[0].keep);
+
+    // Written out and read again, the tasks are the same.
+    let again = read(directory.path(), &write(&graph, OutputFormat::Toml));
+    assert_eq!((again.len(), again.edge_pairs()), (41, 40));
+    assert_eq!(command(again.task(2).spec).argv[2], "wc -w < {in:text} > {out:n}");
+    let dot = write(&graph, OutputFormat::Dot);
+    assert!(dot.contains("  \"count-40\" -> \"sum\";\n"), "{dot}");
+}
+
+#[test]
+fn everything_a_task_can_say() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("in.txt"), "12345").expect("it is written");
+    let graph = read(
+        directory.path(),
+        r#"
+name = "all of it"
+[[task]]
+name = "a"
+kind = "first"
+command = ["prog", "{in:x}", "{out:y}", "{i}"]
+env = { A = "1", B = "{out:y}" }
+cwd = "sub"
+stdin = "in.txt"
+cpus = 4
+memory = "4GiB"
+retries = 2
+time_limit = "90s"
+inputs = { x = "./in.txt" }
+outputs = { y = { file = "d/y", size = "5MB" } }
+[[task]]
+name = "b"
+body = "spin"
+duration = "50ms"
+after = ["a"]
+[[task]]
+name = "c"
+duration = "1s"
+after = ["a", "b"]
+inputs = { y = "d/y", z = { file = "far", size = "1GB" } }
+"#,
+    );
+    assert_eq!(graph.name(), "all of it");
+    let a = graph.task(0).spec;
+    assert_eq!((a.kind.as_str(), a.cpus, a.memory_bytes, a.retries), ("first", 4, 4 << 30, 2));
+    assert_eq!(a.time_limit_ns, 90_000_000_000);
+    let at = |file: &str| directory.path().join(file).to_string_lossy().into_owned();
+    let run = command(a);
+    assert_eq!((run.cwd.clone(), run.stdin.clone()), (at("sub"), at("in.txt")));
+    assert_eq!(run.env[1], wire::Env { name: "B".into(), value: "{out:y}".into() });
+    assert_eq!((a.externals[0].file.as_str(), a.externals[0].size_bytes), ("in.txt", 5));
+    assert_eq!(graph.output_bytes(0, 0), 5_000_000);
+    assert!(matches!(graph.task(1).spec.body, Some(Body::Spin(_))));
+    assert_eq!(graph.task(1).duration_ns, 50_000_000);
+    // The data edge comes first; an order beside it is dropped.
+    let parents: Vec<Edge> = graph.parents(2).collect();
+    let expected = [Edge { task: 0, slot: 0, output: 1 }, Edge { task: 1, slot: 1, output: 0 }];
+    assert_eq!(parents, expected);
+    let far = &graph.task(2).spec.externals[0];
+    assert_eq!((far.path.as_str(), far.size_bytes), ("", 1_000_000_000));
+}
+
+#[test]
+fn arrays_follow_arrays() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for i in 3..=4 {
+        std::fs::write(directory.path().join(format!("x{i}")), "1").expect("it is written");
+    }
+    let graph = read(
+        directory.path(),
+        r#"
+[[task]]
+name = "make"
+array = "1-2"
+body = "noop"
+outputs = { x = "x{i}" }
+[[task]]
+name = "each"
+array = "1-4"
+body = "noop"
+inputs = { x = "x{i}" }
+[[task]]
+name = "pair-{i}"
+array = "1,2"
+body = "noop"
+after = ["make-{i}"]
+[[task]]
+name = "all"
+body = "noop"
+after = ["make", "pair-{i}", "each-3"]
+"#,
+    );
+    let parents = |task| graph.parents(task).map(|edge| edge.task).collect::<Vec<_>>();
+    // make-1, make-2 are 0, 1; each-1 .. each-4 are 2 .. 5; pair-1, pair-2 are 6, 7; all is 8.
+    assert_eq!((parents(2), parents(3)), (vec![0], vec![1]));
+    assert_eq!((parents(4), parents(5)), (vec![], vec![]));
+    assert_eq!(graph.task(4).spec.externals.len(), 1, "x3 is a file, not an output");
+    assert_eq!((parents(6), parents(7)), (vec![0], vec![1]));
+    assert_eq!(parents(8), [0, 1, 6, 7, 4]);
+    assert_eq!(graph.specs().len(), 5, "each has a spec for outputs and one for files");
+}
+
+#[test]
+fn an_array_of_a_million_is_cheap() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let graph = read(
+        directory.path(),
+        r#"
+[[task]]
+name = "make-{i}"
+array = "1-1000000"
+body = "noop"
+outputs = { x = "x{i}" }
+[[task]]
+name = "use-{i}"
+array = "1-1000000"
+body = "noop"
+inputs = { x = "x{i}" }
+"#,
+    );
+    assert_eq!((graph.len(), graph.edge_pairs(), graph.specs().len()), (2_000_000, 1_000_000, 2));
+}
+
+#[test]
+fn one_command() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("data.csv"), "1,2").expect("it is written");
+    let options = CommandOptions {
+        array: Some("1-3".into()),
+        inputs: vec!["data.csv".into(), "table=data.csv".into()],
+        outputs: vec!["out{i}".into()],
+        submit_dir: directory.path().to_path_buf(),
+        ..CommandOptions::default()
+    };
+    let argv: Vec<String> = ["/bin/sort", "{in:table}"].map(String::from).into();
+    let graph = Graph::command(argv.clone(), &options).expect("it is right");
+    assert_eq!((graph.name(), graph.len(), graph.specs().len()), ("sort", 3, 1));
+    assert_eq!(graph.task_name(2), "sort-3");
+    let spec = &graph.specs()[0];
+    assert_eq!(command(spec).argv, argv);
+    assert_eq!((spec.externals[0].key.as_str(), spec.externals[1].key.as_str()), ("1", "table"));
+    assert!(spec.outputs[0].keep);
+
+    let refused = |options: CommandOptions| {
+        Graph::command(vec!["true".into()], &options).expect_err("it is wrong").to_string()
+    };
+    let submit_dir = directory.path().to_path_buf();
+    let text = refused(CommandOptions {
+        inputs: vec!["gone".into()],
+        submit_dir: submit_dir.clone(),
+        ..CommandOptions::default()
+    });
+    assert_eq!(text, "task 'true': file not found: 'gone'");
+    let text = refused(CommandOptions {
+        array: Some("x".into()),
+        submit_dir,
+        ..CommandOptions::default()
+    });
+    assert_eq!(text, "task 'true': 'x' is not an array such as 1-40 or 1,3,5-9");
+}
