@@ -1,6 +1,6 @@
 //! What a node is told when it starts.
 
-use proto::{wire, Incarnation, NodeId, Span};
+use proto::{Incarnation, NodeId, Span, wire};
 use scheduler::{Mutant, Policy};
 
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use kvs::Batch;
 use proto::work::{Fetch, Launch, Outcome};
-use proto::{wire, Attempt, ClientId, Event, NodeId, ObjectId, TaskId};
+use proto::{Attempt, ClientId, Event, NodeId, ObjectId, TaskId, wire};
 
 /// Something that happened. The shell (or the simulator) turns the world into these.
 #[derive(Clone, Debug)]
@@ -33,13 +33,25 @@ pub enum Input {
 pub enum Effect {
     /// Write this batch atomically to the log; report `Input::Persisted` once it is synced.
     Persist(Batch),
-    Send { to: NodeId, packet: Box<wire::Packet> },
-    Reply { client: ClientId, response: Box<wire::Response> },
+    Send {
+        to: NodeId,
+        packet: Box<wire::Packet>,
+    },
+    Reply {
+        client: ClientId,
+        response: Box<wire::Response>,
+    },
     Launch(Box<Launch>),
     /// Stop this attempt if it still runs, process group and all. No `Finished` is expected.
-    Kill { task: TaskId, attempt: Attempt },
+    Kill {
+        task: TaskId,
+        attempt: Attempt,
+    },
     Fetch(Fetch),
     /// The outputs of this attempt will never be wanted.
-    Discard { task: TaskId, attempt: Attempt },
+    Discard {
+        task: TaskId,
+        attempt: Attempt,
+    },
     Trace(Event),
 }

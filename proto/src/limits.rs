@@ -22,6 +22,8 @@ pub const PIECE_BYTES: usize = 1 << 20;
 /// Reliable messages one packet may carry, and how many may be unacknowledged on a link.
 pub const PACKET_MESSAGES_MAX: usize = 256;
 pub const LINK_WINDOW_MESSAGES: usize = 1024;
+/// A packet takes no further message once it has this many bytes.
+pub const PACKET_BYTES_MAX: usize = 2 << 20;
 /// Messages that arrived ahead of a gap and are kept.
 pub const LINK_REORDER_MESSAGES_MAX: usize = 1024;
 pub const RETRANSMIT_AFTER: Span = Span::from_millis(300);

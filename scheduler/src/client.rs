@@ -1,11 +1,11 @@
 //! What clients ask of the scheduler, and its answers.
 
-use proto::wire::{request, response, ErrorCode};
-use proto::{wire, ClientId, JobId, LocalId, PartitionId, TaskId, Time};
+use proto::wire::{ErrorCode, request, response};
+use proto::{ClientId, JobId, LocalId, PartitionId, TaskId, Time, wire};
 
+use crate::Scheduler;
 use crate::ledger::State;
 use crate::out::{Answer, Out};
-use crate::Scheduler;
 
 impl Scheduler {
     /// Answers one request. `None`: it is not the scheduler's to answer.
@@ -136,7 +136,9 @@ impl Scheduler {
             self.mark_running(task, state);
         }
         let held_here = match self.ledger.state(task) {
-            Some(State::Ready) => self.ledger.cell(task).is_some_and(|c| c.holder == self.options.me),
+            Some(State::Ready) => {
+                self.ledger.cell(task).is_some_and(|c| c.holder == self.options.me)
+            }
             Some(_) => false,
             None => self.holds(task),
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::{wire, Span};
+use proto::{Span, wire};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {

@@ -3,7 +3,7 @@
 use proto::event::Reason;
 use proto::limits::BUNDLE_TASKS_MAX;
 use proto::wire::message::Body;
-use proto::{wire, Attempt, Event, NodeId, TaskId};
+use proto::{Attempt, Event, NodeId, TaskId, wire};
 
 use crate::out::Out;
 use crate::queue::Ready;
@@ -26,12 +26,7 @@ impl Transit {
 
 impl Scheduler {
     /// The load is the length of SReadyQ.
-    pub(crate) fn on_steal_probe(
-        &mut self,
-        from: NodeId,
-        probe: &wire::StealProbe,
-        out: &mut Out,
-    ) {
+    pub(crate) fn on_steal_probe(&mut self, from: NodeId, probe: &wire::StealProbe, out: &mut Out) {
         let shared = u32::try_from(self.shared.len()).unwrap_or(u32::MAX);
         let load = wire::StealLoad { probe: probe.probe, shared };
         out.loose.push((from, Body::StealLoad(load)));

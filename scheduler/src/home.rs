@@ -2,18 +2,19 @@
 
 use proto::event::{Again, Event};
 use proto::wire::message::Body;
-use proto::{wire, Attempt, JobId, LocalId, NodeId, TaskId, Time};
+use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
 
 use crate::ledger::{End, Ending, Ledger, State};
-use crate::out::{task_attempt, Out};
+use crate::out::{Out, task_attempt};
 use crate::steal::known;
 use crate::{Mutant, Scheduler};
 
 impl Ledger {
     /// A task of this home comes back by a steal. False when it is not wanted any more.
     pub(crate) fn take_home(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) -> bool {
-        let current =
-            self.cell(task).is_some_and(|cell| cell.state == State::Ready && cell.attempt == attempt);
+        let current = self
+            .cell(task)
+            .is_some_and(|cell| cell.state == State::Ready && cell.attempt == attempt);
         if current {
             let (me, incarnation) = (self.me, self.incarnation);
             self.set_holder(task, me, incarnation, out);
@@ -73,7 +74,13 @@ impl Scheduler {
     }
 
     /// What ran here has been counted when it ended; the rest teaches this home as well.
-    fn estimate(&mut self, task: TaskId, from: NodeId, completion: &wire::Completion, failed: bool) {
+    fn estimate(
+        &mut self,
+        task: TaskId,
+        from: NodeId,
+        completion: &wire::Completion,
+        failed: bool,
+    ) {
         if failed || from == self.options.me {
             return;
         }

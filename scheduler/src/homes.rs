@@ -1,6 +1,6 @@
 //! Who is home of what: the scheduler's view of the partition table.
 
-use proto::{wire, JobId, LocalId, NodeId, PartitionId, TaskId};
+use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
 #[derive(Clone, Debug)]
 pub struct Homes {

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::event::End;
 use proto::limits::{FAILURES_KEPT_PER_JOB, WATCHERS_MAX};
 use proto::wire::message::Body;
-use proto::{wire, ClientId, Event, JobId, NodeId, PartitionId, Time};
+use proto::{ClientId, Event, JobId, NodeId, PartitionId, Time, wire};
 
+use crate::Mutant;
 use crate::homes::Homes;
 use crate::out::{Answer, Out};
-use crate::Mutant;
 
 #[derive(Debug)]
 struct Job {
@@ -124,7 +124,13 @@ impl Jobs {
     }
 
     /// Answers now, and again on each change until the job ends.
-    pub(crate) fn watch(&mut self, job_id: JobId, client: ClientId, id: u64, out: &mut Out) -> bool {
+    pub(crate) fn watch(
+        &mut self,
+        job_id: JobId,
+        client: ClientId,
+        id: u64,
+        out: &mut Out,
+    ) -> bool {
         let Some(job) = self.jobs.get_mut(&job_id) else { return false };
         if job.watchers.len() < WATCHERS_MAX && !job.watchers.contains(&(client, id)) {
             job.watchers.push((client, id));

@@ -32,5 +32,5 @@ pub use homes::Homes;
 pub use ledger::{ChunkError, LedgerRecord, RecordError};
 pub use mutant::Mutant;
 pub use out::{Answer, Facts, Out, Place};
-pub use policy::{decide, Assumptions, Decision, Located, Policy};
+pub use policy::{Assumptions, Decision, Located, Policy, decide};
 pub use scheduler::{Options, Scheduler, Stats};

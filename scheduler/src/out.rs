@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto::wire::message::Body;
 use proto::work::{Fetch, Launch};
-use proto::{wire, Attempt, Event, JobId, NodeId, PartitionId, TaskId};
+use proto::{Attempt, Event, JobId, NodeId, PartitionId, TaskId, wire};
 
 /// Facts of one job in one partition.
 pub type Place = (PartitionId, JobId);

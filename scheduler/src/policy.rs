@@ -137,9 +137,6 @@ mod tests {
         let none = Assumptions { task_length: Span::ZERO, ..ASSUMED };
         let inputs = [Located { bytes: 1, node: THERE }].into_iter();
         assert_eq!(decide(HALF, none, HERE, inputs.clone()), Decision::Push(THERE));
-        assert_eq!(
-            decide(Policy::Mlb, none, HERE, inputs),
-            Decision::Shared(Reason::SmallInputs)
-        );
+        assert_eq!(decide(Policy::Mlb, none, HERE, inputs), Decision::Shared(Reason::SmallInputs));
     }
 }

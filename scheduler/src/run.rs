@@ -6,11 +6,11 @@ use std::sync::Arc;
 use proto::event::{End as EventEnd, Reason};
 use proto::limits::{FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_MAX, STAGING_PER_SLOT};
 use proto::work::{Fetch, Outcome};
-use proto::{wire, Attempt, Event, NodeId, ObjectId, Span, TaskId, Time};
+use proto::{Attempt, Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
-use crate::out::{task_attempt, Out};
+use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
-use crate::work::{object_of, unpack, Work};
+use crate::work::{Work, object_of, unpack};
 use crate::{Mutant, Scheduler};
 
 /// A ready task of another home, held here.
@@ -442,12 +442,7 @@ impl Scheduler {
     }
 
     /// A recovered home asks which of these this node has.
-    pub(crate) fn on_holding(
-        &mut self,
-        from: NodeId,
-        tasks: &[wire::TaskAttempt],
-        out: &mut Out,
-    ) {
+    pub(crate) fn on_holding(&mut self, from: NodeId, tasks: &[wire::TaskAttempt], out: &mut Out) {
         let mut not_held = Vec::new();
         for asked in tasks {
             let task = TaskId::new(asked.job, asked.local);

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proto::event::{Again, Reason};
 use proto::limits::{STEP_EDGES_MAX, STEP_TASKS_MAX};
 use proto::wire::message::Body;
-use proto::{wire, Attempt, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, Span, TaskId, Time};
+use proto::{
+    Attempt, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
@@ -16,7 +18,7 @@ use crate::homes::Homes;
 use crate::jobs::Jobs;
 use crate::ledger::{End, Ending, Ledger, State};
 use crate::out::Out;
-use crate::policy::{decide, Assumptions, Decision, Located, Policy};
+use crate::policy::{Assumptions, Decision, Located, Policy, decide};
 use crate::queue::{Ready, ReadyQueue};
 use crate::run::{Guest, Retry, Running, Slots, Staged};
 use crate::steal::{Hints, PendingMove, Thief};
@@ -334,10 +336,8 @@ impl Scheduler {
             bandwidth_bytes_per_s: self.options.bandwidth_bytes_per_s,
             task_length: self.estimates.length(&work.spec, work.duration),
         };
-        let located = |input: &wire::InputAt| Located {
-            bytes: input.size_bytes,
-            node: NodeId(input.node),
-        };
+        let located =
+            |input: &wire::InputAt| Located { bytes: input.size_bytes, node: NodeId(input.node) };
         let inputs = work.inputs.iter().map(located);
         decide(self.options.policy, assumed, self.options.me, inputs)
     }

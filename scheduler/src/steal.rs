@@ -11,10 +11,10 @@ use proto::limits::{
     HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS, STEAL_NEIGHBOURS_MAX, STEAL_TIMEOUT,
 };
 use proto::wire::message::Body;
-use proto::{wire, Event, Incarnation, NodeId, Span, Time};
+use proto::{Event, Incarnation, NodeId, Span, Time, wire};
 use rand_chacha::rand_core::Rng;
 
-use crate::out::{task_attempt, Out};
+use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
 use crate::work::unpack;
 use crate::{Mutant, Scheduler};
@@ -23,9 +23,20 @@ use crate::{Mutant, Scheduler};
 enum Phase {
     /// Not hungry, or about to begin.
     Idle,
-    Probing { probe: u64, awaited: BTreeSet<NodeId>, fullest: Option<(u32, NodeId)>, until: Time },
-    Requesting { victim: NodeId, steal: u64, until: Time },
-    BackingOff { until: Time },
+    Probing {
+        probe: u64,
+        awaited: BTreeSet<NodeId>,
+        fullest: Option<(u32, NodeId)>,
+        until: Time,
+    },
+    Requesting {
+        victim: NodeId,
+        steal: u64,
+        until: Time,
+    },
+    BackingOff {
+        until: Time,
+    },
     /// At the bound: only a hint or work of its own wakes it.
     Quiet,
 }
@@ -263,12 +274,7 @@ impl Scheduler {
     }
 
     /// A home knows of the move; some of the tasks it does not want run any more.
-    pub(crate) fn on_moved_reply(
-        &mut self,
-        from: NodeId,
-        reply: &wire::MovedReply,
-        out: &mut Out,
-    ) {
+    pub(crate) fn on_moved_reply(&mut self, from: NodeId, reply: &wire::MovedReply, out: &mut Out) {
         self.on_stale(&reply.stale, out);
         let concerned = self.pending_moves.keys().find(|&&(_, steal)| steal == reply.steal);
         let Some(&key) = concerned else { return };
@@ -290,7 +296,8 @@ impl Scheduler {
             }
         }
         // A victim that restarted has forgotten the steal by itself.
-        self.pending_moves.retain(|&(victim, _), pending| victim != home || !pending.homes.is_empty());
+        self.pending_moves
+            .retain(|&(victim, _), pending| victim != home || !pending.homes.is_empty());
     }
 
     /// A surplus of shared tasks is offered to random peers as long as it lasts.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proto::work::{Launch, LaunchInput};
-use proto::{wire, Attempt, LocalId, ObjectId, Span, TaskId};
+use proto::{Attempt, LocalId, ObjectId, Span, TaskId, wire};
 
 #[derive(Clone, Debug)]
 pub struct Work {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use proto::event::Again;
 use proto::limits::CREDIT_EDGES_MAX;
 use proto::wire::message::Body;
-use proto::{wire, Attempt, Event, LocalId, NodeId, TaskId, Time};
+use proto::{Attempt, Event, LocalId, NodeId, TaskId, Time, wire};
 
 use super::segment::{EdgeOut, End, State};
 use super::{Ending, Ledger};
+use crate::Mutant;
 use crate::homes::Homes;
 use crate::out::Out;
-use crate::Mutant;
 
 /// Telling the children of one ended task: the outbox, with a cursor.
 #[derive(Debug)]

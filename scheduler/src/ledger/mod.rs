@@ -16,16 +16,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use proto::{wire, Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
+use proto::{
+    Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
+};
 
 pub(crate) use credit::Delivery;
 pub(crate) use part::Part;
 pub use recover::{LedgerRecord, RecordError};
 pub(crate) use segment::{Cell, End, Segment, State};
 
+use crate::Mutant;
 use crate::out::Out;
 use crate::work::Work;
-use crate::Mutant;
 
 type FixedState = foldhash::fast::FixedState;
 
@@ -183,7 +185,8 @@ impl Ledger {
     pub(crate) fn activate(&mut self, mut budget: usize) {
         while budget > 0 {
             let Some((job_id, partition)) = self.activations.pop_front() else { return };
-            let Some(part) = self.jobs.get(&job_id).and_then(|job| job.parts.get(&partition)) else {
+            let Some(part) = self.jobs.get(&job_id).and_then(|job| job.parts.get(&partition))
+            else {
                 continue;
             };
             budget = budget.saturating_sub(part.tasks as usize + 1);
@@ -192,7 +195,8 @@ impl Ledger {
                     continue;
                 };
                 if cell.state == State::Waiting && cell.missing == 0 {
-                    self.ready.push_back(TaskId { job: job_id, local: LocalId::new(partition, index) });
+                    self.ready
+                        .push_back(TaskId { job: job_id, local: LocalId::new(partition, index) });
                 }
             }
         }
@@ -327,7 +331,14 @@ impl Ledger {
     }
 
     /// The part of an end that recovery repeats.
-    fn apply_end(&mut self, task: TaskId, attempt: Attempt, end: End, node: NodeId, ending: Ending) {
+    fn apply_end(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        end: End,
+        node: NodeId,
+        ending: Ending,
+    ) {
         let index = task.local.index();
         let cell = self.cell_mut(task).expect("only live tasks end");
         let was_waiting = cell.state == State::Waiting;

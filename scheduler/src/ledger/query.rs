@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use proto::limits::{RECONCILE_PARENTS_MAX, RECONCILE_TASKS_MAX, TASKS_PER_ANSWER_MAX};
-use proto::{wire, JobId, LocalId, NodeId, PartitionId, TaskId};
+use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
-use super::segment::{End, State};
 use super::Ledger;
+use super::segment::{End, State};
 use crate::homes::Homes;
 
 impl Ledger {
@@ -80,7 +80,8 @@ impl Ledger {
         let mut lines = Vec::new();
         let mut missing_parents = Vec::new();
         let Some(cell) = self.cell(task) else {
-            lines.push("it ended; its record has left memory, the event log has its history".into());
+            lines
+                .push("it ended; its record has left memory, the event log has its history".into());
             return Some(wire::Explanation { task: Some(state), lines, missing_parents });
         };
         if !job.visible {
@@ -89,7 +90,8 @@ impl Ledger {
         match cell.state {
             State::Waiting if cell.missing > 0 => {
                 missing_parents = self.missing_parents(task).take(PARENTS_NAMED_MAX).collect();
-                let named: Vec<_> = missing_parents.iter().map(|&p| LocalId(p).to_string()).collect();
+                let named: Vec<_> =
+                    missing_parents.iter().map(|&p| LocalId(p).to_string()).collect();
                 let more = if cell.missing as usize > named.len() { ", ..." } else { "" };
                 lines.push(format!(
                     "it waits for {} of {} dependencies: {}{more}",
@@ -98,14 +100,19 @@ impl Ledger {
                     named.join(", ")
                 ));
             }
-            State::Waiting => lines.push("all its dependencies are met; it is about to be placed".into()),
+            State::Waiting => {
+                lines.push("all its dependencies are met; it is about to be placed".into())
+            }
             State::Ready => lines.push(format!(
                 "it is ready; attempt {} is held by node {} (incarnation {})",
                 cell.attempt, cell.holder, cell.holder_incarnation.0
             )),
             State::Ended(end) => {
                 let end = format!("{end:?}").to_lowercase();
-                lines.push(format!("it ended: {end}, attempt {}, on node {}", cell.attempt, cell.holder));
+                lines.push(format!(
+                    "it ended: {end}, attempt {}, on node {}",
+                    cell.attempt, cell.holder
+                ));
             }
         }
         Some(wire::Explanation { task: Some(state), lines, missing_parents })
@@ -117,7 +124,8 @@ impl Ledger {
         let segment = part.and_then(|part| part.segment(index));
         let parents = part.into_iter().flat_map(move |part| part.parents(index));
         let by_slot = (0u32..).zip(parents);
-        let open = by_slot.filter(move |&(slot, _)| segment.is_some_and(|s| !s.is_filled(index, slot)));
+        let open =
+            by_slot.filter(move |&(slot, _)| segment.is_some_and(|s| !s.is_filled(index, slot)));
         open.map(|(_, parent)| parent)
     }
 
@@ -129,7 +137,8 @@ impl Ledger {
             for (&partition, part) in &job.parts {
                 for index in part.indices() {
                     let waiting = part.segment(index).and_then(|segment| segment.cell(index));
-                    let waiting = waiting.is_some_and(|c| c.state == State::Waiting && c.missing > 0);
+                    let waiting =
+                        waiting.is_some_and(|c| c.state == State::Waiting && c.missing > 0);
                     if !waiting || left == 0 {
                         continue;
                     }

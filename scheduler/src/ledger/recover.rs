@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proto::wire::message::Body;
-use proto::{wire, Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time};
+use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::segment::{End, State};
-use super::{check_chunk, Ending, Ledger};
-use crate::out::{task_attempt, Out};
+use super::{Ending, Ledger, check_chunk};
 use crate::Mutant;
+use crate::out::{Out, task_attempt};
 
 /// One stored record. Of one job and partition they come in the order of the variants.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::{wire, Attempt, Incarnation, NodeId};
+use proto::{Attempt, Incarnation, NodeId, wire};
 
 /// The state of a task at its home. Whether a ready one runs already is its holder's knowledge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +144,11 @@ impl Segment {
         for piece in &chunk.children {
             let start = self.edges.len() as u32;
             self.edges.extend(edges_of(piece));
-            self.child_runs.push(Run { index: piece.index, start, length: piece.child.len() as u32 });
+            self.child_runs.push(Run {
+                index: piece.index,
+                start,
+                length: piece.child.len() as u32,
+            });
         }
         for piece in &chunk.parents {
             let start = self.parents.len() as u32;

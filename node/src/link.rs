@@ -1,0 +1,358 @@
+/*!
+A reliable, ordered channel to each peer over packets that may be lost, repeated and late.
+
+Messages are numbered within a session, which is a pair of incarnations. An acknowledgement says that
+everything a message caused is durable at the receiver; until then the sender keeps it. When the peer comes
+back as a new incarnation, what is still meant for it is numbered anew and sent again; what concerned only
+the old one is dropped. Nothing reliable leaves before the peer's incarnation is known: a packet for
+"whoever is there" could otherwise be taken twice by two incarnations.
+*/
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use prost::Message as _;
+use proto::limits::{
+    LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES, PACKET_BYTES_MAX, PACKET_MESSAGES_MAX,
+    RETRANSMIT_AFTER, RETRANSMIT_AFTER_MAX,
+};
+use proto::wire::message::Body;
+use proto::{Incarnation, NodeId, Span, Time, wire};
+
+/// A message that waits for its acknowledgement.
+#[derive(Debug)]
+struct Queued {
+    bytes: Bytes,
+    survives_restart: bool,
+}
+
+#[derive(Debug)]
+struct Link {
+    /// 0: not heard of yet.
+    peer_incarnation: u32,
+    queue: VecDeque<Queued>,
+    /// Sequence number of `queue[0]`.
+    base: u64,
+    /// How many of `queue` have been sent since the last retransmission.
+    sent: usize,
+    loose: Vec<wire::Message>,
+    /// The next sequence number to take from the peer.
+    expected: u64,
+    ahead: BTreeMap<u64, Bytes>,
+    /// Taken messages whose effects are not durable yet: (batch, last sequence number).
+    undurable: VecDeque<(u64, u64)>,
+    ack: u64,
+    ack_sent: u64,
+    /// A packet is owed even if there is nothing to say: the peer must learn the incarnation, or
+    /// repeats what it has sent because an acknowledgement was lost.
+    greet: bool,
+    timer: Option<Time>,
+    patience: Span,
+}
+
+impl Link {
+    fn new() -> Self {
+        Self {
+            peer_incarnation: 0,
+            queue: VecDeque::new(),
+            base: 1,
+            sent: 0,
+            loose: Vec::new(),
+            expected: 1,
+            ahead: BTreeMap::new(),
+            undurable: VecDeque::new(),
+            ack: 0,
+            ack_sent: 0,
+            greet: false,
+            timer: None,
+            patience: RETRANSMIT_AFTER,
+        }
+    }
+
+    /// A new session with a new incarnation of the peer.
+    fn restart(&mut self, incarnation: u32) {
+        self.queue.retain(|queued| queued.survives_restart);
+        let fresh = Self::new();
+        let queue = std::mem::take(&mut self.queue);
+        *self = Self { peer_incarnation: incarnation, queue, ..fresh };
+    }
+
+    fn take_ack(&mut self, ack: u64) {
+        let last_sent = self.base + self.sent as u64;
+        let acked = (ack + 1).min(last_sent).saturating_sub(self.base);
+        if acked > 0 {
+            self.queue.drain(..acked as usize);
+            self.base += acked;
+            self.sent -= acked as usize;
+            self.patience = RETRANSMIT_AFTER;
+            self.timer = None;
+        }
+    }
+}
+
+/// What a packet brought.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    /// The peer is heard of for the first time, or has restarted.
+    pub(crate) incarnation: Option<Incarnation>,
+    pub(crate) bodies: Vec<Body>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Links {
+    me: NodeId,
+    incarnation: u32,
+    links: BTreeMap<NodeId, Link>,
+    /// Links with something to send, and those that wait for a batch to become durable.
+    touched: BTreeSet<NodeId>,
+    undurable: BTreeSet<NodeId>,
+    timers: BTreeSet<(Time, NodeId)>,
+    pub(crate) messages: u64,
+    ack_before_durable: bool,
+    ignore_incarnation: bool,
+}
+
+impl Links {
+    pub(crate) fn new(me: NodeId, incarnation: Incarnation) -> Self {
+        Self {
+            me,
+            incarnation: incarnation.0,
+            links: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            undurable: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            messages: 0,
+            ack_before_durable: false,
+            ignore_incarnation: false,
+        }
+    }
+    pub(crate) fn break_on_purpose(&mut self, mutant: Option<scheduler::Mutant>) {
+        self.ack_before_durable = mutant == Some(scheduler::Mutant::AckBeforeDurable);
+        self.ignore_incarnation = mutant == Some(scheduler::Mutant::IgnoreIncarnation);
+    }
+
+    fn link(&mut self, peer: NodeId) -> &mut Link {
+        assert_ne!(peer, self.me, "a node has no link to itself");
+        self.links.entry(peer).or_insert_with(Link::new)
+    }
+
+    /// Tells a peer of this incarnation until it answers.
+    pub(crate) fn announce(&mut self, peer: NodeId) {
+        self.link(peer).greet = true;
+        self.touched.insert(peer);
+    }
+
+    /// Queues a message until the peer has made it durable.
+    pub(crate) fn send(&mut self, peer: NodeId, body: Body) {
+        let survives_restart = survives_restart(&body);
+        let bytes = Bytes::from(wire::Message { body: Some(body) }.encode_to_vec());
+        self.link(peer).queue.push_back(Queued { bytes, survives_restart });
+        self.touched.insert(peer);
+    }
+    /// Sends a message once; it may be lost.
+    pub(crate) fn send_loose(&mut self, peer: NodeId, body: Body) {
+        self.link(peer).loose.push(wire::Message { body: Some(body) });
+        self.touched.insert(peer);
+    }
+
+    /// A fresh transport: whatever was on its way may be lost.
+    pub(crate) fn reconnected(&mut self, peer: NodeId) {
+        let link = self.link(peer);
+        link.sent = 0;
+        link.greet |= link.peer_incarnation == 0 && !link.queue.is_empty();
+        self.touched.insert(peer);
+    }
+
+    pub(crate) fn receive(&mut self, packet: wire::Packet) -> Received {
+        let (me, ignore) = (self.incarnation, self.ignore_incarnation);
+        let peer = NodeId(packet.from);
+        let mut received = Received::default();
+        if packet.to != self.me.0 || peer == self.me || packet.from_incarnation == 0 {
+            return received;
+        }
+        self.touched.insert(peer);
+        let link = self.link(peer);
+        if packet.from_incarnation < link.peer_incarnation && !ignore {
+            return received;
+        }
+        if packet.from_incarnation > link.peer_incarnation {
+            received.incarnation = Some(Incarnation(packet.from_incarnation));
+            if link.peer_incarnation == 0 {
+                link.peer_incarnation = packet.from_incarnation;
+            } else {
+                link.restart(packet.from_incarnation);
+            }
+        }
+        let for_me = packet.to_incarnation == me || ignore;
+        if !for_me {
+            link.greet = true;
+            if packet.to_incarnation != 0 {
+                return received;
+            }
+        } else {
+            link.take_ack(packet.ack);
+            take_messages(link, packet.first_seq, packet.reliable, &mut received.bodies);
+        }
+        received.bodies.extend(packet.loose.into_iter().filter_map(|message| message.body));
+        received
+    }
+
+    /// Ends a step: everything taken so far is durable once batch `seq` is.
+    pub(crate) fn note_batch(&mut self, seq: u64) {
+        for &peer in &self.touched {
+            let link = self.links.get_mut(&peer).expect("touched links exist");
+            let taken = link.expected - 1;
+            let noted = link.undurable.back().map_or(link.ack, |&(_, last)| last);
+            if taken > noted {
+                link.undurable.push_back((seq, taken));
+                self.undurable.insert(peer);
+            }
+        }
+    }
+
+    /// Batches up to `seq` are durable.
+    pub(crate) fn durable(&mut self, seq: u64) {
+        let (links, touched, eager) = (&mut self.links, &mut self.touched, self.ack_before_durable);
+        self.undurable.retain(|peer| {
+            let link = links.get_mut(peer).expect("listed links exist");
+            while let Some(&(batch, last)) = link.undurable.front()
+                && (batch <= seq || eager)
+            {
+                link.ack = last;
+                link.undurable.pop_front();
+                touched.insert(*peer);
+            }
+            !link.undurable.is_empty()
+        });
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.timers.first().map(|&(at, _)| at)
+    }
+
+    /// The packets of this step.
+    pub(crate) fn flush(&mut self, now: Time, mut emit: impl FnMut(NodeId, wire::Packet)) {
+        while let Some(&(at, peer)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.pop_first();
+            let link = self.link(peer);
+            link.timer = None;
+            link.sent = 0;
+            link.greet |= link.peer_incarnation == 0;
+            link.patience = link.patience.doubled().min(RETRANSMIT_AFTER_MAX);
+            self.touched.insert(peer);
+        }
+        for peer in std::mem::take(&mut self.touched) {
+            let mut packets = Vec::new();
+            let (me, incarnation) = (self.me, self.incarnation);
+            let link = self.link(peer);
+            let timer_before = link.timer;
+            // A peer not heard of is greeted first, whatever waits for it.
+            link.greet |=
+                link.peer_incarnation == 0 && !link.queue.is_empty() && link.timer.is_none();
+            write_packets(link, me, peer, incarnation, &mut packets);
+            let awaits =
+                !link.queue.is_empty() || (link.peer_incarnation == 0 && !packets.is_empty());
+            link.timer = match (awaits, link.timer) {
+                (false, _) => None,
+                (true, Some(at)) => Some(at),
+                (true, None) => Some(now + link.patience),
+            };
+            let timer = link.timer;
+            if timer != timer_before {
+                // `take_ack` may have cleared the timer that the set still has; it fires for nothing.
+                self.timers.extend(timer.map(|at| (at, peer)));
+            }
+            for packet in packets {
+                self.messages += (packet.reliable.len() + packet.loose.len()) as u64;
+                emit(peer, packet);
+            }
+        }
+    }
+}
+
+fn take_messages(link: &mut Link, first: u64, reliable: Vec<Bytes>, bodies: &mut Vec<Body>) {
+    for (seq, bytes) in (first..).zip(reliable) {
+        if seq < link.expected {
+            link.greet = true; // Repeated: the acknowledgement was lost.
+        } else if link.ahead.len() < LINK_REORDER_MESSAGES_MAX || seq == link.expected {
+            link.ahead.insert(seq, bytes);
+        }
+    }
+    while let Some(bytes) = link.ahead.remove(&link.expected) {
+        link.expected += 1;
+        // A message that cannot be decoded has no meaning here; the link goes on.
+        if let Ok(wire::Message { body: Some(body) }) = wire::Message::decode(bytes) {
+            bodies.push(body);
+        }
+    }
+}
+
+fn write_packets(
+    link: &mut Link,
+    me: NodeId,
+    peer: NodeId,
+    incarnation: u32,
+    packets: &mut Vec<wire::Packet>,
+) {
+    let known = link.peer_incarnation != 0;
+    loop {
+        let end = link.queue.len().min(LINK_WINDOW_MESSAGES);
+        let mut reliable = Vec::new();
+        let first_seq = link.base + link.sent as u64;
+        let mut size_bytes = 0;
+        while known
+            && link.sent < end
+            && reliable.len() < PACKET_MESSAGES_MAX
+            && size_bytes < PACKET_BYTES_MAX
+        {
+            let bytes = link.queue[link.sent].bytes.clone();
+            size_bytes += bytes.len();
+            reliable.push(bytes);
+            link.sent += 1;
+        }
+        let acknowledges = known && link.ack > link.ack_sent;
+        if reliable.is_empty() && link.loose.is_empty() && !acknowledges && !link.greet {
+            return;
+        }
+        link.ack_sent = link.ack;
+        link.greet = false;
+        packets.push(wire::Packet {
+            from: me.0,
+            to: peer.0,
+            from_incarnation: incarnation,
+            to_incarnation: link.peer_incarnation,
+            first_seq,
+            ack: link.ack,
+            reliable,
+            loose: std::mem::take(&mut link.loose),
+        });
+    }
+}
+
+/// Whether a message still means something to a peer that has restarted. What concerns tasks that the old
+/// incarnation held does not: their homes place them again.
+fn survives_restart(body: &Body) -> bool {
+    match body {
+        Body::Finished(_)
+        | Body::Credits(_)
+        | Body::CreditQuery(_)
+        | Body::Visible(_)
+        | Body::Counts(_)
+        | Body::Moved(_)
+        | Body::Cancel(_)
+        | Body::NotHeld(_)
+        | Body::JobEnd(_) => true,
+        Body::Push(_)
+        | Body::StealProbe(_)
+        | Body::StealLoad(_)
+        | Body::StealHint(_)
+        | Body::StealRequest(_)
+        | Body::StealGrant(_)
+        | Body::StealDone(_)
+        | Body::MovedReply(_)
+        | Body::Stale(_)
+        | Body::Holding(_) => false,
+    }
+}

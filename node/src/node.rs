@@ -1,0 +1,368 @@
+//! The state machine: inputs in, effects out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kvs::{Batch, Record, Store, Write};
+use proto::wire::message::Body;
+use proto::wire::{ErrorCode, request, response};
+use proto::{ClientId, Event, NodeId, PartitionId, Time, wire};
+use scheduler::{Answer, Homes, Mutant, Options, Out, Scheduler};
+
+use crate::kv::{self, Watches};
+use crate::link::Links;
+use crate::records::{self, Loaded};
+use crate::{Config, Effect, Input};
+
+/// Rounds of messages to itself that one step carries out; more wait for the next step.
+const LOOPBACK_ROUNDS_MAX: usize = 64;
+
+/// One node of the cluster, as a pure state machine.
+#[derive(Debug)]
+pub struct Node {
+    config: Config,
+    map: Arc<wire::ClusterMap>,
+    scheduler: Scheduler,
+    store: Store,
+    watches: Watches,
+    links: Links,
+    out: Out,
+    loopback: VecDeque<Body>,
+    writes: Vec<Write>,
+    effects: Vec<Effect>,
+    /// Answers that wait until what they tell is durable.
+    answers: VecDeque<(u64, ClientId, wire::Response)>,
+    batch_seq: u64,
+    durable_seq: u64,
+    /// Numbers the records that are appended; unique over all incarnations.
+    record_number: u64,
+    /// More is to be done at once than fits one step.
+    unfinished: bool,
+}
+
+/// The stored records do not make sense together.
+#[derive(Debug, thiserror::Error)]
+#[error("stored state of partition {partition} is damaged: {what}")]
+pub struct RecoverError {
+    pub partition: u32,
+    pub what: String,
+}
+
+impl Node {
+    /// A node with the records that an earlier incarnation left (none for a new one), ordered by
+    /// partition, then key. What it has to say at once comes with the first [`Self::flush`].
+    pub fn recover(
+        config: Config,
+        records: impl Iterator<Item = Record>,
+        now: Time,
+    ) -> Result<Self, RecoverError> {
+        assert_ne!(config.incarnation.0, 0, "incarnations count from 1");
+        let map = Arc::new(config.map.clone());
+        let homes = Homes::new(config.node, &map, kvs::job_partition);
+        let mut node = Self {
+            scheduler: Scheduler::new(options(&config), homes),
+            store: Store::new(config.node, map.clone()),
+            watches: Watches::default(),
+            links: Links::new(config.node, config.incarnation),
+            out: Out::default(),
+            loopback: VecDeque::new(),
+            writes: Vec::new(),
+            effects: Vec::new(),
+            answers: VecDeque::new(),
+            batch_seq: 0,
+            durable_seq: 0,
+            record_number: u64::from(config.incarnation.0) << 32,
+            unfinished: true,
+            map,
+            config,
+        };
+        node.links.break_on_purpose(node.config.mutant);
+        for record in records {
+            node.load(now, &record)?;
+        }
+        node.begin(now);
+        Ok(node)
+    }
+
+    fn load(&mut self, now: Time, record: &Record) -> Result<(), RecoverError> {
+        let PartitionId(partition) = record.partition;
+        let damaged = |what: String| RecoverError { partition, what };
+        match records::read(record).map_err(damaged)? {
+            Loaded::Ledger(job, loaded) => self
+                .scheduler
+                .load(now, record.partition, job, loaded)
+                .map_err(|error| damaged(error.to_string())),
+            Loaded::Job(state) => {
+                self.scheduler.load_job(state);
+                Ok(())
+            }
+            Loaded::User => self.store.load(record).map_err(|error| damaged(error.to_string())),
+            Loaded::Meta => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, now: Time) {
+        let Config { node, incarnation, slots, .. } = self.config;
+        self.out.events.push(Event::NodeStarted { node, incarnation: incarnation.0, slots });
+        self.scheduler.resume(now, &mut self.out);
+        if incarnation.0 > 1 {
+            // Others must hear of it, to place again what the earlier incarnation held.
+            let members: Vec<NodeId> = self.scheduler.homes().members().collect();
+            for peer in members.into_iter().filter(|&peer| peer != node) {
+                self.links.announce(peer);
+            }
+        }
+    }
+
+    /// Takes one input, runs to completion, never blocks. Effects wait for [`Self::flush`].
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match input {
+            Input::Packet(packet) => self.on_packet(now, *packet),
+            Input::Request { client, request } => self.on_request(now, client, *request),
+            Input::ClientGone { client } => {
+                self.scheduler.forget_client(client);
+                self.watches.forget_client(client);
+                self.answers.retain(|&(_, other, _)| other != client);
+            }
+            Input::Finished { task, attempt, outcome } => {
+                self.scheduler.on_finished(now, task, attempt, outcome, &mut self.out);
+            }
+            Input::Fetched { object, result } => {
+                self.scheduler.on_fetched(now, object, result, &mut self.out);
+            }
+            Input::Persisted { seq } => {
+                assert!(seq <= self.batch_seq, "batch {seq} was never emitted");
+                self.durable_seq = self.durable_seq.max(seq);
+            }
+            Input::MapCommitted { map } => self.on_map(*map),
+            Input::PeerConnected { peer } => {
+                if peer != self.config.node {
+                    self.links.reconnected(peer);
+                }
+            }
+            Input::Timer => {}
+        }
+    }
+
+    fn on_packet(&mut self, now: Time, packet: wire::Packet) {
+        let from = NodeId(packet.from);
+        if from.0 as usize >= self.scheduler.homes().nodes() {
+            return; // Not a member.
+        }
+        let received = self.links.receive(packet);
+        if let Some(incarnation) = received.incarnation {
+            self.scheduler.on_peer_incarnation(now, from, incarnation, &mut self.out);
+        }
+        for body in received.bodies {
+            self.scheduler.on_message(now, from, body, &mut self.out);
+        }
+    }
+
+    fn on_map(&mut self, map: wire::ClusterMap) {
+        if map.epoch < self.map.epoch || map.partitions.len() != self.map.partitions.len() {
+            return; // An older map, or another cluster's.
+        }
+        self.map = Arc::new(map);
+        self.store.set_map(self.map.clone());
+        let homes = Homes::new(self.config.node, &self.map, kvs::job_partition);
+        self.scheduler.set_homes(homes);
+    }
+
+    fn on_request(&mut self, now: Time, client: ClientId, request: wire::Request) {
+        let id = request.id;
+        let Some(mut body) = request.body else {
+            let error = refused("the request is of a kind this node does not know");
+            self.answer(client, id, Err(error));
+            return;
+        };
+        if self.scheduler.on_request(now, client, id, &mut body, &mut self.out).is_some() {
+            return;
+        }
+        match body {
+            request::Body::Kv(batch) => {
+                let result = kv::apply(&mut self.store, &batch, &mut self.writes);
+                self.answer(client, id, result);
+                self.tell_watchers();
+            }
+            request::Body::WatchKey(watch) => match self.watches.add(client, id, watch) {
+                Ok(()) => self.tell_watchers(),
+                Err(error) => self.answer(client, id, Err(error)),
+            },
+            request::Body::Node(_) => {
+                let state = self.state();
+                self.answer(client, id, Ok(response::Body::Node(state)));
+            }
+            request::Body::Map(_) => {
+                let map = self.map.as_ref().clone();
+                self.answer(client, id, Ok(response::Body::Map(map)));
+            }
+            _ => unreachable!("the scheduler answers the rest"),
+        }
+    }
+
+    fn answer(&mut self, client: ClientId, id: u64, result: Result<response::Body, wire::Error>) {
+        let mut response = wire::Response { id, ..Default::default() };
+        match result {
+            Ok(body) => response.body = Some(body),
+            Err(error) => response.error = Some(error),
+        }
+        self.out.answers.push(Answer { client, response });
+    }
+
+    fn tell_watchers(&mut self) {
+        for (client, response) in self.watches.changed(&self.store) {
+            self.out.answers.push(Answer { client, response });
+        }
+    }
+
+    /// Counters and queue lengths; the shell adds address, process and memory.
+    #[must_use]
+    pub fn state(&self) -> wire::NodeState {
+        let me = self.config.node.0;
+        let member = self.map.members.iter().find(|member| member.node == me);
+        let member = wire::Member {
+            incarnation: self.config.incarnation.0,
+            slots: self.config.slots,
+            phase: wire::MemberPhase::Up as i32,
+            ..member.cloned().unwrap_or_default()
+        };
+        wire::NodeState {
+            member: Some(member),
+            messages: self.links.messages,
+            ..self.scheduler.node_state()
+        }
+    }
+
+    /// Ends a step (any number of inputs): one batch first, then what depends on it.
+    pub fn flush(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        self.settle(now);
+        self.number_batch(effects);
+        self.release_answers();
+        effects.append(&mut self.effects);
+        self.links.note_batch(self.batch_seq);
+        self.links.durable(self.durable_seq);
+        self.links.flush(now, |to, packet| {
+            effects.push(Effect::Send { to, packet: Box::new(packet) });
+        });
+        if self.config.mutant == Some(Mutant::SpeakBeforeWriting)
+            && matches!(effects.first(), Some(Effect::Persist(_)))
+        {
+            effects.rotate_left(1);
+        }
+    }
+
+    /// Decides everything that can be decided now, messages to itself included.
+    fn settle(&mut self, now: Time) {
+        let mut acted = false;
+        self.unfinished = true;
+        for _ in 0..LOOPBACK_ROUNDS_MAX {
+            self.scheduler.settle(now, &mut self.out);
+            self.route();
+            if self.loopback.is_empty() {
+                if acted {
+                    self.unfinished = false;
+                    break;
+                }
+                self.scheduler.act(now, &mut self.out);
+                self.route();
+                acted = true;
+            }
+            let me = self.config.node;
+            while let Some(body) = self.loopback.pop_front() {
+                self.scheduler.on_message(now, me, body, &mut self.out);
+                acted = false;
+            }
+        }
+        self.collect();
+    }
+
+    /// Hands messages to the links, those to itself to the loopback queue.
+    fn route(&mut self) {
+        self.out.gather();
+        let me = self.config.node;
+        for (to, body) in self.out.reliable.drain(..) {
+            if to == me {
+                self.loopback.push_back(body);
+            } else {
+                self.links.send(to, body);
+            }
+        }
+        for (to, body) in self.out.loose.drain(..) {
+            if to == me {
+                self.loopback.push_back(body);
+            } else {
+                self.links.send_loose(to, body);
+            }
+        }
+    }
+
+    /// Turns the step's wishes into effects, in the order in which they are to be carried out.
+    fn collect(&mut self) {
+        let out = &mut self.out;
+        let effects = &mut self.effects;
+        effects.extend(out.events.drain(..).map(Effect::Trace));
+        let kills = out.kills.drain(..).map(|(task, attempt)| Effect::Kill { task, attempt });
+        effects.extend(kills);
+        let discards = out.discards.drain(..);
+        effects.extend(discards.map(|(task, attempt)| Effect::Discard { task, attempt }));
+        effects.extend(out.fetches.drain(..).map(Effect::Fetch));
+        let launches = out.launches.drain(..);
+        effects.extend(launches.map(|launch| Effect::Launch(Box::new(launch))));
+    }
+
+    fn number_batch(&mut self, effects: &mut Vec<Effect>) {
+        let facts = std::mem::take(&mut self.out.facts);
+        if !facts.is_empty() {
+            self.record_number += 1;
+            let partitions = self.scheduler.homes().partitions();
+            records::write_facts(facts, partitions, self.record_number, &mut self.writes);
+        }
+        if !self.writes.is_empty() {
+            self.batch_seq += 1;
+            let writes = std::mem::take(&mut self.writes);
+            effects.push(Effect::Persist(Batch { seq: self.batch_seq, writes }));
+        }
+    }
+
+    /// A client hears only what is durable, in the order in which it was decided.
+    fn release_answers(&mut self) {
+        let needed = self.batch_seq;
+        let answers = self.out.answers.drain(..);
+        self.answers.extend(answers.map(|answer| (needed, answer.client, answer.response)));
+        let eager = self.config.mutant == Some(Mutant::TellBeforeDurable);
+        while let Some(&(seq, _, _)) = self.answers.front()
+            && (seq <= self.durable_seq || eager)
+        {
+            let (_, client, response) = self.answers.pop_front().expect("looked at above");
+            self.effects.push(Effect::Reply { client, response: Box::new(response) });
+        }
+    }
+
+    /// When it wants `Input::Timer`; the past means at once.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        if self.unfinished {
+            return Some(Time::ZERO);
+        }
+        let timers = [self.scheduler.deadline(Time::ZERO), self.links.deadline()];
+        timers.into_iter().flatten().min()
+    }
+}
+
+fn options(config: &Config) -> Options {
+    Options {
+        me: config.node,
+        incarnation: config.incarnation,
+        slots: config.slots,
+        policy: config.policy,
+        bandwidth_bytes_per_s: config.bandwidth_bytes_per_s,
+        steal_interval_start: config.steal_interval_start,
+        steal_interval_bound: config.steal_interval_bound,
+        seed: config.seed,
+        mutant: config.mutant,
+    }
+}
+
+fn refused(text: &str) -> wire::Error {
+    wire::Error { code: ErrorCode::Refused as i32, text: text.into(), retry_after_ns: 0 }
+}

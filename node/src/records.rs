@@ -1,0 +1,91 @@
+//! How facts become records of the store, and back.
+
+use bytes::Bytes;
+use kvs::{Record, Write, keys};
+use prost::Message;
+use proto::{JobId, PartitionId, wire};
+use scheduler::{Facts, LedgerRecord, Place};
+
+// Kinds of ledger records; within a job and partition they are read in this order.
+const CHUNK: u8 = 1;
+const VISIBLE: u8 = 2;
+const CREDIT: u8 = 3;
+const END: u8 = 4;
+const HOLDER: u8 = 5;
+
+/// Appends the writes of a step's facts. `number` is never used twice by this node.
+pub(crate) fn write_facts(facts: Facts, partitions: u32, number: u64, writes: &mut Vec<Write>) {
+    for chunk in &facts.chunks {
+        let place = (PartitionId(chunk.partition), JobId(chunk.job));
+        writes.push(put(place, CHUNK, chunk.number.into(), chunk));
+    }
+    for (place, record) in &facts.visible {
+        writes.push(put(*place, VISIBLE, 0, record));
+    }
+    for (place, record) in &facts.credits {
+        writes.push(put(*place, CREDIT, number, record));
+    }
+    for (place, record) in &facts.ends {
+        writes.push(put(*place, END, number, record));
+    }
+    for (place, record) in &facts.holders {
+        writes.push(put(*place, HOLDER, number, record));
+    }
+    for (&job, state) in &facts.jobs {
+        let partition = kvs::job_partition(job, partitions);
+        let key = keys::job_record(keys::JOB, job, 0, 0).to_vec();
+        writes.push(Write { partition, key, value: Some(state.encode_to_vec()) });
+    }
+    for &((partition, job), chunk) in &facts.dropped_chunks {
+        let key = keys::job_record(keys::TASK, job, CHUNK, chunk.into()).to_vec();
+        writes.push(Write { partition, key, value: None });
+    }
+}
+
+fn put((partition, job): Place, kind: u8, index: u64, record: &impl Message) -> Write {
+    let key = keys::job_record(keys::TASK, job, kind, index).to_vec();
+    Write { partition, key, value: Some(record.encode_to_vec()) }
+}
+
+/// A record as the scheduler takes it back.
+pub(crate) enum Loaded {
+    Ledger(JobId, LedgerRecord),
+    Job(wire::JobState),
+    /// Of the user's key-value store.
+    User,
+    /// The shell's own.
+    Meta,
+}
+
+pub(crate) fn read(record: &Record) -> Result<Loaded, String> {
+    let malformed = |error: prost::DecodeError| format!("a record does not decode: {error}");
+    match keys::namespace(&record.key) {
+        Some(keys::USER) => Ok(Loaded::User),
+        Some(keys::META) => Ok(Loaded::Meta),
+        Some(keys::JOB) => {
+            let state = wire::JobState::decode(record.value.as_slice()).map_err(malformed)?;
+            Ok(Loaded::Job(state))
+        }
+        Some(keys::TASK) => {
+            let (job, kind, _) =
+                keys::parse_job_record(&record.key).ok_or("a task record's key is malformed")?;
+            let value = Bytes::copy_from_slice(&record.value);
+            let loaded = match kind {
+                CHUNK => LedgerRecord::Chunk(wire::Chunk::decode(value).map_err(malformed)?),
+                VISIBLE => {
+                    LedgerRecord::Visible(wire::VisibleRecord::decode(value).map_err(malformed)?)
+                }
+                CREDIT => {
+                    LedgerRecord::Credit(wire::CreditRecord::decode(value).map_err(malformed)?)
+                }
+                END => LedgerRecord::End(wire::EndRecord::decode(value).map_err(malformed)?),
+                HOLDER => {
+                    LedgerRecord::Holder(wire::HolderRecord::decode(value).map_err(malformed)?)
+                }
+                other => return Err(format!("a task record has the unknown kind {other}")),
+            };
+            Ok(Loaded::Ledger(job, loaded))
+        }
+        other => Err(format!("a record has the unknown namespace {other:?}")),
+    }
+}
