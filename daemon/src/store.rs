@@ -1,0 +1,283 @@
+//! A node's records on disk: RocksDB, one atomic write per batch.
+//!
+//! A record's key is its partition (u32, big-endian) followed by its key within the partition, so
+//! what is written together lies together: ordered keys cost a sixth of scattered ones. Nothing is
+//! read from here while the node runs (the core has it all in memory), hence no bloom filters and
+//! a small cache.
+//!
+//! [`RocksStore::write`] puts a batch into the write-ahead log: it survives the death of the
+//! process. [`Syncer::sync`] makes it survive a power cut. After a write or sync has failed, nobody
+//! knows what is on disk: every later call answers [`StoreError::Stopped`] and the node must stop;
+//! opening again tells what was kept. Recovery accepts a record that was cut short at the very
+//! end of the log, which no sync had covered; any other damage is an error, never skipped.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use kvs::{Batch, Record, keys};
+use proto::PartitionId;
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBRecoveryMode, IteratorMode, LogLevel,
+    Options, ReadOptions, WriteBatch, WriteOptions,
+};
+
+/// Two of these may be filled at a time.
+const WRITE_BUFFER_BYTES: usize = 8 << 20;
+const WRITE_BUFFERS: i32 = 2;
+/// The log is replayed at a start: this bounds how long that takes.
+const LOG_BYTES_MAX: u64 = 64 << 20;
+/// The kernel is asked to write back this often, so that a sync finds little left to do.
+const WRITE_BACK_BYTES: u64 = 1 << 20;
+const CACHE_BYTES: usize = 4 << 20;
+const READAHEAD_BYTES: usize = 2 << 20;
+const OPEN_FILES_MAX: i32 = 128;
+
+/// Where the last batch's number is kept: no partition has this many ones.
+const LAST_SEQ_KEY: &[u8] = b"\xff\xff\xff\xff seq";
+
+/// Why the store cannot be opened, or the node must stop.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(
+        "the store {path} is in use by another process: stop that node, or use another directory"
+    )]
+    InUse { path: PathBuf },
+    #[error("no permission for the store {path} ({reason}): check its owner and mode")]
+    NoPermission { path: PathBuf, reason: String },
+    #[error("no space is left for the store {path}: free some and start the node again")]
+    NoSpace { path: PathBuf },
+    #[error("the store {path} is damaged ({reason}): this copy is lost; start from an empty one")]
+    Damaged { path: PathBuf, reason: String },
+    #[error("the store {path} failed ({reason}): see the machine's log and start the node again")]
+    Failed { path: PathBuf, reason: String },
+    #[error("the store {path} has failed before: the node must stop and start again")]
+    Stopped { path: PathBuf },
+}
+
+/// The log and the records of one node. One writer; any number of [`Syncer`]s.
+#[derive(Debug)]
+pub struct RocksStore {
+    shared: Arc<Shared>,
+    /// Reused for each stored key.
+    key: Vec<u8>,
+}
+
+/// Makes written batches durable, from any thread.
+#[derive(Clone, Debug)]
+pub struct Syncer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    db: DB,
+    path: PathBuf,
+    last_seq: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("path", &self.path)
+            .field("last_seq", &self.last_seq)
+            .finish()
+    }
+}
+
+impl RocksStore {
+    /// Opens the store, making an empty one when the directory has none. Also tells the number of
+    /// the last batch in it, 0 for none.
+    pub fn open(path: impl AsRef<Path>) -> Result<(Self, u64), StoreError> {
+        let path = path.as_ref().to_owned();
+        std::fs::create_dir_all(&path).map_err(|error| from_io(&path, &error))?;
+        refuse_half_a_store(&path)?;
+        let db = DB::open(&options(), &path).map_err(|error| from_rocksdb(&path, &error))?;
+        let last_seq = match db.get(LAST_SEQ_KEY).map_err(|error| from_rocksdb(&path, &error))? {
+            None => 0,
+            Some(bytes) => u64::from_le_bytes(bytes.try_into().map_err(|_| {
+                StoreError::Damaged { path: path.clone(), reason: "its last batch".to_owned() }
+            })?),
+        };
+        let shared =
+            Shared { db, path, last_seq: AtomicU64::new(last_seq), failed: AtomicBool::new(false) };
+        Ok((Self { shared: Arc::new(shared), key: Vec::new() }, last_seq))
+    }
+
+    /// All records, by partition and then by key. Checksums are verified; an error ends the walk
+    /// and means that this copy is lost.
+    pub fn records(&self) -> impl Iterator<Item = Result<Record, StoreError>> + '_ {
+        let mut options = ReadOptions::default();
+        options.set_verify_checksums(true);
+        options.fill_cache(false);
+        options.set_readahead_size(READAHEAD_BYTES);
+        options.set_iterate_upper_bound(LAST_SEQ_KEY);
+        let path = &self.shared.path;
+        self.shared.db.iterator_opt(IteratorMode::Start, options).map(move |item| {
+            let (key, value) = item.map_err(|error| from_rocksdb(path, &error))?;
+            let (partition, key) = keys::parse_stored(&key).ok_or_else(|| StoreError::Damaged {
+                path: path.clone(),
+                reason: format!("a key of {} bytes", key.len()),
+            })?;
+            Ok(Record { partition, key: key.to_vec(), value: value.into_vec() })
+        })
+    }
+
+    /// Writes a batch into the log, whole or not at all. It then survives the process, not the
+    /// machine: that takes a sync.
+    pub fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        let bytes: usize = batch
+            .writes
+            .iter()
+            .map(|write| 24 + write.key.len() + write.value.as_ref().map_or(0, Vec::len))
+            .sum();
+        let mut to_write = WriteBatch::with_capacity_bytes(64 + bytes);
+        for write in &batch.writes {
+            assert!(write.partition.0 < proto::limits::PARTITIONS_MAX, "{write:?}");
+            self.key.clear();
+            self.key.extend_from_slice(&write.partition.0.to_be_bytes());
+            self.key.extend_from_slice(&write.key);
+            match &write.value {
+                Some(value) => to_write.put(&self.key, value),
+                None => to_write.delete(&self.key),
+            }
+        }
+        to_write.put(LAST_SEQ_KEY, batch.seq.to_le_bytes());
+        self.shared.write(to_write)?;
+        self.shared.last_seq.store(batch.seq, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes all records of a partition whose key begins with `prefix`, however many, at the
+    /// price of one write. Between two batches; a crash right after it does not bring them back.
+    pub fn remove_prefix(
+        &mut self,
+        partition: PartitionId,
+        prefix: &[u8],
+    ) -> Result<(), StoreError> {
+        assert!(partition.0 < proto::limits::PARTITIONS_MAX, "{partition}");
+        let from = keys::stored(partition, prefix);
+        let to = keys::after_prefix(&from).expect("a partition's first byte is never 0xff");
+        let mut to_write = WriteBatch::default();
+        to_write.delete_range(from, to);
+        self.shared.write(to_write)
+    }
+
+    /// As [`Syncer::sync`].
+    pub fn sync(&self) -> Result<u64, StoreError> {
+        self.shared.sync()
+    }
+
+    #[must_use]
+    pub fn syncer(&self) -> Syncer {
+        Syncer { shared: self.shared.clone() }
+    }
+}
+
+impl Syncer {
+    /// Waits until all that was written before the call is on stable storage, and tells the number
+    /// of the last batch among it. Writing may go on meanwhile.
+    pub fn sync(&self) -> Result<u64, StoreError> {
+        self.shared.sync()
+    }
+}
+
+impl Shared {
+    fn write(&self, batch: WriteBatch) -> Result<(), StoreError> {
+        self.run(|db| db.write_opt(batch, &WriteOptions::default()))
+    }
+
+    fn sync(&self) -> Result<u64, StoreError> {
+        let seq = self.last_seq.load(Ordering::Acquire);
+        self.run(|db| db.flush_wal(true))?;
+        Ok(seq)
+    }
+
+    fn run(
+        &self,
+        operation: impl FnOnce(&DB) -> Result<(), rocksdb::Error>,
+    ) -> Result<(), StoreError> {
+        if self.failed.load(Ordering::Acquire) {
+            return Err(StoreError::Stopped { path: self.path.clone() });
+        }
+        operation(&self.db).map_err(|error| {
+            self.failed.store(true, Ordering::Release);
+            from_rocksdb(&self.path, &error)
+        })
+    }
+}
+
+fn options() -> Options {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES));
+    blocks.set_cache_index_and_filter_blocks(true);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_block_based_table_factory(&blocks);
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES);
+    options.set_max_write_buffer_number(WRITE_BUFFERS);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_max_background_jobs(2);
+    options.set_max_open_files(OPEN_FILES_MAX);
+    options.set_max_total_wal_size(LOG_BYTES_MAX);
+    options.set_wal_bytes_per_sync(WRITE_BACK_BYTES);
+    options.set_bytes_per_sync(WRITE_BACK_BYTES);
+    // The default would also accept damage in the middle of the log and drop all after it.
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_track_and_verify_wals_in_manifest(true);
+    options.set_paranoid_checks(true);
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(1 << 20);
+    options.set_max_manifest_file_size(4 << 20);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options
+}
+
+/// RocksDB takes a directory without its `CURRENT` file for an empty one and would begin afresh.
+fn refuse_half_a_store(path: &Path) -> Result<(), StoreError> {
+    if path.join("CURRENT").exists() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path).map_err(|error| from_io(path, &error))? {
+        let file = PathBuf::from(entry.map_err(|error| from_io(path, &error))?.file_name());
+        if file.extension().is_some_and(|extension| extension == "sst" || extension == "log") {
+            let reason = format!("there is {} but no CURRENT", file.display());
+            return Err(StoreError::Damaged { path: path.to_owned(), reason });
+        }
+    }
+    Ok(())
+}
+
+fn from_io(path: &Path, error: &std::io::Error) -> StoreError {
+    use std::io::ErrorKind;
+    let path = path.to_owned();
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            StoreError::NoPermission { path, reason: error.to_string() }
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::NoSpace { path },
+        _ => StoreError::Failed { path, reason: error.to_string() },
+    }
+}
+
+/// RocksDB tells kinds of IO errors apart only in its text, which is `strerror`'s.
+fn from_rocksdb(path: &Path, error: &rocksdb::Error) -> StoreError {
+    let path = path.to_owned();
+    let reason = error.to_string();
+    let says = |text: &str| reason.contains(text);
+    match error.kind() {
+        rocksdb::ErrorKind::Corruption => StoreError::Damaged { path, reason },
+        _ if says("lock hold by current process") => StoreError::InUse { path },
+        _ if says("LOCK: Resource temporarily unavailable") => StoreError::InUse { path },
+        _ if says("No space left on device") => StoreError::NoSpace { path },
+        _ if says("Disk quota exceeded") => StoreError::NoSpace { path },
+        _ if says("Permission denied") => StoreError::NoPermission { path, reason },
+        _ if says("Read-only file system") => StoreError::NoPermission { path, reason },
+        _ => StoreError::Failed { path, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+use std::fs;
+
+use kvs::Write;
+
+use super::*;
+
+fn write(partition: u32, key: &str, value: Option<&[u8]>) -> Write {
+    Write {
+        partition: PartitionId(partition),
+        key: key.as_bytes().to_vec(),
+        value: value.map(<[u8]>::to_vec),
+    }
+}
+
+fn contents(store: &RocksStore) -> Vec<(u32, Vec<u8>, Vec<u8>)> {
+    store.records().map(|r| r.map(|r| (r.partition.0, r.key, r.value)).unwrap()).collect()
+}
+
+fn the_log(dir: &Path) -> PathBuf {
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+    let mut logs: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(is_log).collect();
+    logs.sort();
+    logs.pop().unwrap()
+}
+
+/// A copy of the files as they are, which is what the death of the process leaves.
+fn copied(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn records_come_back_in_order_with_the_last_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, last_seq) = RocksStore::open(dir.path()).unwrap();
+    assert_eq!((last_seq, contents(&store).len()), (0, 0));
+    let first = [write(256, "a", Some(b"1")), write(1, "b", Some(b"")), write(1, "a", Some(b"3"))];
+    store.write(&Batch { seq: 5, writes: first.to_vec() }).unwrap();
+    let second = [write(1, "b", None), write(1, "c", Some(b"x")), write(1, "c", Some(b"y"))];
+    store.write(&Batch { seq: 6, writes: second.to_vec() }).unwrap();
+    assert_eq!(store.syncer().sync(), Ok(6));
+    drop(store);
+    let (store, last_seq) = RocksStore::open(dir.path()).unwrap();
+    assert_eq!(last_seq, 6);
+    let expected = [(1, "a", "3"), (1, "c", "y"), (256, "a", "1")];
+    assert_eq!(contents(&store), expected.map(|(p, k, v)| (p, k.into(), v.into())));
+}
+
+#[test]
+fn a_prefix_is_removed_from_its_partition_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = RocksStore::open(dir.path()).unwrap();
+    let writes = [1, 2].map(|p| ["a", "ab", "ac\u{7f}", "b"].map(|k| write(p, k, Some(b""))));
+    store.write(&Batch { seq: 1, writes: writes.concat() }).unwrap();
+    store.remove_prefix(PartitionId(1), b"a").unwrap();
+    assert_eq!(contents(&store).len(), 5);
+    store.remove_prefix(PartitionId(2), b"").unwrap();
+    assert_eq!(contents(&store), [(1, b"b".to_vec(), vec![])]);
+}
+
+#[test]
+fn a_second_opener_is_told_that_it_is_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_store, _) = RocksStore::open(dir.path()).unwrap();
+    let error = RocksStore::open(dir.path()).unwrap_err();
+    assert_eq!(error, StoreError::InUse { path: dir.path().to_owned() });
+}
+
+#[test]
+fn a_path_that_cannot_be_a_directory_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = RocksStore::open(file.join("db")).unwrap_err();
+    assert!(matches!(error, StoreError::Failed { .. }), "{error}");
+}
+
+#[test]
+fn operating_errors_are_told_apart() {
+    let io = |number| from_io(Path::new("/d"), &std::io::Error::from_raw_os_error(number));
+    let path = PathBuf::from("/d");
+    assert_eq!(io(28), StoreError::NoSpace { path: path.clone() });
+    assert!(matches!(io(13), StoreError::NoPermission { .. }));
+    assert!(matches!(io(30), StoreError::NoPermission { .. }));
+    assert!(matches!(io(5), StoreError::Failed { .. }));
+}
+
+#[test]
+fn damage_inside_the_log_is_never_skipped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = RocksStore::open(dir.path().join("db")).unwrap();
+    let mut ends = Vec::new();
+    for seq in 1..=3 {
+        let value = vec![b'v'; 1000];
+        store.write(&Batch { seq, writes: vec![write(1, "k", Some(&value))] }).unwrap();
+        ends.push(fs::metadata(the_log(&dir.path().join("db"))).unwrap().len());
+    }
+    let after = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let copy = dir.path().join(name);
+        copied(&dir.path().join("db"), &copy);
+        let log = the_log(&copy);
+        let mut bytes = fs::read(&log).unwrap();
+        change(&mut bytes);
+        fs::write(log, bytes).unwrap();
+        RocksStore::open(copy).map(|(_, last_seq)| last_seq)
+    };
+    assert_eq!(after("whole", &|_| ()), Ok(3));
+    assert_eq!(after("cut", &|log| log.truncate(ends[1] as usize + 200)), Ok(2));
+    let flipped = after("flipped", &|log| log[ends[0] as usize + 200] ^= 1);
+    assert!(matches!(flipped, Err(StoreError::Damaged { .. })), "{flipped:?}");
+}
+
+#[test]
+fn a_store_without_its_root_file_is_not_taken_for_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = RocksStore::open(dir.path()).unwrap();
+    store.write(&Batch { seq: 1, writes: vec![write(1, "k", Some(b"v"))] }).unwrap();
+    drop(store);
+    fs::remove_file(dir.path().join("CURRENT")).unwrap();
+    let error = RocksStore::open(dir.path()).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+}
