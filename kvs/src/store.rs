@@ -9,8 +9,9 @@
 //! | lookup | answers the value | `OK`, or `ABSENT` |
 //! | remove | removes the key | `OK`, or `ABSENT` when there was none |
 //! | append | adds to the end; an absent key counts as empty | `OK` |
-//! | cas | sets the value if the key holds `expected` (or is absent, if `expect_absent`) | `OK`, or `CONFLICT` |
+//! | cas | sets the value if the key holds what is expected | `OK`, or `CONFLICT` |
 //!
+//! A cas expects the bytes of `expected`, or with `expect_absent` that the key is absent.
 //! The first `CONFLICT` undoes the batch: its result tells the value and version found, every
 //! other result is `ABORTED`. `ABSENT` undoes nothing. An error undoes the batch as well.
 //!
@@ -20,7 +21,7 @@
 //! removes writes the count down too. So a watcher that compares versions misses no last state.
 //!
 //! **On disk** a value is its version (u64, little-endian) followed by the user's bytes, under
-//! [`crate::keys::user`]; the count of a partition is the record of the empty user key, without bytes.
+//! [`crate::keys::user`]; the count of a partition is the record of the empty user key.
 
 mod error;
 mod step;
