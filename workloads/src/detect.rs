@@ -116,6 +116,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
 
 /// A file's name without directory and endings.
 pub(crate) fn stem(file: &str) -> String {
-    let name = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
+    let name =
+        Path::new(file).file_name().map_or_else(|| file.into(), |name| name.to_string_lossy());
     name.split('.').next().filter(|stem| !stem.is_empty()).unwrap_or("workflow").to_owned()
 }

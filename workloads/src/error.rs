@@ -111,18 +111,18 @@ pub struct LoadError {
     pub file: String,
     /// Line and column from 1, where they are known.
     pub at: Option<(usize, usize)>,
-    pub problem: Problem,
+    pub problem: Box<Problem>,
 }
 
 impl LoadError {
     pub(crate) fn new(file: &str, problem: impl Into<Problem>) -> Self {
-        Self { file: file.to_owned(), at: None, problem: problem.into() }
+        Self { file: file.to_owned(), at: None, problem: Box::new(problem.into()) }
     }
 
     /// The next step, where there is one to suggest.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
-        match &self.problem {
+        match &*self.problem {
             Problem::Unreadable { .. } => {
                 Some("name a workflow file, or a generator such as bag:tasks=1000".to_owned())
             }

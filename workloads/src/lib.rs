@@ -2,9 +2,9 @@
 Task graphs: where they come from, what they look like, and how they are cut up for submission.
 
 A [`Graph`] is a checked, acyclic task graph in flat columns, good to 10^7 tasks. It comes from a
-generator's text ([`generate()`]), from a file ([`load`]: WfFormat JSON or Starling's own TOML), from
-one command line ([`Graph::command`]), or from a [`GraphBuilder`]. A [`Plan`] gives every task its
-home and yields the chunks a client submits. [`write()`] turns a graph back into text.
+generator's text ([`generate()`]), from a file ([`load`]: WfFormat JSON or Starling's own TOML),
+from one command line ([`Graph::command`]), or from a [`GraphBuilder`]. A [`Plan`] gives every task
+its home and yields the chunks a client submits. [`write()`] turns a graph back into text.
 
 This room never runs anything, never opens a connection, and holds no order of execution but the
 edges. It reads files, because workflows are files; it reads no clock.

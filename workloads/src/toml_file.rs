@@ -64,7 +64,7 @@ impl Fault {
 
     pub(crate) fn in_text(self, file: &str, text: &str) -> LoadError {
         let at = self.at.map(|offset| line_column(text, offset));
-        LoadError { file: file.to_owned(), at, problem: self.problem }
+        LoadError { file: file.to_owned(), at, problem: Box::new(self.problem) }
     }
 }
 

@@ -50,7 +50,11 @@ fn json_error(file: &str, error: &serde_json::Error) -> LoadError {
         serde_json::error::Category::Data => Problem::NotAWorkflow { reason },
         _ => Problem::Syntax { reason: format!("broken JSON: {reason}") },
     };
-    LoadError { file: file.to_owned(), at: Some((error.line(), error.column())), problem }
+    LoadError {
+        file: file.to_owned(),
+        at: Some((error.line(), error.column())),
+        problem: Box::new(problem),
+    }
 }
 
 fn assemble(name: &str, records: &[Record], options: &LoadOptions) -> Result<Graph, Problem> {
@@ -76,13 +80,13 @@ fn assemble(name: &str, records: &[Record], options: &LoadOptions) -> Result<Gra
             let from = sources(task, &file.name, &writers, &declared);
             for &(parent, output) in &from {
                 data_edges.push((parent, task, output + 1));
-                spec.inputs.push(wire::Input { key: file.name.clone(), file: file.name.clone() });
+                spec.inputs.push(wire::Input { key: file.name.clone(), file: inside(&file.name) });
             }
             if from.is_empty() {
                 spec.externals.push(wire::External {
                     key: file.name.clone(),
                     path: String::new(),
-                    file: file.name.clone(),
+                    file: inside(&file.name),
                     size_bytes: file.size_bytes,
                 });
             }
@@ -148,7 +152,7 @@ fn sources(
 fn spec(record: &Record, options: &LoadOptions) -> wire::Spec {
     let outputs = record.outputs.iter().map(|file| wire::Output {
         key: file.name.clone(),
-        file: file.name.clone(),
+        file: inside(&file.name),
         size_bytes: file.size_bytes,
         keep: false,
     });
@@ -161,6 +165,13 @@ fn spec(record: &Record, options: &LoadOptions) -> wire::Spec {
         outputs: outputs.collect(),
         ..wire::Spec::default()
     }
+}
+
+/// A recorded path as one that stays inside a task's directory.
+fn inside(name: &str) -> String {
+    let is_plain = |part: &&str| !matches!(*part, "" | "." | "..");
+    let parts: Vec<&str> = name.split('/').filter(is_plain).collect();
+    if parts.is_empty() { "file".to_owned() } else { parts.join("/") }
 }
 
 /// Runtimes longer than this are taken for mistakes; a century leaves room for sums.

@@ -49,7 +49,7 @@ fn broken_wfformat() {
         (old(r#"{"name": "a", "runtime": -1}"#), "w.json: task 'a': a runtime of -1 s cannot be"),
         (
             old(r#"{"name": "a", "runtime": "soon"}"#),
-            "w.json:1:96: not a workflow: invalid value: string \"soon\", expected a number",
+            "w.json:1:92: not a workflow: invalid value: string \"soon\", expected a number",
         ),
     ];
     for (text, expected) in table {
@@ -64,7 +64,7 @@ fn broken_toml() {
     let table = [
         ("", "w.toml: not a workflow: the file is empty"),
         ("name = \"w\"\n", "w.toml: the workflow has no tasks"),
-        ("[[task]\n", "w.toml:1:8: unclosed array table, expected `]]`"),
+        ("[[task]\n", "w.toml:1:8: unclosed array table, expected `]`"),
         (
             "[[task]]\nnme = \"a\"\n",
             "w.toml:2:1: unknown field `nme`, expected one of `name`, `array`, `kind`, `command`, \
@@ -89,7 +89,7 @@ fn broken_toml() {
         (
             "[[task]]\nname = \"a\"\narray = \"1-5\"\nbody = \"noop\"\n\
           [[task]]\nname = \"a-3\"\nbody = \"noop\"\n",
-            "w.toml:2:8: duplicate task 'a-3'",
+            "w.toml:6:8: duplicate task 'a-3'",
         ),
         (
             "[[task]]\nname = \"sum\"\nbody = \"noop\"\nafter = [\"foo\"]\n",
@@ -100,6 +100,15 @@ fn broken_toml() {
           [[task]]\nname = \"b\"\narray = \"1-4\"\nbody = \"noop\"\nafter = [\"a-{i}\"]\n",
             "w.toml:9:10: task 'b-4': unknown task 'a-4' in after",
         ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(refused("w.toml", text).0, expected, "{text}");
+    }
+}
+
+#[test]
+fn broken_files_and_needs() {
+    let table = [
         (
             "[[task]]\nname = \"a\"\nbody = \"noop\"\ninputs = { x = \"gone.txt\" }\n",
             "w.toml:4:16: task 'a': file not found: 'gone.txt'",
@@ -119,7 +128,8 @@ fn broken_toml() {
             "w.toml:5:17: file 'f' is written by both task 'a-1' and task 'a-2'",
         ),
         (
-            "[[task]]\nname = \"a\"\narray = \"1-20\"\nbody = \"noop\"\noutputs = { x = \"f{i}\" }\n\
+            "[[task]]\nname = \"a\"\narray = \"1-20\"\nbody = \"noop\"\n\
+             outputs = { x = \"f{i}\" }\n\
           [[task]]\nname = \"b\"\narray = \"5-9\"\nbody = \"noop\"\noutputs = { x = \"f1{i}\" }\n",
             "w.toml:10:17: file 'f15' is written by both task 'a-15' and task 'b-5'",
         ),
@@ -129,7 +139,8 @@ fn broken_toml() {
             "w.toml: the tasks form a cycle: a -> b -> a",
         ),
         (
-            "[[task]]\nname = \"a\"\nbody = \"noop\"\ninputs = { x = \"f\" }\noutputs = { y = \"f\" }\n",
+            "[[task]]\nname = \"a\"\nbody = \"noop\"\ninputs = { x = \"f\" }\n\
+             outputs = { y = \"f\" }\n",
             "w.toml: task 'a' depends on itself",
         ),
         (

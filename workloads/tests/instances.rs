@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use workloads::{Graph, LoadOptions, OutputFormat, load, write};
 
 /// The shared data beside the repository; it is not part of it.
+#[expect(clippy::print_stdout, reason = "a skipped test says why")]
 fn data() -> Option<PathBuf> {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     if data.join("expected.jsonl").exists() {

@@ -53,11 +53,12 @@ impl<'t> Index<'t> {
                 let earlier = self.literals.insert(text, found);
                 // All elements of an array would own it.
                 let is_shared = array.is_some_and(|array| array.count() > 1);
-                let shared = is_shared.then_some(Found { owner, position: 1 });
-                if let (Some(first), second) | (second, Some(first)) = (earlier, shared)
-                    && self.conflict.is_none()
-                {
-                    let second = second.unwrap_or(found);
+                let conflict = match earlier {
+                    Some(first) => Some((first, found)),
+                    None if is_shared => Some((found, Found { owner, position: 1 })),
+                    None => None,
+                };
+                if let (Some((first, second)), None) = (conflict, &self.conflict) {
                     self.conflict = Some(Conflict { text: text.to_owned(), first, second });
                 }
             }
@@ -102,8 +103,17 @@ impl<'t> Index<'t> {
         None
     }
 
-    /// A text with two owners, if there is one.
+    /// A text with two owners, if there is one; the later of them comes second.
     pub(super) fn conflict(&mut self) -> Option<Conflict> {
+        let mut conflict = self.any_conflict()?;
+        let place = |found: Found| (found.owner.group, found.owner.sub, found.position);
+        if place(conflict.first) > place(conflict.second) {
+            std::mem::swap(&mut conflict.first, &mut conflict.second);
+        }
+        Some(conflict)
+    }
+
+    fn any_conflict(&mut self) -> Option<Conflict> {
         if let Some(conflict) = self.conflict.take() {
             return Some(conflict);
         }
