@@ -104,8 +104,8 @@ impl Instance {
         wait_until("the killed node is gone", || !is_alive(pid));
     }
 
-    /// How often each task was committed as done, by the event logs of all nodes. What a killed node
-    /// had not written of its log yet is missing here.
+    /// How often each task was committed as done, by the event logs of all nodes. What a killed
+    /// node had not written of its log yet is missing here.
     #[must_use]
     pub fn commits(&self) -> BTreeMap<TaskId, u32> {
         let mut times = BTreeMap::new();

@@ -4,8 +4,8 @@
 //! field's value follows from its *name*, so that renumbered or swapped fields show. The real types
 //! must read the sample and write the same bytes. Events are written out by hand.
 //!
-//! When the protocol changes on purpose: `STARLING_BLESS=1 cargo test -p starling-tests --test golden`
-//! and read the difference: a line may be added, an existing one should only grow.
+//! When the protocol changes on purpose: `STARLING_BLESS=1 cargo test -p starling-tests --test
+//! golden` and read the difference: a line may be added, an existing one should only grow.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! What is wrong with the input is said in one line, with the place and a next step; the exit code is
-//! the contract's; nothing is left behind.
+//! What is wrong with the input is said in one line, with the place and a next step; the exit code
+//! is the contract's; nothing is left behind.
 
 use std::fs;
 

@@ -18,7 +18,8 @@ fn layers(instance: &Instance, tasks: u32) {
         format!(
             "[[task]]\nname='a-{{i}}'\narray='1-{tasks}'\noutputs={{x='a{{i}}'}}\n\
              command=['sh','-c','echo {{i}} > a{{i}}; {note}']\n\
-             [[task]]\nname='b-{{i}}'\narray='1-{tasks}'\ninputs={{x='a{{i}}'}}\noutputs={{y='b{{i}}'}}\n\
+             [[task]]\nname='b-{{i}}'\narray='1-{tasks}'\n\
+             inputs={{x='a{{i}}'}}\noutputs={{y='b{{i}}'}}\n\
              command=['sh','-c','cat {{in:x}} {{in:x}} > b{{i}}; {note}']\n\
              [[task]]\nname='c-{{i}}'\narray='1-{tasks}'\ninputs={{y='b{{i}}'}}\n\
              command=['sh','-c','test $(wc -l < {{in:y}}) = 2; {note}']\n"

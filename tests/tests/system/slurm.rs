@@ -1,5 +1,5 @@
-//! A real Slurm on this host, with a munge, a controller and four node daemons of our own, on ports of
-//! our own, in a directory of our own; and one Starling node a rank in it.
+//! A real Slurm on this host, with a munge, a controller and four node daemons of our own, on ports
+//! of our own, in a directory of our own; and one Starling node a rank in it.
 
 use std::fmt::Write;
 use std::fs;
