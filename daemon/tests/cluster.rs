@@ -1,0 +1,144 @@
+//! Three nodes in one process: they form, answer, stop together, and come back.
+
+#[path = "support/session.rs"]
+mod session;
+mod support;
+
+use daemon::{NodeOptions, start, start_all};
+use proto::{NodeId, wire};
+use session::Session;
+use support::{call, connect, options, secret};
+use wire::request::Body as Ask;
+use wire::response::Body as Answer;
+
+async fn map_of(session: &mut Session) -> wire::ClusterMap {
+    match session.ask(Ask::Map(wire::MapQuery {})).await.body {
+        Some(Answer::Map(map)) => map,
+        other => panic!("no map: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nodes_form_a_cluster_and_end_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = options(dir.path(), 0, 3);
+    let nodes = tokio::task::block_in_place(|| start_all(&base)).unwrap();
+    let secret = secret(dir.path());
+    for node in &nodes {
+        let mut session = Session::open(node, &secret).await;
+        let answer = session.ask(Ask::Node(wire::NodeQuery {})).await;
+        let Some(Answer::Node(state)) = answer.body else { panic!("{answer:?}") };
+        let member = state.member.unwrap();
+        assert_eq!((member.node, member.slots), (node.node().0, 2));
+        assert_eq!(member.address, node.address().to_string());
+        assert_eq!(member.pid, std::process::id());
+        assert!(state.cpu_ns > 0 && state.peak_rss_bytes > 0);
+        let map = map_of(&mut session).await;
+        assert_eq!(map.partitions.len(), 16);
+        assert_eq!(map.members.len(), 3);
+        for (member, node) in map.members.iter().zip(&nodes) {
+            assert_eq!(member.address, node.address().to_string());
+        }
+    }
+    let mut client = connect(&nodes[1]).await;
+    client.stop(call(&secret, wire::StopRequest { all: true })).await.unwrap();
+    for node in nodes {
+        node.join().unwrap();
+    }
+    for node in 0..3 {
+        assert!(!dir.path().join(format!("nodes/{node}/address.json")).exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_was_answered_survives_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = options(dir.path(), 0, 2);
+    let mut nodes = tokio::task::block_in_place(|| start_all(&base)).unwrap();
+    let secret = secret(dir.path());
+    let key = b"city";
+    let partition = kvs::key_partition(key, 16);
+    let map = map_of(&mut Session::open(&nodes[0], &secret).await).await;
+    let home = map.partitions[partition.0 as usize].replicas[0];
+    let batch = |kind, value: &'static [u8]| {
+        let op = wire::KvOp {
+            kind: kind as i32,
+            key: key.as_slice().into(),
+            value: value.into(),
+            ..Default::default()
+        };
+        Ask::Kv(wire::KvBatch { partition: partition.0, epoch: 1, ops: vec![op] })
+    };
+    let mut session = Session::open(&nodes[home as usize], &secret).await;
+    let answer = session.ask(batch(wire::KvKind::Insert, b"Chicago")).await;
+    assert!(matches!(answer.body, Some(Answer::Kv(_))), "{answer:?}");
+    drop(session);
+
+    let old = nodes.remove(home as usize);
+    old.request_stop();
+    old.join().unwrap();
+    let again = NodeOptions { node: NodeId(home), ..base.clone() };
+    let node = start(again).unwrap();
+    assert_eq!(node.incarnation().0, 2);
+    tokio::task::block_in_place(|| node.wait_ready()).unwrap();
+    let mut session = Session::open(&node, &secret).await;
+    let answer = session.ask(batch(wire::KvKind::Lookup, b"")).await;
+    let Some(Answer::Kv(results)) = answer.body else { panic!("{answer:?}") };
+    assert_eq!(results.results[0].value.as_ref(), b"Chicago");
+    // The other node hears of the return: its map tells the new incarnation.
+    let mut other = Session::open(&nodes[0], &secret).await;
+    loop {
+        let member = &map_of(&mut other).await.members[home as usize];
+        if member.incarnation == 2 && member.phase() == wire::MemberPhase::Up {
+            assert_eq!(member.address, node.address().to_string());
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_node_joins_by_an_address_from_a_directory_of_its_own() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let first = tokio::task::block_in_place(|| {
+        let nodes = start_all(&options(here.path(), 0, 2)).unwrap();
+        let mut nodes = nodes.into_iter();
+        let first = nodes.next().unwrap();
+        drop(nodes);
+        first
+    });
+    std::fs::copy(here.path().join("secret"), there.path().join("secret")).unwrap();
+    let joining =
+        NodeOptions { join: Some(first.address().to_string()), ..options(there.path(), 1, 2) };
+    // Node 0 still finds the files of node 1 in its own directory, so only this side may look.
+    let joined = tokio::task::block_in_place(|| start(joining)).unwrap();
+    tokio::task::block_in_place(|| joined.wait_ready()).unwrap();
+    let cluster = |dir: &std::path::Path| std::fs::read(dir.join("cluster.json")).unwrap();
+    assert_eq!(cluster(here.path()), cluster(there.path()));
+    let wrong =
+        NodeOptions { join: Some(first.address().to_string()), ..options(there.path(), 1, 3) };
+    let error = tokio::task::block_in_place(|| start(wrong)).unwrap_err();
+    assert!(error.to_string().contains("its cluster has 2 nodes"), "{error}");
+    let outgoing =
+        connect(&first).await.stop(call(&secret(here.path()), wire::StopRequest::default())).await;
+    outgoing.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn events_are_there_when_they_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = tokio::task::block_in_place(|| start_all(&options(dir.path(), 0, 1))).unwrap();
+    let mut client = connect(&nodes[0]).await;
+    let request = call(&secret(dir.path()), wire::EventsRequest::default());
+    let mut pieces = client.events(request).await.unwrap().into_inner();
+    let mut bytes = Vec::new();
+    while let Some(piece) = pieces.message().await.unwrap() {
+        bytes.extend_from_slice(&piece.data);
+    }
+    let (length, block) = bytes.split_at(4);
+    let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
+    let events: Vec<_> = proto::event::Decoder::new(&block[..length]).map(Result::unwrap).collect();
+    let started = proto::Event::NodeStarted { node: NodeId(0), incarnation: 1, slots: 2 };
+    assert!(events.iter().any(|(_, event)| *event == started), "{events:?}");
+    assert!(events[0].0 > proto::Time::ZERO);
+}

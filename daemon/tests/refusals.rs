@@ -1,0 +1,175 @@
+//! Nodes that must not start, and what they say; frames that must not hurt a node that runs.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use daemon::{NodeOptions, StartError, start};
+use proto::wire;
+use support::{call, connect, options, secret};
+use tokio_stream::StreamExt;
+
+#[test]
+fn a_node_must_not_listen_where_others_could_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let listen = "0.0.0.0:0".parse().unwrap();
+    let error = start(NodeOptions { listen, ..options(dir.path(), 0, 1) }).unwrap_err();
+    assert!(matches!(error, StartError::NotLoopback { .. }), "{error}");
+    assert!(error.to_string().contains("0.0.0.0:0") && !error.hint().is_empty());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was left behind");
+}
+
+#[test]
+fn a_state_directory_has_one_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    let error = start(options(dir.path(), 0, 1)).unwrap_err();
+    assert!(matches!(error, StartError::InUse { .. }), "{error}");
+    node.wait_ready().unwrap();
+    node.request_stop();
+    node.join().unwrap();
+    // The one that was refused took no incarnation.
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    assert_eq!(node.incarnation().0, 2);
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap();
+    let error = start(NodeOptions { listen, ..options(dir.path(), 0, 1) }).unwrap_err();
+    assert!(matches!(error, StartError::Listen { .. }), "{error}");
+    assert!(error.to_string().contains(&listen.to_string()));
+}
+
+#[test]
+fn newer_state_and_open_secrets_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(start(options(dir.path(), 0, 1)).unwrap());
+    let format = dir.path().join("nodes/0/state/format");
+    fs::write(&format, "2\n").unwrap();
+    let error = start(options(dir.path(), 0, 1)).unwrap_err();
+    assert!(matches!(error, StartError::NewerFormat { .. }), "{error}");
+    fs::write(&format, "1\n").unwrap();
+    let secret = dir.path().join("secret");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).unwrap();
+    let error = start(options(dir.path(), 0, 1)).unwrap_err();
+    assert!(matches!(error, StartError::SecretMode { mode: 0o640, .. }), "{error}");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let error = start(options(dir.path(), 0, 2)).unwrap_err();
+    assert!(matches!(error, StartError::OtherCluster { .. }), "{error}");
+}
+
+#[test]
+fn the_missing_are_named_when_the_deadline_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    let short =
+        |node| NodeOptions { deadline: Duration::from_millis(300), ..options(dir.path(), node, 4) };
+    // Node 3 left a file behind in an earlier life; nobody answers there.
+    fs::create_dir_all(dir.path().join("nodes/3")).unwrap();
+    let stale =
+        r#"{"format":1,"node":3,"incarnation":1,"address":"127.0.0.1:1","pid":1,"slots":1}"#;
+    fs::write(dir.path().join("nodes/3/address.json"), stale).unwrap();
+    let nodes = [start(short(0)).unwrap(), start(short(1)).unwrap()];
+    for node in nodes {
+        let error = node.wait_ready().unwrap_err();
+        let StartError::Missing { present, expected, ref missing, .. } = error else {
+            panic!("{error}");
+        };
+        assert!(present <= 2 && expected == 4, "{error}");
+        assert!(missing.contains("node 2 has not said"), "{error}");
+        assert!(missing.contains("node 3 does not answer at 127.0.0.1:1"), "{error}");
+        node.join().unwrap();
+    }
+    assert!(!dir.path().join("nodes/0/address.json").exists());
+}
+
+#[test]
+fn garbage_on_the_socket_hurts_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    node.wait_ready().unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let long_frame = [&preface[..], &[0xff; 9], &[0x55; 4096]].concat();
+    let noise: Vec<u8> =
+        (0..65_536u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), noise, long_frame, preface] {
+        let mut stream = TcpStream::connect(node.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // The node may hang up while this is being sent.
+        let _ = stream.write_all(&garbage);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+    }
+    assert!(!node.is_finished());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut client = connect(&node).await;
+        client.stop(call(&secret(dir.path()), wire::StopRequest { all: false })).await.unwrap();
+    });
+    node.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn calls_without_the_secret_or_of_another_version_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    let mut client = connect(&node).await;
+    let code = |result: Result<tonic::Response<wire::StopReply>, tonic::Status>| {
+        result.unwrap_err().code()
+    };
+    let stop = wire::StopRequest { all: false };
+    assert_eq!(code(client.stop(tonic::Request::new(stop)).await), tonic::Code::Unauthenticated);
+    let wrong = call(&"0".repeat(64), stop);
+    assert_eq!(code(client.stop(wrong).await), tonic::Code::Unauthenticated);
+    let secret = secret(dir.path());
+    let mut newer = call(&secret, stop);
+    newer.metadata_mut().insert("starling-version", "2".parse().unwrap());
+    assert_eq!(code(client.stop(newer).await), tonic::Code::FailedPrecondition);
+    assert!(!node.is_finished());
+    let log = fs::read_to_string(dir.path().join("nodes/0/state/log")).unwrap();
+    assert!(log.contains("refused a call"), "{log}");
+    client.stop(call(&secret, stop)).await.unwrap();
+    node.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn wrong_greetings_and_overlong_frames_end_only_their_stream() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    tokio::task::block_in_place(|| node.wait_ready()).unwrap();
+    let secret = secret(dir.path());
+    let mut client = connect(&node).await.max_encoding_message_size(usize::MAX);
+    let frame = |body| wire::LinkFrame { body: Some(body) };
+    let greeting = wire::Greeting { version: 9, ..Default::default() };
+    let packet = wire::Packet::default();
+    for first in [
+        frame(wire::link_frame::Body::Greeting(greeting)),
+        frame(wire::link_frame::Body::Packet(packet)),
+        wire::LinkFrame { body: None },
+    ] {
+        let outgoing = tokio_stream::once(first).chain(tokio_stream::pending());
+        let status = client.link(call(&secret, outgoing)).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status}");
+    }
+    let body = Some(wire::request::Body::Kv(wire::KvBatch {
+        ops: vec![wire::KvOp { value: vec![1; 17 << 20].into(), ..Default::default() }],
+        ..Default::default()
+    }));
+    let long = wire::Requests { requests: vec![wire::Request { id: 1, body }] };
+    let outgoing = tokio_stream::once(long).chain(tokio_stream::pending());
+    let ended = match client.session(call(&secret, outgoing)).await {
+        Ok(response) => response.into_inner().message().await.map(|frame| frame.is_none()),
+        Err(status) => Err(status),
+    };
+    assert!(ended.is_err() || ended.unwrap(), "no answer to what is too long");
+    assert!(!node.is_finished());
+    client.stop(call(&secret, wire::StopRequest { all: false })).await.unwrap();
+    node.join().unwrap();
+}
