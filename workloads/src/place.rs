@@ -80,12 +80,16 @@ pub(crate) fn by_graph(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) ->
     }
     let mut placed = Vec::new();
     for ((home, partitions), lists) in chosen.iter().zip(lists) {
-        for (&partition, list) in partitions.iter().zip(lists) {
+        for (round, (&partition, list)) in partitions.iter().zip(lists).enumerate() {
             if !list.is_empty() {
-                placed.push((Used { partition, home: *home, tasks: list.len() as u32 }, list));
+                let used = Used { partition, home: *home, tasks: list.len() as u32 };
+                placed.push((round, used, list));
             }
         }
     }
+    // Chunks go out in this order: homes take turns.
+    placed.sort_by_key(|(round, ..)| *round);
+    let placed = placed.into_iter().map(|(_, used, list)| (used, list)).collect();
     Layout::listed(placed)
 }
 
