@@ -35,7 +35,7 @@ mod place;
 mod plan;
 pub mod quantity;
 mod random;
-pub mod toml_file;
+mod toml_file;
 pub mod wfformat;
 mod write;
 
