@@ -356,3 +356,6 @@ fn survives_restart(body: &Body) -> bool {
         | Body::Holding(_) => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,13 +27,13 @@ const KINDS_MAX: usize = 4096;
 const LENGTH_UNKNOWN: Span = Span::from_secs(1);
 
 #[derive(Debug, Default)]
-pub struct Estimates {
+pub(crate) struct Estimates {
     kinds: BTreeMap<String, Mean>,
     all: Mean,
 }
 
 impl Estimates {
-    pub fn completed(&mut self, kind: &str, length: Span) {
+    pub(crate) fn completed(&mut self, kind: &str, length: Span) {
         self.all.add(length);
         if let Some(mean) = self.kinds.get_mut(kind) {
             mean.add(length);
@@ -44,7 +44,7 @@ impl Estimates {
 
     /// The mean of the kind; before any of it completed, what the task declares; else the mean of all.
     #[must_use]
-    pub fn length(&self, spec: &wire::Spec, declared: Span) -> Span {
+    pub(crate) fn length(&self, spec: &wire::Spec, declared: Span) -> Span {
         if let Some(mean) = self.kinds.get(&spec.kind).copied().and_then(Mean::value) {
             return mean;
         }

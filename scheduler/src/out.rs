@@ -80,6 +80,6 @@ impl Out {
 
 /// The same task and attempt as they travel.
 #[must_use]
-pub fn task_attempt(task: TaskId, attempt: Attempt) -> wire::TaskAttempt {
+pub(crate) fn task_attempt(task: TaskId, attempt: Attempt) -> wire::TaskAttempt {
     wire::TaskAttempt { job: task.job.0, local: task.local.0, attempt: attempt.0 }
 }

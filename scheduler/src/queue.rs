@@ -8,10 +8,10 @@ use proto::{Attempt, TaskId};
 /// A ready task in a queue. Queues are caches: whoever pops it asks the record whether this attempt
 /// is still the current one, so nothing has to be searched when a task is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ready {
-    pub task: TaskId,
-    pub attempt: Attempt,
-    pub input_bytes: u64,
+pub(crate) struct Ready {
+    pub(crate) task: TaskId,
+    pub(crate) attempt: Attempt,
+    pub(crate) input_bytes: u64,
 }
 
 #[derive(PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ impl PartialOrd for Ranked {
 
 /// LReadyQ or SReadyQ.
 #[derive(Debug, Default)]
-pub struct ReadyQueue {
+pub(crate) struct ReadyQueue {
     with_bytes: BinaryHeap<Ranked>,
     /// All of the lowest rank: no heap is needed to keep their order.
     without_bytes: VecDeque<Ready>,
@@ -42,7 +42,7 @@ pub struct ReadyQueue {
 }
 
 impl ReadyQueue {
-    pub fn push(&mut self, ready: Ready) {
+    pub(crate) fn push(&mut self, ready: Ready) {
         if ready.input_bytes == 0 {
             self.without_bytes.push_back(ready);
         } else {
@@ -50,7 +50,7 @@ impl ReadyQueue {
             self.with_bytes.push(Ranked { ready, arrival: self.arrivals });
         }
     }
-    pub fn pop(&mut self) -> Option<Ready> {
+    pub(crate) fn pop(&mut self) -> Option<Ready> {
         match self.with_bytes.pop() {
             Some(ranked) => Some(ranked.ready),
             None => {
@@ -62,16 +62,16 @@ impl ReadyQueue {
     }
     /// The one that [`Self::pop`] gives next.
     #[must_use]
-    pub fn peek(&self) -> Option<Ready> {
+    pub(crate) fn peek(&self) -> Option<Ready> {
         let first = self.with_bytes.peek().map(|ranked| ranked.ready);
         first.or_else(|| self.without_bytes.front().copied())
     }
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.with_bytes.len() + self.without_bytes.len()
     }
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
     /// Memory follows live tasks.

@@ -6,27 +6,27 @@ use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, LocalId, ObjectId, Span, TaskId, wire};
 
 #[derive(Clone, Debug)]
-pub struct Work {
-    pub spec: Arc<wire::Spec>,
-    pub settings: Arc<wire::JobSettings>,
-    pub entry: u64,
-    pub duration: Span,
-    pub output_sizes: Vec<u64>,
-    pub name: String,
-    pub inputs: Vec<wire::InputAt>,
+pub(crate) struct Work {
+    pub(crate) spec: Arc<wire::Spec>,
+    pub(crate) settings: Arc<wire::JobSettings>,
+    pub(crate) entry: u64,
+    pub(crate) duration: Span,
+    pub(crate) output_sizes: Vec<u64>,
+    pub(crate) name: String,
+    pub(crate) inputs: Vec<wire::InputAt>,
 }
 
 impl Work {
     #[must_use]
-    pub fn input_bytes(&self) -> u64 {
+    pub(crate) fn input_bytes(&self) -> u64 {
         self.inputs.iter().map(|input| input.size_bytes).sum()
     }
     #[must_use]
-    pub fn cpus(&self) -> u32 {
+    pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)
     }
     #[must_use]
-    pub fn launch(&self, task: TaskId, attempt: Attempt, slot: u32) -> Launch {
+    pub(crate) fn launch(&self, task: TaskId, attempt: Attempt, slot: u32) -> Launch {
         let input = |input: &wire::InputAt| LaunchInput {
             slot: input.slot,
             object: object_of(task, input),
@@ -49,7 +49,7 @@ impl Work {
 
 /// The object that an input of `task` names: an output of its parent's committed attempt.
 #[must_use]
-pub fn object_of(task: TaskId, input: &wire::InputAt) -> ObjectId {
+pub(crate) fn object_of(task: TaskId, input: &wire::InputAt) -> ObjectId {
     ObjectId {
         task: TaskId { job: task.job, local: LocalId(input.parent) },
         attempt: Attempt(input.attempt),
@@ -59,14 +59,14 @@ pub fn object_of(task: TaskId, input: &wire::InputAt) -> ObjectId {
 
 /// Packs tasks for another node; alike specs travel once.
 #[derive(Debug, Default)]
-pub struct BundleBuilder {
+pub(crate) struct BundleBuilder {
     bundle: wire::Bundle,
     specs: Vec<Arc<wire::Spec>>,
     settings: Vec<Arc<wire::JobSettings>>,
 }
 
 impl BundleBuilder {
-    pub fn push(&mut self, task: TaskId, attempt: Attempt, work: Work) {
+    pub(crate) fn push(&mut self, task: TaskId, attempt: Attempt, work: Work) {
         let spec = position(&mut self.specs, &work.spec, &mut self.bundle.specs);
         let settings = position(&mut self.settings, &work.settings, &mut self.bundle.settings);
         self.bundle.tasks.push(wire::Placed {
@@ -83,15 +83,15 @@ impl BundleBuilder {
         });
     }
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bundle.tasks.len()
     }
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bundle.tasks.is_empty()
     }
     #[must_use]
-    pub fn finish(self) -> wire::Bundle {
+    pub(crate) fn finish(self) -> wire::Bundle {
         self.bundle
     }
 }
@@ -110,7 +110,7 @@ fn position<T: Clone>(known: &mut Vec<Arc<T>>, item: &Arc<T>, out: &mut Vec<T>) 
 
 /// The tasks of a bundle; `None` when it is malformed.
 #[must_use]
-pub fn unpack(bundle: wire::Bundle) -> Option<Vec<(TaskId, Attempt, Work)>> {
+pub(crate) fn unpack(bundle: wire::Bundle) -> Option<Vec<(TaskId, Attempt, Work)>> {
     let specs: Vec<_> = bundle.specs.into_iter().map(Arc::new).collect();
     let settings: Vec<_> = bundle.settings.into_iter().map(Arc::new).collect();
     let mut tasks = Vec::with_capacity(bundle.tasks.len());

@@ -45,9 +45,6 @@ impl Part {
         let mut before = self.segments[..after].iter_mut().rev();
         before.find(|segment| segment.len() > 0).filter(|segment| segment.contains(index))
     }
-    pub(crate) fn segments(&self) -> &[Segment] {
-        &self.segments
-    }
     /// All edges of a task, whichever chunk they came in.
     pub(crate) fn edges(&self, index: u64) -> impl Iterator<Item = EdgeOut> + '_ {
         let all = if self.foreign_edges { self.segments.as_slice() } else { &[] };

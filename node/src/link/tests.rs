@@ -1,0 +1,180 @@
+//! Two ends of a link over a network that loses, repeats and reorders.
+
+use super::*;
+use proto::wire::JobEnd;
+
+/// Splitmix64: the test's own dice.
+struct Dice(u64);
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+}
+
+struct End {
+    links: Links,
+    batches: u64,
+    got: Vec<u64>,
+}
+
+impl End {
+    fn new(me: u32, incarnation: u32) -> Self {
+        let links = Links::new(NodeId(me), Incarnation(incarnation));
+        Self { links, batches: 0, got: Vec::new() }
+    }
+    fn take(&mut self, packet: wire::Packet) {
+        for body in self.links.receive(packet).bodies {
+            let Body::JobEnd(JobEnd { job }) = body else { panic!("only these were sent") };
+            self.got.push(job);
+        }
+    }
+    /// One step; what it took is durable only when the dice say so.
+    fn step(&mut self, now: Time, dice: &mut Dice, air: &mut Vec<wire::Packet>) {
+        self.batches += 1;
+        self.links.note_batch(self.batches);
+        if dice.roll(3) == 0 {
+            self.links.durable(self.batches);
+        }
+        self.links.flush(now, |_, packet| air.push(packet));
+    }
+}
+
+fn message(number: u64) -> Body {
+    Body::JobEnd(JobEnd { job: number })
+}
+
+/// Delivers the packets in the air, badly.
+fn deliver(air: &mut Vec<wire::Packet>, ends: &mut [End; 2], dice: &mut Dice) {
+    let count = air.len() as u64;
+    for _ in 0..count {
+        let at = dice.roll(air.len() as u64) as usize;
+        let packet = if dice.roll(5) == 0 { air[at].clone() } else { air.swap_remove(at) };
+        if dice.roll(4) != 0 {
+            ends[packet.to as usize].take(packet);
+        }
+        if air.is_empty() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn every_message_arrives_once_and_in_order() {
+    for seed in 0..200 {
+        let mut dice = Dice(seed);
+        let mut ends = [End::new(0, 1), End::new(1, 1)];
+        let mut air = Vec::new();
+        let mut now = Time(0);
+        for round in 0..400 {
+            if round < 100 {
+                ends[0].links.send(NodeId(1), message(round));
+            }
+            now = now + Span::from_millis(100);
+            for end in &mut ends {
+                end.step(now, &mut dice, &mut air);
+            }
+            deliver(&mut air, &mut ends, &mut dice);
+        }
+        assert_eq!(ends[1].got, (0..100).collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!(ends[0].got, [] as [u64; 0]);
+    }
+}
+
+#[test]
+fn what_was_not_durable_goes_to_the_next_incarnation() {
+    for seed in 0..200 {
+        let mut dice = Dice(seed);
+        let mut ends = [End::new(0, 1), End::new(1, 1)];
+        let (mut air, mut now) = (Vec::new(), Time(0));
+        let mut durable_before = Vec::new();
+        for round in 0..600 {
+            if round < 100 {
+                ends[0].links.send(NodeId(1), message(round));
+            }
+            if round == 60 {
+                // The receiver dies; what it had acknowledged is exactly what it may keep.
+                let link = &ends[1].links.links.get(&NodeId(0));
+                let acked = link.map_or(0, |link| link.ack);
+                durable_before = ends[1].got[..acked as usize].to_vec();
+                ends[1] = End::new(1, 2);
+                ends[1].links.announce(NodeId(0));
+            }
+            now = now + Span::from_millis(100);
+            for end in &mut ends {
+                end.step(now, &mut dice, &mut air);
+            }
+            deliver(&mut air, &mut ends, &mut dice);
+        }
+        let mut all = durable_before;
+        all.extend(&ends[1].got);
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all, (0..100).collect::<Vec<_>>(), "seed {seed}: something was lost");
+        let mut sorted = ends[1].got.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, ends[1].got, "seed {seed}: order within a session");
+    }
+}
+
+#[test]
+fn what_concerns_only_the_old_incarnation_dies_with_it() {
+    let mut ends = [End::new(0, 1), End::new(1, 1)];
+    let hello = |from: u32, incarnation| wire::Packet {
+        from,
+        to: 0,
+        from_incarnation: incarnation,
+        to_incarnation: 1,
+        ..Default::default()
+    };
+    ends[0].take(hello(1, 1));
+    ends[0].links.send(NodeId(1), Body::Push(wire::Push::default()));
+    ends[0].links.send(NodeId(1), message(7));
+    ends[0].take(hello(1, 2));
+    let mut sent = Vec::new();
+    ends[0].links.flush(Time(0), |_, packet| sent.extend(packet.reliable));
+    assert_eq!(sent.len(), 1, "the push is gone, the report stays");
+}
+
+#[test]
+fn packets_of_other_incarnations_are_not_taken() {
+    let mut end = End::new(0, 3);
+    let packet = |from_incarnation, to_incarnation| wire::Packet {
+        from: 1,
+        to: 0,
+        from_incarnation,
+        to_incarnation,
+        first_seq: 1,
+        reliable: vec![wire::Message { body: Some(message(1)) }.encode_to_vec().into()],
+        ..Default::default()
+    };
+    end.take(packet(5, 2)); // To an earlier incarnation of this node.
+    end.take(packet(4, 3)); // From an earlier incarnation of the peer.
+    end.take(packet(5, 0)); // To whoever is there.
+    assert!(end.got.is_empty());
+    end.take(packet(5, 3));
+    assert_eq!(end.got, [1]);
+}
+
+#[test]
+fn a_link_with_nothing_to_say_falls_silent() {
+    let mut ends = [End::new(0, 1), End::new(1, 1)];
+    ends[0].links.send(NodeId(1), message(1));
+    let (mut air, mut dice, mut now) = (Vec::new(), Dice(1), Time(0));
+    let mut packets = 0;
+    for _ in 0..1000 {
+        now = now + Span::from_millis(50);
+        for end in &mut ends {
+            end.step(now, &mut dice, &mut air);
+        }
+        packets += air.len();
+        for packet in air.drain(..) {
+            ends[packet.to as usize].take(packet);
+        }
+    }
+    assert!(packets < 10, "{packets} packets for one message");
+    assert!(ends.iter().all(|end| end.links.deadline().is_none_or(|at| at < now)));
+}
