@@ -35,7 +35,6 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
     }
     report.note("unary: a gRPC call of 100 bytes and its answer, two threads of one process");
     report.note("a chain's time includes its submission and the news of its end");
-    cluster.stop().await?;
     Ok(report)
 }
 

@@ -1,34 +1,28 @@
 //! A cluster of its own for a benchmark, and what it has used so far.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use client::{Client, SubmitOptions};
-use daemon::{NodeHandle, NodeOptions};
-use proto::{NodeId, wire};
+use proto::wire;
 use rustix::time::{ClockId, clock_gettime};
-use tempfile::TempDir;
+use scheduler::Policy;
 use workloads::Graph;
 
-use super::Resolved;
+use super::{Ended, Resolved};
+use crate::embed::{self, ClusterPlan};
+use crate::units::Bandwidth;
 
 /// A node that does not answer for so long is not measured any more.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The `t` of Algorithm 1; no benchmark here moves data.
+const THRESHOLD: f64 = 0.125;
 
 #[derive(Debug)]
 pub(super) struct Cluster {
-    dir: TempDir,
+    // In this order: the client lets go before the nodes end.
     client: Client,
-    nodes: Nodes,
-}
-
-#[derive(Debug)]
-enum Nodes {
-    Here(Vec<NodeHandle>),
-    /// Started and stopped by this program's own verbs.
-    Processes,
+    nodes: embed::Cluster,
 }
 
 /// CPU time so far, nanoseconds.
@@ -56,15 +50,16 @@ pub(super) struct Ran {
 
 impl Cluster {
     pub(super) async fn start(setting: Resolved) -> anyhow::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("starling-bench-").tempdir()?;
-        let path = dir.path().to_owned();
-        let start = || match setting.processes {
-            true => start_processes(&path, setting),
-            false => start_here(&path, setting),
+        let plan = ClusterPlan {
+            nodes: setting.nodes,
+            slots: setting.slots,
+            policy: Policy::Rlds { threshold: THRESHOLD },
+            threshold: THRESHOLD,
+            bandwidth: Bandwidth::default(),
         };
-        let nodes = tokio::task::block_in_place(start)?;
-        let client = Client::connect(dir.path()).await?;
-        Ok(Self { dir, client, nodes })
+        let nodes = embed::Cluster::start(&plan, setting.processes).await.map_err(Ended)?;
+        let client = Client::connect(nodes.dir()).await?;
+        Ok(Self { client, nodes })
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -90,9 +85,9 @@ impl Cluster {
 
     /// Of all processes. Nodes of this process are part of the client's figure.
     pub(super) async fn cpu(&self) -> anyhow::Result<Cpu> {
-        let nodes_ns = match self.nodes {
-            Nodes::Here(_) => 0,
-            Nodes::Processes => self.node_states().await?.iter().map(|state| state.cpu_ns).sum(),
+        let nodes_ns = match self.nodes.is_one_process() {
+            true => 0,
+            false => self.node_states().await?.iter().map(|state| state.cpu_ns).sum(),
         };
         let used = clock_gettime(ClockId::ProcessCPUTime);
         let client_ns = used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64;
@@ -108,54 +103,6 @@ impl Cluster {
         }
         Ok(total)
     }
-
-    pub(super) async fn stop(self) -> anyhow::Result<()> {
-        let Self { dir, client, nodes } = self;
-        drop(client);
-        tokio::task::block_in_place(|| match nodes {
-            Nodes::Here(nodes) => {
-                nodes.iter().for_each(NodeHandle::request_stop);
-                nodes.into_iter().try_for_each(|node| node.join().map_err(Into::into))
-            }
-            Nodes::Processes => starling("down", dir.path(), &[]),
-        })?;
-        Ok(dir.close()?)
-    }
-}
-
-fn start_here(dir: &std::path::Path, setting: Resolved) -> anyhow::Result<Nodes> {
-    let options = |node| {
-        let mut options = NodeOptions::new(dir, NodeId(node), setting.nodes);
-        options.slots = setting.slots;
-        options
-    };
-    let started: Result<Vec<NodeHandle>, _> =
-        (0..setting.nodes).map(|node| daemon::start(options(node))).collect();
-    let nodes = started?;
-    for node in &nodes {
-        node.wait_ready()?;
-    }
-    Ok(Nodes::Here(nodes))
-}
-
-fn start_processes(dir: &std::path::Path, setting: Resolved) -> anyhow::Result<Nodes> {
-    let (nodes, slots) = (setting.nodes.to_string(), setting.slots.to_string());
-    starling("up", dir, &["--nodes", &nodes, "--slots", &slots])?;
-    Ok(Nodes::Processes)
-}
-
-/// Runs a verb of this very program.
-fn starling(verb: &str, dir: &std::path::Path, args: &[&str]) -> anyhow::Result<()> {
-    let program: PathBuf = std::env::current_exe()?;
-    let output = Command::new(program)
-        .args([verb, "--dir"])
-        .arg(dir)
-        .args(args)
-        .stdin(Stdio::null())
-        .output()?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "starling {verb} failed: {}", error.trim());
-    Ok(())
 }
 
 /// A graph from a generator's text.

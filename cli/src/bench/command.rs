@@ -30,7 +30,6 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
         report.add(vec![("per_s", ours), ("bare_per_s", bare), ("over_bare", ours / bare)]);
     }
     report.note(format!("bare: {BARE_THREADS} threads start '{PROGRAM}' and wait for it"));
-    cluster.stop().await?;
     Ok(report)
 }
 

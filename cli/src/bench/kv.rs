@@ -45,7 +45,6 @@ pub(super) async fn run(args: &KvArgs) -> anyhow::Result<Report> {
         }
         report.add(round);
     }
-    cluster.stop().await?;
     Ok(report)
 }
 

@@ -30,7 +30,6 @@ async fn round(resolved: Resolved, graph: &workloads::Graph) -> anyhow::Result<R
     wait_until_waiting(&cluster, resolved.tasks).await?;
     let after = settled(&cluster).await?;
     cluster.client().cancel(handle.job, &[]).await?;
-    cluster.stop().await?;
     let grown = after.saturating_sub(before) as f64;
     Ok(vec![
         ("bytes_per_task", grown / resolved.tasks as f64),

@@ -21,6 +21,7 @@ use clap::{Args, Subcommand};
 
 use self::cluster::Cluster;
 use self::report::{Report, Round};
+use crate::Context;
 use crate::errors::{Done, Exit, Failure};
 
 #[derive(Args, Debug)]
@@ -66,9 +67,6 @@ struct Setting {
     /// Each node is a process of its own
     #[arg(long)]
     processes: bool,
-    /// One JSON value on standard output
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -118,32 +116,54 @@ impl Setting {
 }
 
 /// Runs one benchmark and prints what it found.
-pub(crate) fn run(args: &BenchArgs) -> Done {
-    measure(args).map_err(failure)?;
+pub(crate) fn run(context: &Context, args: &BenchArgs) -> Done {
+    let report = measure(args).map_err(failure)?;
+    match context.output.json {
+        true => context.output.line(&report.to_json())?,
+        false => context.output.bytes(report.to_text().as_bytes())?,
+    }
     Ok(Exit::Ok)
 }
 
-fn measure(args: &BenchArgs) -> anyhow::Result<()> {
+fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let (report, json) = match &args.what {
-        What::Noop(setting) => (runtime.block_on(noop::run(setting))?, setting.json),
-        What::Sleep(args) => (runtime.block_on(sleep::run(args))?, args.setting.json),
-        What::Chain(setting) => (runtime.block_on(chain::run(setting))?, setting.json),
-        What::Command(setting) => (runtime.block_on(command::run(setting))?, setting.json),
-        What::Kv(args) => (runtime.block_on(kv::run(args))?, args.setting.json),
-        What::Submit(setting) => (runtime.block_on(submit::run(setting))?, setting.json),
-        What::Memory(setting) => (runtime.block_on(memory::run(setting))?, setting.json),
+    let measured = async {
+        match &args.what {
+            What::Noop(setting) => noop::run(setting).await,
+            What::Sleep(args) => sleep::run(args).await,
+            What::Chain(setting) => chain::run(setting).await,
+            What::Command(setting) => command::run(setting).await,
+            What::Kv(args) => kv::run(args).await,
+            What::Submit(setting) => submit::run(setting).await,
+            What::Memory(setting) => memory::run(setting).await,
+        }
     };
-    report.print(json)
+    runtime.block_on(async {
+        tokio::select! {
+            report = measured => report,
+            () = crate::interrupted() => Err(Ended(Failure::interrupted()).into()),
+        }
+    })
 }
+
+/// A failure that knows its exit code, on its way out.
+#[derive(Debug)]
+struct Ended(Failure);
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+impl std::error::Error for Ended {}
 
 /// The exit code of whatever was the cause; what has none of its own is the cluster's fault.
 fn failure(error: anyhow::Error) -> Failure {
-    let error = match error.downcast::<client::ClientError>() {
-        Ok(error) => return error.into(),
+    let error = match error.downcast::<Ended>() {
+        Ok(Ended(failure)) => return failure,
         Err(error) => error,
     };
-    let error = match error.downcast::<daemon::StartError>() {
+    let error = match error.downcast::<client::ClientError>() {
         Ok(error) => return error.into(),
         Err(error) => error,
     };

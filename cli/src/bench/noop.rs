@@ -14,7 +14,6 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
     for _ in 0..resolved.rounds {
         report.add(round(&cluster, &graph).await?);
     }
-    cluster.stop().await?;
     Ok(report)
 }
 

@@ -1,7 +1,5 @@
 //! What a benchmark found, for people and as JSON.
 
-use std::io::Write;
-
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::Resolved;
@@ -61,26 +59,28 @@ impl Report {
         Spread { median, min: values[0], max: values[values.len() - 1] }
     }
 
-    pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
-        if json {
-            serde_json::to_writer(&mut out, self)?;
-            writeln!(out)?;
-            return Ok(());
-        }
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and strings always serialise")
+    }
+
+    pub(super) fn to_text(&self) -> String {
         let Resolved { nodes, slots, tasks, processes, .. } = self.setting;
         let place = if processes { "processes" } else { "one process" };
-        writeln!(out, "{}: {tasks} a round, {nodes} nodes of {slots} slots, {place}", self.bench)?;
-        writeln!(out, "{:<32} {:>14} {:>14} {:>14}", "", "median", "least", "most")?;
+        let mut text =
+            format!("{}: {tasks} a round, {nodes} nodes of {slots} slots, {place}\n", self.bench);
+        text.push_str(&row("", ["median", "least", "most"].map(str::to_owned)));
         for (name, spread) in self.spreads() {
-            let [median, min, max] = [spread.median, spread.min, spread.max].map(figure);
-            writeln!(out, "{name:<32} {median:>14} {min:>14} {max:>14}")?;
+            text.push_str(&row(name, [spread.median, spread.min, spread.max].map(figure)));
         }
         for note in &self.notes {
-            writeln!(out, "{note}")?;
+            text.push_str(&format!("{note}\n"));
         }
-        Ok(())
+        text
     }
+}
+
+fn row(name: &str, [median, min, max]: [String; 3]) -> String {
+    format!("{name:<32} {median:>14} {min:>14} {max:>14}\n")
 }
 
 /// Four significant digits are more than a benchmark knows.
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_json_has_the_promised_fields_in_order() {
-        let json = serde_json::to_string(&report(&[4.0])).unwrap();
+        let json = report(&[4.0]).to_json();
         let expected = concat!(
             r#"{"schema":1,"bench":"noop","tasks":3,"nodes":1,"slots":2,"processes":true,"#,
             r#""per_s":{"median":4.0,"min":4.0,"max":4.0},"cpu_us_per_task":2.0,"#,

@@ -28,6 +28,5 @@ pub(super) async fn run(args: &SleepArgs) -> anyhow::Result<Report> {
         ]);
     }
     report.note(format!("ideal: {ideal_s:.3} s"));
-    cluster.stop().await?;
     Ok(report)
 }

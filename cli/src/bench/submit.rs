@@ -28,6 +28,5 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
         cluster.client().cancel(handle.job, &[]).await?;
         cluster.client().wait_job(handle.job, |_| {}).await?;
     }
-    cluster.stop().await?;
     Ok(report)
 }
