@@ -73,6 +73,11 @@ impl<'g> Plan<'g> {
         submitted_ns: u64,
         settings: wire::JobSettings,
     ) -> wire::JobCommit {
+        // What a command writes and reads is bytes, whatever was wished for synthetic data.
+        let is_command =
+            |spec: &wire::Spec| matches!(spec.body, Some(wire::spec::Body::Command(_)));
+        let real_data = settings.real_data || self.graph.specs().iter().any(is_command);
+        let settings = wire::JobSettings { real_data, ..settings };
         let mut partitions: Vec<wire::PartitionTotal> = self
             .layout
             .used()
