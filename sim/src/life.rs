@@ -59,7 +59,7 @@ impl World {
         if ended {
             return Ok(());
         }
-        let states = self.node_states()?;
+        let states = self.node_states().unwrap_or_default();
         let states: Vec<String> =
             states.iter().enumerate().map(|(node, state)| describe(node, state)).collect();
         let open = self.clients.iter().filter(|client| !client.is_over()).map(|client| client.job);

@@ -525,6 +525,9 @@ impl World {
             map: self.map.clone(),
             mutant: self.options.mutant,
         };
+        // The store is synced when it is opened: what recovery reads can be relied on.
+        machine.disk.sync(0);
+        machine.unsynced.clear();
         let local = machine.local(self.now);
         match Node::recover(config, machine.disk.records(), local) {
             Ok(node) => machine.node = Some(node),

@@ -4,7 +4,7 @@ use proto::LocalId;
 use proto::event::End;
 
 use super::{Verdict, Violation};
-use crate::truth::{JobTruth, KIND_FAILING, KIND_FLAKY, Promise, TaskTruth};
+use crate::truth::{Commit, JobTruth, KIND_FAILING, KIND_FLAKY, Promise, Slot, TaskTruth};
 
 const NAME: &str = "progress";
 
@@ -59,6 +59,12 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
             let parent = &job.tasks[&slot.parent];
             parent.current().is_some_and(|commit| commit.end == End::Done)
         });
+        // What a power cut took may end otherwise the second time, after its child has ended.
+        let undone = |commit: &Commit| commit.undone;
+        let lost = |slot: &Slot| job.tasks[&slot.parent].commits.iter().any(undone);
+        if !all_done && task.slots.iter().flatten().any(lost) {
+            continue;
+        }
         let right = match (all_done, task.kind.as_str()) {
             (false, _) => end == End::Skipped,
             (true, KIND_FAILING) => end == End::Failed,
