@@ -1,1 +1,139 @@
-fn main() {}
+//! The one binary. Each verb is a file; this one reads the command line and picks it.
+
+mod args;
+mod bench;
+mod check;
+mod config;
+mod embed;
+mod errors;
+mod generated;
+mod job;
+mod jobs;
+mod kv;
+mod node;
+mod node_list;
+mod output;
+mod processes;
+mod progress;
+mod run;
+mod selector;
+mod settings;
+mod story;
+mod submit;
+mod summary;
+mod task;
+mod units;
+mod up;
+mod workload;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Verb};
+use errors::{Done, Failure};
+use output::Output;
+use settings::Settings;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What every verb gets beside its own arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) output: Output,
+    pub(crate) settings: Settings,
+    /// `--dir` as given; see [`Context::dir`].
+    dir: Option<std::path::PathBuf>,
+}
+
+impl Context {
+    /// The instance's directory, by flag, setting or default; absolute.
+    pub(crate) fn dir(&self) -> Result<std::path::PathBuf, Failure> {
+        let chosen = self.settings.pick_optional(self.dir.clone(), "dir")?;
+        let dir = chosen.unwrap_or_else(|| {
+            let user = rustix::process::getuid().as_raw();
+            settings::default_dir(|name| std::env::var(name).ok(), user)
+        });
+        std::path::absolute(&dir).map_err(|error| Failure::file(&dir, &error))
+    }
+
+    /// A client of the instance.
+    pub(crate) async fn connect(&self) -> Result<client::Client, Failure> {
+        Ok(client::Client::connect(&self.dir()?).await?)
+    }
+}
+
+fn main() -> ExitCode {
+    // The helper that starts commands must not read settings or arguments of its own.
+    if std::env::args_os().nth(1).is_some_and(|verb| verb == "__spawner") {
+        executor::spawner::main()
+    }
+    let failure = match Cli::try_parse() {
+        Ok(cli) => match dispatch(cli) {
+            Ok(exit) => return ExitCode::from(exit as u8),
+            Err(failure) => failure,
+        },
+        Err(error) if !error.use_stderr() => {
+            // Help and version; nobody listening is no error.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => errors::usage_of_clap(&error),
+    };
+    if !failure.message.is_empty() {
+        output::say(failure.render().trim_end());
+    }
+    ExitCode::from(failure.exit as u8)
+}
+
+fn dispatch(cli: Cli) -> Done {
+    let output = Output::new(cli.json, cli.quiet, cli.verbose > 0);
+    let context = Context { output, settings: Settings::load()?, dir: cli.dir };
+    let context = &context;
+    match cli.verb {
+        Verb::Run(args) => run::run(context, &args),
+        Verb::Up(args) => up::up(context, &args),
+        Verb::Down(args) => up::down(context, &args),
+        Verb::Node(args) => node::run(context, args),
+        Verb::Submit(args) => submit::run(context, &args),
+        Verb::Job(verb) => job::run(context, &verb),
+        Verb::Task(verb) => task::run(context, &verb),
+        Verb::Kv(verb) => kv::run(context, &verb),
+        Verb::Workload(verb) => workload::run(context, &verb),
+        Verb::Check(args) => check::run(context, &args),
+        Verb::Bench(args) => bench::run(context, &args),
+        Verb::Trace(args) => story::trace(context, &args),
+        Verb::Config(verb) => config::run(context, &verb),
+        Verb::Completion(args) => generated::completion(context, &args),
+        Verb::Man(args) => generated::man(context, &args),
+    }
+}
+
+/// Runs a verb's future on this thread; an interrupt ends it.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::lost(format!("cannot start the runtime: {error}")))?;
+    runtime.block_on(async {
+        tokio::select! {
+            done = future => done,
+            () = interrupted() => Err(Failure::interrupted()),
+        }
+    })
+}
+
+/// Comes back on Ctrl-C or a request to terminate.
+pub(crate) async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let both = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = both else {
+        // Without handlers the signals end the process in the default way.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

@@ -17,6 +17,8 @@ use crate::{ClientError, Instance};
 
 const BACKOFF_START: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// How long any node of an instance may take to answer at all.
+const CONTACT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a client behaves towards nodes that are away.
 #[derive(Clone, Copy, Debug)]
@@ -69,17 +71,20 @@ impl Client {
         instance.cluster()?;
         let secret = parse_secret(&instance.secret()?)?;
         let client = Self::unconnected(Some(instance.clone()), secret, options);
-        let deadline = Instant::now() + options.patience;
+        let deadline = Instant::now() + options.patience.min(CONTACT_PATIENCE);
         let mut backoff = BACKOFF_START;
         loop {
-            let mut tried = Vec::new();
+            let (mut tried, mut is_hopeless) = (Vec::new(), false);
             for (node, file) in instance.addresses() {
                 match client.first_contact(node, &file.address).await {
                     Ok(()) => return Ok(client),
-                    Err(lost) => tried.push(format!("n{node} at {}: {}", file.address, lost.0)),
+                    Err(lost) => {
+                        is_hopeless |= lost.is_hopeless();
+                        tried.push(format!("n{node} at {}: {}", file.address, lost.0));
+                    }
                 }
             }
-            if Instant::now() + backoff > deadline || tried.is_empty() {
+            if Instant::now() + backoff > deadline || tried.is_empty() || is_hopeless {
                 let text = match tried.is_empty() {
                     true => format!("no node of {} is running", dir.display()),
                     false => tried.join("; "),
@@ -356,7 +361,7 @@ impl Retry {
 
     /// Waits before the next try, or says that there is none.
     pub(crate) async fn pause(&mut self, node: u32, lost: &Lost) -> Result<(), ClientError> {
-        if Instant::now() + self.backoff > self.deadline {
+        if Instant::now() + self.backoff > self.deadline || lost.is_hopeless() {
             let waited = self.patience.as_secs_f64();
             let text = match waited >= 1.0 {
                 true => format!("node n{node}: {} (tried for {waited:.0} s)", lost.0),

@@ -32,6 +32,15 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Lost(pub(crate) String);
 
+/// How a node turns away who has not the right secret; trying again does not help.
+const WRONG_SECRET: &str = "it refused our secret";
+
+impl Lost {
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.0.contains(WRONG_SECRET)
+    }
+}
+
 /// Where the responses to one request go.
 #[derive(Debug)]
 enum Reply {
@@ -195,7 +204,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 
 pub(crate) fn explain(status: &tonic::Status) -> String {
     match status.code() {
-        tonic::Code::Unauthenticated => format!("it refused our secret: {}", status.message()),
+        tonic::Code::Unauthenticated => format!("{WRONG_SECRET}: {}", status.message()),
         tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled => {
             std::error::Error::source(status)
                 .map_or_else(|| status.message().to_owned(), root_cause)

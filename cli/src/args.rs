@@ -1,0 +1,265 @@
+//! The verbs and what they share.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::units::{Bandwidth, Factor, Timespan};
+
+/// Runs workflows on a cluster that has no centre.
+#[derive(Parser, Debug)]
+#[command(name = "starling", version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// The instance's directory [env: STARLING_DIR]
+    #[arg(long, global = true, value_name = "D", help_heading = "Everywhere")]
+    pub(crate) dir: Option<PathBuf>,
+    /// JSON on standard output
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub(crate) json: bool,
+    /// Say more on standard error
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
+    pub(crate) verbose: u8,
+    /// Say nothing but errors on standard error
+    #[arg(short, long, global = true, help_heading = "Everywhere")]
+    pub(crate) quiet: bool,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Verb {
+    /// Run a workflow on a cluster made for it, and sum it up
+    Run(crate::run::RunArgs),
+    /// Start a local cluster in the background, or the nodes of it that are missing
+    Up(crate::up::UpArgs),
+    /// Stop the local cluster
+    Down(crate::up::DownArgs),
+    /// One node in the foreground; or see and stop nodes
+    Node(crate::node::NodeArgs),
+    /// Submit a command or a workflow to a running cluster
+    Submit(crate::submit::SubmitArgs),
+    /// Jobs: list, inspect, wait, follow, cancel, read output
+    #[command(subcommand)]
+    Job(crate::job::JobVerb),
+    /// Tasks of a job: list, inspect, explain, cancel
+    #[command(subcommand)]
+    Task(crate::task::TaskVerb),
+    /// The key-value store
+    #[command(subcommand)]
+    Kv(crate::kv::KvVerb),
+    /// Workflow files: make, inspect, convert
+    #[command(subcommand)]
+    Workload(crate::workload::WorkloadVerb),
+    /// Search for faults with the simulator and its checkers
+    Check(crate::check::CheckArgs),
+    /// Measure
+    Bench(crate::bench::BenchArgs),
+    /// Write a job's run as a Chrome trace, which Perfetto opens
+    Trace(crate::story::TraceArgs),
+    /// Settings and where they come from
+    #[command(subcommand)]
+    Config(crate::config::ConfigVerb),
+    /// Print the completion script of a shell
+    Completion(crate::generated::CompletionArgs),
+    /// Print the manual page of a verb
+    Man(crate::generated::ManArgs),
+}
+
+/// Scheduling policies by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum PolicyName {
+    /// Maximised load balancing: every ready task may be stolen
+    Mlb,
+    /// Maximised data locality: tasks stay with their data
+    Mdl,
+    /// A threshold between the two
+    Rlds,
+    /// Not in this version
+    #[value(hide = true)]
+    Flds,
+    /// Not in this version
+    #[value(hide = true)]
+    Adaptive,
+}
+
+/// How nodes of a cluster are made.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterArgs {
+    /// Nodes of the cluster
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
+    pub(crate) nodes: Option<u32>,
+    /// Executing threads of each node [default: its share of the machine's CPUs]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::SLOTS_MAX)))]
+    pub(crate) slots: Option<u32>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// Copies of each partition; this version keeps one
+    #[arg(long, value_name = "R")]
+    pub(crate) replicas: Option<u32>,
+    /// Connections are not encrypted (none are in this version)
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+/// How nodes decide.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PolicyArgs {
+    /// Where ready tasks go
+    #[arg(long)]
+    pub(crate) policy: Option<PolicyName>,
+    /// Of rlds: a transfer of at most this share of a task's length is small
+    #[arg(long, value_name = "T")]
+    pub(crate) threshold: Option<Factor>,
+    /// Assumed between any two nodes, and modelled for virtual data
+    #[arg(long, value_name = "B")]
+    pub(crate) bandwidth: Option<Bandwidth>,
+}
+
+/// How a workflow is read.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LoadArgs {
+    /// Kind of the file: wfformat, toml or generator [default: by its content]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) format: Option<workloads::Format>,
+    /// Recorded tasks take one slot, or as many as recorded
+    #[arg(long, value_enum, value_name = "CORES", default_value_t = Cores::One)]
+    pub(crate) cores: Cores,
+    /// Multiplies recorded durations and modelled transfers; 0: neither waits
+    #[arg(long, value_name = "X")]
+    pub(crate) scale: Option<Factor>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Cores {
+    One,
+    Recorded,
+}
+
+/// How a workflow goes into the cluster.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlaceArgs {
+    /// Files of recorded tasks: bytes written and moved, or sizes alone
+    #[arg(long)]
+    pub(crate) data: Option<DataKind>,
+    /// How tasks are spread over partitions
+    #[arg(long)]
+    pub(crate) placement: Option<PlacementName>,
+    /// Nodes the tasks are submitted to: best (all), worst (one), or n1,n2
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) submit: Option<SubmitTo>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum DataKind {
+    Real,
+    Virtual,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum PlacementName {
+    /// Even pieces of consecutive tasks
+    Hash,
+    /// Connected pieces: chains and subtrees stay together
+    Graph,
+}
+
+/// Settings are text; the same words as on the command line.
+macro_rules! from_str_as_value {
+    ($($name:ty),*) => {$(
+        impl std::str::FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                <$name as ValueEnum>::from_str(text, false)
+            }
+        }
+    )*};
+}
+from_str_as_value!(PolicyName, DataKind, PlacementName);
+
+/// `best | worst | n1,n2`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SubmitTo(pub(crate) client::Submit);
+
+impl std::str::FromStr for SubmitTo {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let nodes = match text {
+            "best" => return Ok(Self(client::Submit::Best)),
+            "worst" => return Ok(Self(client::Submit::Worst)),
+            _ => text.split(',').map(parse_node).collect::<Result<Vec<_>, _>>(),
+        };
+        let nodes = nodes.map_err(|_| {
+            format!("'{text}' is neither best, worst nor a list of nodes such as n0,n2")
+        })?;
+        Ok(Self(client::Submit::Nodes(nodes)))
+    }
+}
+
+/// `n2` or `2`.
+pub(crate) fn parse_node(text: &str) -> Result<proto::NodeId, String> {
+    let number = text.strip_prefix('n').unwrap_or(text);
+    number.parse().map(proto::NodeId).map_err(|_| format!("'{text}' is not a node such as n2"))
+}
+
+/// `--timeout 10m`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TimeoutArgs {
+    /// Give up after this long
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) timeout: Option<Timespan>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::errors::{Exit, usage_of_clap};
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn nodes_to_submit_to() {
+        let nodes = |text: &str| text.parse::<SubmitTo>().map(|to| to.0);
+        assert_eq!(nodes("best"), Ok(client::Submit::Best));
+        let two = vec![proto::NodeId(0), proto::NodeId(2)];
+        assert_eq!(nodes("n0,2"), Ok(client::Submit::Nodes(two)));
+        assert!(nodes("middle").is_err());
+    }
+
+    /// Both lines of the error that a wrong command line gives.
+    fn wrong(line: &str) -> String {
+        let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
+        let failure = usage_of_clap(&error);
+        assert_eq!(failure.exit, Exit::Usage);
+        failure.render()
+    }
+
+    #[test]
+    fn wrong_usage_is_one_line_and_a_hint() {
+        assert_eq!(
+            wrong("starling run bag:tasks=1 --nodes 0"),
+            "error: invalid value '0' for '--nodes <NODES>': 0 is not in 1..=1048576\n\
+             hint: see 'starling run --help'\n"
+        );
+        assert_eq!(
+            wrong("starling job lst"),
+            "error: unrecognized subcommand 'lst'\n\
+             hint: a similar subcommand exists: 'list'\n"
+        );
+        assert_eq!(
+            wrong("starling run"),
+            "error: the following required arguments were not provided: <WORKFLOW>\n\
+             hint: usage: starling run <WORKFLOW>\n"
+        );
+        assert_eq!(
+            wrong("starling run bag:tasks=1 --timeout soon"),
+            "error: invalid value 'soon' for '--timeout <DURATION>': 'soon' is not a duration \
+             such as 90s, 1h 30m or 50ms\n\
+             hint: see 'starling run --help'\n"
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! A cluster that lives as long as this verb: in this process, or one process a node.
+
+use std::path::Path;
+use std::time::Duration;
+
+use daemon::{NodeHandle, NodeOptions};
+use proto::NodeId;
+use scheduler::Policy;
+
+use crate::Context;
+use crate::args::{ClusterArgs, PolicyArgs, PolicyName};
+use crate::errors::Failure;
+use crate::output::say;
+use crate::processes::{self, Life, NodeProcess};
+use crate::units::{Bandwidth, Factor};
+
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What nodes are made of, with flags and settings resolved.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterPlan {
+    pub(crate) nodes: u32,
+    /// Of each node.
+    pub(crate) slots: u32,
+    pub(crate) policy: Policy,
+    pub(crate) threshold: f64,
+    pub(crate) bandwidth: Bandwidth,
+}
+
+/// The policy, its threshold and the bandwidth that it assumes.
+pub(crate) fn resolve_policy(
+    context: &Context,
+    args: &PolicyArgs,
+) -> Result<(Policy, f64, Bandwidth), Failure> {
+    let settings = &context.settings;
+    let Factor(threshold) = settings.pick(args.threshold, "threshold")?;
+    let name = settings.pick(args.policy, "policy")?;
+    let refuse = |name| {
+        let text = format!("policy {name} is not in this version");
+        Err(Failure::refused(text).hint("choose mlb, mdl or rlds"))
+    };
+    let policy = match name {
+        PolicyName::Mlb => Policy::Mlb,
+        PolicyName::Mdl => Policy::Mdl,
+        PolicyName::Rlds => Policy::Rlds { threshold },
+        PolicyName::Flds => return refuse("flds"),
+        PolicyName::Adaptive => return refuse("adaptive"),
+    };
+    Ok((policy, threshold, settings.pick(args.bandwidth, "bandwidth")?))
+}
+
+impl ClusterPlan {
+    /// `nodes` overrides what the settings say, where an instance has a number already.
+    pub(crate) fn resolve(
+        context: &Context,
+        args: &ClusterArgs,
+        nodes: Option<u32>,
+    ) -> Result<Self, Failure> {
+        let settings = &context.settings;
+        let nodes: u32 = settings.pick(args.nodes.or(nodes), "nodes")?;
+        let slots: Option<u32> = settings.pick_optional(args.slots, "slots")?;
+        if nodes == 0 || slots == Some(0) {
+            return Err(Failure::usage("nodes and slots are at least 1"));
+        }
+        let slots = slots.unwrap_or_else(|| default_slots(nodes));
+        let (policy, threshold, bandwidth) = resolve_policy(context, &args.policy)?;
+        let replicas: u32 = settings.pick(args.replicas, "replicas")?;
+        if replicas != 1 {
+            let text = format!("{replicas} copies of each partition: this version keeps one");
+            return Err(Failure::refused(text).hint("leave out --replicas"));
+        }
+        if args.insecure {
+            context.output.note(
+                "warning: --insecure: connections stay on this machine and are not encrypted",
+            );
+        }
+        Ok(Self { nodes, slots, policy, threshold, bandwidth })
+    }
+
+    pub(crate) fn total_slots(&self) -> u32 {
+        self.nodes.saturating_mul(self.slots)
+    }
+}
+
+/// Each node's share of the machine's CPUs.
+pub(crate) fn default_slots(nodes: u32) -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+    (cpus / nodes).max(1)
+}
+
+/// A cluster in a temporary directory. Dropping it ends the nodes and removes the directory.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    // In this order: the nodes end before their directory goes.
+    nodes: Nodes,
+    dir: tempfile::TempDir,
+}
+
+#[derive(Debug)]
+enum Nodes {
+    Here(Vec<NodeHandle>),
+    Processes(Vec<NodeProcess>),
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        match self {
+            Self::Here(handles) => {
+                handles.iter().for_each(NodeHandle::request_stop);
+                for handle in handles.drain(..) {
+                    if let Err(error) = handle.join() {
+                        say(&format!("warning: {error}"));
+                    }
+                }
+            }
+            Self::Processes(processes) => {
+                processes.iter_mut().for_each(NodeProcess::release);
+                processes.iter_mut().for_each(|process| process.wait(STOP_PATIENCE));
+            }
+        }
+    }
+}
+
+impl Cluster {
+    pub(crate) async fn start(plan: &ClusterPlan, as_processes: bool) -> Result<Self, Failure> {
+        let dir = tempfile::Builder::new().prefix("starling-run-").tempdir().map_err(|error| {
+            Failure::refused(format!("cannot make a temporary directory: {error}"))
+                .hint("set TMPDIR to a directory with space")
+        })?;
+        let nodes = match as_processes {
+            true => {
+                let mut nodes = Nodes::Processes(Vec::new());
+                let Nodes::Processes(started) = &mut nodes else { unreachable!("just made") };
+                for node in 0..plan.nodes {
+                    started.push(processes::spawn(dir.path(), node, plan, Life::Ours)?);
+                }
+                processes::await_listening(dir.path(), started).await?;
+                nodes
+            }
+            false => {
+                let base = NodeOptions {
+                    slots: plan.slots,
+                    policy: plan.policy,
+                    bandwidth_bytes_per_s: plan.bandwidth.bytes_per_s,
+                    ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
+                };
+                let started = tokio::task::spawn_blocking(move || daemon::start_all(&base)).await;
+                Nodes::Here(started.expect("starting does not panic")?)
+            }
+        };
+        Ok(Self { nodes, dir })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Whether all nodes share this process.
+    pub(crate) fn is_one_process(&self) -> bool {
+        matches!(self.nodes, Nodes::Here(_))
+    }
+}

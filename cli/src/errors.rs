@@ -1,0 +1,137 @@
+//! Exit codes, and the one shape of every error: one line, lower case, then a hint.
+
+use client::ClientError;
+use daemon::{NodeError, StartError};
+use workloads::LoadError;
+
+/// The exit codes of the program; a contract.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    Ok = 0,
+    /// The run finished with failed tasks; a check found something.
+    Failed = 1,
+    Usage = 2,
+    /// The cluster is lost or unreachable.
+    Lost = 3,
+    /// The input was refused.
+    Refused = 4,
+    TimedOut = 124,
+    Interrupted = 130,
+}
+
+/// Why a verb ended early.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// One line; empty when all was said before.
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+pub(crate) type Done = Result<Exit, Failure>;
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None }
+    }
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::new(Exit::Refused, message)
+    }
+    pub(crate) fn lost(message: impl Into<String>) -> Self {
+        Self::new(Exit::Lost, message)
+    }
+    pub(crate) fn interrupted() -> Self {
+        Self::new(Exit::Interrupted, "interrupted")
+    }
+    /// Nobody reads what we print any more: not an error of ours.
+    pub(crate) fn nobody_listens() -> Self {
+        Self::new(Exit::Ok, "")
+    }
+    /// A file of this machine that could not be used.
+    pub(crate) fn file(path: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::refused(format!("{}: {}", path.display(), plain(error)))
+    }
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Both lines, as they go to stderr.
+    pub(crate) fn render(&self) -> String {
+        let mut text = format!("error: {}\n", self.message);
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!("hint: {hint}\n"));
+        }
+        text
+    }
+}
+
+/// The text of a system error, without its number.
+pub(crate) fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let exit = match error {
+            ClientError::Refused(_)
+            | ClientError::UnknownJob(_)
+            | ClientError::UnknownTask { .. }
+            | ClientError::File { .. } => Exit::Refused,
+            _ => Exit::Lost,
+        };
+        let hint = error.hint().map(str::to_owned);
+        Self { exit, message: error.to_string(), hint }
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        Self { exit: Exit::Refused, message: error.to_string(), hint: error.hint() }
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let exit = match error {
+            StartError::Options { .. } | StartError::NotLoopback { .. } => Exit::Usage,
+            StartError::Missing { .. } | StartError::Join { .. } => Exit::Lost,
+            _ => Exit::Refused,
+        };
+        let hint = Some(error.hint()).filter(|hint| !hint.is_empty()).map(str::to_owned);
+        Self { exit, message: error.to_string(), hint }
+    }
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        match error {
+            NodeError::Start(error) => error.into(),
+            error => Self::lost(error.to_string()),
+        }
+    }
+}
+
+/// A usage error of clap, said in our way: its first line, and where to read more.
+pub(crate) fn usage_of_clap(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let mut parts = text.split("\n\n");
+    let first = parts.next().unwrap_or_default();
+    let message: Vec<&str> = first.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    let message = message.join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
+    let hint = match (tip, usage) {
+        (Some(tip), _) => tip.to_owned(),
+        (None, Some(usage)) => format!("usage: {usage}"),
+        (None, None) => "see 'starling --help'".to_owned(),
+    };
+    Failure::usage(message).hint(hint)
+}

@@ -1,0 +1,43 @@
+//! Shell completion and manual pages, generated from the command line's definition.
+
+use clap::{Args, CommandFactory};
+
+use crate::Context;
+use crate::args::Cli;
+use crate::errors::{Done, Exit, Failure};
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionArgs {
+    /// The shell to complete in
+    #[arg(value_enum)]
+    shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// The verb, for example: job wait [default: the program itself]
+    verb: Vec<String>,
+}
+
+pub(crate) fn completion(context: &Context, args: &CompletionArgs) -> Done {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "starling", &mut script);
+    context.output.bytes(&script)?;
+    Ok(Exit::Ok)
+}
+
+pub(crate) fn man(context: &Context, args: &ManArgs) -> Done {
+    let mut command = Cli::command();
+    command.build();
+    let mut name = "starling".to_owned();
+    for verb in &args.verb {
+        let found = command.find_subcommand(verb).cloned();
+        command = found.ok_or_else(|| Failure::usage(format!("no verb '{name} {verb}'")))?;
+        name = format!("{name}-{verb}");
+    }
+    let mut page = Vec::new();
+    let page_of = clap_mangen::Man::new(command).title(name.to_uppercase());
+    page_of.render(&mut page).expect("memory takes every write");
+    context.output.bytes(&page)?;
+    Ok(Exit::Ok)
+}

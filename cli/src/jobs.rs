@@ -1,0 +1,197 @@
+//! What all verbs say about jobs: their state in a word, their failures, their exit code.
+
+use client::Client;
+use proto::wire::{Failure as TaskFailure, JobPhase, JobState, PartitionCount};
+use proto::{Attempt, JobId, LocalId};
+use serde::Serialize;
+
+use crate::errors::{Exit, Failure};
+use crate::output::{Output, say};
+use crate::selector::Selector;
+use crate::units;
+
+/// Failures that are told one by one; the rest are counted.
+const FAILURES_TOLD_MAX: usize = 5;
+/// Lines of a failed task's stderr that are shown.
+const STDERR_LINES_MAX: usize = 10;
+
+/// The jobs a selector names, by age.
+pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<JobId>, Failure> {
+    if let Some(job) = selector.single() {
+        return Ok(vec![JobId(job)]);
+    }
+    let present: Vec<u64> = client.jobs().await?.iter().map(|state| state.job).collect();
+    let picked = selector.pick(&present).map_err(|text| {
+        Failure::refused(text).hint("'starling job list' shows the jobs of the cluster")
+    })?;
+    if picked.is_empty() {
+        return Err(Failure::refused("no job is selected")
+            .hint("'starling job list' shows the jobs of the cluster"));
+    }
+    Ok(picked.into_iter().map(JobId).collect())
+}
+
+pub(crate) fn counts(state: &JobState) -> PartitionCount {
+    state.sum.clone().unwrap_or_default()
+}
+
+/// The state in a word. A job that ran to its end with failed tasks is `failed`.
+pub(crate) fn state_word(state: &JobState) -> &'static str {
+    match state.phase() {
+        JobPhase::Staged => "staged",
+        JobPhase::Running => "running",
+        JobPhase::Finished if counts(state).failed > 0 => "failed",
+        JobPhase::Finished => "finished",
+        JobPhase::JobCancelled => "cancelled",
+        JobPhase::Lost => "lost",
+    }
+}
+
+/// What a verb that waited for this job exits with.
+pub(crate) fn exit_of(state: &JobState) -> Exit {
+    match state_word(state) {
+        "finished" => Exit::Ok,
+        _ => Exit::Failed,
+    }
+}
+
+/// A job in a list.
+#[derive(Serialize)]
+pub(crate) struct JobRow {
+    pub(crate) job: String,
+    pub(crate) name: String,
+    pub(crate) state: &'static str,
+    pub(crate) total: u64,
+    pub(crate) done: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) skipped: u64,
+    /// Seconds since the Unix epoch.
+    pub(crate) submitted_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_s: Option<f64>,
+}
+
+impl JobRow {
+    pub(crate) fn new(state: &JobState) -> Self {
+        let counts = counts(state);
+        Self {
+            job: state.job.to_string(),
+            name: state.name.clone(),
+            state: state_word(state),
+            total: state.total,
+            done: counts.done,
+            failed: counts.failed,
+            cancelled: counts.cancelled,
+            skipped: counts.skipped,
+            submitted_s: state.submitted_ns as f64 / 1e9,
+            ended_s: (state.ended_ns > 0).then_some(state.ended_ns as f64 / 1e9),
+        }
+    }
+
+    pub(crate) const HEADER: [&'static str; 8] =
+        ["job", "name", "state", "tasks", "done", "failed", "skipped", "time"];
+
+    pub(crate) fn cells(&self, now_s: f64) -> Vec<String> {
+        let took_s = (self.ended_s.unwrap_or(now_s) - self.submitted_s).max(0.0);
+        vec![
+            self.job.clone(),
+            self.name.clone(),
+            self.state.to_owned(),
+            units::count(self.total),
+            units::count(self.done),
+            units::count(self.failed),
+            units::count(self.skipped),
+            units::seconds(took_s),
+        ]
+    }
+}
+
+/// One failed task: what, where, which attempt, why.
+pub(crate) fn failure_line(failure: &TaskFailure) -> String {
+    let local = LocalId(failure.local);
+    let name = match failure.name.is_empty() {
+        true => local.to_string(),
+        false => failure.name.clone(),
+    };
+    let mut why = failure.error.clone();
+    if why.is_empty() {
+        why = format!("exit code {}", failure.exit_code);
+    } else if failure.exit_code != 0 && !why.contains("exit code") {
+        why = format!("{why} (exit code {})", failure.exit_code);
+    }
+    let (node, attempt) = (failure.node, Attempt(failure.attempt));
+    format!("task '{name}' failed on node n{node}, attempt {attempt}: {why}")
+}
+
+/// Tells the failures of a job that ended, on stderr.
+pub(crate) fn tell_failures(output: &Output, state: &JobState) {
+    let counts = counts(state);
+    let told = if output.verbose { usize::MAX } else { FAILURES_TOLD_MAX };
+    for failure in counts.failures.iter().take(told) {
+        say(&format!("error: {}", failure_line(failure)));
+        let tail = String::from_utf8_lossy(&failure.stderr_tail);
+        let lines: Vec<&str> = tail.lines().collect();
+        for line in &lines[lines.len().saturating_sub(STDERR_LINES_MAX)..] {
+            say(&format!("  | {line}"));
+        }
+    }
+    match state.phase() {
+        JobPhase::Lost => {
+            let why = match counts.lost.is_empty() {
+                true => "its submission is incomplete",
+                false => &counts.lost,
+            };
+            say(&format!("error: job {} is lost: {why}", state.job));
+        }
+        JobPhase::JobCancelled => say(&format!("error: job {} was cancelled", state.job)),
+        _ if counts.failed > 0 => {
+            let skipped = match counts.skipped {
+                0 => String::new(),
+                n => format!(", {} skipped because of that", units::count(n)),
+            };
+            let failed = units::count(counts.failed);
+            let total = units::count(state.total);
+            say(&format!("error: {failed} of {total} tasks failed{skipped}"));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_task_node_attempt_and_exit_code() {
+        let attempt = Attempt::new(proto::Incarnation(1), 2).0;
+        let mut failure = TaskFailure {
+            local: LocalId::new(proto::PartitionId(7), 4).0,
+            name: "sum".to_owned(),
+            node: 2,
+            attempt,
+            exit_code: 3,
+            ..TaskFailure::default()
+        };
+        let line = failure_line(&failure);
+        assert_eq!(line, "task 'sum' failed on node n2, attempt 1.2: exit code 3");
+        failure.error = "command 'foo' not found".to_owned();
+        failure.exit_code = 127;
+        failure.name.clear();
+        assert_eq!(
+            failure_line(&failure),
+            "task '7.4' failed on node n2, attempt 1.2: command 'foo' not found (exit code 127)"
+        );
+    }
+
+    #[test]
+    fn a_job_with_failed_tasks_failed() {
+        let mut state = JobState::default();
+        state.set_phase(JobPhase::Finished);
+        assert_eq!((state_word(&state), exit_of(&state)), ("finished", Exit::Ok));
+        state.sum = Some(PartitionCount { failed: 1, ..PartitionCount::default() });
+        assert_eq!((state_word(&state), exit_of(&state)), ("failed", Exit::Failed));
+        state.set_phase(JobPhase::JobCancelled);
+        assert_eq!((state_word(&state), exit_of(&state)), ("cancelled", Exit::Failed));
+    }
+}

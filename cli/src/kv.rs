@@ -1,0 +1,206 @@
+//! `starling kv`: the store by itself.
+
+use std::io::Read;
+
+use clap::{Args, Subcommand};
+use client::Cas;
+use serde::Serialize;
+
+use crate::Context;
+use crate::errors::{Done, Exit, Failure};
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum KvVerb {
+    /// Set a key
+    Insert(Pair),
+    /// Print the value of a key; exit 1 when it is absent
+    Lookup { key: String },
+    /// Remove a key; exit 1 when it was absent
+    Remove { key: String },
+    /// Add to the end of a value
+    Append(Pair),
+    /// Set a key if it holds what is expected; exit 1 when it does not
+    Cas {
+        #[command(flatten)]
+        pair: Pair,
+        /// What the key must hold
+        #[arg(long, required_unless_present = "absent", conflicts_with = "absent")]
+        expect: Option<String>,
+        /// The key must be absent
+        #[arg(long)]
+        absent: bool,
+    },
+    /// Print every new value of a key
+    Watch {
+        key: String,
+        /// End after so many changes
+        #[arg(long, value_name = "N")]
+        count: Option<u64>,
+        /// Only changes after this version
+        #[arg(long, value_name = "VERSION", default_value_t = 0)]
+        after: u64,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Pair {
+    key: String,
+    /// The value; '-' or nothing reads standard input
+    value: Option<String>,
+}
+
+impl Pair {
+    fn value(&self) -> Result<Vec<u8>, Failure> {
+        match self.value.as_deref() {
+            None | Some("-") => {
+                let limit = proto::limits::VALUE_BYTES_MAX as u64 + 1;
+                let mut bytes = Vec::new();
+                let read = std::io::stdin().lock().take(limit).read_to_end(&mut bytes);
+                read.map_err(|error| Failure::refused(format!("standard input: {error}")))?;
+                Ok(bytes)
+            }
+            Some(text) => Ok(text.as_bytes().to_vec()),
+        }
+    }
+}
+
+/// One key as JSON; a value that is no text is given in hexadecimal.
+#[derive(Default, Serialize)]
+struct Shown {
+    key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swapped: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+}
+
+impl Shown {
+    fn new(key: &str) -> Self {
+        Self { key: key.to_owned(), ..Self::default() }
+    }
+    fn with(mut self, value: Option<client::Value>) -> Self {
+        if let Some(value) = value {
+            self.version = Some(value.version);
+            match std::str::from_utf8(&value.bytes) {
+                Ok(text) => self.value = Some(text.to_owned()),
+                Err(_) => {
+                    let digits = value.bytes.iter().map(|byte| format!("{byte:02x}"));
+                    self.value_hex = Some(digits.collect());
+                }
+            }
+        }
+        self
+    }
+}
+
+pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
+    crate::block_on(async {
+        let kv = context.connect().await?.kv();
+        match verb {
+            KvVerb::Insert(pair) => {
+                let version = kv.insert(pair.key.as_bytes(), &pair.value()?).await?;
+                written(context, &pair.key, version)
+            }
+            KvVerb::Append(pair) => {
+                let version = kv.append(pair.key.as_bytes(), &pair.value()?).await?;
+                written(context, &pair.key, version)
+            }
+            KvVerb::Lookup { key } => {
+                let value = kv.lookup(key.as_bytes()).await?;
+                let found = value.is_some();
+                if context.output.json {
+                    let shown = Shown { found: Some(found), ..Shown::new(key) };
+                    context.output.json(&shown.with(value))?;
+                } else if let Some(value) = value {
+                    raw(context, &value.bytes)?;
+                } else {
+                    context.output.note(&format!("no key '{key}'"));
+                }
+                Ok(yes_or_no(found))
+            }
+            KvVerb::Remove { key } => {
+                let found = kv.remove(key.as_bytes()).await?;
+                if context.output.json {
+                    context.output.json(&Shown { found: Some(found), ..Shown::new(key) })?;
+                } else if !found {
+                    context.output.note(&format!("no key '{key}'"));
+                }
+                Ok(yes_or_no(found))
+            }
+            KvVerb::Cas { pair, expect, absent: _ } => {
+                let expected = expect.as_deref().map(str::as_bytes);
+                let done = kv.cas(pair.key.as_bytes(), expected, &pair.value()?).await?;
+                swapped(context, &pair.key, done)
+            }
+            KvVerb::Watch { key, count, after } => {
+                watch(context, kv.watch(key.as_bytes(), *after), key, *count).await
+            }
+        }
+    })
+}
+
+fn yes_or_no(yes: bool) -> Exit {
+    if yes { Exit::Ok } else { Exit::Failed }
+}
+
+fn written(context: &Context, key: &str, version: u64) -> Done {
+    if context.output.json {
+        context.output.json(&Shown { version: Some(version), ..Shown::new(key) })?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn swapped(context: &Context, key: &str, done: Cas) -> Done {
+    let (swapped, shown) = match done {
+        Cas::Swapped { version } => (true, Shown { version: Some(version), ..Shown::new(key) }),
+        Cas::Conflict { present } => (false, Shown::new(key).with(present)),
+    };
+    if context.output.json {
+        context.output.json(&Shown { swapped: Some(swapped), ..shown })?;
+    } else if !swapped {
+        let holds = match (&shown.value, &shown.value_hex) {
+            (Some(text), _) => format!("holds '{text}'"),
+            (None, Some(hex)) => format!("holds the bytes {hex}"),
+            (None, None) => "is absent".to_owned(),
+        };
+        context.output.note(&format!("not swapped: '{key}' {holds}"));
+    }
+    Ok(yes_or_no(swapped))
+}
+
+/// A value as it is; a terminal gets the line end that the value may not have.
+fn raw(context: &Context, value: &[u8]) -> Result<(), Failure> {
+    use std::io::IsTerminal;
+    context.output.bytes(value)?;
+    match std::io::stdout().is_terminal() && !value.ends_with(b"\n") {
+        true => context.output.bytes(b"\n"),
+        false => Ok(()),
+    }
+}
+
+async fn watch(
+    context: &Context,
+    mut watch: client::KeyWatch,
+    key: &str,
+    count: Option<u64>,
+) -> Done {
+    let mut seen = 0;
+    while count.is_none_or(|count| seen < count) {
+        let (value, version) = watch.next().await?;
+        seen += 1;
+        if context.output.json {
+            let shown = Shown { found: Some(value.is_some()), ..Shown::new(key) }.with(value);
+            context.output.json(&Shown { version: Some(version), ..shown })?;
+        } else {
+            let value = value.map(|value| value.bytes).unwrap_or_default();
+            context.output.bytes(&[&value[..], b"\n"].concat())?;
+        }
+    }
+    Ok(Exit::Ok)
+}

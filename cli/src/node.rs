@@ -1,0 +1,199 @@
+//! `starling node`: one node in the foreground; or the nodes of an instance.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use daemon::launcher::{Launcher, detect_here};
+use daemon::{NodeHandle, NodeOptions, StartError};
+use proto::NodeId;
+use rustix::fs::FlockOperation;
+
+use crate::args::{PolicyArgs, parse_node};
+use crate::embed::{default_slots, resolve_policy};
+use crate::errors::{Done, Exit, Failure};
+use crate::units::Timespan;
+use crate::{Context, node_list};
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct NodeArgs {
+    #[command(subcommand)]
+    verb: Option<NodeVerb>,
+    #[command(flatten)]
+    start: StartArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum NodeVerb {
+    /// List the nodes of the instance
+    List,
+    /// Show one node's state
+    Info {
+        #[arg(value_parser = parse_node)]
+        node: NodeId,
+    },
+    /// Stop nodes; 'starling up' starts them again
+    Stop {
+        #[arg(value_parser = parse_node, required = true)]
+        nodes: Vec<NodeId>,
+    },
+}
+
+/// A node in the foreground.
+#[derive(Args, Debug)]
+struct StartArgs {
+    /// Address of a node of the cluster, when the directory is not shared with it
+    #[arg(long, value_name = "ADDR")]
+    join: Option<String>,
+    /// Where to listen; loopback only in this version
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// A directory in which nodes that a launcher starts find each other; they end together
+    #[arg(long, value_name = "DIR")]
+    rendezvous: Option<PathBuf>,
+    /// Nodes of the cluster [default: as the launcher says, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    expect: Option<u32>,
+    /// This node's place, from 0 [default: as the launcher says, else the first free one]
+    #[arg(long, value_name = "R")]
+    rank: Option<u32>,
+    /// Executing threads [default: one for each CPU]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::SLOTS_MAX)))]
+    slots: Option<u32>,
+    /// How long to wait for the other nodes
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    deadline: Timespan,
+    /// Where the node keeps its state [default: under the instance's directory]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Partitions of the key space, a power of two; fixed when the cluster is made
+    #[arg(long, value_name = "P")]
+    partitions: Option<u32>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Leave the terminal's session
+    #[arg(long, hide = true)]
+    detach: bool,
+    /// Stop when standard input ends
+    #[arg(long, hide = true)]
+    with_parent: bool,
+}
+
+pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
+    match args.verb {
+        None => start(context, args.start),
+        Some(NodeVerb::List) => node_list::list(context),
+        Some(NodeVerb::Info { node }) => node_list::info(context, node),
+        Some(NodeVerb::Stop { nodes }) => node_list::stop(context, &nodes),
+    }
+}
+
+fn start(context: &Context, args: StartArgs) -> Done {
+    if args.detach {
+        // Fails only for the leader of a session, which is where we want to be.
+        let _ = rustix::process::setsid();
+    }
+    let dir = match &args.rendezvous {
+        Some(dir) => std::path::absolute(dir).map_err(|error| Failure::file(dir, &error))?,
+        None => context.dir()?,
+    };
+    let launcher = args.rendezvous.is_some().then(detect_here).flatten();
+    let expect = args.expect.or_else(|| launcher.as_ref().map(|found| found.size)).unwrap_or(1);
+    let (rank, _claim) = rank(&args, &dir, launcher.as_ref(), expect)?;
+    let (policy, _, bandwidth) = resolve_policy(context, &args.policy)?;
+    let slots = context.settings.pick_optional(args.slots, "slots")?;
+    let options = NodeOptions {
+        state_dir: args.state_dir,
+        slots: slots.unwrap_or_else(|| default_slots(1)),
+        listen: args.listen,
+        policy,
+        bandwidth_bytes_per_s: bandwidth.bytes_per_s,
+        partitions: args.partitions,
+        join: args.join,
+        deadline: args.deadline.0,
+        launch: launcher.map(|found| found.launch).unwrap_or_default(),
+        end_together: args.rendezvous.is_some(),
+        ..NodeOptions::new(&dir, NodeId(rank), expect)
+    };
+    let handle = daemon::start(options)?;
+    context.output.note(&format!("node n{rank} of {expect} listens on {}", handle.address()));
+    live(handle, args.with_parent)
+}
+
+/// Until the node is told to stop: by a client, a signal, or the end of its parent.
+fn live(handle: NodeHandle, with_parent: bool) -> Done {
+    let stopper = handle.stopper();
+    if with_parent {
+        let stopper = stopper.clone();
+        std::thread::spawn(move || {
+            // Whatever comes, the end is what counts.
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            stopper.stop();
+        });
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::lost(format!("cannot wait: {error}")))?;
+    runtime.block_on(async {
+        let mut life = tokio::task::spawn_blocking(move || -> Result<(), Failure> {
+            match handle.wait_ready() {
+                Ok(()) => Ok(handle.join()?),
+                Err(StartError::Stopped) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        });
+        let mut exit = Exit::Ok;
+        let ended = loop {
+            tokio::select! {
+                ended = &mut life => break ended,
+                signal = stop_signal() => {
+                    exit = signal;
+                    stopper.stop();
+                }
+            }
+        };
+        ended.expect("a node's panic is a value")?;
+        Ok(exit)
+    })
+}
+
+/// Waits for a signal; the exit code that it asks for.
+async fn stop_signal() -> Exit {
+    use tokio::signal::unix::{SignalKind, signal};
+    let both = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = both else { return std::future::pending().await };
+    tokio::select! {
+        _ = interrupt.recv() => Exit::Interrupted,
+        _ = terminate.recv() => Exit::Ok,
+    }
+}
+
+/// This node's place, and the lock by which it holds a place that nobody gave it.
+fn rank(
+    args: &StartArgs,
+    dir: &Path,
+    launcher: Option<&Launcher>,
+    expect: u32,
+) -> Result<(u32, Option<File>), Failure> {
+    if let Some(rank) = args.rank.or_else(|| launcher.map(|found| found.rank)) {
+        return Ok((rank, None));
+    }
+    if expect == 1 {
+        return Ok((0, None));
+    }
+    let instance = daemon::instance::Instance::open(dir)?;
+    for rank in 0..expect {
+        let home = instance.node_dir(NodeId(rank));
+        std::fs::create_dir_all(&home).map_err(|error| Failure::file(&home, &error))?;
+        let path = home.join("place");
+        let file = File::create(&path).map_err(|error| Failure::file(&path, &error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok((rank, Some(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(Failure::file(&path, &error.into())),
+        }
+    }
+    let text = format!("all {expect} places in {} are taken", dir.display());
+    Err(Failure::refused(text).hint("expect more nodes, or use another directory"))
+}

@@ -1,0 +1,196 @@
+//! `starling node list | info | stop`.
+
+use std::time::Duration;
+
+use client::ClientError;
+use proto::NodeId;
+use proto::wire::NodeState;
+use serde::Serialize;
+
+use crate::errors::{Done, Exit, Failure};
+use crate::{Context, units};
+
+/// How long a node may take before it counts as down.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Serialize)]
+struct NodeList {
+    /// Every partition has all its copies: in this version, every node is up.
+    fully_replicated: bool,
+    nodes: Vec<NodeRow>,
+}
+
+#[derive(Serialize)]
+struct NodeRow {
+    id: u32,
+    incarnation: u32,
+    addr: String,
+    pid: u32,
+    state: &'static str,
+    slots: u32,
+    ready_local: u64,
+    ready_shared: u64,
+    running: u64,
+    waiting: u64,
+}
+
+impl NodeRow {
+    fn up(node: NodeId, state: &NodeState) -> Self {
+        let member = state.member.clone().unwrap_or_default();
+        Self {
+            id: node.0,
+            incarnation: member.incarnation,
+            addr: member.address,
+            pid: member.pid,
+            state: "up",
+            slots: member.slots,
+            ready_local: state.ready_local,
+            ready_shared: state.ready_shared,
+            running: state.running,
+            waiting: state.waiting,
+        }
+    }
+    fn down(node: NodeId) -> Self {
+        Self {
+            id: node.0,
+            incarnation: 0,
+            addr: String::new(),
+            pid: 0,
+            state: "down",
+            slots: 0,
+            ready_local: 0,
+            ready_shared: 0,
+            running: 0,
+            waiting: 0,
+        }
+    }
+    fn cells(&self) -> Vec<String> {
+        vec![
+            format!("n{}", self.id),
+            self.state.to_owned(),
+            self.addr.clone(),
+            self.pid.to_string(),
+            self.slots.to_string(),
+            units::count(self.running),
+            units::count(self.ready_local),
+            units::count(self.ready_shared),
+            units::count(self.waiting),
+        ]
+    }
+}
+
+pub(crate) fn list(context: &Context) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let states = client.node_states(PATIENCE).await;
+        let nodes: Vec<NodeRow> = states
+            .iter()
+            .map(|(node, state)| match state {
+                Ok(state) => NodeRow::up(*node, state),
+                Err(_) => NodeRow::down(*node),
+            })
+            .collect();
+        let fully_replicated = nodes.iter().all(|node| node.state == "up");
+        if context.output.json {
+            context.output.json(&NodeList { fully_replicated, nodes })?;
+        } else {
+            let header = [
+                "node", "state", "address", "pid", "slots", "running", "local", "shared", "waiting",
+            ];
+            let rows: Vec<_> = nodes.iter().map(NodeRow::cells).collect();
+            context.output.table(&header, &rows)?;
+        }
+        Ok(Exit::Ok)
+    })
+}
+
+#[derive(Serialize)]
+struct NodeInfo {
+    #[serde(flatten)]
+    row: NodeRow,
+    policy: String,
+    steals_tried: u64,
+    steals_won: u64,
+    steals_tasks: u64,
+    pushes: u64,
+    messages: u64,
+    reconciler_wakeups: u64,
+    cpu_s: f64,
+    peak_rss_bytes: u64,
+}
+
+pub(crate) fn info(context: &Context, node: NodeId) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        known(&client, node)?;
+        let state = client.node_state(node, PATIENCE).await?;
+        let info = NodeInfo {
+            row: NodeRow::up(node, &state),
+            policy: state.policy,
+            steals_tried: state.steals_tried,
+            steals_won: state.steals_won,
+            steals_tasks: state.steals_tasks,
+            pushes: state.pushes,
+            messages: state.messages,
+            reconciler_wakeups: state.reconciler_wakeups,
+            cpu_s: state.cpu_ns as f64 / 1e9,
+            peak_rss_bytes: state.peak_rss_bytes,
+        };
+        if context.output.json {
+            context.output.json(&info)?;
+            return Ok(Exit::Ok);
+        }
+        let row = |key: &str, value: String| vec![key.to_owned(), value];
+        let steals = format!(
+            "{} of {}, {} tasks",
+            units::count(info.steals_won),
+            units::count(info.steals_tried),
+            units::count(info.steals_tasks)
+        );
+        let rows = [
+            row("node", format!("n{}", info.row.id)),
+            row("address", info.row.addr.clone()),
+            row("pid", info.row.pid.to_string()),
+            row("incarnation", info.row.incarnation.to_string()),
+            row("slots", info.row.slots.to_string()),
+            row("policy", info.policy.clone()),
+            row("running", units::count(info.row.running)),
+            row("ready, local", units::count(info.row.ready_local)),
+            row("ready, shared", units::count(info.row.ready_shared)),
+            row("waiting", units::count(info.row.waiting)),
+            row("steals", steals),
+            row("pushes", units::count(info.pushes)),
+            row("messages", units::count(info.messages)),
+            row("woken late", units::count(info.reconciler_wakeups)),
+            row("cpu", units::seconds(info.cpu_s)),
+            row("memory", units::bytes(info.peak_rss_bytes)),
+        ];
+        context.output.table(&["", ""], &rows)?;
+        Ok(Exit::Ok)
+    })
+}
+
+fn known(client: &client::Client, node: NodeId) -> Result<(), Failure> {
+    match client.nodes().contains(&node) {
+        true => Ok(()),
+        false => Err(Failure::refused(format!("no node {node} in this cluster"))
+            .hint("'starling node list' shows its nodes")),
+    }
+}
+
+pub(crate) fn stop(context: &Context, nodes: &[NodeId]) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        for node in nodes {
+            known(&client, *node)?;
+        }
+        for node in nodes {
+            match client.stop_node(*node, false).await {
+                // Already gone.
+                Ok(()) | Err(ClientError::ClusterUnreachable(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Exit::Ok)
+    })
+}

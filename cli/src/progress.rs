@@ -1,0 +1,72 @@
+//! The line that shows how a job gets on. Drawn on a terminal's stderr only.
+
+use std::time::Duration;
+
+use client::Client;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use proto::wire::JobState;
+
+use crate::output::Output;
+
+/// How often the nodes are asked how many tasks run; only while somebody watches.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    /// Asks for the number of running tasks.
+    looker: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Progress {
+    /// Must be called within the runtime that the client lives in.
+    pub(crate) fn start(output: &Output, client: &Client, total: u64) -> Self {
+        if !output.progress {
+            return Self { bar: ProgressBar::hidden(), looker: None };
+        }
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let style = "{bar:28} {human_pos}/{human_len} tasks, {msg}{prefix}, {per_sec}, eta {eta}";
+        let style = ProgressStyle::with_template(style).expect("the template is well formed");
+        bar.set_style(style);
+        bar.set_message("0 running");
+        let looker = tokio::spawn(look(client.clone(), bar.clone()));
+        Self { bar, looker: Some(looker) }
+    }
+
+    pub(crate) fn show(&self, state: &JobState) {
+        let sum = state.sum.clone().unwrap_or_default();
+        self.bar.set_length(state.total);
+        self.bar.set_position(sum.done + sum.failed + sum.cancelled + sum.skipped);
+        if sum.failed > 0 {
+            self.bar.set_prefix(format!(", {} failed", sum.failed));
+        }
+    }
+
+    /// Takes the line away.
+    pub(crate) fn end(mut self) {
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        if let Some(looker) = self.looker.take() {
+            looker.abort();
+        }
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+async fn look(client: Client, bar: ProgressBar) {
+    loop {
+        let states = client.node_states(LOOK_EVERY).await;
+        let running: u64 =
+            states.iter().filter_map(|(_, state)| Some(state.as_ref().ok()?.running)).sum();
+        bar.set_message(format!("{running} running"));
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,209 @@
+//! Settings from outside the command line: environment, then files, nearest first.
+//!
+//! Precedence: flag > `STARLING_*` > `./starling.toml` > `$XDG_CONFIG_HOME/starling/config.toml` >
+//! `/etc/starling/config.toml` > built in.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::errors::Failure;
+
+/// What can be set, and what holds when it is not.
+pub(crate) const KEYS: [(&str, &str); 12] = [
+    ("bandwidth", "1Gbit"),
+    ("data", "virtual"),
+    ("dir", ""),
+    ("nodes", "1"),
+    ("placement", "hash"),
+    ("policy", "rlds"),
+    ("replicas", "1"),
+    ("scale", "1"),
+    ("slots", "auto"),
+    ("submit", "best"),
+    ("threshold", "0.125"),
+    ("timeout", "none"),
+];
+
+#[derive(Clone, Debug)]
+struct Layer {
+    origin: String,
+    values: BTreeMap<String, String>,
+}
+
+/// All layers below the flags, nearest first.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    layers: Vec<Layer>,
+}
+
+impl Settings {
+    /// Reads the environment and the files of this process.
+    pub(crate) fn load() -> Result<Self, Failure> {
+        let config_home = std::env::var_os("XDG_CONFIG_HOME")
+            .map(PathBuf::from)
+            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")));
+        let mut files = vec![PathBuf::from("starling.toml")];
+        files.extend(config_home.map(|home| home.join("starling/config.toml")));
+        files.push(PathBuf::from("/etc/starling/config.toml"));
+        Self::from(|name| std::env::var(name).ok(), &files)
+    }
+
+    fn from(env: impl Fn(&str) -> Option<String>, files: &[PathBuf]) -> Result<Self, Failure> {
+        let mut layers = Vec::new();
+        for (key, _) in KEYS {
+            let name = format!("STARLING_{}", key.to_uppercase());
+            if let Some(value) = env(&name).filter(|value| !value.is_empty()) {
+                let values = BTreeMap::from([(key.to_owned(), value)]);
+                layers.push(Layer { origin: name, values });
+            }
+        }
+        for path in files {
+            layers.extend(read_file(path)?);
+        }
+        let values = KEYS.iter().filter(|(_, value)| !value.is_empty());
+        let values = values.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        layers.push(Layer { origin: "built in".to_owned(), values: values.collect() });
+        Ok(Self { layers })
+    }
+
+    /// The value that holds below the flags, and where it comes from.
+    pub(crate) fn get(&self, key: &str) -> Option<(&str, &str)> {
+        self.layers
+            .iter()
+            .find_map(|layer| Some((layer.values.get(key)?.as_str(), layer.origin.as_str())))
+    }
+
+    /// The flag if it was given, else the setting, else what is built in.
+    pub(crate) fn pick<T: FromStr<Err: std::fmt::Display>>(
+        &self,
+        flag: Option<T>,
+        key: &str,
+    ) -> Result<T, Failure> {
+        Ok(self.pick_optional(flag, key)?.expect("has a built-in value"))
+    }
+
+    /// As [`Self::pick`]; the words `auto` and `none` mean that nothing is set.
+    pub(crate) fn pick_optional<T: FromStr<Err: std::fmt::Display>>(
+        &self,
+        flag: Option<T>,
+        key: &str,
+    ) -> Result<Option<T>, Failure> {
+        if flag.is_some() {
+            return Ok(flag);
+        }
+        let Some((text, origin)) = self.get(key) else { return Ok(None) };
+        if text == "auto" || text == "none" {
+            return Ok(None);
+        }
+        let parsed = text.parse().map(Some);
+        parsed.map_err(|error| Failure::usage(format!("{origin}: {key}: {error}")))
+    }
+}
+
+fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // A directory named starling.toml, or a component that is a file: not ours to complain.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(Failure::file(path, &error)),
+    };
+    let wrong = |what: String| Failure::usage(format!("{}: {what}", path.display()));
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count()) + 1;
+        wrong(format!("line {line}: {}", error.message()))
+    })?;
+    let mut values = BTreeMap::new();
+    for (key, value) in table {
+        if !KEYS.iter().any(|(known, _)| *known == key) {
+            let known: Vec<&str> = KEYS.iter().map(|(known, _)| *known).collect();
+            let failure = wrong(format!("unknown setting '{key}'"));
+            return Err(failure.hint(format!("known settings: {}", known.join(", "))));
+        }
+        let value = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Float(number) => number.to_string(),
+            other => {
+                return Err(wrong(format!(
+                    "{key}: {} where text or a number belongs",
+                    other.type_str()
+                )));
+            }
+        };
+        values.insert(key, value);
+    }
+    Ok(Some(Layer { origin: path.display().to_string(), values }))
+}
+
+/// The instance's directory when nobody names one.
+pub(crate) fn default_dir(env: impl Fn(&str) -> Option<String>, user: u32) -> PathBuf {
+    let set = |name| env(name).filter(|value: &String| !value.is_empty()).map(PathBuf::from);
+    match set("XDG_RUNTIME_DIR") {
+        Some(runtime) => runtime.join("starling/default"),
+        None => {
+            let temporary = set("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
+            temporary.join(format!("starling-{user}/default"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(env: &[(&str, &str)], files: &[(&str, &str)]) -> Result<Settings, Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut paths = Vec::new();
+        for (name, text) in files {
+            paths.push(dir.path().join(name));
+            std::fs::write(paths.last().unwrap(), text).unwrap();
+        }
+        paths.push(dir.path().join("absent.toml"));
+        let find = |name: &str| {
+            env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        Settings::from(find, &paths)
+    }
+
+    #[test]
+    fn nearer_settings_win() {
+        let files = [("near.toml", "nodes = 3\nslots = 5"), ("far.toml", "slots = 6\nscale = 0.5")];
+        let settings = settings(&[("STARLING_NODES", "2")], &files).unwrap();
+        let number = |key| settings.pick::<u32>(None, key).unwrap();
+        assert_eq!(settings.pick(Some(1_u32), "nodes").unwrap(), 1, "a flag beats all");
+        assert_eq!(number("nodes"), 2, "then the environment");
+        assert_eq!(number("slots"), 5, "then the nearer file");
+        assert_eq!(settings.pick::<f64>(None, "scale").unwrap(), 0.5, "then the farther file");
+        assert_eq!(number("replicas"), 1, "then what is built in");
+        assert_eq!(settings.get("nodes").unwrap().1, "STARLING_NODES");
+        assert!(settings.get("slots").unwrap().1.ends_with("near.toml"));
+        assert!(settings.get("dir").is_none());
+        assert_eq!(settings.pick_optional::<u32>(None, "timeout").unwrap(), None);
+    }
+
+    #[test]
+    fn wrong_settings_name_their_place() {
+        let message = |result: Result<Settings, Failure>| result.unwrap_err().message;
+        let text = message(settings(&[], &[("a.toml", "nodes = 1\nnods = 2")]));
+        assert!(text.ends_with("a.toml: unknown setting 'nods'"), "{text}");
+        let text = message(settings(&[], &[("a.toml", "nodes = 1\n= 2")]));
+        assert!(text.contains("a.toml: line 2: "), "{text}");
+        let text = message(settings(&[], &[("a.toml", "nodes = [1]")]));
+        assert!(text.ends_with("a.toml: nodes: array where text or a number belongs"), "{text}");
+        let settings = settings(&[("STARLING_SLOTS", "many")], &[]).unwrap();
+        let failure = settings.pick::<u32>(None, "slots").unwrap_err();
+        assert_eq!(failure.message, "STARLING_SLOTS: slots: invalid digit found in string");
+    }
+
+    #[test]
+    fn the_default_directory_is_the_users_own() {
+        let none = |_: &str| None;
+        assert_eq!(default_dir(none, 7), PathBuf::from("/tmp/starling-7/default"));
+        let runtime = |name: &str| (name == "XDG_RUNTIME_DIR").then(|| "/run/user/7".to_owned());
+        assert_eq!(default_dir(runtime, 7), PathBuf::from("/run/user/7/starling/default"));
+        let temporary = |name: &str| (name == "TMPDIR").then(|| "/scratch".to_owned());
+        assert_eq!(default_dir(temporary, 7), PathBuf::from("/scratch/starling-7/default"));
+    }
+}

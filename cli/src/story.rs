@@ -1,0 +1,175 @@
+//! From the nodes' event logs to a report, a trace or an explanation.
+
+use std::collections::HashMap;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use analysis::{Entry, Fold, Merged, RunFacts, RunReport, TraceWriter};
+use clap::Args;
+use client::Client;
+use proto::wire::{JobState, NodeState};
+use proto::{JobId, LocalId, NodeId, Span, TaskId, Time};
+use workloads::{Graph, Plan};
+
+use crate::errors::{Done, Exit, Failure};
+use crate::output::say;
+use crate::selector::Selector;
+use crate::{Context, jobs};
+
+/// How long a node may take to tell its state.
+pub(crate) const STATE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The event logs of all nodes that answer.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    logs: Vec<(NodeId, Vec<u8>)>,
+    pub(crate) states: Vec<NodeState>,
+}
+
+impl Logs {
+    /// Reads the logs of a job, or of one of its tasks. Nodes that are away are told on stderr.
+    pub(crate) async fn read(
+        client: &Client,
+        job: JobId,
+        task: Option<LocalId>,
+    ) -> Result<Self, Failure> {
+        let mut read = Self::default();
+        for (node, state) in client.node_states(STATE_PATIENCE).await {
+            match state {
+                Ok(state) => read.states.push(state),
+                Err(error) => {
+                    say(&format!("warning: without the events of {node}: {error}"));
+                    continue;
+                }
+            }
+            let mut events = client.events(node, job, task).await?;
+            let mut bytes = Vec::new();
+            while let Some(piece) = events.next().await? {
+                bytes.extend_from_slice(&piece);
+            }
+            read.logs.push((node, bytes));
+        }
+        Ok(read)
+    }
+
+    /// All events by time. Whatever cannot be read is told on stderr at the end.
+    pub(crate) fn for_each(
+        &self,
+        mut see: impl FnMut(&Entry) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let logs = self.logs.iter().map(|(node, bytes)| (*node, &bytes[..]));
+        let mut merged = Merged::new(logs);
+        for entry in merged.by_ref() {
+            see(&entry)?;
+        }
+        for error in merged.errors() {
+            say(&format!("warning: {error}"));
+        }
+        Ok(())
+    }
+
+    /// Adds the events up. The plan, where there is one, tells how wide tasks are.
+    pub(crate) fn fold(
+        &self,
+        job: JobId,
+        plan: Option<(&Graph, &Plan<'_>)>,
+    ) -> Result<Fold, Failure> {
+        let mut fold = Fold::of_job(job);
+        let wide = plan.filter(|(graph, _)| graph.specs().iter().any(|spec| spec.cpus > 1));
+        self.for_each(|entry| {
+            let slots = wide
+                .zip(analysis::task_of(&entry.event))
+                .and_then(|((graph, plan), task)| Some(graph.cpus(plan.task_of(task.local)?)))
+                .unwrap_or(1);
+            fold.push_sized(entry, slots);
+            Ok(())
+        })?;
+        Ok(fold)
+    }
+
+    /// Writes a Chrome trace.
+    pub(crate) fn write_trace(
+        &self,
+        path: &Path,
+        origin: Option<Time>,
+        names: impl FnMut(TaskId) -> Option<String>,
+    ) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::file(path, &error);
+        let file = BufWriter::new(std::fs::File::create(path).map_err(failed)?);
+        let mut writer = TraceWriter::new(file, origin, names).map_err(failed)?;
+        self.for_each(|entry| writer.push(entry).map_err(failed))?;
+        writer.finish().map_err(failed)?;
+        Ok(())
+    }
+}
+
+/// What the state of a job tells beside the log.
+pub(crate) fn facts(state: &JobState, states: Vec<NodeState>) -> RunFacts {
+    let members = states.iter().filter_map(|state| state.member.as_ref());
+    RunFacts {
+        job: state.job.to_string(),
+        state: jobs::state_word(state).to_owned(),
+        policy: states.first().map(|state| state.policy.clone()).unwrap_or_default(),
+        slots: members.map(|member| member.slots).sum(),
+        nodes: states.len() as u32,
+        tasks: state.total,
+        edges: state.edges,
+        submitted: Some(Time(state.submitted_ns)),
+        ended: (state.ended_ns > 0).then_some(Time(state.ended_ns)),
+        node_states: states,
+        ..RunFacts::default()
+    }
+}
+
+/// The report with the job's own counts: a log may lag behind, or lie on a node that is away.
+pub(crate) fn report(fold: &Fold, facts: &RunFacts, state: &JobState) -> RunReport {
+    let mut report = RunReport::new(fold, facts);
+    let counts = jobs::counts(state);
+    report.tasks.done = counts.done;
+    report.tasks.failed = counts.failed;
+    report.tasks.cancelled = counts.cancelled;
+    report.tasks.skipped = counts.skipped;
+    report.tasks.executions = report.tasks.executions.max(counts.executions);
+    report
+}
+
+/// CPU time this process took so far.
+pub(crate) fn own_cpu() -> Span {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Span(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// The most memory this process had.
+pub(crate) fn own_peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    /// The job: last, or its number
+    job: Selector,
+    /// The file
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// `starling trace JOB -o FILE`.
+pub(crate) fn trace(context: &Context, args: &TraceArgs) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let jobs = jobs::select(&client, &args.job).await?;
+        let [job] = jobs[..] else {
+            return Err(Failure::usage("a trace is of one job: name one"));
+        };
+        let state = client.job(job).await?;
+        let logs = Logs::read(&client, job, None).await?;
+        let mut names = HashMap::new();
+        client.tasks(job, |task| drop(names.insert(task.local, task.name))).await?;
+        let name = |task: TaskId| names.get(&task.local.0).cloned();
+        logs.write_trace(&args.output, Some(Time(state.submitted_ns)), name)?;
+        Ok(Exit::Ok)
+    })
+}

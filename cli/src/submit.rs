@@ -1,0 +1,118 @@
+//! `starling submit`: a command or a workflow, into a cluster that stays.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+use workloads::Graph;
+
+use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
+use crate::errors::{Done, Exit, Failure};
+use crate::units::Bandwidth;
+use crate::{Context, jobs, run, workload};
+
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command"]))]
+pub(crate) struct SubmitArgs {
+    /// A workflow file or generator instead of a command
+    #[arg(long, value_name = "WORKFLOW")]
+    file: Option<String>,
+    /// One task for each number, for example 1-1000 or 1,3,5-9; {i} becomes the number
+    #[arg(long, value_name = "NUMBERS", conflicts_with = "file")]
+    array: Option<String>,
+    /// Files that the command reads; they appear in its directory
+    #[arg(long = "in", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
+    inputs: Vec<String>,
+    /// Files that the command writes
+    #[arg(long = "out", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
+    outputs: Vec<String>,
+    /// Slots it takes
+    #[arg(long, default_value_t = 1, conflicts_with = "file",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    cpus: u32,
+    /// Shown in lists
+    #[arg(long)]
+    name: Option<String>,
+    /// The command's working directory [default: a directory of its own]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "file")]
+    cwd: Option<PathBuf>,
+    /// Wait for the end
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    timeout: TimeoutArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Submitted {
+    job: String,
+    tasks: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+}
+
+pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
+    let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
+    let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
+    let mut options = run::submit_options(context, &args.place, &args.load, bandwidth)?;
+    let graph = graph(context, args)?;
+    options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let states = client.node_states(crate::story::STATE_PATIENCE).await;
+        let slots = states
+            .iter()
+            .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
+        if let Some(widest) = slots.max() {
+            run::check_fit(&graph, widest)?;
+        }
+        let plan = client.plan(&graph, &options).await?;
+        let job = client.submit_plan(&plan, &options).await?.job;
+        let tasks = graph.len() as u64;
+        let number = job.0.to_string();
+        if !args.wait {
+            if context.output.json {
+                context.output.json(&Submitted { job: number, tasks, state: None })?;
+            } else {
+                context.output.line(&number)?;
+            }
+            return Ok(Exit::Ok);
+        }
+        if !context.output.json {
+            context.output.line(&number)?;
+        }
+        let state = run::wait(context, &client, job, tasks, timeout).await?;
+        jobs::tell_failures(&context.output, &state);
+        if context.output.json {
+            let state = Some(jobs::state_word(&state));
+            context.output.json(&Submitted { job: number, tasks, state })?;
+        }
+        Ok(jobs::exit_of(&state))
+    })
+}
+
+fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
+    if let Some(file) = &args.file {
+        return workload::load(context, file, &args.load);
+    }
+    let here = std::env::current_dir()
+        .map_err(|error| Failure::refused(format!("no working directory: {error}")))?;
+    let options = workloads::CommandOptions {
+        array: args.array.clone(),
+        inputs: args.inputs.clone(),
+        outputs: args.outputs.clone(),
+        cpus: args.cpus,
+        name: args.name.clone(),
+        cwd: args.cwd.as_ref().map(|cwd| cwd.display().to_string()),
+        submit_dir: here,
+        ..workloads::CommandOptions::default()
+    };
+    Ok(Graph::command(args.command.clone(), &options)?)
+}

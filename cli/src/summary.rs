@@ -1,0 +1,79 @@
+//! The end of a run, for a human.
+
+use analysis::RunReport;
+
+use crate::units::{bytes, count, percent, seconds};
+
+/// A table that a scientist understands.
+pub(crate) fn text(report: &RunReport) -> String {
+    let tasks = &report.tasks;
+    let mut ended = format!("{} of {} done", count(tasks.done), count(tasks.total));
+    for (number, word) in
+        [(tasks.failed, "failed"), (tasks.skipped, "skipped"), (tasks.cancelled, "cancelled")]
+    {
+        if number > 0 {
+            ended.push_str(&format!(", {} {word}", count(number)));
+        }
+    }
+    let data = &report.data;
+    let steals = &report.steals;
+    let moved = format!(
+        "{} produced, {} moved between nodes, {} read where they were",
+        bytes(data.bytes_produced),
+        bytes(data.bytes_moved),
+        bytes(data.bytes_read_local),
+    );
+    let mut lines = vec![
+        ("tasks", format!("{ended}, {} edges", count(tasks.edges))),
+        ("cluster", format!("{} nodes, {} slots, {}", report.nodes, report.slots, report.policy)),
+        ("makespan", seconds(report.makespan_s)),
+        ("bound", format!("{}, by critical path and work", seconds(report.bound.lower_s))),
+        ("throughput", format!("{:.1} tasks/s", report.throughput_per_s)),
+        ("efficiency", format!("{} of all slot time was work", percent(report.efficiency))),
+        ("utilization", format!("{} of all slot time was busy", percent(report.utilization))),
+        ("work", format!("{} of slot time", seconds(report.work_s))),
+        ("data", moved),
+        (
+            "locality",
+            format!("{} of input bytes were on the node", percent(data.locality_hit_rate)),
+        ),
+        (
+            "steals",
+            format!(
+                "{} of {} attempts, {} tasks",
+                count(steals.won),
+                count(steals.tried),
+                count(steals.tasks)
+            ),
+        ),
+        ("pushes", count(report.pushes)),
+    ];
+    if tasks.executions > tasks.done + tasks.failed {
+        lines.push(("executions", count(tasks.executions)));
+    }
+    lines.push((
+        "cost",
+        format!("{} of CPU, {} of memory", seconds(report.cpu_s), bytes(report.peak_rss_bytes)),
+    ));
+    let row = |(key, value): &(&str, String)| format!("{key:12} {value}\n");
+    lines.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_reads_well() {
+        let mut report = RunReport { nodes: 4, slots: 8, ..RunReport::default() };
+        report.policy = "rlds".to_owned();
+        report.tasks.total = 1_000;
+        report.tasks.done = 998;
+        report.tasks.failed = 2;
+        report.makespan_s = 12.5;
+        let text = text(&report);
+        assert!(text.starts_with("tasks        998 of 1,000 done, 2 failed, 0 edges\n"), "{text}");
+        assert!(text.contains("cluster      4 nodes, 8 slots, rlds\n"), "{text}");
+        assert!(text.contains("makespan     12.50 s\n"), "{text}");
+    }
+}

@@ -1,0 +1,269 @@
+//! `starling task`: the tasks of one job.
+
+use std::collections::HashMap;
+
+use clap::{Args, Subcommand};
+use client::Client;
+use proto::wire::{self, TaskPhase, TaskState};
+use proto::{Attempt, JobId, LocalId};
+use serde::Serialize;
+
+use crate::errors::{Done, Exit, Failure};
+use crate::selector::Selector;
+use crate::story::Logs;
+use crate::{Context, jobs};
+
+/// Missing parents that an explanation names.
+const PARENTS_NAMED_MAX: usize = 8;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum TaskVerb {
+    /// List the tasks of a job
+    List(Named),
+    /// Show tasks one by one
+    Info(Named),
+    /// Say why a task does not run, or where it ran and why there
+    Explain(Named),
+    /// Cancel tasks; what depends on them is skipped
+    Cancel(Named),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Named {
+    /// The job: last, or its number
+    job: Selector,
+    /// Names or ids (see 'starling task list'), separated by commas [default: all]
+    tasks: Option<String>,
+}
+
+/// A task as JSON.
+#[derive(Serialize)]
+struct TaskRow {
+    id: String,
+    name: String,
+    state: &'static str,
+    attempt: String,
+    /// Absent until it was placed.
+    node: Option<u32>,
+    exit_code: Option<i32>,
+}
+
+#[derive(Serialize)]
+struct TaskList {
+    tasks: Vec<TaskRow>,
+}
+
+#[derive(Serialize)]
+struct Explained {
+    task: TaskRow,
+    lines: Vec<String>,
+    missing_parents: Vec<String>,
+}
+
+fn state_word(phase: TaskPhase) -> &'static str {
+    match phase {
+        TaskPhase::Waiting => "waiting",
+        TaskPhase::Ready => "ready",
+        TaskPhase::RunningTask => "running",
+        TaskPhase::TaskDone => "done",
+        TaskPhase::TaskFailed => "failed",
+        TaskPhase::TaskCancelled => "cancelled",
+        TaskPhase::TaskSkipped => "skipped",
+    }
+}
+
+impl TaskRow {
+    fn new(task: &TaskState) -> Self {
+        let phase = task.phase();
+        let has_ended = matches!(phase, TaskPhase::TaskDone | TaskPhase::TaskFailed);
+        Self {
+            id: LocalId(task.local).to_string(),
+            name: task.name.clone(),
+            state: state_word(phase),
+            attempt: Attempt(task.attempt).to_string(),
+            node: task.placed.then_some(task.node),
+            exit_code: has_ended.then_some(task.exit_code),
+        }
+    }
+    const HEADER: [&'static str; 6] = ["id", "name", "state", "node", "attempt", "exit"];
+    fn cells(self) -> Vec<String> {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            self.id,
+            self.name,
+            self.state.to_owned(),
+            or_dash(self.node.map(|node| format!("n{node}"))),
+            self.attempt,
+            or_dash(self.exit_code.map(|code| code.to_string())),
+        ]
+    }
+}
+
+async fn one_job(client: &Client, selector: &Selector) -> Result<JobId, Failure> {
+    match jobs::select(client, selector).await?[..] {
+        [job] => Ok(job),
+        _ => Err(Failure::usage("tasks are of one job: name one")),
+    }
+}
+
+/// The tasks that a list of names and ids means, in its order.
+pub(crate) async fn named(
+    client: &Client,
+    job: JobId,
+    text: &str,
+) -> Result<Vec<LocalId>, Failure> {
+    Ok(find(client, job, Some(text)).await?.iter().map(|task| LocalId(task.local)).collect())
+}
+
+async fn find(client: &Client, job: JobId, text: Option<&str>) -> Result<Vec<TaskState>, Failure> {
+    let mut all = Vec::new();
+    let Some(text) = text.filter(|text| *text != "all") else {
+        client.tasks(job, |task| all.push(task)).await?;
+        all.sort_unstable_by_key(|task| task.local);
+        return Ok(all);
+    };
+    let wanted: Vec<&str> = text.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+    // An id alone is found without asking for all the others.
+    if let [one] = wanted[..]
+        && let Ok(local) = one.parse::<LocalId>()
+    {
+        let explained = client.explain(job, local).await?;
+        return Ok(explained.task.into_iter().collect());
+    }
+    let mut found: HashMap<&str, Vec<TaskState>> = HashMap::new();
+    let see = |task: TaskState| {
+        let id = LocalId(task.local).to_string();
+        if let Some(one) = wanted.iter().find(|one| **one == id || **one == task.name) {
+            found.entry(one).or_default().push(task);
+        }
+    };
+    client.tasks(job, see).await?;
+    for one in wanted {
+        let tasks = found.remove(one).ok_or_else(|| {
+            Failure::refused(format!("job {}: no task '{one}'", job.0))
+                .hint(format!("'starling task list {}' shows its tasks", job.0))
+        })?;
+        all.extend(tasks);
+    }
+    Ok(all)
+}
+
+pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let (TaskVerb::List(named)
+        | TaskVerb::Info(named)
+        | TaskVerb::Explain(named)
+        | TaskVerb::Cancel(named)) = verb;
+        let job = one_job(&client, &named.job).await?;
+        let found = find(&client, job, named.tasks.as_deref()).await?;
+        match verb {
+            TaskVerb::List(_) => list(context, &found),
+            TaskVerb::Info(_) => {
+                for task in &found {
+                    info(context, &client, job, task).await?;
+                }
+                Ok(Exit::Ok)
+            }
+            TaskVerb::Explain(_) => {
+                for task in &found {
+                    explain(context, &client, job, task).await?;
+                }
+                Ok(Exit::Ok)
+            }
+            TaskVerb::Cancel(_) => {
+                let tasks: Vec<LocalId> = found.iter().map(|task| LocalId(task.local)).collect();
+                if named.tasks.is_none() {
+                    let text = "name the tasks to cancel";
+                    let hint = format!("'starling job cancel {}' cancels the whole job", job.0);
+                    return Err(Failure::usage(text).hint(hint));
+                }
+                client.cancel(job, &tasks).await?;
+                Ok(Exit::Ok)
+            }
+        }
+    })
+}
+
+fn list(context: &Context, found: &[TaskState]) -> Done {
+    let tasks: Vec<TaskRow> = found.iter().map(TaskRow::new).collect();
+    if context.output.json {
+        context.output.json(&TaskList { tasks })?;
+    } else {
+        let rows: Vec<_> = tasks.into_iter().map(TaskRow::cells).collect();
+        context.output.table(&TaskRow::HEADER, &rows)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// One task and every event of its life.
+async fn info(
+    context: &Context,
+    client: &Client,
+    job: JobId,
+    task: &TaskState,
+) -> Result<(), Failure> {
+    let row = TaskRow::new(task);
+    if context.output.json {
+        return context.output.json(&row);
+    }
+    let head = TaskRow::HEADER.iter().zip(row.cells());
+    let mut text: String = head.map(|(key, value)| format!("{key:9} {value}\n")).collect();
+    let entries = entries(client, job, LocalId(task.local)).await?;
+    let lines = analysis::explain::explain(&entries, None, &analysis::explain::Rules::default());
+    lines.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+    context.output.bytes(text.as_bytes())
+}
+
+async fn entries(
+    client: &Client,
+    job: JobId,
+    task: LocalId,
+) -> Result<Vec<analysis::Entry>, Failure> {
+    let logs = Logs::read(client, job, Some(task)).await?;
+    let mut entries = Vec::new();
+    logs.for_each(|entry| {
+        let about = analysis::task_of(&entry.event);
+        if about.is_some_and(|about| about.job == job && about.local == task) {
+            entries.push(*entry);
+        }
+        Ok(())
+    })?;
+    Ok(entries)
+}
+
+async fn explain(
+    context: &Context,
+    client: &Client,
+    job: JobId,
+    task: &TaskState,
+) -> Result<(), Failure> {
+    let local = LocalId(task.local);
+    let live = client.explain(job, local).await?;
+    let entries = entries(client, job, local).await?;
+    let rules = analysis::explain::Rules::default();
+    let mut lines = analysis::explain::explain(&entries, Some(&live), &rules);
+    for parent in live.missing_parents.iter().take(PARENTS_NAMED_MAX) {
+        lines.push(parent_line(client, job, LocalId(*parent)).await?);
+    }
+    if context.output.json {
+        let missing_parents = live.missing_parents.iter().map(|id| LocalId(*id).to_string());
+        return context.output.json(&Explained {
+            task: TaskRow::new(task),
+            lines,
+            missing_parents: missing_parents.collect(),
+        });
+    }
+    let name = if task.name.is_empty() { local.to_string() } else { task.name.clone() };
+    let mut text = format!("task '{name}' ({local}) is {}\n", state_word(task.phase()));
+    lines.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+    context.output.bytes(text.as_bytes())
+}
+
+/// A missing parent by its name, and what it is doing.
+async fn parent_line(client: &Client, job: JobId, parent: LocalId) -> Result<String, Failure> {
+    let wire::Explanation { task, .. } = client.explain(job, parent).await?;
+    let Some(task) = task else { return Ok(format!("parent {parent}: nothing is known of it")) };
+    let place = if task.placed { format!(" on node n{}", task.node) } else { String::new() };
+    Ok(format!("parent '{}' ({parent}) is {}{place}", task.name, state_word(task.phase())))
+}

@@ -1,0 +1,148 @@
+//! `starling up` and `starling down`: a local cluster of processes in the background.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use client::{Client, ClientError, ClientOptions, Instance};
+use rustix::process::Signal;
+use serde::Serialize;
+
+use crate::Context;
+use crate::args::ClusterArgs;
+use crate::embed::ClusterPlan;
+use crate::errors::{Done, Exit, Failure};
+use crate::processes::{self, Life};
+
+/// How long nodes may take to stop by themselves, and then after a request to terminate.
+const STOP_WITHIN: Duration = Duration::from_secs(30);
+const TERMINATE_WITHIN: Duration = Duration::from_secs(5);
+const READY_PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Args, Debug)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DownArgs {}
+
+#[derive(Serialize)]
+struct Up {
+    dir: String,
+    nodes: u32,
+    started: Vec<u32>,
+}
+
+pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
+    let dir = context.dir()?;
+    let instance = Instance::new(&dir);
+    let present = match instance.cluster() {
+        Ok(cluster) => Some(cluster.nodes),
+        Err(ClientError::NoInstance { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    // An instance knows its number; only a flag may contradict it, and is refused then.
+    let plan = ClusterPlan::resolve(context, &args.cluster, present)?;
+    if let Some(nodes) = present.filter(|nodes| *nodes != plan.nodes) {
+        let text = format!("{} has a cluster of {nodes} nodes", dir.display());
+        return Err(Failure::refused(text).hint("leave out --nodes, or give another --dir"));
+    }
+    make_private(&dir)?;
+    let running =
+        |node: &u32| instance.address(*node).is_some_and(|address| processes::is_node(address.pid));
+    let missing: Vec<u32> = (0..plan.nodes).filter(|node| !running(node)).collect();
+    crate::block_on(async {
+        let mut started = Vec::new();
+        let came_up = async {
+            for node in &missing {
+                started.push(processes::spawn(&dir, *node, &plan, Life::Own)?);
+            }
+            processes::await_listening(&dir, &mut started).await?;
+            let client = context.connect().await?;
+            for node in client.nodes() {
+                client.node_state(node, READY_PATIENCE).await?;
+            }
+            Ok(())
+        };
+        if let Err(failure) = came_up.await {
+            // What this call started must not stay behind half formed.
+            for process in &mut started {
+                process.abandon();
+            }
+            return Err(failure);
+        }
+        Ok(())
+    })?;
+    if context.output.json {
+        let dir = dir.display().to_string();
+        context.output.json(&Up { dir, nodes: plan.nodes, started: missing })?;
+    } else {
+        let (started, nodes, dir) = (missing.len(), plan.nodes, dir.display());
+        context.output.note(&format!("started {started} of {nodes} nodes in {dir}"));
+    }
+    Ok(Exit::Ok)
+}
+
+fn make_private(dir: &Path) -> Result<(), Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| Failure::file(dir, &error))
+}
+
+pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
+    let dir = context.dir()?;
+    let instance = Instance::new(&dir);
+    instance.cluster()?;
+    let pids: Vec<(u32, u32)> = instance
+        .addresses()
+        .into_iter()
+        .filter(|(_, address)| processes::is_alive(address.pid))
+        .map(|(node, address)| (node, address.pid))
+        .collect();
+    if pids.is_empty() {
+        context.output.note("no node is running");
+        return Ok(Exit::Ok);
+    }
+    crate::block_on(async {
+        let options = ClientOptions { patience: Duration::from_secs(2) };
+        match Client::connect_with(&dir, options).await {
+            Ok(client) => {
+                for (node, _) in &pids {
+                    client.stop_node(proto::NodeId(*node), false).await?;
+                }
+            }
+            // Nobody listens to us; the processes still can be asked.
+            Err(_) => signal(&pids, Signal::TERM),
+        }
+        if !gone(&pids, STOP_WITHIN).await {
+            signal(&pids, Signal::TERM);
+            if !gone(&pids, TERMINATE_WITHIN).await {
+                context.output.note("warning: killing nodes that do not stop");
+                signal(&pids, Signal::KILL);
+            }
+        }
+        match gone(&pids, TERMINATE_WITHIN).await {
+            true => Ok(Exit::Ok),
+            false => Err(Failure::lost("some nodes do not end").hint("see 'starling node list'")),
+        }
+    })
+}
+
+fn signal(pids: &[(u32, u32)], signal: Signal) {
+    for (_, pid) in pids {
+        processes::signal_node(*pid, signal);
+    }
+}
+
+async fn gone(pids: &[(u32, u32)], within: Duration) -> bool {
+    let deadline = Instant::now() + within;
+    while pids.iter().any(|(_, pid)| processes::is_alive(*pid)) {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    true
+}

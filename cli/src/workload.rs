@@ -1,0 +1,172 @@
+//! `starling workload`: workflow files without running them.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
+use workloads::{Graph, OutputFormat};
+
+use crate::args::{Cores, LoadArgs};
+use crate::errors::{Done, Exit, Failure};
+use crate::{Context, units};
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum WorkloadVerb {
+    /// Write a generated workflow to a file
+    Make {
+        /// For example fan-out:tasks=1000,degree=10,duration=50ms
+        generator: String,
+        /// The file; its ending (.json, .toml, .dot) says the format
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        /// The format, whatever the ending
+        #[arg(long, value_enum, value_name = "FORMAT")]
+        to: Option<FileFormat>,
+    },
+    /// Count what a workflow is made of
+    Info {
+        workflow: String,
+        #[command(flatten)]
+        load: LoadArgs,
+    },
+    /// Write a workflow in another format
+    Convert {
+        workflow: String,
+        #[arg(long, value_enum, value_name = "FORMAT")]
+        to: FileFormat,
+        /// The file [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        load: LoadArgs,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum FileFormat {
+    Wfformat,
+    Toml,
+    Dot,
+}
+
+impl From<FileFormat> for OutputFormat {
+    fn from(format: FileFormat) -> Self {
+        match format {
+            FileFormat::Wfformat => Self::WfFormat,
+            FileFormat::Toml => Self::Toml,
+            FileFormat::Dot => Self::Dot,
+        }
+    }
+}
+
+/// Reads a workflow as the flags and settings say.
+pub(crate) fn load(context: &Context, workflow: &str, args: &LoadArgs) -> Result<Graph, Failure> {
+    let options = workloads::LoadOptions { recorded_cores: args.cores == Cores::Recorded };
+    let mut graph = workloads::load(workflow, args.format, &options)?;
+    let scale = context.settings.pick(args.scale, "scale")?;
+    if scale.0 != 1.0 {
+        graph.scale_durations(scale.0);
+    }
+    Ok(graph)
+}
+
+pub(crate) fn run(context: &Context, verb: &WorkloadVerb) -> Done {
+    match verb {
+        WorkloadVerb::Make { generator, output, to } => {
+            let graph = workloads::load(
+                generator,
+                Some(workloads::Format::Generator),
+                &workloads::LoadOptions::default(),
+            )?;
+            let format = to.map(OutputFormat::from).or_else(|| OutputFormat::of_path(output));
+            let format = format.ok_or_else(|| {
+                Failure::usage(format!("{}: its ending names no format", output.display()))
+                    .hint("end it in .json, .toml or .dot, or give --to")
+            })?;
+            write(output, &workloads::write(&graph, format))
+        }
+        WorkloadVerb::Info { workflow, load: args } => {
+            let graph = load(context, workflow, args)?;
+            info(context, &graph)
+        }
+        WorkloadVerb::Convert { workflow, to, output, load: args } => {
+            let graph = load(context, workflow, args)?;
+            let text = workloads::write(&graph, (*to).into());
+            match output {
+                Some(path) => write(path, &text),
+                None => context.output.bytes(text.as_bytes()).map(|()| Exit::Ok),
+            }
+        }
+    }
+}
+
+fn write(path: &Path, text: &str) -> Done {
+    std::fs::write(path, text).map_err(|error| Failure::file(path, &error))?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    tasks: u64,
+    edges: u64,
+    roots: u64,
+    sinks: u64,
+    depth: u64,
+    level_width_max: u64,
+    fan_in_max: u64,
+    fan_out_max: u64,
+    cpus_max: u32,
+    work_s: f64,
+    critical_path_s: f64,
+    files: u64,
+    bytes_produced: u64,
+    external_files: u64,
+    external_bytes: u64,
+}
+
+fn info(context: &Context, graph: &Graph) -> Done {
+    let info = graph.info();
+    let shown = Shown {
+        name: info.name,
+        tasks: info.tasks,
+        edges: info.edges,
+        roots: info.roots,
+        sinks: info.sinks,
+        depth: info.depth,
+        level_width_max: info.level_width_max,
+        fan_in_max: info.fan_in_max,
+        fan_out_max: info.fan_out_max,
+        cpus_max: info.cpus_max,
+        work_s: info.work_ns as f64 / 1e9,
+        critical_path_s: info.critical_path_ns as f64 / 1e9,
+        files: info.files,
+        bytes_produced: info.bytes_produced,
+        external_files: info.external_files,
+        external_bytes: info.external_bytes,
+    };
+    if context.output.json {
+        context.output.json(&shown)?;
+        return Ok(Exit::Ok);
+    }
+    let row = |key: &str, value: String| vec![key.to_owned(), value];
+    let files = |count, size| format!("{} ({})", units::count(count), units::bytes(size));
+    let rows = [
+        row("name", shown.name),
+        row("tasks", units::count(shown.tasks)),
+        row("edges", units::count(shown.edges)),
+        row("roots", units::count(shown.roots)),
+        row("sinks", units::count(shown.sinks)),
+        row("depth", units::count(shown.depth)),
+        row("widest level", units::count(shown.level_width_max)),
+        row("largest fan-in", units::count(shown.fan_in_max)),
+        row("largest fan-out", units::count(shown.fan_out_max)),
+        row("most slots", shown.cpus_max.to_string()),
+        row("work", units::seconds(shown.work_s)),
+        row("critical path", units::seconds(shown.critical_path_s)),
+        row("files written", files(shown.files, shown.bytes_produced)),
+        row("files from outside", files(shown.external_files, shown.external_bytes)),
+    ];
+    context.output.table(&["", ""], &rows)?;
+    Ok(Exit::Ok)
+}
