@@ -30,6 +30,8 @@ pub struct Node {
     loopback: VecDeque<Body>,
     writes: Vec<Write>,
     effects: Vec<Effect>,
+    /// Reports to jobs' homes that wait until what they count is durable: a client is told by them.
+    reports: VecDeque<(u64, NodeId, Body)>,
     /// Answers that wait until what they tell is durable.
     answers: VecDeque<(u64, ClientId, wire::Response)>,
     batch_seq: u64,
@@ -68,6 +70,7 @@ impl Node {
             loopback: VecDeque::new(),
             writes: Vec::new(),
             effects: Vec::new(),
+            reports: VecDeque::new(),
             answers: VecDeque::new(),
             batch_seq: 0,
             durable_seq: 0,
@@ -237,6 +240,7 @@ impl Node {
     pub fn flush(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.settle(now);
         self.number_batch(effects);
+        self.release_reports();
         self.release_answers();
         effects.append(&mut self.effects);
         self.links.note_batch(self.batch_seq);
@@ -283,6 +287,9 @@ impl Node {
         for (to, body) in self.out.reliable.drain(..) {
             if to == me {
                 self.loopback.push_back(body);
+            } else if matches!(body, Body::Counts(_)) {
+                // This step's batch, if there will be one, is the next.
+                self.reports.push_back((self.batch_seq + 1, to, body));
             } else {
                 self.links.send(to, body);
             }
@@ -321,6 +328,16 @@ impl Node {
             self.batch_seq += 1;
             let writes = std::mem::take(&mut self.writes);
             effects.push(Effect::Persist(Batch { seq: self.batch_seq, writes }));
+        }
+    }
+
+    fn release_reports(&mut self) {
+        let (batch, durable) = (self.batch_seq, self.durable_seq);
+        while let Some(&(seq, _, _)) = self.reports.front()
+            && (seq.min(batch) <= durable || self.config.mutant == Some(Mutant::TellBeforeDurable))
+        {
+            let (_, to, body) = self.reports.pop_front().expect("looked at above");
+            self.links.send(to, body);
         }
     }
 
