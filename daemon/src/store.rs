@@ -72,6 +72,8 @@ pub struct Syncer {
 struct Shared {
     db: DB,
     path: PathBuf,
+    /// Of this opening, 0 for none: each incarnation counts its batches from the start, and must
+    /// not take a number of the one before for its own.
     last_seq: AtomicU64,
     failed: AtomicBool,
 }
@@ -100,7 +102,7 @@ impl RocksStore {
             })?),
         };
         let shared =
-            Shared { db, path, last_seq: AtomicU64::new(last_seq), failed: AtomicBool::new(false) };
+            Shared { db, path, last_seq: AtomicU64::new(0), failed: AtomicBool::new(false) };
         Ok((Self { shared: Arc::new(shared), key: Vec::new() }, last_seq))
     }
 
@@ -176,7 +178,7 @@ impl RocksStore {
 
 impl Syncer {
     /// Waits until all that was written before the call is on stable storage, and tells the number
-    /// of the last batch among it. Writing may go on meanwhile.
+    /// of the last batch among it (0: none since the opening). Writing may go on meanwhile.
     pub fn sync(&self) -> Result<u64, StoreError> {
         self.shared.sync()
     }

@@ -7,6 +7,8 @@
 //! system that lost the tail of a file leaves. It stands for losing a tail; a medium that
 //! writes later blocks but not earlier ones is not covered.
 
+#![expect(clippy::unwrap_used, reason = "a step that fails is a test that fails")]
+
 use std::io::{BufRead, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -215,7 +217,7 @@ impl Random {
     }
     fn write(&mut self, heavy: bool) -> Write {
         let bytes = self.below(if heavy { 400_000 } else { 300 });
-        let value = (0..bytes).map(|at| (at * bytes >> 5) as u8).collect();
+        let value = (0..bytes).map(|at| ((at * bytes) >> 5) as u8).collect();
         let value = (self.below(4) > 0).then_some(value);
         Write { partition: self.partition(), key: self.key(4), value }
     }
@@ -233,10 +235,11 @@ fn child_ran() -> bool {
     if weight == "amid" {
         script.retain(|step| matches!(step, Step::Write(_)));
     }
+    let mut told = std::io::stdout();
     for step in script {
         step.run_on_store(&mut store);
         let end = std::fs::metadata(last_log(dir)).unwrap().len();
-        writeln!(std::io::stdout(), "@{end}").unwrap();
+        writeln!(told, "@{end}").unwrap();
     }
     // The parent kills; if it is gone, its end of the pipe is closed.
     std::io::stdin().read_line(&mut String::new()).unwrap();

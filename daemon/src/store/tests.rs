@@ -46,6 +46,7 @@ fn records_come_back_in_order_with_the_last_batch() {
     drop(store);
     let (store, last_seq) = RocksStore::open(dir.path()).unwrap();
     assert_eq!(last_seq, 6);
+    assert_eq!(store.sync(), Ok(0), "a number of an earlier opening is none of this one");
     let expected = [(1, "a", "3"), (1, "c", "y"), (256, "a", "1")];
     assert_eq!(contents(&store), expected.map(|(p, k, v)| (p, k.into(), v.into())));
 }
