@@ -146,7 +146,12 @@ fn copy(shared: &Shared, path: &Path, object: ObjectId) -> Result<u64, String> {
 
 /// Removes a task's directory; one with something left in it is removed by another thread.
 pub(crate) fn clean_up(shared: &Shared, workspace: &Workspace) {
-    if fs::remove_dir(&workspace.directory).is_ok() {
+    let gone = if workspace.spare {
+        shared.spare_dirs.give_back(&workspace.directory)
+    } else {
+        fs::remove_dir(&workspace.directory).is_ok()
+    };
+    if gone {
         return;
     }
     let directory = workspace.directory.clone();

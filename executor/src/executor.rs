@@ -14,6 +14,7 @@ use crate::commands::Commands;
 use crate::error::ExecutorError;
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
+use crate::stage::SpareDirs;
 use crate::streams::Streams;
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
@@ -55,6 +56,7 @@ type Outcomes = Box<dyn Fn(TaskId, Attempt, Outcome) + Send + Sync>;
 pub(crate) struct Shared {
     pub(crate) config: ExecutorConfig,
     pub(crate) tasks_dir: PathBuf,
+    pub(crate) spare_dirs: SpareDirs,
     pub(crate) objects: ObjectStore,
     pub(crate) streams: Streams,
     pub(crate) table: Table,
@@ -104,6 +106,7 @@ impl Executor {
         let tasks_dir = state_dir.join("tasks");
         clear_tasks(&tasks_dir).map_err(|error| ExecutorError::directory(&tasks_dir, &error))?;
         let shared = Arc::new(Shared {
+            spare_dirs: SpareDirs::new(&tasks_dir),
             tasks_dir,
             objects: ObjectStore::open(&state_dir.join("objects"), config.max_object_bytes)?,
             streams: Streams::open(&state_dir.join("streams"))?,
@@ -179,6 +182,8 @@ impl Executor {
         self.commands.stop();
         self.shared.timer.stop();
         self.shared.pool.stop();
+        // Nothing runs any more. What cannot be removed is left to the next start.
+        let _ = remove_entries(&self.shared.tasks_dir);
     }
 }
 
@@ -196,6 +201,10 @@ fn clear_tasks(tasks_dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     strays::kill_by_task_dir(tasks_dir, Duration::from_secs(5));
+    remove_entries(tasks_dir)
+}
+
+fn remove_entries(tasks_dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(tasks_dir)? {
         let path = entry?.path();
         // A process that could not be killed may still write there: its directory stays.

@@ -7,10 +7,12 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use proto::work::{Launch, Outcome};
 use proto::{limits, wire};
 
+use crate::collect;
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
@@ -21,7 +23,44 @@ use crate::spawner::wire::Start;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) directory: PathBuf,
+    /// Goes back to the spare ones when it is left empty.
+    pub(crate) spare: bool,
     pub(crate) outputs: Vec<OutputFile>,
+}
+
+/// Empty directories for tasks that move no files.
+#[derive(Debug)]
+pub(crate) struct SpareDirs {
+    root: PathBuf,
+    state: Mutex<(Vec<PathBuf>, u64)>,
+}
+
+impl SpareDirs {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), state: Mutex::default() }
+    }
+
+    fn take(&self) -> io::Result<PathBuf> {
+        let mut state = self.state.lock().expect("no holder of the spare directories panics");
+        if let Some(directory) = state.0.pop() {
+            return Ok(directory);
+        }
+        state.1 += 1;
+        let directory = self.root.join(format!("spare-{}", state.1));
+        drop(state);
+        fs::create_dir(&directory)?;
+        Ok(directory)
+    }
+
+    /// Takes a directory back if it is empty.
+    pub(crate) fn give_back(&self, directory: &Path) -> bool {
+        let empty = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none());
+        if empty {
+            let mut state = self.state.lock().expect("no holder of the spare directories panics");
+            state.0.push(directory.to_owned());
+        }
+        empty
+    }
 }
 
 #[derive(Debug)]
@@ -37,19 +76,32 @@ pub(crate) fn prepare(
     command: &wire::Command,
     number: u64,
 ) -> Result<(Workspace, Start), Outcome> {
-    let (task, attempt) = (launch.task, launch.attempt);
-    let name = format!("{:x}-{}-{:x}", task.job.0, task.local, attempt.0);
-    let directory = shared.tasks_dir.join(name);
-    let result = match fs::create_dir(&directory) {
-        Ok(()) => build(shared, launch, command, number, &directory),
-        Err(error) => {
-            Err(format!("cannot make the task's directory on {}: {}", node(shared), reason(&error)))
-        }
+    // Making and removing a directory costs as much as a fifth of a short command. One that moves no
+    // files gets a directory that was left empty before it; one that does gets its own, where nobody
+    // who escaped from an earlier task can write.
+    let spec = &launch.spec;
+    let spare = launch.inputs.is_empty() && spec.externals.is_empty() && spec.outputs.is_empty();
+    let made = if spare {
+        shared.spare_dirs.take()
+    } else {
+        let (task, attempt) = (launch.task, launch.attempt);
+        let name = format!("{:x}-{}-{:x}", task.job.0, task.local, attempt.0);
+        let directory = shared.tasks_dir.join(name);
+        fs::create_dir(&directory).map(|()| directory)
     };
-    result.map_err(|error| {
-        let _ = fs::remove_dir_all(&directory);
-        Outcome { error, ..Outcome::default() }
-    })
+    let wrong = |error| Outcome { error, ..Outcome::default() };
+    let directory = made.map_err(|error| {
+        let node = node(shared);
+        wrong(format!("cannot make the task's directory on {node}: {}", reason(&error)))
+    })?;
+    let workspace = Workspace { directory, spare, outputs: Vec::new() };
+    match build(shared, launch, command, number, &workspace.directory) {
+        Ok((outputs, start)) => Ok((Workspace { outputs, ..workspace }, start)),
+        Err(error) => {
+            collect::clean_up(shared, &workspace);
+            Err(wrong(error))
+        }
+    }
 }
 
 fn node(shared: &Shared) -> String {
@@ -62,7 +114,7 @@ fn build(
     command: &wire::Command,
     number: u64,
     directory: &Path,
-) -> Result<(Workspace, Start), String> {
+) -> Result<(Vec<OutputFile>, Start), String> {
     let job = launch.task.job.0.to_string();
     let task = launch.task.local.to_string();
     let bare = Scope { entry: launch.entry, job: &job, task: &task, inputs: &[], outputs: &[] };
@@ -101,7 +153,7 @@ fn build(
         stdin: stdin(&scope.expand(&command.stdin)?, directory, submit_dir)?,
         time_limit_ns: launch.spec.time_limit_ns,
     };
-    Ok((Workspace { directory: directory.to_owned(), outputs: output_files }, start))
+    Ok((output_files, start))
 }
 
 /// Puts the objects of parents where the task expects them.
@@ -191,7 +243,7 @@ fn name_outputs(
 fn place(directory: &Path, file: &str) -> Result<PathBuf, String> {
     let inside = names::inside(file)?;
     let path = directory.join(&inside);
-    let parent = inside.parent().unwrap_or(Path::new(""));
+    let parent = inside.parent().unwrap_or_else(|| Path::new(""));
     if !parent.as_os_str().is_empty() {
         fs::create_dir_all(directory.join(parent)).map_err(|error| {
             format!("cannot make the directory of '{file}': {}", reason(&error))

@@ -65,13 +65,21 @@ struct Captured<P> {
     held: Vec<u8>,
 }
 
-impl<P: Read> Captured<P> {
+impl<P: Read + AsFd> Captured<P> {
     fn new(pipe: Option<P>) -> Self {
         Self { pipe, held: Vec::new() }
     }
 
+    /// Closing alone is not enough to be forgotten by the epoll: a process that is just being spawned
+    /// may still have a copy, and until it runs its program the loop would be woken in vain.
+    fn close(&mut self, epoll: &OwnedFd) {
+        if let Some(pipe) = self.pipe.take() {
+            let _ = epoll::delete(epoll, &pipe);
+        }
+    }
+
     /// Reads once. False when nothing more is to be had now.
-    fn read(&mut self, buffer: &mut [u8]) -> bool {
+    fn read(&mut self, epoll: &OwnedFd, buffer: &mut [u8]) -> bool {
         let Some(pipe) = &mut self.pipe else { return false };
         match pipe.read(buffer) {
             Ok(count) if count > 0 => {
@@ -82,7 +90,7 @@ impl<P: Read> Captured<P> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
             _ => {
-                self.pipe = None;
+                self.close(epoll);
                 false
             }
         }
@@ -95,9 +103,9 @@ impl<P: Read> Captured<P> {
     }
 
     /// The rest. A process that left the group may print for ever: only what is there now counts.
-    fn drain(&mut self, buffer: &mut [u8]) -> Vec<u8> {
-        while self.held.len() < 4 * limits::STREAM_HELD_BYTES_MAX && self.read(buffer) {}
-        self.pipe = None;
+    fn drain(&mut self, epoll: &OwnedFd, buffer: &mut [u8]) -> Vec<u8> {
+        while self.held.len() < 4 * limits::STREAM_HELD_BYTES_MAX && self.read(epoll, buffer) {}
+        self.close(epoll);
         std::mem::take(&mut self.held)
     }
 }
@@ -186,20 +194,31 @@ impl Children {
     }
 
     /// Reads what a command printed; what has gathered is returned when it is enough to be sent.
-    pub(super) fn read(&mut self, number: u64, stderr: bool, buffer: &mut [u8]) -> Option<Output> {
+    pub(super) fn read(
+        &mut self,
+        epoll: &OwnedFd,
+        number: u64,
+        stderr: bool,
+        buffer: &mut [u8],
+    ) -> Option<Output> {
         let process = self.children.get_mut(&number)?.process.as_mut()?;
         let data = if stderr {
-            process.stderr.read(buffer);
+            process.stderr.read(epoll, buffer);
             process.stderr.take_if_much()
         } else {
-            process.stdout.read(buffer);
+            process.stdout.read(epoll, buffer);
             process.stdout.take_if_much()
         };
         data.map(|data| Output { number, stderr, data })
     }
 
     /// A command ended: its group dies with it. Answers how it ended, and whether the group is gone.
-    pub(super) fn end(&mut self, number: u64, buffer: &mut [u8]) -> Option<(Exit, bool)> {
+    pub(super) fn end(
+        &mut self,
+        epoll: &OwnedFd,
+        number: u64,
+        buffer: &mut [u8],
+    ) -> Option<(Exit, bool)> {
         self.children.get(&number)?.process.as_ref()?;
         let child = self.children.remove(&number).expect("looked at above");
         let mut process = child.process.expect("looked at above");
@@ -207,16 +226,17 @@ impl Children {
         let _ = kill_process_group(process.group, Signal::KILL);
         let status = waitid(WaitId::PidFd(process.exit.as_fd()), WaitIdOptions::EXITED);
         let status = status.ok().flatten();
+        let _ = epoll::delete(epoll, &process.exit);
         let code = status.as_ref().and_then(|status| status.exit_status());
         let signal = status.as_ref().and_then(|status| status.terminating_signal());
         let exit = Exit {
             number,
             // Neither should be unknown; if it is, the command does not count as done.
-            code: code.unwrap_or(if signal.is_some() { 0 } else { 255 }),
+            code: code.unwrap_or_else(|| if signal.is_some() { 0 } else { 255 }),
             signal: signal.unwrap_or(0),
             timed_out: child.timed_out,
-            stdout: process.stdout.drain(buffer),
-            stderr: process.stderr.drain(buffer),
+            stdout: process.stdout.drain(epoll, buffer),
+            stderr: process.stderr.drain(epoll, buffer),
             ..Exit::default()
         };
         self.lingering.insert(number, process.group);

@@ -249,14 +249,15 @@ impl<'a> Loop<'a> {
     }
 
     fn hear_output(&mut self, number: u64, stderr: bool) {
-        let output = self.shared.children().read(number, stderr, &mut self.buffer);
+        let output =
+            self.shared.children().read(&self.shared.epoll, number, stderr, &mut self.buffer);
         if let Some(output) = output {
             wire::encode(&mut self.reports, &Report { output: Some(output), exit: None });
         }
     }
 
     fn hear_exit(&mut self, number: u64) {
-        let ended = self.shared.children().end(number, &mut self.buffer);
+        let ended = self.shared.children().end(&self.shared.epoll, number, &mut self.buffer);
         if let Some((exit, group_is_gone)) = ended {
             wire::encode(&mut self.reports, &Report { output: None, exit: Some(exit) });
             if !group_is_gone {

@@ -58,9 +58,9 @@ fn failures_say_what_happened() {
     let spec = spec_of(bench.command(&[]));
     assert_eq!(bench.run(launch(9, spec)).error, "the command is empty");
     let tasks = bench.state().join("tasks");
-    crate::common::wait_until("task directories are gone", || {
-        fs::read_dir(&tasks).unwrap().next().is_none()
-    });
+    bench.executor.stop();
+    assert_eq!(fs::read_dir(&tasks).unwrap().count(), 0);
+    bench.no_more_outcomes();
 }
 
 #[test]
@@ -100,6 +100,25 @@ fn inputs_and_outputs_are_files_of_the_task() {
     launched.task.local.0 = 4;
     let outcome = bench.run(launched);
     assert!(outcome.error.ends_with("is not on n2"), "{}", outcome.error);
+}
+
+#[test]
+fn task_directories_are_empty_at_first_and_do_not_pile_up() {
+    let mut bench = Bench::new();
+    for local in 0..10 {
+        assert!(
+            bench.shell(local, "ls -A; [ {i} = 7 ] && touch file; mkdir -p left/over").is_done()
+        );
+        assert_eq!(bench.stdout(local), "");
+    }
+    let tasks = bench.state().join("tasks");
+    crate::common::wait_until("used directories are gone", || {
+        fs::read_dir(&tasks).unwrap().count() == 0
+    });
+    for local in 10..20 {
+        assert!(bench.shell(local, "true").is_done());
+    }
+    assert!(fs::read_dir(&tasks).unwrap().count() <= 2, "empty ones are used again");
 }
 
 #[test]
