@@ -419,7 +419,7 @@ impl World {
     fn job_told(&mut self, index: usize, state: &wire::JobState, ask: Ask, more: bool) {
         let verdict = durable::on_told(self.truth(index), state);
         self.judge(verdict);
-        if !durable::is_over(state.phase) {
+        if !durable::is_over(state) {
             // A watch that was answered for good before the end, or a poll: keep watching.
             if !more && self.clients[index].stage == Stage::Watching && ask == Ask::Watch {
                 self.ask(index, Ask::Watch);

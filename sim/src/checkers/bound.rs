@@ -17,21 +17,26 @@ pub(crate) fn on_launch(
     slots: u32,
     running: &BTreeMap<(TaskId, Attempt), Running>,
 ) -> Verdict {
-    let cpus = launch.spec.cpus.max(1);
-    let taken = launch.slot..launch.slot + cpus;
-    if taken.end > slots {
-        let text = format!("{} takes slots {taken:?} of {node}, which has {slots}", launch.task);
+    if launch.slot >= slots {
+        let text = format!("{} runs in slot {} of {node}'s {slots}", launch.task, launch.slot);
         return Err(Violation::new(NAME, text));
     }
+    let mut busy = launch.spec.cpus.max(1);
     for ((task, attempt), other) in running {
         if (*task, *attempt) == (launch.task, launch.attempt) {
             let text = format!("{task} attempt {attempt} is launched twice on {node}");
             return Err(Violation::new(NAME, text));
         }
-        if other.slot < taken.end && launch.slot < other.slot + other.cpus {
+        // A wide task names only the first of its slots; the others are counted.
+        if other.slot == launch.slot {
             let text = format!("{} and {task} share slot {} of {node}", launch.task, other.slot);
             return Err(Violation::new(NAME, text));
         }
+        busy += other.cpus;
+    }
+    if busy > slots {
+        let text = format!("{} makes {busy} slots busy on {node}, which has {slots}", launch.task);
+        return Err(Violation::new(NAME, text));
     }
     Ok(())
 }

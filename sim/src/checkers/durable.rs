@@ -32,8 +32,9 @@ pub(crate) fn on_end_undone(jobs: &Jobs, job: JobId) -> Verdict {
     }
 }
 
-pub(crate) fn is_over(phase: i32) -> bool {
-    phase == wire::JobPhase::Finished as i32 || phase == wire::JobPhase::JobCancelled as i32
+/// A cancelled job is over when all its tasks have ended.
+pub(crate) fn is_over(state: &wire::JobState) -> bool {
+    state.ended_ns != 0
 }
 
 /// A client hears of a job's state.
@@ -57,7 +58,7 @@ pub(crate) fn on_told(job: &mut JobTruth, state: &wire::JobState) -> Verdict {
         }
         return Ok(());
     }
-    if !is_over(state.phase) {
+    if !is_over(state) {
         return Ok(());
     }
     agrees(job, state)?;
