@@ -68,7 +68,7 @@ enum Link {
     #[default]
     Down,
     Up(Arc<UnixStream>),
-    /// No spawner can be had, and why.
+    /// No spawner could be had, and why. The next command tries again.
     Broken(String),
 }
 
@@ -236,7 +236,9 @@ fn hand_over(inner: &Inner, batch: &mut Vec<u8>, staged: &mut Vec<(u64, Running)
             Link::Up(stream) => break Some(stream.clone()),
             Link::Broken(error) => {
                 let error = error.clone();
+                state.link = Link::Down;
                 drop(state);
+                inner.changed.notify_all();
                 for (_, running) in staged.drain(..) {
                     collect::clean_up(&inner.shared, &running.workspace);
                     inner.fail(running.key, &error);
@@ -266,8 +268,8 @@ fn run_listener(inner: &Inner) {
             Ok(started) => started,
             Err(error) => {
                 let node = inner.shared.config.node;
-                let text = format!("cannot start the spawner process on {node}: {error}");
-                return give_up(inner, text);
+                pause(inner, format!("cannot start the spawner process on {node}: {error}"));
+                continue;
             }
         };
         let stream = Arc::new(stream);
@@ -282,15 +284,21 @@ fn run_listener(inner: &Inner) {
         let ended = listen(inner, &stream);
         let text = bury(inner, &mut child, &stream);
         bad_starts = if ended == 0 { bad_starts + 1 } else { 0 };
-        if bad_starts >= BAD_STARTS_MAX && !inner.shared.is_stopping() {
-            return give_up(inner, text);
+        if bad_starts >= BAD_STARTS_MAX {
+            bad_starts = 0;
+            pause(inner, text);
         }
     }
 }
 
-fn give_up(inner: &Inner, error: String) {
-    inner.state().link = Link::Broken(error);
+/// Waits until a command has failed for this reason: then it is worth another try.
+fn pause(inner: &Inner, error: String) {
+    let mut state = inner.state();
+    state.link = Link::Broken(error);
     inner.changed.notify_all();
+    while matches!(state.link, Link::Broken(_)) && !inner.shared.is_stopping() {
+        state = inner.changed.wait(state).expect("no holder of the state panics");
+    }
 }
 
 /// Clears up after a spawner: no process of it stays, no attempt is forgotten.

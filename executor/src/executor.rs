@@ -67,10 +67,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Reports an outcome, unless the attempt was killed meanwhile or has been reported before.
+    /// Reports an outcome, unless the attempt was killed meanwhile: then its outputs go.
     pub(crate) fn finish(&self, key: Key, outcome: Outcome) {
         if self.table.remove(key).is_some() {
             (self.outcomes)(key.0, key.1, outcome);
+        } else {
+            self.objects.discard(key.0, key.1);
         }
     }
 

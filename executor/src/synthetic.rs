@@ -74,7 +74,7 @@ fn write_and_finish(shared: &Shared, launch: &Launch, cancelled: &AtomicBool) {
         Ok(()) => done(launch),
         Err(error) => failure(&error),
     };
-    if !outcome.is_done() || cancelled.load(Ordering::Acquire) {
+    if !outcome.is_done() {
         shared.objects.discard(launch.task, launch.attempt);
     }
     shared.finish((launch.task, launch.attempt), outcome);

@@ -292,7 +292,39 @@ fn a_failing_start_of_the_spawner_fails_commands_with_the_reason() {
     let expected =
         "cannot start the spawner process on n2: /no/such/starling: no such file or directory";
     assert_eq!(outcome.error, expected);
+    assert_eq!(bench.shell(2, "true").error, expected, "tried again");
     let mut bench = Bench::with(|config| config.spawner_program = Some("/bin/false".into()));
     let outcome = bench.shell(1, "true");
     assert!(outcome.error.starts_with("the spawner process of n2 ended"), "{}", outcome.error);
+}
+
+#[test]
+fn an_object_that_cannot_be_kept_fails_the_attempt_with_the_reason() {
+    let mut bench = Bench::new();
+    let objects = bench.state().join("objects");
+    fs::remove_dir_all(&objects).unwrap();
+    fs::write(&objects, "in the way").unwrap();
+    let mut spec = spec_of(bench.command(&["touch", "f"]));
+    spec.outputs = vec![output("n", "f")];
+    let error = bench.run(launch(1, spec)).error;
+    let expected =
+        "declared output 'n' (file f) cannot be kept: cannot keep object j1/0.1 output 0";
+    assert!(error.starts_with(expected) && error.ends_with("not a directory"), "{error}");
+    let spec = wire::Spec {
+        body: Some(wire::spec::Body::Noop(wire::Noop {})),
+        outputs: vec![output("n", "f")],
+        ..Default::default()
+    };
+    let error = bench.run(launch(2, spec)).error;
+    assert!(error.starts_with("cannot write object j1/0.2 output 0"), "{error}");
+}
+
+#[test]
+fn output_that_cannot_be_kept_fails_the_attempt() {
+    let mut bench = Bench::new();
+    let streams = bench.state().join("streams");
+    fs::remove_dir_all(&streams).unwrap();
+    let error = bench.shell(1, "echo lost").error;
+    assert_eq!(error, "what it printed could not be kept on n2: no such file or directory");
+    assert!(bench.shell(2, "true").is_done(), "one that prints nothing loses nothing");
 }
