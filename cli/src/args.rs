@@ -232,8 +232,9 @@ mod tests {
 
     /// Both lines of the error that a wrong command line gives.
     fn wrong(line: &str) -> String {
-        let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
-        let failure = usage_of_clap(&error);
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let error = Cli::try_parse_from(&words).unwrap_err();
+        let failure = usage_of_clap(&error, &words[1..]);
         assert_eq!(failure.exit, Exit::Usage);
         failure.render()
     }

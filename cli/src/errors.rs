@@ -1,8 +1,11 @@
 //! Exit codes, and the one shape of every error: one line, lower case, then a hint.
 
+use clap::CommandFactory;
 use client::ClientError;
 use daemon::{NodeError, StartError};
 use workloads::LoadError;
+
+use crate::args::Cli;
 
 /// The exit codes of the program; a contract.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +122,7 @@ impl From<NodeError> for Failure {
 }
 
 /// A usage error of clap, said in our way: its first line, and where to read more.
-pub(crate) fn usage_of_clap(error: &clap::Error) -> Failure {
+pub(crate) fn usage_of_clap(error: &clap::Error, words: &[String]) -> Failure {
     let text = error.render().to_string();
     let mut parts = text.split("\n\n");
     let first = parts.next().unwrap_or_default();
@@ -131,7 +134,20 @@ pub(crate) fn usage_of_clap(error: &clap::Error) -> Failure {
     let hint = match (tip, usage) {
         (Some(tip), _) => tip.to_owned(),
         (None, Some(usage)) => format!("usage: {usage}"),
-        (None, None) => "see 'starling --help'".to_owned(),
+        (None, None) => format!("see '{} --help'", verb_of(words)),
     };
     Failure::usage(message).hint(hint)
+}
+
+/// The verb that a command line begins with: `starling job list`.
+fn verb_of(words: &[String]) -> String {
+    let mut command = Cli::command();
+    let mut verb = command.get_name().to_owned();
+    for word in words {
+        if let Some(found) = command.find_subcommand(word).cloned() {
+            verb = format!("{verb} {word}");
+            command = found;
+        }
+    }
+    verb
 }

@@ -114,12 +114,13 @@ pub(crate) fn failure_line(failure: &TaskFailure) -> String {
         true => local.to_string(),
         false => failure.name.clone(),
     };
-    let mut why = failure.error.clone();
-    if why.is_empty() {
-        why = format!("exit code {}", failure.exit_code);
-    } else if failure.exit_code != 0 && !why.contains("exit code") {
-        why = format!("{why} (exit code {})", failure.exit_code);
-    }
+    let code = failure.exit_code;
+    let why = match failure.error.as_str() {
+        "" => format!("exit code {code}"),
+        error if code == 0 || error.contains("exit code") => error.to_owned(),
+        error if error == format!("exited with code {code}") => format!("exit code {code}"),
+        error => format!("{error} (exit code {code})"),
+    };
     let (node, attempt) = (failure.node, Attempt(failure.attempt));
     format!("task '{name}' failed on node n{node}, attempt {attempt}: {why}")
 }
@@ -175,6 +176,8 @@ mod tests {
         };
         let line = failure_line(&failure);
         assert_eq!(line, "task 'sum' failed on node n2, attempt 1.2: exit code 3");
+        failure.error = "exited with code 3".to_owned();
+        assert_eq!(failure_line(&failure), line);
         failure.error = "command 'foo' not found".to_owned();
         failure.exit_code = 127;
         failure.name.clear();

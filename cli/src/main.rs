@@ -79,7 +79,11 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        Err(error) => errors::usage_of_clap(&error),
+        Err(error) => {
+            let words: Vec<String> =
+                std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
+            errors::usage_of_clap(&error, &words)
+        }
     };
     if !failure.message.is_empty() {
         output::say(failure.render().trim_end());

@@ -1,21 +1,21 @@
 //! `starling run`: a cluster for one workflow, from the first byte to the summary.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use analysis::{Bounds, PaperBound, PaperModel, RunReport};
 use clap::Args;
 use client::{Client, SubmitOptions, now_ns};
+use proto::event::End;
 use proto::wire::{self, JobState, spec::Body};
-use proto::{Attempt, JobId, NodeId, ObjectId, TaskId, Time};
+use proto::{JobId, NodeId, ObjectId, TaskId, Time};
 use workloads::{Graph, Placement, Plan};
 
 use crate::args::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
 use crate::embed::{Cluster, ClusterPlan};
 use crate::errors::{Done, Exit, Failure};
 use crate::progress::Progress;
-use crate::story::{self, Logs};
+use crate::story::{self, Committed, Logs};
 use crate::units::{Bandwidth, Timespan};
 use crate::workload::load;
 use crate::{Context, jobs, summary};
@@ -82,6 +82,7 @@ async fn execute(
 ) -> Done {
     let submitted_ns = now_ns();
     work.options.submitted_ns = Some(submitted_ns);
+    work.options.job = Some(JobId(1)); // The cluster is this run's own.
     let plan = client.plan(work.graph, &work.options).await?;
     let limit = work.timeout.map_or(Duration::MAX, |timeout| timeout.0);
     let followed = follow(context, client, &plan, &work);
@@ -118,7 +119,7 @@ async fn execute(
     }
     if let Some(dir) = &args.output {
         let real_data = work.options.settings.real_data;
-        keep_outputs(client, work.graph, &plan, real_data, dir).await?;
+        keep_outputs(client, &logs, work.graph, &plan, real_data, dir).await?;
     }
     print(context, &report, &state)
 }
@@ -207,6 +208,7 @@ fn data_edges<'a>(
 /// Copies every kept output of the tasks that are done into `dir`.
 async fn keep_outputs(
     client: &Client,
+    logs: &Logs,
     graph: &Graph,
     plan: &Plan<'_>,
     real_data: bool,
@@ -219,17 +221,11 @@ async fn keep_outputs(
     if !graph.specs().iter().any(keeps) {
         return Ok(());
     }
-    let mut ran: HashMap<u64, (NodeId, Attempt)> = HashMap::new();
     let job = plan.job();
-    let see = |task: wire::TaskState| {
-        if task.phase() == wire::TaskPhase::TaskDone {
-            ran.insert(task.local, (NodeId(task.node), Attempt(task.attempt)));
-        }
-    };
-    client.tasks(job, see).await?;
+    let ran = logs.committed(job)?;
     for task in graph.tasks().filter(|task| keeps(task.spec)) {
         let local = plan.local_id(task.index);
-        let Some(&(node, attempt)) = ran.get(&local.0) else { continue };
+        let Some(&Committed { node, attempt, end: End::Done }) = ran.get(&local) else { continue };
         for (output, declared) in (0..).zip(&task.spec.outputs).filter(|(_, o)| o.keep) {
             let object = ObjectId { task: TaskId { job, local }, attempt, output };
             let to = dir.join(workloads::expand(&declared.file, task.entry));

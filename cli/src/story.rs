@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use analysis::{Entry, Fold, Merged, RunFacts, RunReport, TraceWriter};
 use clap::Args;
 use client::Client;
+use proto::event::{End, Event};
 use proto::wire::{JobState, NodeState};
-use proto::{JobId, LocalId, NodeId, Span, TaskId, Time};
+use proto::{Attempt, JobId, LocalId, NodeId, Span, TaskId, Time};
 use workloads::{Graph, Plan};
 
 use crate::errors::{Done, Exit, Failure};
@@ -87,6 +88,20 @@ impl Logs {
         Ok(fold)
     }
 
+    /// How each task of a job ended, as its home committed it last.
+    pub(crate) fn committed(&self, job: JobId) -> Result<HashMap<LocalId, Committed>, Failure> {
+        let mut committed = HashMap::new();
+        self.for_each(|entry| {
+            if let Event::Committed { task, attempt, end, node, .. } = entry.event
+                && task.job == job
+            {
+                committed.insert(task.local, Committed { node, attempt, end });
+            }
+            Ok(())
+        })?;
+        Ok(committed)
+    }
+
     /// Writes a Chrome trace.
     pub(crate) fn write_trace(
         &self,
@@ -101,6 +116,14 @@ impl Logs {
         writer.finish().map_err(failed)?;
         Ok(())
     }
+}
+
+/// The attempt of a task that counted, and the node where it ran.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Committed {
+    pub(crate) node: NodeId,
+    pub(crate) attempt: Attempt,
+    pub(crate) end: End,
 }
 
 /// What the state of a job tells beside the log.

@@ -138,7 +138,7 @@ impl Client {
     pub async fn stop_node(&self, node: NodeId, all: bool) -> Result<(), ClientError> {
         let Ok(link) = self.link(node.0).await else { return Ok(()) };
         let mut peer = PeerClient::new(link.channel);
-        match peer.stop(authorise(wire::StopRequest { all }, self.secret())).await {
+        match peer.stop(authorise(wire::StopRequest { all, told: false }, self.secret())).await {
             Ok(_) => Ok(()),
             Err(status)
                 if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::Unknown) =>

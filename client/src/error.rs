@@ -20,7 +20,7 @@ pub enum ClientError {
     /// The node asked to come back later until the client's patience ended.
     #[error("node n{node} is busy: {text}")]
     Busy { node: u32, text: String },
-    #[error("no job {0}")]
+    #[error("no job {}", .0.0)]
     UnknownJob(JobId),
     #[error("job {}: no task {task}", job.0)]
     UnknownTask { job: JobId, task: LocalId },
@@ -43,9 +43,7 @@ impl ClientError {
             Self::NoInstance { .. } => {
                 "start one with 'starling up', or name its directory with --dir"
             }
-            Self::ClusterUnreachable(_) => {
-                "see 'starling node list'; 'starling up' starts nodes that are missing"
-            }
+            Self::ClusterUnreachable(_) => "'starling up' starts the nodes that are missing",
             Self::Busy { .. } => "try again later",
             Self::UnknownJob(_) => "'starling job list' shows the jobs of the cluster",
             Self::UnknownTask { .. } => "'starling task list JOB' shows the tasks of a job",
