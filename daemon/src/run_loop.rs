@@ -19,7 +19,7 @@ use std::sync::Arc;
 use executor::Executor;
 use kvs::Batch;
 use node::{Effect, Input, Node};
-use proto::{ClientId, Incarnation, NodeId, Time, limits, wire};
+use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -49,13 +49,16 @@ struct Durability {
     asked_seq: u64,
     synced_seq: u64,
     synced_at: Time,
+    /// A client has asked for something since the last sync began: it may wait for the next one.
+    client_waits: bool,
 }
 
 impl Durability {
     /// When the next sync may start; `None` while there is nothing to sync or one is under way.
     fn due(&self) -> Option<Time> {
         let idle = self.asked_seq == self.synced_seq;
-        (idle && self.written_seq > self.synced_seq).then(|| self.synced_at + limits::SYNC_GAP)
+        let gap = if self.client_waits { Span::ZERO } else { limits::SYNC_GAP };
+        (idle && self.written_seq > self.synced_seq).then(|| self.synced_at + gap)
     }
 }
 
@@ -172,6 +175,7 @@ impl Loop {
             Incoming::Requests { client, requests } => {
                 // A client that was cut off may still have frames here.
                 if state.clients.contains_key(&client) {
+                    state.durability.client_waits = true;
                     state.inputs.extend(requests.into_iter().map(|request| {
                         let request = Box::new(request);
                         Input::Request { client, request }
@@ -280,6 +284,7 @@ impl Loop {
         let durability = &mut self.state.durability;
         if durability.due().is_some_and(|due| due <= self.clock.now()) {
             durability.asked_seq = durability.written_seq;
+            durability.client_waits = false;
             self.sync.request();
         }
         Ok(())

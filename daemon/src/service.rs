@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use executor::Executor;
@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) knocks: Vec<Notify>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) end_together: bool,
+    /// The others know that all end.
+    pub(crate) told: AtomicBool,
 }
 
 /// The routes of a node, behind the check of the secret.
@@ -162,7 +164,10 @@ impl Peer for PeerService {
         request: Request<wire::StopRequest>,
     ) -> Result<Response<wire::StopReply>, Status> {
         self.shared.log.line("told to stop");
-        if request.get_ref().all || self.shared.end_together {
+        let &wire::StopRequest { all, told } = request.get_ref();
+        if told {
+            self.shared.told.store(true, Ordering::Relaxed);
+        } else if all || self.shared.end_together {
             tell_all(&self.shared).await;
         }
         self.shared.stop.send_replace(true);
@@ -189,8 +194,11 @@ fn in_background<T: Send + 'static>(
     ReceiverStream::new(receiver)
 }
 
-/// Tells every other node to stop, each on its own and for a bounded time.
+/// Tells every other node to stop, each on its own and for a bounded time; once.
 pub(crate) async fn tell_all(shared: &Arc<Shared>) {
+    if shared.told.swap(true, Ordering::Relaxed) {
+        return;
+    }
     let others = (0..shared.identity.nodes).map(NodeId).filter(|&it| it != shared.identity.node);
     let mut told = tokio::task::JoinSet::new();
     for other in others {
@@ -200,7 +208,7 @@ pub(crate) async fn tell_all(shared: &Arc<Shared>) {
             let credentials = &shared.identity.credentials;
             let stopped = match peers::connect(&file.address, credentials).await {
                 Ok(mut client) => {
-                    let request = wire::StopRequest { all: false };
+                    let request = wire::StopRequest { all: false, told: true };
                     client.stop(request).await.map(|_| ()).map_err(|e| e.message().to_owned())
                 }
                 Err(reason) => Err(reason),

@@ -1,7 +1,7 @@
 //! Puts a node together and gives it a thread.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -201,6 +201,7 @@ pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
         knocks: (0..options.expect).map(|_| Notify::new()).collect(),
         stop: stop.clone(),
         end_together: options.end_together,
+        told: AtomicBool::new(false),
     });
     let (node, incarnation) = (options.node, state.incarnation());
     let progress = Arc::new(Progress::default());
@@ -380,7 +381,7 @@ impl Parts {
             formed = self.form() => formed?,
             _ = stop.wait_for(|stop| *stop) => return Err(StartError::Stopped.into()),
         }
-        let progress = Arc::clone(&self.progress);
+        let (progress, shared) = (Arc::clone(&self.progress), Arc::clone(&self.shared));
         let (run, _state) = self.recover(&own)?;
         progress.set(Phase::Ready);
         let result = tokio::select! {
@@ -391,6 +392,9 @@ impl Parts {
                 Err(error) => error.to_string(),
             })),
         };
+        if shared.end_together {
+            service::tell_all(&shared).await; // Also when this node ends by an error.
+        }
         end.send_replace(true);
         // Answers that are on their way, the one to a stop among them, may still leave.
         let _ = tokio::time::timeout(LAST_WORDS, server).await;

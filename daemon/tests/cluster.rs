@@ -41,12 +41,24 @@ async fn nodes_form_a_cluster_and_end_together() {
         }
     }
     let mut client = connect(&nodes[1]).await;
-    client.stop(call(&secret, wire::StopRequest { all: true })).await.unwrap();
+    client.stop(call(&secret, wire::StopRequest { all: true, told: false })).await.unwrap();
     for node in nodes {
         node.join().unwrap();
     }
     for node in 0..3 {
         assert!(!dir.path().join(format!("nodes/{node}/address.json")).exists());
+    }
+}
+
+#[test]
+fn launched_nodes_end_with_the_first_that_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let launch = "slurm-1.0".to_owned();
+    let base = NodeOptions { end_together: true, launch, ..options(dir.path(), 0, 3) };
+    let mut nodes = start_all(&base).unwrap();
+    nodes.remove(1).request_stop();
+    for node in nodes {
+        node.join().unwrap();
     }
 }
 

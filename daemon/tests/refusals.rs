@@ -111,7 +111,7 @@ fn garbage_on_the_socket_hurts_nobody() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let mut client = connect(&node).await;
-        client.stop(call(&secret(dir.path()), wire::StopRequest { all: false })).await.unwrap();
+        client.stop(call(&secret(dir.path()), wire::StopRequest::default())).await.unwrap();
     });
     node.join().unwrap();
 }
@@ -124,7 +124,7 @@ async fn calls_without_the_secret_or_of_another_version_are_refused() {
     let code = |result: Result<tonic::Response<wire::StopReply>, tonic::Status>| {
         result.unwrap_err().code()
     };
-    let stop = wire::StopRequest { all: false };
+    let stop = wire::StopRequest::default();
     assert_eq!(code(client.stop(tonic::Request::new(stop)).await), tonic::Code::Unauthenticated);
     let wrong = call(&"0".repeat(64), stop);
     assert_eq!(code(client.stop(wrong).await), tonic::Code::Unauthenticated);
@@ -170,6 +170,6 @@ async fn wrong_greetings_and_overlong_frames_end_only_their_stream() {
     };
     assert!(ended.is_err() || ended.unwrap(), "no answer to what is too long");
     assert!(!node.is_finished());
-    client.stop(call(&secret, wire::StopRequest { all: false })).await.unwrap();
+    client.stop(call(&secret, wire::StopRequest::default())).await.unwrap();
     node.join().unwrap();
 }

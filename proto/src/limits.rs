@@ -75,6 +75,8 @@ pub const RECONCILE_PARENTS_MAX: usize = 8;
 /// Edges told, and newly visible tasks looked at, in one step of a node.
 pub const STEP_EDGES_MAX: usize = 65_536;
 pub const STEP_TASKS_MAX: usize = 16_384;
+/// Attempts launched in one step; no-ops take no slot, so slots alone do not bound them.
+pub const STEP_LAUNCHES_MAX: usize = 256;
 /// A fetch that fails is tried again after a delay that doubles up to the maximum, so many times.
 pub const FETCH_RETRY_START: Span = Span::from_millis(50);
 pub const FETCH_RETRY_MAX: Span = Span::from_secs(5);
@@ -83,6 +85,8 @@ pub const FAILURES_KEPT_PER_PARTITION: usize = 4;
 pub const FAILURES_KEPT_PER_JOB: usize = 64;
 pub const STDERR_TAIL_BYTES: usize = 2048;
 pub const ERROR_BYTES_MAX: usize = 4096;
+/// Tasks and ends of edges of ended chunks that a node keeps for those who ask about them.
+pub const RETIRED_WEIGHT_MAX: usize = 1 << 16;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;
 pub const WATCHERS_MAX: usize = 4096;
 
@@ -127,8 +131,8 @@ pub const LINK_QUEUE_PACKETS: usize = 1024;
 pub const CLIENT_QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A frame of answers is closed when it has this many bytes.
 pub const RESPONSES_BYTES: usize = 1 << 20;
-/// From the end of one sync of the log to the start of the next, at least.
-pub const SYNC_GAP: Span = Span::from_millis(1);
+/// From the end of one sync of the log to the start of the next while no client waits, at least.
+pub const SYNC_GAP: Span = Span::from_millis(5);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);

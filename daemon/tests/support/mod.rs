@@ -14,17 +14,17 @@ pub(crate) fn options(dir: &Path, node: u32, expect: u32) -> NodeOptions {
 }
 
 pub(crate) fn secret(dir: &Path) -> String {
-    std::fs::read_to_string(dir.join("secret")).unwrap().trim().to_owned()
+    std::fs::read_to_string(dir.join("secret")).expect("a node was started there").trim().to_owned()
 }
 
 pub(crate) async fn connect(node: &NodeHandle) -> PeerClient<Channel> {
-    PeerClient::connect(format!("http://{}", node.address())).await.unwrap()
+    PeerClient::connect(format!("http://{}", node.address())).await.expect("it listens")
 }
 
 /// A call with what every call must carry.
 pub(crate) fn call<T>(secret: &str, body: T) -> Request<T> {
     let mut request = Request::new(body);
-    request.metadata_mut().insert("starling-secret", secret.parse().unwrap());
-    request.metadata_mut().insert("starling-version", "1".parse().unwrap());
+    request.metadata_mut().insert("starling-secret", secret.parse().expect("hexadecimal"));
+    request.metadata_mut().insert("starling-version", "1".parse().expect("ascii"));
     request
 }

@@ -18,21 +18,27 @@ impl Session {
         let (requests, stream) = tokio::sync::mpsc::channel(16);
         let stream = tokio_stream::wrappers::ReceiverStream::new(stream);
         let mut client = connect(node).await;
-        let responses = client.session(call(secret, stream)).await.unwrap().into_inner();
+        let responses =
+            client.session(call(secret, stream)).await.expect("the secret is right").into_inner();
         Self { requests, responses, ahead: std::collections::VecDeque::new() }
     }
 
     pub(crate) async fn send(&self, id: u64, body: wire::request::Body) {
         let requests = vec![wire::Request { id, body: Some(body) }];
-        self.requests.send(wire::Requests { requests }).await.unwrap();
+        self.requests.send(wire::Requests { requests }).await.expect("the session is open");
     }
 
     pub(crate) async fn receive(&mut self) -> wire::Response {
         while self.ahead.is_empty() {
-            let frame = self.responses.message().await.unwrap().expect("the session is open");
+            let frame = self
+                .responses
+                .message()
+                .await
+                .expect("the session is open")
+                .expect("the session is open");
             self.ahead.extend(frame.responses);
         }
-        self.ahead.pop_front().unwrap()
+        self.ahead.pop_front().expect("checked above")
     }
 
     pub(crate) async fn ask(&mut self, body: wire::request::Body) -> wire::Response {
