@@ -33,6 +33,7 @@ for node in nodes {
 mod clock;
 mod error;
 pub mod events;
+mod handle;
 mod inbox;
 pub mod instance;
 pub mod launcher;
@@ -64,5 +65,6 @@ pub mod rpc {
 
 pub use clock::Clock;
 pub use error::{NodeError, StartError};
+pub use handle::{NodeHandle, Stopper};
 pub use options::NodeOptions;
-pub use start::{NodeHandle, Stopper, start, start_all};
+pub use start::{start, start_all};
