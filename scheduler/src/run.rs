@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proto::event::{End as EventEnd, Reason};
-use proto::limits::{FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_MAX, STAGING_PER_SLOT};
+use proto::limits::{
+    FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_MAX, STAGING_PER_SLOT, STEP_LAUNCHES_MAX,
+};
 use proto::work::{Fetch, Outcome};
 use proto::{Attempt, Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
@@ -40,7 +42,8 @@ impl Staged {
 pub(crate) struct Running {
     pub(crate) attempt: Attempt,
     spec: Arc<wire::Spec>,
-    slot: u32,
+    /// The first of its slots; a no-op has none.
+    slot: Option<u32>,
     started: Time,
     moved_bytes: u64,
     local_bytes: u64,
@@ -85,7 +88,8 @@ impl Slots {
         }
         first
     }
-    fn give_back(&mut self, first: u32) {
+    fn give_back(&mut self, first: Option<u32>) {
+        let Some(first) = first else { return };
         let fresh = self.free.insert(first);
         assert!(fresh, "slot {first} was free already");
         self.free.extend(self.wide.remove(&first).unwrap_or_default());
@@ -162,13 +166,14 @@ impl Scheduler {
     /// Fills free slots: tasks with all inputs first, then LReadyQ, then SReadyQ.
     pub(crate) fn dispatch(&mut self, now: Time, out: &mut Out) {
         let staging_max = STAGING_PER_SLOT * self.slots.total() as usize;
-        while self.slots.free() > 0 {
+        let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
+        while self.slots.free() > 0 && out.launches.len() < launches_max {
             if let Some(&task) = self.staged.front() {
                 let Some(staged) = self.staging.get(&task) else {
                     self.staged.pop_front();
                     continue;
                 };
-                if staged.work.cpus() > self.slots.free() {
+                if !staged.work.is_instant() && staged.work.cpus() > self.slots.free() {
                     return; // It is next; narrower tasks do not overtake it for ever.
                 }
                 self.staged.pop_front();
@@ -252,9 +257,10 @@ impl Scheduler {
 
     fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
         let Staged { attempt, work, moved_bytes, local_bytes, .. } = staged;
-        let slot = self.slots.take(work.cpus());
+        let slot = (!work.is_instant()).then(|| self.slots.take(work.cpus()));
         let spec = work.spec.clone();
         let running = Running { attempt, spec, slot, started: now, moved_bytes, local_bytes };
+        let slot = slot.unwrap_or(0);
         self.running.insert(task, running);
         out.events.push(Event::Started { task, attempt, slot });
         out.launches.push(work.launch(task, attempt, slot));
@@ -369,12 +375,14 @@ impl Scheduler {
             return; // It was stopped meanwhile.
         }
         let running = self.running.remove(&task).expect("looked at above");
+        // A no-op takes no time; how long the step took that carried it out is not its length.
+        let started = if running.slot.is_some() { running.started } else { now };
         self.slots.give_back(running.slot);
         if outcome.is_done() {
-            self.estimates.completed(&running.spec.kind, now.since(running.started));
+            self.estimates.completed(&running.spec.kind, now.since(started));
         }
         let bytes = (running.moved_bytes, running.local_bytes);
-        self.finish(now, task, attempt, running.started, bytes, outcome, out);
+        self.finish(now, task, attempt, started, bytes, outcome, out);
     }
 
     /// Tells the task's home how the attempt ended.

@@ -25,6 +25,11 @@ impl Work {
     pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)
     }
+    /// A no-op that writes nothing needs no thread: it takes no slot, and many run in one step.
+    #[must_use]
+    pub(crate) fn is_instant(&self) -> bool {
+        matches!(self.spec.body, Some(wire::spec::Body::Noop(_))) && !self.settings.real_data
+    }
     #[must_use]
     pub(crate) fn launch(&self, task: TaskId, attempt: Attempt, slot: u32) -> Launch {
         let input = |input: &wire::InputAt| LaunchInput {

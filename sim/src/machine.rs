@@ -6,6 +6,7 @@ use node::{Input, Node};
 use proto::work::{Launch, Outcome};
 use proto::{Attempt, JobId, ObjectId, Span, TaskId, Time};
 
+use crate::checkers::bound::cpus_of;
 use crate::disk::Disk;
 use crate::truth::{KIND_FAILING, KIND_FLAKY};
 
@@ -125,5 +126,5 @@ pub(crate) fn run(launch: &Launch) -> Running {
         let objects = sizes.iter().enumerate().map(object).collect();
         (Outcome { output_sizes: sizes, ..Outcome::default() }, objects)
     };
-    Running { slot: launch.slot, cpus: launch.spec.cpus.max(1), outcome, objects }
+    Running { slot: launch.slot, cpus: cpus_of(launch), outcome, objects }
 }

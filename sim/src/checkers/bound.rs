@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proto::work::Launch;
-use proto::{Attempt, NodeId, Span, TaskId};
+use proto::{Attempt, NodeId, Span, TaskId, wire};
 
 use super::{Verdict, Violation};
 use crate::machine::Running;
@@ -17,18 +17,19 @@ pub(crate) fn on_launch(
     slots: u32,
     running: &BTreeMap<(TaskId, Attempt), Running>,
 ) -> Verdict {
-    if launch.slot >= slots {
+    let takes_slots = cpus_of(launch) > 0;
+    if takes_slots && launch.slot >= slots {
         let text = format!("{} runs in slot {} of {node}'s {slots}", launch.task, launch.slot);
         return Err(Violation::new(NAME, text));
     }
-    let mut busy = launch.spec.cpus.max(1);
+    let mut busy = cpus_of(launch);
     for ((task, attempt), other) in running {
         if (*task, *attempt) == (launch.task, launch.attempt) {
             let text = format!("{task} attempt {attempt} is launched twice on {node}");
             return Err(Violation::new(NAME, text));
         }
         // A wide task names only the first of its slots; the others are counted.
-        if other.slot == launch.slot {
+        if takes_slots && other.cpus > 0 && other.slot == launch.slot {
             let text = format!("{} and {task} share slot {} of {node}", launch.task, other.slot);
             return Err(Violation::new(NAME, text));
         }
@@ -39,6 +40,12 @@ pub(crate) fn on_launch(
         return Err(Violation::new(NAME, text));
     }
     Ok(())
+}
+
+/// The slots that an attempt takes: none for a no-op that writes nothing.
+pub(crate) fn cpus_of(launch: &Launch) -> u32 {
+    let noop = matches!(launch.spec.body, Some(wire::spec::Body::Noop(_)));
+    if noop && !launch.settings.real_data { 0 } else { launch.spec.cpus.max(1) }
 }
 
 /// `makespan` runs from the first byte of the submission to the client's knowledge of the end.
