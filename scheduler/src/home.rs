@@ -188,7 +188,7 @@ impl Scheduler {
         self.ledger.end(now, task, End::Cancelled, holder, Ending::default(), out);
     }
 
-    /// The job is over everywhere: what it holds in memory may go.
+    /// The job is over everywhere: what it holds in memory may go when there is need of room.
     pub(crate) fn on_job_end(&mut self, job_id: JobId, out: &mut Out) {
         self.copies.retain(|object| object.task.job != job_id);
         let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
@@ -197,8 +197,9 @@ impl Scheduler {
         }
         job.ended = true;
         let settings = *job.settings;
+        let mut retired = Vec::new();
         for (&partition, part) in &mut job.parts {
-            part.free_all();
+            retired.push((partition, part.take_ended()));
             let record = wire::VisibleRecord {
                 settings: Some(settings),
                 chunks: part.chunks(),
@@ -206,6 +207,9 @@ impl Scheduler {
                 ..Default::default()
             };
             out.facts.visible.insert((partition, job_id), record);
+        }
+        for (partition, chunks) in retired {
+            self.ledger.retire(job_id, partition, &chunks);
         }
     }
 }

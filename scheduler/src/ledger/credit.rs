@@ -91,7 +91,8 @@ impl Ledger {
         if let Some(segment) = part.segment_mut(index) {
             segment.undelivered = segment.undelivered.saturating_sub(1);
         }
-        part.free_if_idle(index);
+        let idle = part.take_idle(index);
+        self.retire(parent.job, parent.partition(), &idle);
     }
 
     fn tell(

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use proto::limits::RETIRED_WEIGHT_MAX;
 use proto::{
     Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
@@ -70,6 +71,9 @@ pub(crate) struct Ledger {
     deliveries: VecDeque<Delivery>,
     /// Partitions of committed jobs whose tasks are still to be looked at.
     activations: VecDeque<(JobId, PartitionId)>,
+    /// Chunks whose tasks have all ended, oldest first, with what each costs to keep; and the sum.
+    retired: VecDeque<(JobId, PartitionId, u32, usize)>,
+    retired_weight: usize,
     /// Tasks with nothing missing, to be placed.
     pub(crate) ready: VecDeque<TaskId>,
     pub(crate) waiting: u64,
@@ -95,6 +99,8 @@ impl Ledger {
             jobs: BTreeMap::new(),
             away: BTreeMap::new(),
             deliveries: VecDeque::new(),
+            retired: VecDeque::new(),
+            retired_weight: 0,
             activations: VecDeque::new(),
             ready: VecDeque::new(),
             waiting: 0,
@@ -324,10 +330,38 @@ impl Ledger {
         if part.has_edges(index) {
             self.deliver(task);
         } else {
-            part.free_if_idle(index);
+            let idle = part.take_idle(index);
+            self.retire(task.job, task.partition(), &idle);
         }
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         job.report_soon(now);
+    }
+
+    /// Keeps ended chunks for those who ask about them, as long as there is room; then only how
+    /// their tasks ended.
+    pub(crate) fn retire(&mut self, job: JobId, partition: PartitionId, chunks: &[u32]) {
+        for &number in chunks {
+            let weight = self.chunk_mut(job, partition, number).map_or(0, |chunk| chunk.weight());
+            self.retired.push_back((job, partition, number, weight));
+            self.retired_weight += weight;
+        }
+        while self.retired_weight > RETIRED_WEIGHT_MAX {
+            let (job, partition, number, weight) =
+                self.retired.pop_front().expect("weights add up");
+            self.retired_weight -= weight;
+            if let Some(chunk) = self.chunk_mut(job, partition, number) {
+                chunk.free();
+            }
+        }
+    }
+
+    fn chunk_mut(
+        &mut self,
+        job: JobId,
+        partition: PartitionId,
+        number: u32,
+    ) -> Option<&mut Segment> {
+        self.jobs.get_mut(&job)?.parts.get_mut(&partition)?.chunk_mut(number)
     }
 
     /// The part of an end that recovery repeats.

@@ -72,29 +72,28 @@ impl Part {
     pub(crate) fn state(&self, index: u64) -> Option<State> {
         self.segment(index).map(|segment| segment.state(index))
     }
-    /// Frees the segment of this task when nobody needs it any more. Where segments carry edges of
-    /// other segments' tasks, all stay until the whole part has ended.
-    pub(crate) fn free_if_idle(&mut self, index: u64) {
+    /// Chunks that nobody needs any more now that this task has ended; each is named once. Where
+    /// segments carry edges of other segments' tasks, all stay until the whole part has ended.
+    pub(crate) fn take_idle(&mut self, index: u64) -> Vec<u32> {
+        let idle = |segment: &Segment| segment.open == 0 && segment.undelivered == 0;
         if self.foreign_edges {
-            let idle = |segment: &Segment| segment.open == 0 && segment.undelivered == 0;
-            if self.segments.iter().all(idle) {
-                self.free_all();
-            }
-            return;
+            return match self.segments.iter().all(idle) {
+                true => self.take_ended(),
+                false => Vec::new(),
+            };
         }
-        if let Some(segment) = self.segment_mut(index)
-            && segment.open == 0
-            && segment.undelivered == 0
-        {
-            segment.free();
+        let Some(segment) = self.segment_mut(index) else { return Vec::new() };
+        match idle(segment) && segment.retire() {
+            true => vec![segment.number],
+            false => Vec::new(),
         }
     }
-    /// Frees every segment whose tasks have all ended.
-    pub(crate) fn free_all(&mut self) {
-        for segment in &mut self.segments {
-            if segment.open == 0 {
-                segment.free();
-            }
-        }
+    /// Every chunk whose tasks have all ended; each is named once.
+    pub(crate) fn take_ended(&mut self) -> Vec<u32> {
+        let ended = self.segments.iter_mut().filter(|segment| segment.open == 0);
+        ended.filter_map(|segment| segment.retire().then_some(segment.number)).collect()
+    }
+    pub(crate) fn chunk_mut(&mut self, number: u32) -> Option<&mut Segment> {
+        self.segments.iter_mut().find(|segment| segment.number == number)
     }
 }

@@ -166,11 +166,12 @@ impl Ledger {
     /// looks at every task that may be ready.
     pub(crate) fn resume(&mut self, now: Time, out: &mut Out) {
         let mut ended: Vec<TaskId> = Vec::new();
+        let mut retired = Vec::new();
         for (&job_id, job) in &mut self.jobs {
             if job.ended {
-                for part in job.parts.values_mut() {
-                    part.free_all();
-                }
+                let parts = job.parts.iter_mut();
+                retired
+                    .extend(parts.map(|(&partition, part)| (job_id, partition, part.take_ended())));
             }
             if !job.visible || job.ended {
                 continue;
@@ -184,6 +185,9 @@ impl Ledger {
                 let id = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
                 ended.extend(tasks.map(id));
             }
+        }
+        for (job, partition, chunks) in retired {
+            self.retire(job, partition, &chunks);
         }
         if self.mutant != Some(Mutant::NoOutbox) {
             for task in ended {

@@ -82,6 +82,8 @@ pub(crate) struct Segment {
     pub(crate) open: u32,
     /// Ended tasks whose credits have not all left.
     pub(crate) undelivered: u32,
+    /// Nobody needs it; it stays for those who ask, until newer ones take its room.
+    retired: bool,
 }
 
 impl Segment {
@@ -121,6 +123,7 @@ impl Segment {
             sides: BTreeMap::new(),
             open: length,
             undelivered: 0,
+            retired: false,
         };
         segment.load_declarations(chunk);
         segment.load_edges(chunk);
@@ -247,6 +250,15 @@ impl Segment {
         }
     }
 
+    /// Marks it as not needed; false when it was before.
+    pub(crate) fn retire(&mut self) -> bool {
+        !std::mem::replace(&mut self.retired, true)
+    }
+    /// What it costs to keep: tasks and ends of edges.
+    pub(crate) fn weight(&self) -> usize {
+        self.cells.len() + self.edges.len() + self.parents.len()
+    }
+
     /// Lets go of everything but how each task ended.
     pub(crate) fn free(&mut self) {
         assert_eq!(self.open, 0, "only a finished segment is freed");
@@ -274,6 +286,7 @@ impl Segment {
             sides: BTreeMap::new(),
             open: 0,
             undelivered: 0,
+            retired: true,
         };
     }
     pub(crate) fn is_freed(&self) -> bool {
