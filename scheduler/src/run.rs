@@ -27,6 +27,8 @@ pub(crate) struct Guest {
 pub(crate) struct Staged {
     pub(crate) attempt: Attempt,
     work: Work,
+    /// When it left its queue, and its fetches began.
+    since: Time,
     missing: BTreeSet<ObjectId>,
     moved_bytes: u64,
     local_bytes: u64,
@@ -186,14 +188,14 @@ impl Scheduler {
             }
             let Some(ready) = self.local.pop().or_else(|| self.shared.pop()) else { break };
             if let Some(work) = self.take_work(ready) {
-                self.stage(ready, work, out);
+                self.stage(now, ready, work, out);
             }
         }
-        self.prefetch(staging_max, out);
+        self.prefetch(now, staging_max, out);
     }
 
     /// While all slots are busy, brings the inputs of the next dedicated tasks.
-    fn prefetch(&mut self, staging_max: usize, out: &mut Out) {
+    fn prefetch(&mut self, now: Time, staging_max: usize, out: &mut Out) {
         while self.staging.len() < staging_max {
             let Some(ready) = self.local.peek() else { return };
             let needs = self.is_current(ready) && self.needs_fetch(ready.task);
@@ -202,7 +204,7 @@ impl Scheduler {
             }
             self.local.pop();
             if let Some(work) = self.take_work(ready) {
-                self.stage(ready, work, out);
+                self.stage(now, ready, work, out);
             }
         }
     }
@@ -219,10 +221,11 @@ impl Scheduler {
     }
 
     /// Takes the task out of its queue and sees to its inputs.
-    fn stage(&mut self, ready: Ready, work: Work, out: &mut Out) {
+    fn stage(&mut self, now: Time, ready: Ready, work: Work, out: &mut Out) {
         let Ready { task, attempt, .. } = ready;
+        let missing = BTreeSet::new();
         let mut staged =
-            Staged { attempt, work, missing: BTreeSet::new(), moved_bytes: 0, local_bytes: 0 };
+            Staged { attempt, work, since: now, missing, moved_bytes: 0, local_bytes: 0 };
         for input in &staged.work.inputs {
             let object = object_of(task, input);
             let here = input.node == self.options.me.0 || self.copies.contains(&object);
@@ -281,7 +284,7 @@ impl Scheduler {
                 self.retries.remove(&object);
                 self.copies.insert(object);
                 for task in tasks {
-                    self.input_arrived(task, object, out);
+                    self.input_arrived(now, task, object, out);
                 }
             }
             Err(error) => {
@@ -291,7 +294,7 @@ impl Scheduler {
         }
     }
 
-    fn input_arrived(&mut self, task: TaskId, object: ObjectId, out: &mut Out) {
+    fn input_arrived(&mut self, now: Time, task: TaskId, object: ObjectId, out: &mut Out) {
         let Some(staged) = self.staging.get_mut(&task) else { return };
         if !staged.missing.remove(&object) {
             return;
@@ -303,7 +306,7 @@ impl Scheduler {
                 attempt: staged.attempt,
                 from: NodeId(input.node),
                 bytes: input.size_bytes,
-                took: Span::ZERO,
+                took: now.since(staged.since),
             });
         }
         if staged.missing.is_empty() {

@@ -139,7 +139,7 @@ impl World {
             }
             Effect::Trace(event) => {
                 if let Event::Woken { task } = event {
-                    self.judge(quiet::on_woken(self.options.faultless, task));
+                    self.judge(quiet::on_woken(task));
                 }
                 self.trace_event(index, &event);
             }
@@ -185,6 +185,11 @@ impl World {
         let machine = &mut self.machines[index];
         let Some(running) = machine.running.remove(&(task, attempt)) else { return };
         machine.objects.extend(running.objects);
+        if running.outcome.is_done()
+            && let Ok(truth) = known(&mut self.jobs, "once", task)
+        {
+            truth.finished.insert(attempt);
+        }
         self.deliver(index, Input::Finished { task, attempt, outcome: running.outcome });
     }
 
