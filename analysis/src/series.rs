@@ -3,7 +3,7 @@
 use proto::{Span, Time};
 
 /// A series never has more buckets than this; beyond it neighbours merge and the width doubles.
-pub const BUCKETS_MAX: usize = 1024;
+pub const BUCKETS_MAX: usize = 256;
 const WIDTH_START: Span = Span::from_millis(1);
 
 /// Adds up busy time per bucket. Intervals may come in any order.

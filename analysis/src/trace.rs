@@ -39,6 +39,8 @@ pub struct TraceWriter<W, N> {
     fetches: u64,
     pending: HashMap<(NodeId, TaskId, Attempt), Pending, FixedState>,
     threads: HashSet<(NodeId, u32), FixedState>,
+    /// The latest incarnation of each node that was told of.
+    started: HashMap<NodeId, u32, FixedState>,
 }
 
 impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
@@ -53,6 +55,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             fetches: 0,
             pending: HashMap::default(),
             threads: HashSet::default(),
+            started: HashMap::default(),
         })
     }
 
@@ -116,9 +119,15 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         slots: u32,
         time: Time,
     ) -> io::Result<()> {
-        let name = json!({"name": format!("node {}", node.0)});
-        self.metadata("process_name", node, 0, name)?;
-        self.metadata("process_sort_index", node, 0, json!({"sort_index": node.0}))?;
+        let earlier = self.started.insert(node, incarnation);
+        if earlier == Some(incarnation) {
+            return Ok(());
+        }
+        if earlier.is_none() {
+            let name = json!({"name": format!("node {}", node.0)});
+            self.metadata("process_name", node, 0, name)?;
+            self.metadata("process_sort_index", node, 0, json!({"sort_index": node.0}))?;
+        }
         self.write(json!({
             "ph": "i", "s": "p", "name": "node started", "cat": "node", "pid": node.0, "tid": 0,
             "ts": self.micros(time), "args": {"incarnation": incarnation, "slots": slots},
@@ -339,6 +348,17 @@ mod tests {
         let expected =
             [json!({"name": "node 3"}), json!({"sort_index": 3}), json!({"name": "slot 1"})];
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_node_is_named_once_and_each_start_of_it_told_once() {
+        let started = |incarnation| {
+            entry(3, 1, Event::NodeStarted { node: NodeId(3), incarnation, slots: 2 })
+        };
+        let trace = trace(&[started(1), started(1), started(2)]);
+        let events = trace["traceEvents"].as_array().unwrap();
+        let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+        assert_eq!((count("process_name"), count("node started")), (1, 2));
     }
 
     #[test]
