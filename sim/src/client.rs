@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use node::Input;
 use proto::wire::{ErrorCode, request, response};
-use proto::{ClientId, JobId, PartitionId, Span, Time, wire};
+use proto::{ClientId, JobId, LocalId, PartitionId, Span, Time, wire};
 
 use crate::checkers::{Violation, bound, durable, progress};
 use crate::truth::{JobTruth, Promise};
@@ -61,6 +61,7 @@ enum Ask {
     Watch,
     Query,
     Cancel,
+    CancelTask(LocalId),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -188,7 +189,7 @@ impl World {
         match who {
             Who::Job(index) => self.job_wake(index),
             Who::Kv(index) => self.kv_wake(index),
-            Who::Observer => {}
+            Who::Observer => self.ask_anything(),
         }
     }
 
@@ -228,6 +229,10 @@ impl World {
             Ask::Query => (home, request::Body::Job(wire::JobQuery { job: job.0 })),
             Ask::Cancel => {
                 (home, request::Body::Cancel(wire::Cancel { job: job.0, locals: vec![] }))
+            }
+            Ask::CancelTask(local) => {
+                let cancel = wire::Cancel { job: job.0, locals: vec![local.0] };
+                (self.home(local.partition().0), request::Body::Cancel(cancel))
             }
         };
         let id = self.request(Who::Job(index), node, body);
@@ -277,8 +282,7 @@ impl World {
             Stage::Watching => {
                 let cancels = client.plan.cancel_after.take().is_some();
                 if cancels {
-                    self.truth(index).cancelled = true;
-                    self.ask(index, Ask::Cancel);
+                    self.cancel(index);
                 } else if !self.clients[index].asks.values().any(|ask| *ask == Ask::Watch) {
                     self.ask(index, Ask::Watch);
                 }
@@ -286,6 +290,16 @@ impl World {
             Stage::Ended => self.ask(index, Ask::Query),
             Stage::Dead => {}
         }
+    }
+
+    /// The whole job, or one task of it.
+    fn cancel(&mut self, index: usize) {
+        let whole = self.dice.chance(500);
+        let truth = self.truth(index);
+        truth.cancelled = true;
+        let tasks: Vec<LocalId> = truth.tasks.keys().copied().collect();
+        let task = self.dice.pick(&tasks);
+        self.ask(index, if whole { Ask::Cancel } else { Ask::CancelTask(task) });
     }
 
     fn next_chunk(&mut self, index: usize) {
@@ -348,7 +362,7 @@ impl World {
         match (ask, response.body) {
             (Ask::Chunk(at), Some(response::Body::Accepted(_))) => self.chunk_accepted(index, at),
             (Ask::Commit, Some(response::Body::Accepted(_))) => self.commit_accepted(index),
-            (Ask::Cancel, Some(response::Body::Accepted(_))) => {}
+            (Ask::Cancel | Ask::CancelTask(_), Some(response::Body::Accepted(_))) => {}
             (Ask::Watch | Ask::Query, Some(response::Body::Job(state))) => {
                 self.job_told(index, &state, ask, response.more);
             }

@@ -91,11 +91,20 @@ impl World {
     fn persist(&mut self, index: usize, batch: &Batch, facts: Facts) {
         let machine = &mut self.machines[index];
         machine.disk.write(batch);
-        let incarnation = machine.incarnation;
+        machine.last_seq = batch.seq;
+        self.mix(batch.seq ^ (batch.writes.len() as u64) << 32);
+        self.learn(index, Some(batch.seq), facts);
+        if !self.machines[index].syncing {
+            self.begin_sync(index);
+        }
+    }
+
+    /// One sync at a time; it covers what was written before it began.
+    fn begin_sync(&mut self, index: usize) {
+        let machine = &mut self.machines[index];
+        machine.syncing = true;
+        let (incarnation, seq) = (machine.incarnation, machine.last_seq);
         let delay = self.dice.span(self.options.sync_min, self.options.sync_max);
-        let seq = batch.seq;
-        self.mix(seq ^ (batch.writes.len() as u64) << 32);
-        self.learn(index, Some(seq), facts);
         self.schedule(self.now + delay, Happening::Synced { node: index, incarnation, seq });
     }
 
@@ -112,12 +121,7 @@ impl World {
         }
         let machine = &mut self.machines[index];
         if let Some(seq) = seq {
-            machine.unsynced.push(Unsynced {
-                incarnation: machine.incarnation,
-                seq,
-                commits,
-                ended: facts.ended,
-            });
+            machine.unsynced.push(Unsynced { seq, commits, ended: facts.ended });
         }
     }
 
@@ -231,13 +235,12 @@ impl World {
 
     pub(crate) fn synced(&mut self, index: usize, seq: u64) {
         let machine = &mut self.machines[index];
-        let incarnation = machine.incarnation;
-        let mine = |u: &Unsynced| u.incarnation < incarnation || u.seq <= seq;
-        if !machine.unsynced.iter().any(mine) {
-            return; // A later sync has covered it.
-        }
         machine.disk.sync(seq);
-        machine.unsynced.retain(|unsynced| !mine(unsynced));
+        machine.unsynced.retain(|unsynced| unsynced.seq > seq);
+        machine.syncing = false;
+        if machine.last_seq > seq {
+            self.begin_sync(index);
+        }
         self.deliver(index, Input::Persisted { seq });
     }
 

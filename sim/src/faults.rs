@@ -1,9 +1,10 @@
 //! What is broken on purpose, and when. Each seed draws its own subset and rates.
 
+use node::Input;
 use proto::{Span, Time};
 
 use crate::dice::Dice;
-use crate::machine::Doom;
+use crate::machine::{Doom, Machine};
 use crate::world::{Happening, World};
 
 /// A kind of fault that strikes again and again.
@@ -25,10 +26,12 @@ pub enum Fault {
     Reconnect,
     /// All nodes lose power at once.
     Blackout,
+    /// The map is announced again, unchanged.
+    Map,
 }
 
 impl Fault {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Crash,
         Self::PowerCut,
         Self::Pause,
@@ -37,6 +40,7 @@ impl Fault {
         Self::Clog,
         Self::Reconnect,
         Self::Blackout,
+        Self::Map,
     ];
     fn name(self) -> &'static str {
         match self {
@@ -48,6 +52,7 @@ impl Fault {
             Self::Clog => "clog",
             Self::Reconnect => "reconnect",
             Self::Blackout => "blackout",
+            Self::Map => "map",
         }
     }
 }
@@ -73,9 +78,13 @@ impl FaultOptions {
     pub fn random(dice: &mut Dice) -> Self {
         let mut means = Vec::new();
         for fault in Fault::ALL {
-            let in_permille = if fault == Fault::Blackout { 200 } else { 450 };
+            let in_permille = match fault {
+                Fault::Crash => 600,
+                Fault::Blackout => 150,
+                _ => 400,
+            };
             if dice.chance(in_permille) {
-                let mean = dice.pick(&[60, 200, 500, 1500]);
+                let mean = dice.pick(&[30, 100, 300, 1000]);
                 means.push((fault, Span::from_millis(mean)));
             }
         }
@@ -151,6 +160,21 @@ impl World {
         self.schedule(self.now + patience, Happening::Die { node, incarnation });
     }
 
+    /// Where it strikes: anywhere, or better where it hurts.
+    fn target(&mut self, fault: Fault) -> usize {
+        let hurts = |machine: &&Machine| match fault {
+            Fault::Crash => machine.is_up() && !machine.running.is_empty(),
+            Fault::PowerCut => machine.is_up() && !machine.unsynced.is_empty(),
+            _ => machine.is_up(),
+        };
+        let anywhere = self.dice.index(self.machines.len());
+        if self.dice.chance(300) {
+            return anywhere;
+        }
+        let order = (0..self.machines.len()).map(|step| (anywhere + step) % self.machines.len());
+        order.into_iter().find(|&node| hurts(&&self.machines[node])).unwrap_or(anywhere)
+    }
+
     pub(crate) fn strike(&mut self, fault: Fault) {
         if self.now >= self.faults_until {
             return;
@@ -161,7 +185,7 @@ impl World {
         self.schedule(next, Happening::Fault(fault));
         self.count_fault(fault.name());
         let nodes = self.machines.len();
-        let a = self.dice.index(nodes);
+        let a = self.target(fault);
         self.tell(|| format!("fault {fault:?} near n{a}"));
         match fault {
             Fault::Crash => self.crash(a),
@@ -171,6 +195,11 @@ impl World {
                 let span = self.dice.around(self.fault_options.pause_mean);
                 self.machines[a].paused_until = self.now + span;
             }
+            Fault::Map if self.machines[a].is_up() => {
+                let map = Box::new(self.map.clone());
+                self.deliver(a, Input::MapCommitted { map });
+            }
+            Fault::Map => {}
             Fault::Cut | Fault::Clog | Fault::Reconnect if nodes == 1 => {}
             Fault::Cut | Fault::Clog | Fault::Reconnect => {
                 let b = (a + 1 + self.dice.index(nodes - 1)) % nodes;

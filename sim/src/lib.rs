@@ -28,6 +28,7 @@ mod kv_client;
 mod life;
 mod machine;
 mod network;
+mod questions;
 mod scenario;
 mod swarm;
 mod truth;

@@ -5,6 +5,7 @@ use proto::{Span, limits};
 use crate::checkers::{Verdict, Violation, progress, quiet};
 use crate::client::JobClient;
 use crate::kv_client::KvClient;
+use crate::machine::Machine;
 use crate::swarm::Plan;
 use crate::truth::{JobTruth, Promise};
 use crate::world::World;
@@ -14,6 +15,9 @@ const PROGRESS_BOUND: Span = Span::from_secs(240);
 /// A cluster without work calms down in this time, and is then watched for the next one.
 const SETTLE: Span = Span::from_secs(30);
 const SILENCE: Span = Span::from_secs(20);
+/// How often nodes are asked how they are before one counts as dead, and how long each time.
+const OBSERVATIONS_MAX: usize = 20;
+const OBSERVATION: Span = Span::from_secs(1);
 /// What an idle node may still send in the time of `SILENCE`.
 const SILENT_PACKETS_PER_NODE_MAX: u64 = 4;
 
@@ -137,10 +141,19 @@ impl World {
     /// # Errors
     /// When one does not answer.
     pub fn node_states(&mut self) -> Result<Vec<proto::wire::NodeState>, Violation> {
-        self.observe();
         let all = self.machines.len();
-        self.run_until(self.now + PROGRESS_BOUND, |world| world.node_states.len() == all);
-        self.passed()?;
+        let up = |world: &Self| world.machines.iter().all(Machine::is_up);
+        for _ in 0..OBSERVATIONS_MAX {
+            // A node may die while it answers: then all are asked again.
+            self.run_until(self.now + PROGRESS_BOUND, up);
+            self.observe();
+            let answered = |world: &Self| world.node_states.len() == all;
+            let complete = self.run_until(self.now + OBSERVATION, answered);
+            self.passed()?;
+            if complete {
+                break;
+            }
+        }
         if self.node_states.len() < all {
             let text = format!("only {} of {all} nodes say how they are", self.node_states.len());
             return Err(Violation::new("progress", text));

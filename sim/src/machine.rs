@@ -31,7 +31,6 @@ pub(crate) enum Doom {
 /// What a power cut may take back: the commits of one batch that is not synced yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Unsynced {
-    pub incarnation: u32,
     pub seq: u64,
     pub commits: Vec<(TaskId, Attempt)>,
     pub ended: Vec<JobId>,
@@ -58,12 +57,15 @@ pub(crate) struct Machine {
     pub objects: BTreeMap<ObjectId, u64>,
     pub doom: Option<Doom>,
     pub unsynced: Vec<Unsynced>,
+    /// The last batch of this incarnation, and whether a sync is under way.
+    pub last_seq: u64,
+    pub syncing: bool,
     pub launches: u64,
     pub packets_sent: u64,
 }
 
 impl Machine {
-    pub(crate) fn new(slots: u32, skew: Span, slowness: u64) -> Self {
+    pub(crate) fn new(slots: u32, slowness: u64) -> Self {
         Self {
             node: None,
             disk: Disk::default(),
@@ -74,12 +76,14 @@ impl Machine {
             timer_at: None,
             timer_queued: false,
             paused_until: Time::ZERO,
-            skew,
+            skew: Span::ZERO,
             slowness,
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
             doom: None,
             unsynced: Vec::new(),
+            last_seq: 0,
+            syncing: false,
             launches: 0,
             packets_sent: 0,
         }
@@ -100,6 +104,8 @@ impl Machine {
         self.timer_queued = false;
         self.paused_until = Time::ZERO;
         self.doom = None;
+        self.last_seq = 0;
+        self.syncing = false;
     }
 }
 

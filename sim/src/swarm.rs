@@ -46,13 +46,15 @@ impl Plan {
         let world = world_options(&mut dice, seed, nodes, faultless, mutant);
         let taste = taste(&mut dice, &world);
         let mut jobs = Vec::new();
-        for _ in 0..dice.between(1, 3) {
+        let faults_for = Span::from_millis(dice.pick(&[500, 1500, 4000]));
+        for _ in 0..dice.between(1, 4) {
             let homes = match dice.below(3) {
                 0 => Homes::One(dice.index(nodes as usize)),
                 _ => Homes::Everywhere,
             };
             let draft = Draft::random(&mut dice, &taste);
-            jobs.push((draft, homes, client_plan(&mut dice, faultless)));
+            let plan = client_plan(&mut dice, faultless, faults_for);
+            jobs.push((draft, homes, plan));
         }
         let spreads = faultless && nodes > 1 && matches!(world.policy, Policy::Mlb);
         let spread = spreads.then(|| {
@@ -64,7 +66,7 @@ impl Plan {
         });
         Self {
             faults: (!faultless).then(|| FaultOptions::random(&mut dice)),
-            faults_for: Span::from_millis(dice.pick(&[500, 1500, 4000])),
+            faults_for,
             world,
             jobs,
             spread,
@@ -78,6 +80,10 @@ impl Plan {
         for (number, (draft, homes, plan)) in std::mem::take(&mut self.jobs).into_iter().enumerate()
         {
             self.add(world, number, &draft, homes, plan);
+        }
+        if self.dice.chance(300) {
+            let pace = Span::from_millis(self.dice.pick(&[2, 30]));
+            world.be_curious(world.now() + self.faults_for, pace);
         }
         for _ in 0..self.kv_clients {
             let operations = self.dice.between(5, 25) as u32;
@@ -165,8 +171,8 @@ fn network_options(dice: &mut Dice, faultless: bool) -> NetworkOptions {
 fn taste(dice: &mut Dice, world: &WorldOptions) -> Taste {
     let narrowest = world.slots.iter().copied().max().unwrap_or(1);
     Taste {
-        tasks_max: dice.pick(&[8, 30, 60, 60, 150]),
-        duration_max: Span::from_millis(dice.pick(&[0, 2, 20, 100])),
+        tasks_max: dice.pick(&[8, 30, 60, 60, 200]),
+        duration_max: Span::from_millis(dice.pick(&[0, 2, 20, 100, 300])),
         output_bytes_max: dice.pick(&[1_000, 1_000_000]),
         failing_permille: dice.pick(&[0, 0, 0, 30]),
         flaky_permille: dice.pick(&[0, 0, 100]),
@@ -175,7 +181,7 @@ fn taste(dice: &mut Dice, world: &WorldOptions) -> Taste {
     }
 }
 
-fn client_plan(dice: &mut Dice, faultless: bool) -> ClientPlan {
+fn client_plan(dice: &mut Dice, faultless: bool, faults_for: Span) -> ClientPlan {
     let death = match dice.below(10) {
         0 => Death::AfterChunks(dice.index(4)),
         1 => Death::AtCommit,
@@ -183,7 +189,12 @@ fn client_plan(dice: &mut Dice, faultless: bool) -> ClientPlan {
         _ => Death::Never,
     };
     ClientPlan {
-        start: Span::from_millis(dice.below(200)),
+        // Most at the beginning, some in the middle of the trouble.
+        start: if dice.chance(600) {
+            Span::from_millis(dice.below(50))
+        } else {
+            dice.span(Span::ZERO, Span(faults_for.0 / 2))
+        },
         think: Span::from_millis(dice.pick(&[0, 5, 300])),
         window: dice.pick(&[1, 4, 16]),
         death: if faultless { Death::Never } else { death },

@@ -1,6 +1,6 @@
 //! What the world itself knows of a job: its graph, read back from the chunks a client sends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::End;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, wire};
@@ -38,6 +38,8 @@ pub(crate) struct TaskTruth {
     pub duration: Span,
     pub commits: Vec<Commit>,
     pub launches: u32,
+    /// Attempts that ran to a good end in some executor.
+    pub finished: BTreeSet<Attempt>,
 }
 
 impl TaskTruth {

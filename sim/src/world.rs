@@ -218,6 +218,8 @@ pub struct World {
     pub(crate) next_request: u64,
     pub(crate) jobs: Jobs,
     pub(crate) history: linear::History,
+    pub(crate) curious_until: Time,
+    pub(crate) curious_pace: Span,
     pub(crate) node_states: BTreeMap<usize, wire::NodeState>,
     pub(crate) fault_options: FaultOptions,
     pub(crate) faults_until: Time,
@@ -240,14 +242,13 @@ impl World {
     /// A cluster whose nodes start at once.
     #[must_use]
     pub fn new(options: WorldOptions) -> Self {
-        let mut dice = Dice::new(options.seed);
+        let dice = Dice::new(options.seed);
         let mut map = kvs::make_map(options.seed | 1, options.nodes, options.partitions);
         let mut machines = Vec::new();
         for node in 0..options.nodes as usize {
             let slots = options.slots[node % options.slots.len()];
-            let skew = dice.span(Span::ZERO, options.skew_max);
             let slowness = options.slowness[node % options.slowness.len()];
-            machines.push(Machine::new(slots, skew, slowness));
+            machines.push(Machine::new(slots, slowness));
             map.members[node].slots = slots;
             map.members[node].phase = wire::MemberPhase::Up as i32;
         }
@@ -266,6 +267,8 @@ impl World {
             next_request: 1,
             jobs: Jobs::new(),
             history: linear::History::default(),
+            curious_until: BEGIN,
+            curious_pace: Span::ZERO,
             node_states: BTreeMap::new(),
             fault_options: FaultOptions::none(),
             faults_until: BEGIN,
@@ -512,6 +515,8 @@ impl World {
         }
         let machine = &mut self.machines[index];
         machine.incarnation += 1;
+        // Another process reads the clock anew; it may have been set back meanwhile.
+        machine.skew = self.dice.span(Span::ZERO, self.options.skew_max);
         let incarnation = machine.incarnation;
         let config = Config {
             node: NodeId(index as u32),

@@ -184,7 +184,8 @@ fn a_thousand_idle_nodes_find_one_loaded_node_and_stay_calm() {
     assert!(makespan < Span::from_secs(80), "{makespan:?}");
     assert!(idle_nodes < nodes as usize / 20, "{idle_nodes} nodes ran nothing");
     let per_node_second = packets as f64 / f64::from(nodes) / makespan.as_secs_f64();
-    assert!(per_node_second < 40.0, "{per_node_second} packets per node and second");
+    // A round of probes is 32 questions and answers; back-off allows at most 6 rounds a second.
+    assert!(per_node_second < 180.0, "{per_node_second} packets per node and second");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! *Once*: the end of a task is committed exactly once. A later attempt may only replace a commit
-//! that a power cut took, or one whose input such a commit had made.
+//! that a power cut took, or one whose input such a commit had made. What is committed as done is
+//! an attempt that an executor finished.
 
 use proto::event::End;
 use proto::{Attempt, NodeId, TaskId};
@@ -25,8 +26,9 @@ pub(crate) fn on_committed(
         );
         return Err(Violation::new(NAME, text));
     }
-    if end == End::Done && truth.launches == 0 {
-        return Err(Violation::new(NAME, format!("{task} is done, but nobody ever ran it")));
+    if end == End::Done && !truth.finished.contains(&attempt) {
+        let text = format!("{task} is done by attempt {attempt}, which has finished nowhere");
+        return Err(Violation::new(NAME, text));
     }
     truth.commits.push(Commit { attempt, end, node, undone: false });
     Ok(())
