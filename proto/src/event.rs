@@ -1,8 +1,8 @@
 /*!
 The event log's record: every phase of every task, with its time, reason and bytes.
 
-A block of events is self-contained (times are deltas within it), so a log may be read from any block on.
-Encoding: one tag byte, then LEB128 varints. About 12 bytes an event.
+A block of events is self-contained (times are deltas within it), so a log may be read from any
+block on. Encoding: one tag byte, then LEB128 varints. About 12 bytes an event.
 */
 
 use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};

@@ -1,4 +1,5 @@
-//! Identifiers. The partition of a task is inside its id, so anybody finds its home with no look-up.
+//! Identifiers. The partition of a task is inside its id, so anybody finds its home with no
+//! look-up.
 
 use std::fmt;
 

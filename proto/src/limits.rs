@@ -67,7 +67,8 @@ pub const HINT_PEERS: usize = 2;
 
 // Reports and watchers.
 pub const COUNTS_INTERVAL: Span = Span::from_millis(100);
-/// A waiting task asks its missing parents' homes this often. Finds nothing in a run without faults.
+/// A waiting task asks its missing parents' homes this often. Finds nothing in a run without
+/// faults.
 pub const RECONCILE_INTERVAL: Span = Span::from_secs(10);
 pub const RECONCILE_TASKS_MAX: usize = 1024;
 /// Missing parents asked for per waiting task and round.

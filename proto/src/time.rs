@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::{Add, Sub};
 
-/// A point in time, nanoseconds. In a real node: since the Unix epoch, but monotonic within a process.
+/// A point in time, nanoseconds. In a real node: since the Unix epoch, but monotonic within a
+/// process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
