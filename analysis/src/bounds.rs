@@ -1,9 +1,10 @@
 /*!
 What no schedule can beat, and the paper's own estimate beside it.
 
-[`Bounds`] are true: the longest path of a graph takes its time on any number of slots, and its work takes
-its share of time on any order. [`PaperBound`] is the form of the paper's section 3 as printed. It adds a
-mean queue wait to every task, so real schedules beat it: an estimate to compare with, no bound.
+[`Bounds`] are true: the longest path of a graph takes its time on any number of slots, and its work
+takes its share of time on any order. [`PaperBound`] is the form of the paper's section 3 as
+printed. It adds a mean queue wait to every task, so real schedules beat it: an estimate to compare
+with, no bound.
 */
 
 use proto::Span;

@@ -1,8 +1,9 @@
 /*!
 Reads event logs: frames of `u32 LE length ‖ block`, each block a run of events.
 
-A log is read in one pass and never copied. Logs of several nodes are merged by time; each node's own
-order is kept even where its clock stepped back, so that cause stays before effect within a node.
+A log is read in one pass and never copied. Logs of several nodes are merged by time; each node's
+own order is kept even where its clock stepped back, so that cause stays before effect within a
+node.
 */
 
 use std::cmp::Reverse;

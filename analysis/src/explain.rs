@@ -1,7 +1,8 @@
 /*!
 Why a task is not running, or where it ran and why there, in sentences.
 
-The live answer of the task's home comes first; what the event logs tell of its past follows in order of time.
+The live answer of the task's home comes first; what the event logs tell of its past follows in
+order of time.
 */
 
 use proto::event::{End, Event, Reason};

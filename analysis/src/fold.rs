@@ -1,8 +1,8 @@
 /*!
 One pass over the events of a run: counts, bytes, times.
 
-The order of the events does not matter, so logs may be folded one after another. Memory is four bytes
-a task (where it ended, if it did) and a bounded series, however long the run.
+The order of the events does not matter, so logs may be folded one after another. Memory is four
+bytes a task (where it ended, if it did) and a bounded series, however long the run.
 */
 
 use std::collections::BTreeMap;

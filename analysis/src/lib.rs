@@ -1,12 +1,12 @@
 /*!
 What a run was, told from its event logs, and what no run of a graph can beat.
 
-[`events`] reads the logs of the nodes and merges them; [`Fold`] adds them up in one pass and [`RunReport`]
-is what `run --json` prints; [`TraceWriter`] turns them into a Chrome trace; [`explain`](explain::explain)
-tells the story of one task; [`bounds`] are lower bounds of a graph.
+[`events`] reads the logs of the nodes and merges them; [`Fold`] adds them up in one pass and
+[`RunReport`] is what `run --json` prints; [`TraceWriter`] turns them into a Chrome trace;
+[`explain`](explain::explain) tells the story of one task; [`bounds`] are lower bounds of a graph.
 
-This room needs no cluster: bytes and graphs go in, figures and sentences come out. It reads no clock and
-does no IO of its own (the trace goes to a writer of the caller).
+This room needs no cluster: bytes and graphs go in, figures and sentences come out. It reads no
+clock and does no IO of its own (the trace goes to a writer of the caller).
 
 ```
 use analysis::{Fold, Merged, RunFacts, RunReport};

@@ -1,8 +1,8 @@
 /*!
 The report of one run: what `run --json` prints.
 
-Most of it is folded from the event log; what a log cannot know (when the client began and was told, what the
-processes cost) comes with [`RunFacts`].
+Most of it is folded from the event log; what a log cannot know (when the client began and was told,
+what the processes cost) comes with [`RunFacts`].
 */
 
 use proto::event::End;

@@ -1,9 +1,9 @@
 /*!
 Writes a run as Chrome trace JSON, which Perfetto and chrome://tracing open.
 
-A process is a node, a thread is a slot; each attempt is one complete event. Steals, pushes, further attempts
-and stale completions are instants, fetches are asynchronous spans beside the slots. It is written as it is
-read: only what is queued or running is kept in memory.
+A process is a node, a thread is a slot; each attempt is one complete event. Steals, pushes, further
+attempts and stale completions are instants, fetches are asynchronous spans beside the slots. It is
+written as it is read: only what is queued or running is kept in memory.
 */
 
 use std::io::{self, Write};
