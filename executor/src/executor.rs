@@ -124,7 +124,8 @@ impl Executor {
     }
 
     /// Answers at once when there is nothing to wait for: a no-op (or a sleep of no length) whose
-    /// data is virtual. Cheap enough to be asked for every launch; the answer is not reported again.
+    /// data is virtual. Cheap enough to be asked for every launch; the answer is not reported
+    /// again.
     #[must_use]
     pub fn run_inline(launch: &Launch) -> Option<Outcome> {
         synthetic::run_inline(launch)

@@ -1,10 +1,11 @@
 /*!
 Placeholders of arguments, environment values, paths and file names.
 
-`{i}` is the task's entry in its array, `{job}` and `{task}` its ids, `{in:NAME}` the path of the input
-called NAME (of all of them, separated by spaces, when several share the name) and `{out:NAME}` the
-path the output called NAME is to be written to. Any other brace stays as it is: shell and awk programs
-are full of them. There is no escape; a program that needs a literal `{i}` can get it from a file.
+`{i}` is the task's entry in its array, `{job}` and `{task}` its ids, `{in:NAME}` the path of the
+input called NAME (of all of them, separated by spaces, when several share the name) and
+`{out:NAME}` the path the output called NAME is to be written to. Any other brace stays as it is:
+shell and awk programs are full of them. There is no escape; a program that needs a literal `{i}`
+can get it from a file.
 
 ```
 use executor::expand::Scope;

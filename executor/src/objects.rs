@@ -1,9 +1,9 @@
 /*!
 The objects on this node: one file for each output of an attempt.
 
-A file lies at `objects/<job>/<task>-<attempt>-<output>`, so a late writer of an old attempt can never
-touch what the committed one published. It appears by rename, complete or not at all, and does not
-change afterwards. An index in memory answers [`ObjectStore::contains`] without a system call.
+A file lies at `objects/<job>/<task>-<attempt>-<output>`, so a late writer of an old attempt can
+never touch what the committed one published. It appears by rename, complete or not at all, and does
+not change afterwards. An index in memory answers [`ObjectStore::contains`] without a system call.
 */
 
 use std::collections::BTreeMap;

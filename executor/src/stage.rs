@@ -76,9 +76,9 @@ pub(crate) fn prepare(
     command: &wire::Command,
     number: u64,
 ) -> Result<(Workspace, Start), Outcome> {
-    // Making and removing a directory costs as much as a fifth of a short command. One that moves no
-    // files gets a directory that was left empty before it; one that does gets its own, where nobody
-    // who escaped from an earlier task can write.
+    // Making and removing a directory costs as much as a fifth of a short command. One that moves
+    // no files gets a directory that was left empty before it; one that does gets its own, where
+    // nobody who escaped from an earlier task can write.
     let spec = &launch.spec;
     let spare = launch.inputs.is_empty() && spec.externals.is_empty() && spec.outputs.is_empty();
     let made = if spare {
@@ -293,7 +293,8 @@ fn environment(
     Ok(out)
 }
 
-/// `STARLING_INPUTS`, or `STARLING_INPUTS_FILE` (a path to a line) when they are too many for the kernel.
+/// `STARLING_INPUTS`, or `STARLING_INPUTS_FILE` (a path to a line) when they are too many for the
+/// kernel.
 fn push_inputs(out: &mut Vec<Vec<u8>>, inputs: &[Named], directory: &Path) -> Result<(), String> {
     let all: Vec<_> = inputs.iter().map(|input| input.path.as_str()).collect();
     let spaced = all.join(" ");
@@ -308,8 +309,8 @@ fn push_inputs(out: &mut Vec<Vec<u8>>, inputs: &[Named], directory: &Path) -> Re
     Ok(())
 }
 
-/// One variable per key. Where they would be too much for the kernel there are none: such a task has
-/// `STARLING_INPUTS_FILE`.
+/// One variable per key. Where they would be too much for the kernel there are none: such a task
+/// has `STARLING_INPUTS_FILE`.
 fn push_by_key(out: &mut Vec<Vec<u8>>, prefix: &str, files: &[Named]) {
     let total_bytes: usize = files.iter().map(|file| file.path.len() + prefix.len()).sum();
     if total_bytes >= limits::ENVIRONMENT_STRING_BYTES_MAX / 2 {

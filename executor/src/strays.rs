@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// Kills the processes of a session until there are none, or time is up. A spawner leads a session of
-/// its own, so all it started are in it, except what asked for yet another session.
+/// Kills the processes of a session until there are none, or time is up. A spawner leads a session
+/// of its own, so all it started are in it, except what asked for yet another session.
 pub(crate) fn kill_session(session: Pid, patience: Duration) {
     kill_all(patience, |pid| stat_field(pid, 3) == Some(session.as_raw_nonzero().get()));
 }

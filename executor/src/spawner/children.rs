@@ -70,8 +70,9 @@ impl<P: Read + AsFd> Captured<P> {
         Self { pipe, held: Vec::new() }
     }
 
-    /// Closing alone is not enough to be forgotten by the epoll: a process that is just being spawned
-    /// may still have a copy, and until it runs its program the loop would be woken in vain.
+    /// Closing alone is not enough to be forgotten by the epoll: a process that is just being
+    /// spawned may still have a copy, and until it runs its program the loop would be woken in
+    /// vain.
     fn close(&mut self, epoll: &OwnedFd) {
         if let Some(pipe) = self.pipe.take() {
             let _ = epoll::delete(epoll, &pipe);
@@ -212,7 +213,8 @@ impl Children {
         data.map(|data| Output { number, stderr, data })
     }
 
-    /// A command ended: its group dies with it. Answers how it ended, and whether the group is gone.
+    /// A command ended: its group dies with it. Answers how it ended, and whether the group is
+    /// gone.
     pub(super) fn end(
         &mut self,
         epoll: &OwnedFd,

@@ -1,13 +1,14 @@
 /*!
 The spawner: a small process between a node and its commands.
 
-`starling __spawner` calls [`main`]. It gets orders on its standard input, a Unix socket, and answers
-there. Two things are easier from a process of its own: starting others (it has little memory and few
-threads, so `posix_spawn` stays quick whatever the node holds), and dying well. When the node ends, in
-whatever way, the socket ends, and the spawner kills every process group it started before it goes.
+`starling __spawner` calls [`main`]. It gets orders on its standard input, a Unix socket, and
+answers there. Two things are easier from a process of its own: starting others (it has little
+memory and few threads, so `posix_spawn` stays quick whatever the node holds), and dying well. When
+the node ends, in whatever way, the socket ends, and the spawner kills every process group it
+started before it goes.
 
-Its threads: one loop that hears orders, output, exits and times through one epoll, and a few that do
-nothing but spawn, since a spawn blocks until the new program runs.
+Its threads: one loop that hears orders, output, exits and times through one epoll, and a few that
+do nothing but spawn, since a spawn blocks until the new program runs.
 */
 
 mod children;

@@ -3,9 +3,10 @@ What tasks print, packed: a few append-only segments per node instead of two fil
 
 A segment is a run of records (see [`record`]); a record is a piece of one stream of one attempt, in
 the order it was printed. Streams that stay empty cost nothing. Segments are bounded by
-[`limits::STREAM_SEGMENT_BYTES`]. A closed segment has a sidecar that says which jobs lie where in it,
-so memory holds one range per job and segment, not one entry per task, and a read scans only what may
-matter. After a crash the tail of the last segment may be torn: records up to the tear count.
+[`limits::STREAM_SEGMENT_BYTES`]. A closed segment has a sidecar that says which jobs lie where in
+it, so memory holds one range per job and segment, not one entry per task, and a read scans only
+what may matter. After a crash the tail of the last segment may be torn: records up to the tear
+count.
 */
 
 mod reader;
@@ -103,7 +104,8 @@ impl Streams {
         let file = state.file.as_mut().expect("opened above");
         let open = state.segments.last_mut().expect("a file comes with its segment");
         if let Err(error) = file.write_all(batch) {
-            // What was written of the batch is cut off; if even that fails, the tear ends the segment.
+            // What was written of the batch is cut off; if even that fails, the tear ends the
+            // segment.
             if file.set_len(open.length).is_err() {
                 self.close(state);
             }

@@ -2,7 +2,8 @@
 One record of a pack: a header of 44 bytes, then the printed bytes. All numbers are little-endian.
 
 ```text
-magic u32 │ crc32 u32 │ job u64 │ task u64 │ attempt u64 │ flags u32 │ length u32 │ check u32 │ bytes
+magic u32 │ crc32 u32 │ job u64 │ task u64 │ attempt u64 │ flags u32 │ length u32 │ check u32 │
+bytes
 ```
 `crc32` covers everything from `job` on except `check`; `check` covers the header alone, so a reader
 may trust the length of a record it skips without reading its bytes.

@@ -39,7 +39,8 @@ fn sidecar_path(directory: &Path, number: u32) -> PathBuf {
     directory.join(format!("{number:06}.jobs"))
 }
 
-/// All segments of a directory, by number. A segment without a good sidecar is scanned and gets one.
+/// All segments of a directory, by number. A segment without a good sidecar is scanned and gets
+/// one.
 pub(super) fn load_all(directory: &Path) -> io::Result<Vec<Segment>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory)? {

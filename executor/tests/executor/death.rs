@@ -23,7 +23,8 @@ fn node_to_be_killed() {
     }
 }
 
-/// A command with a child, a child in the background and one that ignores signals; they write their ids.
+/// A command with a child, a child in the background and one that ignores signals; they write their
+/// ids.
 fn start_family(bench: &Bench, local: u64, directory: &Path) {
     let script = format!(
         "cd {}; (trap '' TERM HUP INT; echo $(exec sh -c 'echo $PPID') > c.part; mv c.part c; \
