@@ -1,8 +1,8 @@
 /*!
 The client's library: connect, submit, watch, read, key-value.
 
-A [`Client`] knows the map of its cluster and talks straight to the node that holds what it asks for;
-there is no entry node. It opens one session per node, when first needed, repeats what a broken
+A [`Client`] knows the map of its cluster and talks straight to the node that holds what it asks
+for; there is no entry node. It opens one session per node, when first needed, repeats what a broken
 connection swallowed, and follows nodes to their new addresses when they restart. It keeps no state
 that a crash would lose: a job belongs to the cluster from the moment it is committed, and any other
 client can watch it by its id.

@@ -55,7 +55,8 @@ pub fn now_ns() -> u64 {
 }
 
 impl Client {
-    /// The next free job number of the cluster: 1, 2, 3. A number whose client then dies is skipped.
+    /// The next free job number of the cluster: 1, 2, 3. A number whose client then dies is
+    /// skipped.
     pub async fn next_job(&self) -> Result<JobId, ClientError> {
         let kv = self.kv();
         loop {
