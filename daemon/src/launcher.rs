@@ -43,7 +43,8 @@ fn number(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<u32> {
 }
 
 fn made(name: &'static str, rank: u32, size: u32, launch: Option<String>) -> Option<Launcher> {
-    // A launch id becomes part of a file's text, never of a path; the length is bounded all the same.
+    // A launch id becomes part of a file's text, never of a path; the length is bounded all the
+    // same.
     let launch: String = launch.unwrap_or_default().chars().take(256).collect();
     (rank < size).then_some(Launcher { name, rank, size, launch })
 }

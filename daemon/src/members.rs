@@ -1,5 +1,5 @@
-//! What the shell knows of the members and the core does not: addresses, processes, who is reachable.
-//! It is filled into the answers that carry it.
+//! What the shell knows of the members and the core does not: addresses, processes, who is
+//! reachable. It is filled into the answers that carry it.
 
 use proto::{Incarnation, NodeId, wire};
 

@@ -2,8 +2,9 @@
 How the nodes of a new cluster find each other: each writes where it listens into the instance
 directory and looks for the files of the others until all are there or the deadline passes.
 
-A file proves nothing (an earlier launch may have left it behind), so each one found is greeted: only
-a node that answers with this cluster's id, its own number and the incarnation in the file counts.
+A file proves nothing (an earlier launch may have left it behind), so each one found is greeted:
+only a node that answers with this cluster's id, its own number and the incarnation in the file
+counts.
 */
 
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 /*!
 Bringing objects here, and giving them out.
 
-Real bytes go straight from the node that has them, in pieces, over a connection of their own, so that
-a large object never stands in front of a packet. Virtual data is only waited for: its size times the
-modelled cost of a byte, one transfer after another for each pair of nodes.
+Real bytes go straight from the node that has them, in pieces, over a connection of their own, so
+that a large object never stands in front of a packet. Virtual data is only waited for: its size
+times the modelled cost of a byte, one transfer after another for each pair of nodes.
 */
 
 use std::cmp::Reverse;
