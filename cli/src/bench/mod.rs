@@ -1,8 +1,8 @@
 /*!
 `starling bench`: each verb measures one thing, several rounds, and prints median, least and most.
 
-Two contenders take turns within a round, so that a noisy neighbour hits both; what counts is their ratio.
-A benchmark is no test: nothing fails because a figure is bad.
+Two contenders take turns within a round, so that a noisy neighbour hits both; what counts is their
+ratio. A benchmark is no test: nothing fails because a figure is bad.
 */
 
 mod chain;

@@ -1,4 +1,5 @@
-//! Acceptance: from the first byte of the submission to the durable answer. Nothing has run by then.
+//! Acceptance: from the first byte of the submission to the durable answer. Nothing has run by
+//! then.
 
 use std::time::Instant;
 
