@@ -2,8 +2,9 @@
 One node: routes inputs to the store and the scheduler and emits effects.
 
 The only room that knows both the store ([`kvs`]) and the scheduler. It turns facts into records
-(`records.rs`), messages into packets (`link.rs`), and holds back every answer until what it tells is
-durable. It never opens a socket, reads a clock, or draws randomness of its own (the seed is given).
+(`records.rs`), messages into packets (`link.rs`), and holds back every answer until what it tells
+is durable. It never opens a socket, reads a clock, or draws randomness of its own (the seed is
+given).
 
 A driver (the daemon's loop, the simulator) does this, for ever:
 

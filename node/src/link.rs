@@ -1,11 +1,12 @@
 /*!
 A reliable, ordered channel to each peer over packets that may be lost, repeated and late.
 
-Messages are numbered within a session, which is a pair of incarnations. An acknowledgement says that
-everything a message caused is durable at the receiver; until then the sender keeps it. When the peer comes
-back as a new incarnation, what is still meant for it is numbered anew and sent again; what concerned only
-the old one is dropped. Nothing reliable leaves before the peer's incarnation is known: a packet for
-"whoever is there" could otherwise be taken twice by two incarnations.
+Messages are numbered within a session, which is a pair of incarnations. An acknowledgement says
+that everything a message caused is durable at the receiver; until then the sender keeps it. When
+the peer comes back as a new incarnation, what is still meant for it is numbered anew and sent
+again; what concerned only the old one is dropped. Nothing reliable leaves before the peer's
+incarnation is known: a packet for "whoever is there" could otherwise be taken twice by two
+incarnations.
 */
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -261,7 +262,8 @@ impl Links {
             };
             let timer = link.timer;
             if timer != timer_before {
-                // `take_ack` may have cleared the timer that the set still has; it fires for nothing.
+                // `take_ack` may have cleared the timer that the set still has; it fires for
+                // nothing.
                 self.timers.extend(timer.map(|at| (at, peer)));
             }
             for packet in packets {
@@ -331,8 +333,8 @@ fn write_packets(
     }
 }
 
-/// Whether a message still means something to a peer that has restarted. What concerns tasks that the old
-/// incarnation held does not: their homes place them again.
+/// Whether a message still means something to a peer that has restarted. What concerns tasks that
+/// the old incarnation held does not: their homes place them again.
 fn survives_restart(body: &Body) -> bool {
     match body {
         Body::Finished(_)
