@@ -42,7 +42,8 @@ impl Estimates {
         }
     }
 
-    /// The mean of the kind; before any of it completed, what the task declares; else the mean of all.
+    /// The mean of the kind; before any of it completed, what the task declares; else the mean of
+    /// all.
     #[must_use]
     pub(crate) fn length(&self, spec: &wire::Spec, declared: Span) -> Span {
         if let Some(mean) = self.kinds.get(&spec.kind).copied().and_then(Mean::value) {

@@ -30,7 +30,8 @@ impl Jobs {
         Self { jobs: BTreeMap::new(), mutant }
     }
 
-    /// Makes a submitted job visible. A repeated commit is a no-op; an error says why it is refused.
+    /// Makes a submitted job visible. A repeated commit is a no-op; an error says why it is
+    /// refused.
     pub(crate) fn commit(
         &mut self,
         commit: wire::JobCommit,

@@ -1,15 +1,16 @@
 /*!
 Scheduling: the ledger of tasks, Algorithm 1, the ready queues, work stealing, slots.
 
-A [`Scheduler`] is one node's share of the cluster's scheduling. As a *home* it owns the records of the
-tasks in its partitions (WaitQ is the set of waiting records, CompleteQ the outbox of credits). As a
-*holder* it queues ready tasks (LReadyQ, SReadyQ), brings their inputs and runs them. It takes messages
-and client requests, and notes in [`Out`] what is to be stored, sent and launched.
+A [`Scheduler`] is one node's share of the cluster's scheduling. As a *home* it owns the records of
+the tasks in its partitions (WaitQ is the set of waiting records, CompleteQ the outbox of credits).
+As a *holder* it queues ready tasks (LReadyQ, SReadyQ), brings their inputs and runs them. It takes
+messages and client requests, and notes in [`Out`] what is to be stored, sent and launched.
 
 It never knows how records are stored or sent: [`Facts`] and messages are the node's to carry.
 
-Where to change what: a policy → `policy.rs`; the order of queues → `queue.rs`; stealing → `steal.rs`
-(thief), `grant.rs` (victim); what a record holds → `ledger/`; slots and inputs → `run.rs`.
+Where to change what: a policy → `policy.rs`; the order of queues → `queue.rs`; stealing →
+`steal.rs` (thief), `grant.rs` (victim); what a record holds → `ledger/`; slots and inputs →
+`run.rs`.
 */
 
 mod client;

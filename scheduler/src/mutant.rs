@@ -1,5 +1,6 @@
-//! Bugs on purpose. Each is one decision of the protocol turned wrong, so that the simulator's checkers
-//! can be seen to bite: `starling check --mutant NAME` must fail. A real node never sets one.
+//! Bugs on purpose. Each is one decision of the protocol turned wrong, so that the simulator's
+//! checkers can be seen to bite: `starling check --mutant NAME` must fail. A real node never sets
+//! one.
 
 /// A seeded bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +19,8 @@ pub enum Mutant {
     AckBeforeDurable,
     /// What a restarted holder held is not placed again.
     NoReplaceOnRestart,
-    /// At the bound of its interval a thief stops for good and nobody hints (as the published code does).
+    /// At the bound of its interval a thief stops for good and nobody hints (as the published code
+    /// does).
     StealingRetires,
     /// Staged tasks run before their job is committed.
     RunBeforeCommit,

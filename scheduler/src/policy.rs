@@ -61,8 +61,8 @@ pub struct Assumptions {
     pub task_length: Span,
 }
 
-/// Algorithm 1, line by line. `inputs` are in the order of the task's slots; of equal largest ones the
-/// first counts. A task without input bytes is shared before anything is divided.
+/// Algorithm 1, line by line. `inputs` are in the order of the task's slots; of equal largest ones
+/// the first counts. A task without input bytes is shared before anything is divided.
 #[must_use]
 pub fn decide(
     policy: Policy,

@@ -136,7 +136,8 @@ impl Scheduler {
         true
     }
 
-    /// The attempt of this task that this node holds in any form, queued tasks of its own home excepted.
+    /// The attempt of this task that this node holds in any form, queued tasks of its own home
+    /// excepted.
     fn held_attempt(&self, task: TaskId) -> Option<Attempt> {
         let running = self.running.get(&task).map(|running| running.attempt);
         let staging = self.staging.get(&task).map(|staged| staged.attempt);

@@ -1,8 +1,9 @@
 //! Adaptive work stealing, the thief's side (section 2.2.1 of the paper, with the exits mended).
 //!
-//! A hungry node asks √n random neighbours for their load, takes half of the fullest one's SReadyQ, and on
-//! failure waits for an interval that doubles, with jitter, up to a bound. At the bound it goes quiet, but
-//! not for good: nodes with more shared work than slots hint random peers, and a hint wakes it.
+//! A hungry node asks √n random neighbours for their load, takes half of the fullest one's SReadyQ,
+//! and on failure waits for an interval that doubles, with jitter, up to a bound. At the bound it
+//! goes quiet, but not for good: nodes with more shared work than slots hint random peers, and a
+//! hint wakes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

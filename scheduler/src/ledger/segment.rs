@@ -73,7 +73,8 @@ pub(crate) struct Segment {
     edges: Vec<EdgeOut>,
     parent_runs: Vec<Run>,
     parents: Vec<u64>,
-    /// Declared output sizes, flat; `size_ends[i]` ends those of cell i. Empty when none are declared.
+    /// Declared output sizes, flat; `size_ends[i]` ends those of cell i. Empty when none are
+    /// declared.
     sizes: Vec<u64>,
     size_ends: Vec<u32>,
     names: BTreeMap<u32, Box<str>>,
