@@ -6,8 +6,8 @@ use super::{Verdict, Violation};
 
 const NAME: &str = "quiet";
 
-/// Not even under faults: links and outboxes alone must lose no wake-up. Otherwise the reconciler would
-/// hide their bugs.
+/// Not even under faults: links and outboxes alone must lose no wake-up. Otherwise the reconciler
+/// would hide their bugs.
 pub(crate) fn on_woken(task: TaskId) -> Verdict {
     Err(Violation::new(NAME, format!("{task}: the reconciler found a lost wake-up")))
 }
