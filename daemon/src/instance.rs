@@ -4,10 +4,9 @@ other, and the state directory of one node.
 
 ```text
 D/secret                     64 hex characters, mode 0600: who reads it may do everything
-D/cluster.json               id, number of nodes and of partitions; written once, by whoever is
-first D/nodes/<id>/address.json    where the node listens; there while it runs
-D/nodes/<id>/state/          format, lock, incarnation, db/, events/, streams/, objects/, tasks/,
-log
+D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
+D/nodes/<id>/address.json  where the node listens; there while it runs
+D/nodes/<id>/state/        format, lock, incarnation, db/, events/, streams/, objects/, tasks/, log
 ```
 Files appear whole (written under another name, synced, then linked or renamed), so a reader on a
 shared file system sees a file or none.
