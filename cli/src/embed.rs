@@ -15,6 +15,8 @@ use crate::processes::{self, Life, NodeProcess};
 use crate::units::{Bandwidth, Factor};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
+/// How often a run looks whether its nodes are still there.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What nodes are made of, with flags and settings resolved.
 #[derive(Clone, Debug)]
@@ -127,28 +129,46 @@ impl Cluster {
             Failure::refused(format!("cannot make a temporary directory: {error}"))
                 .hint("set TMPDIR to a directory with space")
         })?;
-        let nodes = match as_processes {
-            true => {
-                let mut nodes = Nodes::Processes(Vec::new());
-                let Nodes::Processes(started) = &mut nodes else { unreachable!("just made") };
-                for node in 0..plan.nodes {
-                    started.push(processes::spawn(dir.path(), node, plan, Life::Ours)?);
-                }
-                processes::await_listening(dir.path(), started).await?;
-                nodes
+        if as_processes {
+            let mut cluster = Self { nodes: Nodes::Processes(Vec::new()), dir };
+            let Nodes::Processes(started) = &mut cluster.nodes else { unreachable!("just made") };
+            for node in 0..plan.nodes {
+                started.push(processes::spawn(cluster.dir.path(), node, plan, Life::Ours)?);
             }
-            false => {
-                let base = NodeOptions {
-                    slots: plan.slots,
-                    policy: plan.policy,
-                    bandwidth_bytes_per_s: plan.bandwidth.bytes_per_s,
-                    ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
-                };
-                let started = tokio::task::spawn_blocking(move || daemon::start_all(&base)).await;
-                Nodes::Here(started.expect("starting does not panic")?)
-            }
+            processes::await_listening(cluster.dir.path(), started).await?;
+            return Ok(cluster);
+        }
+        let base = NodeOptions {
+            slots: plan.slots,
+            policy: plan.policy,
+            bandwidth_bytes_per_s: plan.bandwidth.bytes_per_s,
+            ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
         };
-        Ok(Self { nodes, dir })
+        // The directory goes along: an interrupt must not remove it under nodes that start.
+        let start = move || daemon::start_all(&base).map(|nodes| (nodes, dir));
+        let started = tokio::task::spawn_blocking(start).await;
+        let (nodes, dir) = started.expect("starting does not panic")?;
+        Ok(Self { nodes: Nodes::Here(nodes), dir })
+    }
+
+    /// Comes back when a node has ended by itself, with the reason.
+    pub(crate) async fn lost_node(&mut self) -> Failure {
+        loop {
+            let ended = match &mut self.nodes {
+                Nodes::Here(handles) => {
+                    let ended = handles.iter().position(NodeHandle::is_finished);
+                    ended.map(|at| match handles.swap_remove(at).join() {
+                        Err(error) => error.into(),
+                        Ok(()) => Failure::lost("a node of the run has stopped"),
+                    })
+                }
+                Nodes::Processes(started) => started.iter_mut().find_map(NodeProcess::ended),
+            };
+            if let Some(failure) = ended {
+                return failure;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 
     pub(crate) fn dir(&self) -> &Path {

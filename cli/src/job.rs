@@ -113,7 +113,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
 }
 
 async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
-    let mut states = client.jobs().await?;
+    let mut states = jobs::list(client).await?;
     let present: Vec<u64> = states.iter().map(|state| state.job).collect();
     let picked = selector.pick(&present).map_err(Failure::refused)?;
     states.retain(|state| picked.contains(&state.job));

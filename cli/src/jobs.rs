@@ -1,5 +1,7 @@
 //! What all verbs say about jobs: their state in a word, their failures, their exit code.
 
+use std::time::Duration;
+
 use client::Client;
 use proto::wire::{Failure as TaskFailure, JobPhase, JobState, PartitionCount};
 use proto::{Attempt, JobId, LocalId};
@@ -15,12 +17,24 @@ const FAILURES_TOLD_MAX: usize = 5;
 /// Lines of a failed task's stderr that are shown.
 const STDERR_LINES_MAX: usize = 10;
 
+/// How long nodes may take to list their jobs.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// All jobs, by age. Nodes that are away are told on stderr: their jobs are not in the list.
+pub(crate) async fn list(client: &Client) -> Result<Vec<JobState>, Failure> {
+    let jobs = client.jobs(LIST_PATIENCE).await?;
+    for node in jobs.missing {
+        say(&format!("warning: without the jobs of node {node}, which does not answer"));
+    }
+    Ok(jobs.states)
+}
+
 /// The jobs a selector names, by age.
 pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<JobId>, Failure> {
     if let Some(job) = selector.single() {
         return Ok(vec![JobId(job)]);
     }
-    let present: Vec<u64> = client.jobs().await?.iter().map(|state| state.job).collect();
+    let present: Vec<u64> = list(client).await?.iter().map(|state| state.job).collect();
     let picked = selector.pick(&present).map_err(|text| {
         Failure::refused(text).hint("'starling job list' shows the jobs of the cluster")
     })?;

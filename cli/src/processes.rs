@@ -72,7 +72,7 @@ pub(crate) fn spawn(
 
 impl NodeProcess {
     /// What a node that has ended had to say.
-    fn ended(&mut self) -> Option<Failure> {
+    pub(crate) fn ended(&mut self) -> Option<Failure> {
         let status = self.child.try_wait().ok()??;
         let text = std::fs::read(&self.log).unwrap_or_default();
         let fresh = text.get(self.log_start as usize..).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! `starling run`: a cluster for one workflow, from the first byte to the summary.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use analysis::{Bounds, PaperBound, PaperModel, RunReport};
@@ -65,10 +65,14 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
         std::fs::create_dir_all(dir).map_err(|error| Failure::file(dir, &error))?;
     }
     crate::block_on(async {
-        let cluster = Cluster::start(&plan, args.processes).await?;
+        let mut cluster = Cluster::start(&plan, args.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
         let work = Work { graph: &graph, options, timeout };
-        execute(context, args, &plan, &cluster, &client, work).await
+        let one_process = cluster.is_one_process();
+        tokio::select! {
+            done = execute(context, args, &plan, one_process, &client, work) => done,
+            failure = cluster.lost_node() => Err(failure),
+        }
     })
 }
 
@@ -76,7 +80,7 @@ async fn execute(
     context: &Context,
     args: &RunArgs,
     cluster_plan: &ClusterPlan,
-    cluster: &Cluster,
+    one_process: bool,
     client: &Client,
     mut work: Work<'_>,
 ) -> Done {
@@ -106,7 +110,7 @@ async fn execute(
         ended: Some(ended),
         client_cpu: story::own_cpu(),
         client_peak_rss_bytes: story::own_peak_rss_bytes(),
-        one_process: cluster.is_one_process(),
+        one_process,
         remote_bytes: Some(fold.remote_bytes(job, data_edges(work.graph, &plan))),
         bound_lower_s: bounds.lower().as_secs_f64(),
         bound_paper_s: paper.timespan_s,
@@ -228,7 +232,12 @@ async fn keep_outputs(
         let Some(&Committed { node, attempt, end: End::Done }) = ran.get(&local) else { continue };
         for (output, declared) in (0..).zip(&task.spec.outputs).filter(|(_, o)| o.keep) {
             let object = ObjectId { task: TaskId { job, local }, attempt, output };
-            let to = dir.join(workloads::expand(&declared.file, task.entry));
+            let file = workloads::expand(&declared.file, task.entry);
+            if !Path::new(&file).components().all(|part| matches!(part, Component::Normal(_))) {
+                let text = format!("output '{file}' leads out of {}", dir.display());
+                return Err(Failure::refused(text));
+            }
+            let to = dir.join(file);
             keep(client, node, object, &to).await?;
         }
     }

@@ -1,5 +1,6 @@
 //! Jobs and tasks: state, watching, explanation, cancelling; and the nodes' own state.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proto::wire::{self, request, response};
@@ -7,6 +8,28 @@ use proto::{JobId, LocalId, NodeId, PartitionId, limits};
 
 use crate::call::{Checked, Repeat, Retry, home_of, name_unknown};
 use crate::{Client, ClientError, link};
+
+/// How long a node may take to tell what it runs for others.
+const GUEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The jobs of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Jobs {
+    /// By id.
+    pub states: Vec<wire::JobState>,
+    /// Nodes that did not answer; jobs whose home is there are not in the list.
+    pub missing: Vec<NodeId>,
+}
+
+fn state_of(
+    node: NodeId,
+    answer: Result<Option<response::Body>, ClientError>,
+) -> Result<wire::NodeState, ClientError> {
+    match answer? {
+        Some(response::Body::Node(state)) => Ok(state),
+        _ => Err(ClientError::Protocol { node: node.0, what: "no node state" }),
+    }
+}
 
 /// Whether a job's state is its last.
 #[must_use]
@@ -33,19 +56,29 @@ impl Client {
         }
     }
 
-    /// Every job of the cluster, by id.
-    pub async fn jobs(&self) -> Result<Vec<wire::JobState>, ClientError> {
-        let mut jobs = Vec::new();
-        for node in self.nodes() {
-            let answer = self.ask(node, request::Body::Jobs(wire::JobsQuery {})).await?;
-            let Some(response::Body::Jobs(states)) = answer.body else {
-                return Err(ClientError::Protocol { node: node.0, what: "no list of jobs" });
-            };
-            jobs.extend(states.jobs);
+    /// Every job of the cluster, by id, as far as the homes of jobs answer within `patience`.
+    pub async fn jobs(&self, patience: Duration) -> Result<Jobs, ClientError> {
+        let mut jobs = Jobs::default();
+        let mut last = None;
+        for (node, answer) in self.ask_all(request::Body::Jobs(wire::JobsQuery {}), patience).await
+        {
+            match answer {
+                Ok(Some(response::Body::Jobs(states))) => jobs.states.extend(states.jobs),
+                Ok(_) => {
+                    return Err(ClientError::Protocol { node: node.0, what: "no list of jobs" });
+                }
+                Err(error) => {
+                    jobs.missing.push(node);
+                    last = Some(error);
+                }
+            }
         }
-        jobs.sort_unstable_by_key(|state| state.job);
-        jobs.dedup_by_key(|state| state.job);
-        Ok(jobs)
+        jobs.states.sort_unstable_by_key(|state| state.job);
+        jobs.states.dedup_by_key(|state| state.job);
+        match last {
+            Some(error) if jobs.missing.len() == self.nodes().len() => Err(error),
+            _ => Ok(jobs),
+        }
     }
 
     /// Follows a job from its present state to its end.
@@ -100,6 +133,10 @@ impl Client {
             state.partitions.iter().map(|total| self.home(PartitionId(total.partition))).collect();
         homes.sort_unstable();
         homes.dedup();
+        let running = match is_ended(&state) {
+            true => BTreeMap::new(),
+            false => self.guests(job).await,
+        };
         for home in homes {
             let (mut after, mut from_start) = (0, true);
             loop {
@@ -110,8 +147,16 @@ impl Client {
                 let Some(response::Body::Tasks(page)) = answer.body else {
                     return Err(ClientError::Protocol { node: home.0, what: "no list of tasks" });
                 };
-                let last = page.tasks.last().map(|task| task.local);
-                page.tasks.into_iter().for_each(&mut see);
+                let is_own =
+                    |task: &wire::TaskState| self.home(LocalId(task.local).partition()) == home;
+                let mut last = None;
+                for mut task in page.tasks.into_iter().filter(is_own) {
+                    last = Some(task.local);
+                    if running.get(&task.local) == Some(&task.attempt) {
+                        task.set_phase(wire::TaskPhase::RunningTask);
+                    }
+                    see(task);
+                }
                 match last {
                     Some(last) if !page.end => (after, from_start) = (last, false),
                     _ => break,
@@ -119,6 +164,21 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Tasks that run on another node than their home, with their attempts. Their homes know who
+    /// holds them, and no more.
+    async fn guests(&self, job: JobId) -> BTreeMap<u64, u64> {
+        // After the last id there are only guests.
+        let query =
+            wire::TasksQuery { job: job.0, after: u64::MAX - 1, limit: 1, from_start: false };
+        let mut guests = BTreeMap::new();
+        for (_, answer) in self.ask_all(request::Body::Tasks(query), GUEST_PATIENCE).await {
+            if let Ok(Some(response::Body::Tasks(page))) = answer {
+                guests.extend(page.tasks.into_iter().map(|task| (task.local, task.attempt)));
+            }
+        }
+        guests
     }
 
     /// Why a task is where it is, as its home sees it.
@@ -130,13 +190,67 @@ impl Client {
         if task.partition().0 >= self.partitions() {
             return Err(ClientError::UnknownTask { job, task });
         }
-        let node = self.home(task.partition());
+        let home = self.home(task.partition());
         let body = request::Body::Explain(wire::TaskQuery { job: job.0, local: task.0 });
-        let answer = self.ask(node, body).await.map_err(|e| name_unknown(e, job, Some(task)))?;
-        match answer.body {
-            Some(response::Body::Explanation(explanation)) => Ok(explanation),
-            _ => Err(ClientError::Protocol { node: node.0, what: "no explanation" }),
+        let answer = self.ask(home, body.clone()).await;
+        let answer = answer.map_err(|e| name_unknown(e, job, Some(task)))?;
+        let Some(response::Body::Explanation(mut explanation)) = answer.body else {
+            return Err(ClientError::Protocol { node: home.0, what: "no explanation" });
+        };
+        let Some(state) = &mut explanation.task else { return Ok(explanation) };
+        let holder = NodeId(state.node);
+        if state.phase() != wire::TaskPhase::Ready || !state.placed || holder == home {
+            return Ok(explanation);
         }
+        // What it waits for there only its holder knows; a holder that is away says nothing.
+        let held = self.ask_once(holder, body, GUEST_PATIENCE).await;
+        if let Ok(Some(response::Body::Explanation(held))) = held {
+            if let Some(seen) = held.task.filter(|seen| seen.attempt == state.attempt) {
+                state.phase = seen.phase;
+            }
+            explanation.lines.extend(held.lines);
+        }
+        Ok(explanation)
+    }
+
+    /// One attempt at one node.
+    async fn ask_once(
+        &self,
+        node: NodeId,
+        body: request::Body,
+        patience: Duration,
+    ) -> Result<Option<response::Body>, ClientError> {
+        let away = |text: String| ClientError::ClusterUnreachable(format!("node {node}: {text}"));
+        let ask = async {
+            let link = self.link(node.0).await.map_err(|lost| away(lost.0))?;
+            let id = self.next_id();
+            let answer = link.send(id, link::encode(id, body)).await;
+            let answer = answer.map_err(|lost| away(lost.0))?.await;
+            let answer = answer.map_err(|_| away("connection closed".to_owned()))?;
+            answer.map_err(|lost| away(lost.0))
+        };
+        let answer = tokio::time::timeout(patience, ask).await;
+        let answer = answer.map_err(|_| away("it does not answer".to_owned()))??;
+        match self.check(node.0, answer)? {
+            Checked::Answer(response) => Ok(response.body),
+            Checked::Busy { text, .. } => Err(ClientError::Busy { node: node.0, text }),
+        }
+    }
+
+    /// One attempt at each node, all at the same time.
+    async fn ask_all(
+        &self,
+        body: request::Body,
+        patience: Duration,
+    ) -> Vec<(NodeId, Result<Option<response::Body>, ClientError>)> {
+        let mut asked = tokio::task::JoinSet::new();
+        for node in self.nodes() {
+            let (client, body) = (self.clone(), body.clone());
+            asked.spawn(async move { (node, client.ask_once(node, body, patience).await) });
+        }
+        let mut answers = asked.join_all().await;
+        answers.sort_unstable_by_key(|(node, _)| *node);
+        answers
     }
 
     /// One node's own state; the node is given `patience` to answer.
@@ -145,21 +259,8 @@ impl Client {
         node: NodeId,
         patience: Duration,
     ) -> Result<wire::NodeState, ClientError> {
-        let away = |text: String| ClientError::ClusterUnreachable(format!("node {node}: {text}"));
-        let ask = async {
-            let link = self.link(node.0).await.map_err(|lost| away(lost.0))?;
-            let id = self.next_id();
-            let bytes = link::encode(id, request::Body::Node(wire::NodeQuery {}));
-            let answer = link.send(id, bytes).await.map_err(|lost| away(lost.0))?;
-            let answer = answer.await.map_err(|_| away("connection closed".to_owned()))?;
-            answer.map_err(|lost| away(lost.0))
-        };
-        let answer = tokio::time::timeout(patience, ask).await;
-        let answer = answer.map_err(|_| away("it does not answer".to_owned()))??;
-        match answer.body {
-            Some(response::Body::Node(state)) => Ok(state),
-            _ => Err(ClientError::Protocol { node: node.0, what: "no node state" }),
-        }
+        let body = request::Body::Node(wire::NodeQuery {});
+        state_of(node, self.ask_once(node, body, patience).await)
     }
 
     /// The state of every node, with the reason for those that do not answer.
@@ -167,14 +268,8 @@ impl Client {
         &self,
         patience: Duration,
     ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
-        let mut asked = tokio::task::JoinSet::new();
-        for node in self.nodes() {
-            let client = self.clone();
-            asked.spawn(async move { (node, client.node_state(node, patience).await) });
-        }
-        let mut states = asked.join_all().await;
-        states.sort_unstable_by_key(|(node, _)| *node);
-        states
+        let answers = self.ask_all(request::Body::Node(wire::NodeQuery {}), patience).await;
+        answers.into_iter().map(|(node, answer)| (node, state_of(node, answer))).collect()
     }
 
     /// Commits a staged job: from here on it belongs to the cluster.

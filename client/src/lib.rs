@@ -34,7 +34,7 @@ pub use call::{Client, ClientOptions};
 pub use data::{NodeEvents, StreamFilter};
 pub use error::ClientError;
 pub use instance::{AddressFile, ClusterFile, Instance};
-pub use job::{JobWatch, is_ended};
+pub use job::{JobWatch, Jobs, is_ended};
 pub use kv::{Cas, KeyWatch, Kv, Value, operation};
 pub use submit::{JobHandle, Submit, SubmitOptions, now_ns};
 pub use workloads::Placement;

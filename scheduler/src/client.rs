@@ -1,7 +1,7 @@
 //! What clients ask of the scheduler, and its answers.
 
 use proto::wire::{ErrorCode, request, response};
-use proto::{ClientId, JobId, LocalId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::ledger::State;
@@ -108,14 +108,37 @@ impl Scheduler {
         Ok(response::Body::Accepted(wire::Accepted {}))
     }
 
-    /// A page of tasks; those this node runs right now are shown as running.
+    /// A page of tasks; those this node runs right now are shown as running. After the last page
+    /// come tasks of other homes that run here: their homes know only that we hold them.
     fn list(&self, query: &wire::TasksQuery) -> wire::TaskStates {
         let mut states = self.ledger.list(query);
         for state in &mut states.tasks {
             let task = TaskId::new(query.job, state.local);
             self.mark_running(task, state);
         }
+        if states.end {
+            let running = self.running.iter().filter(|(task, _)| task.job.0 == query.job);
+            let guests = running.filter(|(task, _)| !self.homes.is_mine(task.partition()));
+            let mut guests: Vec<_> =
+                guests.map(|(task, running)| self.guest_state(*task, running.attempt)).collect();
+            guests.sort_unstable_by_key(|state| state.local);
+            states.tasks.extend(guests);
+        }
         states
+    }
+
+    /// A task of another home that is held here.
+    fn guest_state(&self, task: TaskId, attempt: Attempt) -> wire::TaskState {
+        let mut state = wire::TaskState {
+            local: task.local.0,
+            phase: wire::TaskPhase::Ready as i32,
+            attempt: attempt.0,
+            node: self.options.me.0,
+            placed: true,
+            ..Default::default()
+        };
+        self.mark_running(task, &mut state);
+        state
     }
 
     fn mark_running(&self, task: TaskId, state: &mut wire::TaskState) {
@@ -129,7 +152,11 @@ impl Scheduler {
         let task = TaskId { job: JobId(query.job), local: LocalId(query.local) };
         let mut explanation = match self.ledger.explain(task) {
             Some(explanation) => explanation,
-            None if self.holds(task) => wire::Explanation::default(),
+            None if self.holds(task) => {
+                let running = self.running.get(&task).map(|running| running.attempt);
+                let task = self.guest_state(task, running.unwrap_or_default());
+                wire::Explanation { task: Some(task), ..Default::default() }
+            }
             None => return Err(unknown_task(task)),
         };
         if let Some(state) = &mut explanation.task {
