@@ -3,7 +3,7 @@ The instance directory: the files by which nodes and clients of one cluster find
 other, and the state directory of one node.
 
 ```text
-D/secret                     64 hex characters, mode 0600: who reads it may do everything
+D/secret                   64 hex characters, mode 0600: who reads it may do everything
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
 D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/state/        format, lock, incarnation, db/, events/, streams/, objects/, tasks/, log

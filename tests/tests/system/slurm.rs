@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::Signal;
 use starling_tests::{Running, Sandbox, binary, skip, wait_until};
 
 use crate::launchers::use_and_end;
@@ -28,6 +29,7 @@ fn slurm_starts_a_node_a_rank() {
     command.args(["node", "--rendezvous", &directory, "--slots", "1"]);
     let launcher = sandbox.start_command(command);
     use_and_end(&sandbox, &directory, 4, vec![launcher]);
+    slurm.end();
 }
 
 /// The daemons; Debian keeps them where a user's PATH does not look.
@@ -60,7 +62,8 @@ impl Programs {
 /// The daemons run in the foreground as our children, so that they end with the test.
 struct Slurm {
     configuration: PathBuf,
-    _daemons: Vec<Running>,
+    /// Munge first, then the controller, then the nodes.
+    daemons: Vec<Running>,
 }
 
 impl Slurm {
@@ -90,7 +93,30 @@ impl Slurm {
             let ran = sandbox.start_command(sinfo).end();
             ran.code == 0 && ran.stdout.lines().filter(|line| *line == "idle").count() == 4
         });
-        Self { configuration, _daemons: daemons }
+        Self { configuration, daemons }
+    }
+
+    /// Takes the daemons down in order, once the processes that watched over our ranks are gone:
+    /// those live in sessions of their own and would wait for their daemon for ever.
+    fn end(self) {
+        wait_until("Slurm's step has ended", || !self.has_steps());
+        for daemon in self.daemons.into_iter().rev() {
+            daemon.signal(Signal::TERM);
+            daemon.end();
+        }
+    }
+
+    fn has_steps(&self) -> bool {
+        let ours = self.configuration.display().to_string();
+        let processes = fs::read_dir("/proc").expect("Linux has it").flatten();
+        let mut processes = processes.map(|entry| entry.path());
+        processes.any(|process| {
+            let read = |name: &str| fs::read(process.join(name)).unwrap_or_default();
+            let contains = |bytes: &[u8], text: &str| {
+                bytes.windows(text.len()).any(|window| window == text.as_bytes())
+            };
+            contains(&read("cmdline"), "slurmstepd") && contains(&read("environ"), &ours)
+        })
     }
 }
 
