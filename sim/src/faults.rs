@@ -73,9 +73,12 @@ impl FaultOptions {
         Self { means: Vec::new(), restart_mean, pause_mean: restart_mean, cut_mean: restart_mean }
     }
 
-    /// A swarm: every kind is in with even chances, at a rate of its own.
+    /// A swarm: every kind is in with some chance, at a rate of its own within the time of trouble.
     #[must_use]
-    pub fn random(dice: &mut Dice) -> Self {
+    pub fn random(dice: &mut Dice, trouble: Span) -> Self {
+        let part = |dice: &mut Dice, parts: &[u64]| {
+            Span(trouble.0 / dice.pick(parts)).max(Span::from_millis(2))
+        };
         let mut means = Vec::new();
         for fault in Fault::ALL {
             let in_permille = match fault {
@@ -84,15 +87,15 @@ impl FaultOptions {
                 _ => 400,
             };
             if dice.chance(in_permille) {
-                let mean = dice.pick(&[30, 100, 300, 1000]);
-                means.push((fault, Span::from_millis(mean)));
+                let mean = part(dice, &[1, 3, 10, 30]);
+                means.push((fault, mean));
             }
         }
         Self {
             means,
-            restart_mean: Span::from_millis(dice.pick(&[5, 50, 300, 1000])),
-            pause_mean: Span::from_millis(dice.pick(&[20, 200, 900])),
-            cut_mean: Span::from_millis(dice.pick(&[20, 200, 900])),
+            restart_mean: part(dice, &[10, 50, 300]),
+            pause_mean: part(dice, &[3, 20]),
+            cut_mean: part(dice, &[3, 20]),
         }
     }
 }
@@ -156,7 +159,8 @@ impl World {
         }
         machine.doom = Some(doom);
         let incarnation = machine.incarnation;
-        let patience = self.dice.span(Span::ZERO, Span::from_millis(20));
+        // At its next step, between two effects, or before it, if that does not come soon.
+        let patience = Span::from_micros(self.dice.pick(&[0, 100, 1_000, 20_000]));
         self.schedule(self.now + patience, Happening::Die { node, incarnation });
     }
 

@@ -13,6 +13,9 @@ use crate::world::{World, WorldOptions};
 
 /// Out of a thousand seeds, these have no faults at all: the strict checkers apply.
 const FAULTLESS_PERMILLE: u64 = 250;
+/// How long faults strike.
+const TROUBLE_MIN: Span = Span::from_millis(100);
+const TROUBLE_MAX: Span = Span::from_secs(6);
 /// Tasks of the bag that must spread over a healthy cluster, and how long each takes.
 const SPREAD_TASKS_PER_SLOT: u64 = 24;
 const SPREAD_TASK: Span = Span::from_millis(250);
@@ -43,29 +46,34 @@ impl Plan {
         let mut dice = Dice::new(seed);
         let faultless = dice.chance(FAULTLESS_PERMILLE);
         let nodes = dice.pick(&[1, 2, 2, 3, 3, 4, 5]);
-        let world = world_options(&mut dice, seed, nodes, faultless, mutant);
+        let mut world = world_options(&mut dice, seed, nodes, faultless, mutant);
         let taste = taste(&mut dice, &world);
-        let mut jobs = Vec::new();
-        let faults_for = Span::from_millis(dice.pick(&[500, 1500, 4000]));
+        let mut drafts = Vec::new();
         for _ in 0..dice.between(1, 4) {
             let homes = match dice.below(3) {
                 0 => Homes::One(dice.index(nodes as usize)),
                 _ => Homes::Everywhere,
             };
             let draft = Draft::random(&mut dice, &taste);
-            let plan = client_plan(&mut dice, faultless, faults_for);
-            jobs.push((draft, homes, plan));
+            drafts.push((draft, homes));
+        }
+        let faults_for = trouble_span(&mut dice, &drafts, total_slots(&world));
+        if dice.chance(500) {
+            // Syncs as slow as the jobs: a power cut has much to take.
+            world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
+        }
+        let mut jobs = Vec::new();
+        for (draft, homes) in drafts {
+            jobs.push((draft, homes, client_plan(&mut dice, faultless, faults_for)));
         }
         let spreads = faultless && nodes > 1 && matches!(world.policy, Policy::Mlb);
         let spread = spreads.then(|| {
-            let slots: u64 = (0..nodes as usize)
-                .map(|node| u64::from(world.slots[node % world.slots.len()]))
-                .sum();
-            let draft = Draft::bag((SPREAD_TASKS_PER_SLOT * slots) as usize, SPREAD_TASK);
+            let tasks = SPREAD_TASKS_PER_SLOT * total_slots(&world);
+            let draft = Draft::bag(tasks as usize, SPREAD_TASK);
             (draft, ClientPlan::simple())
         });
         Self {
-            faults: (!faultless).then(|| FaultOptions::random(&mut dice)),
+            faults: (!faultless).then(|| FaultOptions::random(&mut dice, faults_for)),
             faults_for,
             world,
             jobs,
@@ -124,6 +132,21 @@ impl Plan {
     }
 }
 
+fn total_slots(world: &WorldOptions) -> u64 {
+    (0..world.nodes as usize).map(|node| u64::from(world.slots[node % world.slots.len()])).sum()
+}
+
+/// Trouble lasts about as long as the jobs would take: faults in an idle cluster teach little.
+fn trouble_span(dice: &mut Dice, drafts: &[(Draft, Homes)], slots: u64) -> Span {
+    let work = |(draft, _): &(Draft, Homes)| {
+        let tasks = draft.tasks.iter();
+        tasks.map(|task| task.duration.0 * u64::from(task.cpus)).sum::<u64>()
+    };
+    let work: u64 = drafts.iter().map(work).sum();
+    let estimate = work / slots * dice.pick(&[1, 2, 5]);
+    Span(estimate.clamp(TROUBLE_MIN.0, TROUBLE_MAX.0))
+}
+
 fn world_options(
     dice: &mut Dice,
     seed: u64,
@@ -141,7 +164,7 @@ fn world_options(
     };
     options.mutant = mutant;
     options.network = network_options(dice, faultless);
-    options.sync_max = Span::from_micros(dice.pick(&[300, 2_000, 20_000, 200_000]));
+    options.sync_max = Span::from_micros(dice.pick(&[300, 10_000, 80_000, 400_000]));
     options.step_max = Span::from_micros(dice.pick(&[5, 50, 500]));
     options.batch_max = dice.pick(&[1, 3, 64]);
     options.launch_max = Span::from_micros(dice.pick(&[10, 1_000]));
@@ -191,7 +214,7 @@ fn client_plan(dice: &mut Dice, faultless: bool, faults_for: Span) -> ClientPlan
     ClientPlan {
         // Most at the beginning, some in the middle of the trouble.
         start: if dice.chance(600) {
-            Span::from_millis(dice.below(50))
+            dice.span(Span::ZERO, Span(faults_for.0 / 20))
         } else {
             dice.span(Span::ZERO, Span(faults_for.0 / 2))
         },
