@@ -196,6 +196,7 @@ impl Scheduler {
             return;
         }
         job.ended = true;
+        self.ledger.live.remove(&job_id);
         let settings = *job.settings;
         let mut retired = Vec::new();
         for (&partition, part) in &mut job.parts {

@@ -254,9 +254,9 @@ impl Scheduler {
 
     fn expire_staged(&mut self, now: Time, out: &mut Out) {
         let ttl = proto::limits::STAGED_JOB_TTL;
-        let staged = self.ledger.jobs.iter().filter(|(_, job)| !job.visible);
+        let staged = self.ledger.live_jobs().filter(|(_, job)| !job.visible);
         let silent = staged.filter(|(_, job)| job.touched + ttl <= now);
-        let silent: Vec<JobId> = silent.map(|(&job_id, _)| job_id).collect();
+        let silent: Vec<JobId> = silent.map(|(job_id, _)| job_id).collect();
         for job_id in silent {
             self.ledger.expire(job_id, out);
         }
@@ -264,7 +264,7 @@ impl Scheduler {
 
     /// Asks for credits that may have slipped through. In a run without faults it finds nothing.
     fn reconcile(&mut self, now: Time, out: &mut Out) {
-        let visible = self.ledger.jobs.values().any(|job| job.visible && job.open > 0);
+        let visible = self.ledger.live_jobs().any(|(_, job)| job.visible && job.open > 0);
         if self.ledger.waiting == 0 || !visible {
             self.reconcile_at = None;
             return;
@@ -286,8 +286,8 @@ impl Scheduler {
             return Some(now);
         }
         let ttl = proto::limits::STAGED_JOB_TTL;
-        let staged = self.ledger.jobs.values().filter(|job| !job.visible);
-        let expiry = staged.map(|job| job.touched + ttl).min();
+        let staged = self.ledger.live_jobs().filter(|(_, job)| !job.visible);
+        let expiry = staged.map(|(_, job)| job.touched + ttl).min();
         let retry = self.retries.values().filter_map(|retry| retry.at).min();
         let due = [
             self.thief.deadline(),

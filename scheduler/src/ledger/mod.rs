@@ -65,6 +65,8 @@ pub(crate) struct Ledger {
     pub(crate) incarnation: Incarnation,
     attempts: u32,
     pub(crate) jobs: BTreeMap<JobId, Job>,
+    /// Jobs that have not ended: what timers look at, however many ended ones are remembered.
+    pub(crate) live: BTreeSet<JobId>,
     /// Tasks homed here that other nodes hold, by holder.
     pub(crate) away: BTreeMap<NodeId, BTreeSet<TaskId>>,
     /// Ended tasks whose children have not all been told yet.
@@ -97,6 +99,7 @@ impl Ledger {
             incarnation,
             attempts: 0,
             jobs: BTreeMap::new(),
+            live: BTreeSet::new(),
             away: BTreeMap::new(),
             deliveries: VecDeque::new(),
             retired: VecDeque::new(),
@@ -138,12 +141,23 @@ impl Ledger {
     }
 
     fn load_chunk(&mut self, now: Time, chunk: &wire::Chunk) {
-        let job = self.jobs.entry(JobId(chunk.job)).or_insert_with(|| Job::new(now));
+        self.waiting += chunk.tasks.len() as u64;
+        let job = self.open_job(now, JobId(chunk.job));
         let specs: Vec<u32> = chunk.specs.iter().map(|spec| job.intern(spec)).collect();
         let segment = Segment::new(chunk, &specs);
         job.open += u64::from(segment.len());
-        self.waiting += u64::from(segment.len());
         job.parts.entry(PartitionId(chunk.partition)).or_default().add(segment);
+    }
+
+    fn open_job(&mut self, now: Time, job_id: JobId) -> &mut Job {
+        let live = &mut self.live;
+        self.jobs.entry(job_id).or_insert_with(|| {
+            live.insert(job_id);
+            Job::new(now)
+        })
+    }
+    pub(crate) fn live_jobs(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.live.iter().filter_map(|&job_id| Some((job_id, self.jobs.get(&job_id)?)))
     }
 
     /// The job is committed: its tasks here become visible. False when that was known.
@@ -155,7 +169,7 @@ impl Ledger {
         out: &mut Out,
     ) -> bool {
         let job_id = JobId(commit.job);
-        let job = self.jobs.entry(job_id).or_insert_with(|| Job::new(now));
+        let job = self.open_job(now, job_id);
         if job.visible {
             // Told again: the job's home may have lost what it knew.
             job.report_everything(now);
@@ -163,6 +177,7 @@ impl Ledger {
         }
         job.visible = true;
         job.settings = Arc::new(commit.settings.unwrap_or_default());
+        let mut activations = Vec::new();
         for total in commit.partitions.iter().filter(|total| mine(PartitionId(total.partition))) {
             let partition = PartitionId(total.partition);
             let part = job.parts.entry(partition).or_default();
@@ -181,8 +196,9 @@ impl Ledger {
                 ..Default::default()
             };
             out.facts.visible.insert((partition, job_id), record);
-            self.activations.push_back((job_id, partition));
+            activations.push((job_id, partition));
         }
+        self.activations.extend(activations);
         out.events.push(Event::Visible { job: job_id });
         true
     }
@@ -403,6 +419,7 @@ impl Ledger {
     /// Drops a job's staged chunks: its submitter went silent.
     pub(crate) fn expire(&mut self, job_id: JobId, out: &mut Out) {
         let Some(job) = self.jobs.remove(&job_id) else { return };
+        self.live.remove(&job_id);
         assert!(!job.visible, "a committed job never expires");
         self.waiting -= job.open;
         for (partition, part) in &job.parts {

@@ -133,7 +133,7 @@ impl Ledger {
     pub(crate) fn missing_credits(&self, homes: &Homes) -> BTreeMap<NodeId, Vec<wire::CreditAsk>> {
         let mut asks: BTreeMap<NodeId, Vec<wire::CreditAsk>> = BTreeMap::new();
         let mut left = RECONCILE_TASKS_MAX;
-        for (&job_id, job) in self.jobs.iter().filter(|(_, job)| job.visible && job.open > 0) {
+        for (job_id, job) in self.live_jobs().filter(|(_, job)| job.visible && job.open > 0) {
             for (&partition, part) in &job.parts {
                 for index in part.indices() {
                     let waiting = part.segment(index).and_then(|segment| segment.cell(index));
@@ -160,7 +160,8 @@ impl Ledger {
         // Versions of a later incarnation are larger, whatever the earlier one had reached.
         let version_floor = u64::from(self.incarnation.0) << 32;
         let mut reports = Vec::new();
-        for (&job_id, job) in &mut self.jobs {
+        for &job_id in &self.live {
+            let Some(job) = self.jobs.get_mut(&job_id) else { continue };
             if job.report_at.is_none_or(|at| at > now) {
                 continue;
             }
@@ -179,7 +180,7 @@ impl Ledger {
     }
 
     pub(crate) fn next_report(&self) -> Option<proto::Time> {
-        self.jobs.values().filter_map(|job| job.report_at).min()
+        self.live_jobs().filter_map(|(_, job)| job.report_at).min()
     }
 }
 

@@ -41,7 +41,7 @@ impl Ledger {
                 self.load_chunk(now, &chunk);
             }
             LedgerRecord::Visible(visible) => {
-                let job = self.jobs.entry(job).or_insert_with(|| super::Job::new(now));
+                let job = self.open_job(now, job);
                 job.visible = true;
                 job.ended |= visible.ended;
                 job.cancelled |= visible.cancelled;
@@ -169,6 +169,7 @@ impl Ledger {
         let mut retired = Vec::new();
         for (&job_id, job) in &mut self.jobs {
             if job.ended {
+                self.live.remove(&job_id);
                 let parts = job.parts.iter_mut();
                 retired
                     .extend(parts.map(|(&partition, part)| (job_id, partition, part.take_ended())));
