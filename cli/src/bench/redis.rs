@@ -25,30 +25,44 @@ impl Redis {
         Some(Self { server: on_path(SERVER)?, benchmark: on_path(BENCHMARK)? })
     }
 
-    /// One server, four measurements: set and get, single and pipelined.
+    /// In memory: set and get, single and pipelined. With a log synced before each answer: set.
     pub(super) fn measure(&self, operations: u64, args: &KvArgs) -> anyhow::Result<Round> {
-        let server = self.start()?;
-        let single = self.benchmark(server.port, (operations / 10).max(1), args, 1)?;
+        let single_operations = (operations / 10).max(1);
+        let server = self.start(Log::Off)?;
+        let single = self.benchmark(server.port, single_operations, args, 1)?;
         let batched = self.benchmark(server.port, operations, args, args.batch)?;
+        drop(server);
+        let server = self.start(Log::Synced)?;
+        let synced = self.benchmark(server.port, single_operations, args, 1)?;
+        let synced_batched = self.benchmark(server.port, operations, args, args.batch)?;
         Ok(vec![
             ("redis_set_per_s", single.set),
             ("redis_get_per_s", single.get),
             ("redis_set_batched_per_s", batched.set),
             ("redis_get_batched_per_s", batched.get),
+            ("redis_synced_set_per_s", synced.set),
+            ("redis_synced_set_batched_per_s", synced_batched.set),
         ])
     }
 
-    fn start(&self) -> anyhow::Result<Server> {
+    fn start(&self, log: Log) -> anyhow::Result<Server> {
+        let dir = tempfile::Builder::new().prefix("starling-redis-").tempdir()?;
         // Asked of the kernel and free again: nobody else gets it in this moment.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let appendonly = match log {
+            Log::Off => "no",
+            Log::Synced => "yes",
+        };
         let child = Command::new(&self.server)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"])
-            .args(["--save", "", "--appendonly", "no"])
+            .args(["--save", "", "--appendonly", appendonly, "--appendfsync", "always"])
+            .arg("--dir")
+            .arg(dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .with_context(|| format!("{SERVER} cannot be started"))?;
-        let server = Server { child, port };
+        let server = Server { child, port, _dir: dir };
         server.wait_ready()?;
         Ok(server)
     }
@@ -91,10 +105,20 @@ impl Rates {
     }
 }
 
+/// What the server writes down.
+#[derive(Clone, Copy, Debug)]
+enum Log {
+    Off,
+    /// Before it answers.
+    Synced,
+}
+
 /// A running server; ends with its value.
 struct Server {
     child: Child,
     port: u16,
+    /// Removed after the server has ended.
+    _dir: tempfile::TempDir,
 }
 
 impl Server {
