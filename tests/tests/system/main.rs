@@ -8,3 +8,4 @@ mod launchers;
 mod recorded;
 mod slurm;
 mod synthetic;
+mod tools;

@@ -87,3 +87,15 @@ fn a_trace_holds_every_task() {
     let ran = events.iter().filter(|event| event["ph"] == "X").count();
     assert!(ran >= 50, "{ran} spans for 50 tasks");
 }
+
+/// Large is not bad: one parent of very many, one child of very many, one very long chain.
+#[test]
+fn wide_and_deep_graphs_run() {
+    for generator in [
+        "fan-out:tasks=40001,degree=40000,body=noop",
+        "fan-in:tasks=40001,degree=40000,body=noop",
+        "pipeline:tasks=40001,length=40001,body=noop",
+    ] {
+        check(&run(generator, &["--nodes", "3", "--slots", "2"]), 40_001, 40_000);
+    }
+}
