@@ -30,7 +30,8 @@ pub struct Node {
     loopback: VecDeque<Body>,
     writes: Vec<Write>,
     effects: Vec<Effect>,
-    /// Reports to jobs' homes that wait until what they count is durable: a client is told by them.
+    /// Counts and ends of jobs, which wait until what they tell is durable: clients hear of them, and
+    /// homes let go of what they had.
     reports: VecDeque<(u64, NodeId, Body)>,
     /// Answers that wait until what they tell is durable.
     answers: VecDeque<(u64, ClientId, wire::Response)>,
@@ -287,7 +288,7 @@ impl Node {
         for (to, body) in self.out.reliable.drain(..) {
             if to == me {
                 self.loopback.push_back(body);
-            } else if matches!(body, Body::Counts(_)) {
+            } else if matches!(body, Body::Counts(_) | Body::JobEnd(_)) {
                 // This step's batch, if there will be one, is the next.
                 self.reports.push_back((self.batch_seq + 1, to, body));
             } else {
