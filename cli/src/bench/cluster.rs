@@ -1,5 +1,6 @@
 //! A cluster of its own for a benchmark, and what it has used so far.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -96,12 +97,11 @@ impl Cluster {
 
     /// Resident memory of the nodes' processes, now.
     pub(super) async fn resident_bytes(&self) -> anyhow::Result<u64> {
-        let mut total = 0;
+        let mut pids = BTreeSet::new();
         for state in self.node_states().await? {
-            let pid = state.member.context("a node did not say who it is")?.pid;
-            total += resident_bytes(pid)?;
+            pids.insert(state.member.context("a node did not say who it is")?.pid);
         }
-        Ok(total)
+        pids.into_iter().map(resident_bytes).sum()
     }
 }
 

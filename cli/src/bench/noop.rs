@@ -23,6 +23,7 @@ async fn round(cluster: &Cluster, graph: &workloads::Graph) -> anyhow::Result<Ro
     let ran = cluster.run(graph, Default::default()).await?;
     let wall_s = start.elapsed().as_secs_f64();
     let cpu_after = cluster.cpu().await?;
+    let resident_mib = cluster.resident_bytes().await? as f64 / f64::from(1 << 20);
     let tasks = graph.len() as f64;
     Ok(vec![
         ("per_s", tasks / wall_s),
@@ -30,5 +31,7 @@ async fn round(cluster: &Cluster, graph: &workloads::Graph) -> anyhow::Result<Ro
         ("client_cpu_us_per_task", cpu_after.client_since_us(&cpu_before) / tasks),
         ("accept_s", ran.accepted.duration_since(start).as_secs_f64()),
         ("wall_s", wall_s),
+        // From round to round it tells what finished tasks leave behind.
+        ("resident_mib", resident_mib),
     ])
 }
