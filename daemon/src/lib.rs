@@ -7,7 +7,7 @@ It decides nothing. [`node::Node`] decides; this room turns sockets and timers i
 then the world hears of it. One loop owns a node, on a thread of its own with a current-thread
 runtime, so the core needs no locks. Several nodes in one process are the same code several times.
 
-The files in reading order: [`start`] puts a node together, `run_loop` is its life, `links` and
+The files in reading order: [`start()`] puts a node together, `run_loop` is its life, `links` and
 `service` are its streams, `rendezvous` waits for the others, `transfer` brings objects here,
 [`events`] and [`store`] are its files, [`instance`] its directory, [`launcher`] its place.
 

@@ -22,7 +22,8 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     tally.command("fmt", cargo(root, &["fmt", "--all", "--check"]));
     let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
     tally.command("clippy", cargo(root, &lint));
-    let mut doc = cargo(root, &["doc", "--quiet", "--workspace", "--no-deps"]);
+    let mut doc =
+        cargo(root, &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     tally.command("doc", doc);
     // The tests with real processes want the binary; built here once, with the tests' features.

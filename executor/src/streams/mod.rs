@@ -1,7 +1,7 @@
 /*!
 What tasks print, packed: a few append-only segments per node instead of two files per task.
 
-A segment is a run of records (see [`record`]); a record is a piece of one stream of one attempt, in
+A segment is a run of records (see `record`); a record is a piece of one stream of one attempt, in
 the order it was printed. Streams that stay empty cost nothing. Segments are bounded by
 [`limits::STREAM_SEGMENT_BYTES`]. A closed segment has a sidecar that says which jobs lie where in
 it, so memory holds one range per job and segment, not one entry per task, and a read scans only
