@@ -1,5 +1,5 @@
-//! The scheduler of one node: a home for tasks (ledger, jobs) and a holder of ready ones (queues, slots,
-//! stealing). This file is its switchboard; each concern has a file of its own.
+//! The scheduler of one node: a home for tasks (ledger, jobs) and a holder of ready ones (queues,
+//! slots, stealing). This file is its switchboard; each concern has a file of its own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
