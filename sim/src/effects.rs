@@ -4,7 +4,7 @@ use kvs::Batch;
 use node::{Effect, Input};
 use prost::Message as _;
 use proto::event::{End, Event};
-use proto::work::{Fetch, Launch};
+use proto::work::{Fetch, Launch, LaunchInput, Outcome};
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, wire};
 
 use crate::checkers::{bound, durable, inputs, known, once, order, quiet};
@@ -13,6 +13,8 @@ use crate::world::{Action, Happening, World};
 
 /// Out of a thousand tries at a source that cannot be reached.
 const FETCH_GIVES_UP_PERMILLE: u64 = 20;
+
+const KILL_RACES_PERMILLE: u64 = 200;
 
 /// What one flush makes true once its batch is written.
 #[derive(Debug, Default)]
@@ -133,7 +135,13 @@ impl World {
             Effect::Launch(launch) => self.launch(index, &launch),
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
-                self.machines[index].running.remove(&(task, attempt));
+                let was_running = self.machines[index].running.remove(&(task, attempt));
+                if was_running.is_some() && self.dice.chance(KILL_RACES_PERMILLE) {
+                    // Its end was on its way already.
+                    let (error, exit_code) = ("killed".to_string(), 137);
+                    let outcome = Outcome { error, exit_code, ..Outcome::default() };
+                    self.deliver(index, Input::Finished { task, attempt, outcome });
+                }
             }
             Effect::Fetch(fetch) => self.fetch(index, &fetch),
             Effect::Discard { task, attempt } => {
@@ -177,7 +185,9 @@ impl World {
         let verdict = order::on_launch(job, launch)
             .and_then(|()| inputs::on_launch(job, launch, node, &machine.objects))
             .and_then(|()| bound::on_launch(launch, node, machine.slots, &machine.running));
-        machine.running.insert((task, attempt), machine::run(launch));
+        let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);
+        let missing = launch.inputs.iter().any(absent);
+        machine.running.insert((task, attempt), machine::run(launch, missing));
         let (incarnation, slowness) = (machine.incarnation, machine.slowness);
         self.judge(verdict);
         let overhead = self.dice.span(Span::ZERO, self.options.launch_max);

@@ -110,12 +110,13 @@ impl Machine {
 }
 
 /// What the executor will report, and what the attempt leaves in the object store.
-pub(crate) fn run(launch: &Launch) -> Running {
-    let fails = match launch.spec.kind.as_str() {
-        KIND_FAILING => true,
-        KIND_FLAKY => (launch.attempt.0 ^ launch.task.local.0).count_ones().is_multiple_of(2),
-        _ => false,
-    };
+pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
+    let fails = input_missing
+        || match launch.spec.kind.as_str() {
+            KIND_FAILING => true,
+            KIND_FLAKY => (launch.attempt.0 ^ launch.task.local.0).count_ones().is_multiple_of(2),
+            _ => false,
+        };
     let (outcome, objects) = if fails {
         let error = "exit code 3".to_string();
         (Outcome { error, exit_code: 3, ..Outcome::default() }, Vec::new())

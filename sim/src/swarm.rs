@@ -3,16 +3,19 @@
 
 use proto::{JobId, PartitionId, Span};
 use scheduler::{Mutant, Policy};
+use workloads::{Graph, Placement, generate};
 
 use crate::client::{ClientPlan, Death};
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
 use crate::network::NetworkOptions;
-use crate::workload::{Draft, Taste};
+use crate::workload::{Draft, Submission, Taste};
 use crate::world::{World, WorldOptions};
 
 /// Out of a thousand seeds, these have no faults at all: the strict checkers apply.
 const FAULTLESS_PERMILLE: u64 = 250;
+/// Out of a thousand jobs, these come from a generator and the real client's plan.
+const GENERATED_PERMILLE: u64 = 250;
 /// How long faults strike.
 const TROUBLE_MIN: Span = Span::from_millis(100);
 const TROUBLE_MAX: Span = Span::from_secs(6);
@@ -26,12 +29,60 @@ pub(crate) struct Plan {
     pub world: WorldOptions,
     pub faults: Option<FaultOptions>,
     pub faults_for: Span,
-    jobs: Vec<(Draft, Homes, ClientPlan)>,
+    jobs: Vec<(Work, Homes, ClientPlan)>,
     /// A large even bag on one node, after the rest: all nodes must take part.
     pub spread: Option<(Draft, ClientPlan)>,
     kv_clients: u64,
     kv_keys: u64,
     dice: Dice,
+}
+
+/// What a job consists of.
+#[derive(Debug)]
+enum Work {
+    Draft(Draft),
+    /// From a generator, cut up as the real client does it.
+    Graph(Box<Graph>, Placement),
+}
+
+impl Work {
+    fn random(dice: &mut Dice, taste: &Taste) -> Self {
+        if !dice.chance(GENERATED_PERMILLE) {
+            return Self::Draft(Draft::random(dice, taste));
+        }
+        let shape = match dice.below(5) {
+            0 => "bag",
+            1 => "pipeline",
+            2 => "fan-out",
+            3 => "fan-in",
+            _ => "star-in",
+        };
+        let tasks = 2 + dice.below(taste.tasks_max);
+        let duration_ms = taste.duration_max.0 / 1_000_000;
+        let detail = match shape {
+            "pipeline" => ",length=5",
+            "fan-out" | "fan-in" => ",degree=3",
+            _ => "",
+        };
+        let seed = dice.below(1_000);
+        let text = format!(
+            "{shape}:tasks={tasks}{detail},duration=uniform(0,{duration_ms}ms),\
+             output=uniform(0,{}B),seed={seed}",
+            taste.output_bytes_max
+        );
+        let graph = generate(&text).expect("the text is a generator's");
+        let placement = if dice.chance(500) { Placement::Hash } else { Placement::Graph };
+        Self::Graph(Box::new(graph), placement)
+    }
+    fn work_ns(&self) -> u64 {
+        match self {
+            Self::Draft(draft) => {
+                let tasks = draft.tasks.iter();
+                tasks.map(|task| task.duration.0 * u64::from(task.cpus)).sum()
+            }
+            Self::Graph(graph, _) => graph.work_ns() as u64,
+        }
+    }
 }
 
 /// Where a submission goes.
@@ -48,23 +99,22 @@ impl Plan {
         let nodes = dice.pick(&[1, 2, 2, 3, 3, 4, 5]);
         let mut world = world_options(&mut dice, seed, nodes, faultless, mutant);
         let taste = taste(&mut dice, &world);
-        let mut drafts = Vec::new();
+        let mut works = Vec::new();
         for _ in 0..dice.between(1, 4) {
             let homes = match dice.below(3) {
                 0 => Homes::One(dice.index(nodes as usize)),
                 _ => Homes::Everywhere,
             };
-            let draft = Draft::random(&mut dice, &taste);
-            drafts.push((draft, homes));
+            works.push((Work::random(&mut dice, &taste), homes));
         }
-        let faults_for = trouble_span(&mut dice, &drafts, total_slots(&world));
+        let faults_for = trouble_span(&mut dice, &works, total_slots(&world));
         if dice.chance(500) {
             // Syncs as slow as the jobs: a power cut has much to take.
             world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
         }
         let mut jobs = Vec::new();
-        for (draft, homes) in drafts {
-            jobs.push((draft, homes, client_plan(&mut dice, faultless, faults_for)));
+        for (work, homes) in works {
+            jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
         }
         let spreads = faultless && nodes > 1 && matches!(world.policy, Policy::Mlb);
         let spread = spreads.then(|| {
@@ -85,9 +135,9 @@ impl Plan {
     }
 
     pub(crate) fn populate(&mut self, world: &mut World) {
-        for (number, (draft, homes, plan)) in std::mem::take(&mut self.jobs).into_iter().enumerate()
+        for (number, (work, homes, plan)) in std::mem::take(&mut self.jobs).into_iter().enumerate()
         {
-            self.add(world, number, &draft, homes, plan);
+            self.add(world, number, &work, homes, plan);
         }
         if self.dice.chance(300) {
             let pace = Span::from_millis(self.dice.pick(&[2, 30]));
@@ -104,14 +154,14 @@ impl Plan {
     pub(crate) fn add_spread(&mut self, world: &mut World) -> Option<(usize, usize)> {
         let (draft, plan) = self.spread.take()?;
         let node = self.dice.index(world.machines.len());
-        Some((self.add(world, 100, &draft, Homes::One(node), plan), node))
+        Some((self.add(world, 100, &Work::Draft(draft), Homes::One(node), plan), node))
     }
 
     fn add(
         &mut self,
         world: &mut World,
         number: usize,
-        draft: &Draft,
+        work: &Work,
         homes: Homes,
         plan: ClientPlan,
     ) -> usize {
@@ -127,7 +177,17 @@ impl Plan {
             let gone = self.dice.index(partitions.len());
             partitions.swap_remove(gone);
         }
-        let submission = draft.submission(&mut self.dice, job, &partitions);
+        let submission = match work {
+            Work::Draft(draft) => draft.submission(&mut self.dice, job, &partitions),
+            Work::Graph(graph, placement) => {
+                let mut held = vec![Vec::new(); world.machines.len()];
+                for partition in partitions {
+                    held[world.home(partition.0)].push(partition);
+                }
+                held.retain(|partitions| !partitions.is_empty());
+                Submission::of_graph(graph, job, *placement, &held)
+            }
+        };
         world.add_job(submission, plan)
     }
 }
@@ -137,12 +197,8 @@ fn total_slots(world: &WorldOptions) -> u64 {
 }
 
 /// Trouble lasts about as long as the jobs would take: faults in an idle cluster teach little.
-fn trouble_span(dice: &mut Dice, drafts: &[(Draft, Homes)], slots: u64) -> Span {
-    let work = |(draft, _): &(Draft, Homes)| {
-        let tasks = draft.tasks.iter();
-        tasks.map(|task| task.duration.0 * u64::from(task.cpus)).sum::<u64>()
-    };
-    let work: u64 = drafts.iter().map(work).sum();
+fn trouble_span(dice: &mut Dice, works: &[(Work, Homes)], slots: u64) -> Span {
+    let work: u64 = works.iter().map(|(work, _)| work.work_ns()).sum();
     let estimate = work / slots * dice.pick(&[1, 2, 5]);
     Span(estimate.clamp(TROUBLE_MIN.0, TROUBLE_MAX.0))
 }

@@ -49,6 +49,9 @@ impl TaskTruth {
     pub(crate) fn ever_done(&self) -> bool {
         self.commits.iter().any(|commit| commit.end == End::Done)
     }
+    pub(crate) fn is_undone(&self, attempt: Attempt) -> bool {
+        self.commits.iter().any(|commit| commit.undone && commit.attempt == attempt)
+    }
     pub(crate) fn ever_done_by(&self, attempt: Attempt) -> bool {
         let done = |commit: &Commit| commit.end == End::Done && commit.attempt == attempt;
         self.commits.iter().any(done)

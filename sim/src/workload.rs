@@ -6,6 +6,9 @@ use workloads::{Graph, Placement, Plan};
 use crate::dice::Dice;
 use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN};
 
+/// Out of a thousand partitions, these get lists of edges that span chunks.
+const SCATTERED_PERMILLE: u64 = 150;
+
 /// A job as its client sends it.
 #[derive(Clone, Debug)]
 pub struct Submission {
@@ -219,6 +222,9 @@ impl Draft {
             chunks.push(chunk);
             at += len;
         }
+        if dice.chance(SCATTERED_PERMILLE) {
+            scatter(dice, &mut chunks);
+        }
         chunks
     }
 
@@ -284,6 +290,47 @@ impl DraftTask {
             outputs: (0..self.output_sizes.len()).map(output).collect(),
             ..Default::default()
         }
+    }
+}
+
+/// Moves the ends of some lists of edges to later chunks, as a list too long for one chunk goes.
+fn scatter(dice: &mut Dice, chunks: &mut Vec<wire::Chunk>) {
+    let Some(last) = chunks.last() else { return };
+    let after = last.first + last.tasks.len() as u64;
+    chunks.push(wire::Chunk {
+        number: chunks.len() as u32,
+        first: after,
+        job: last.job,
+        partition: last.partition,
+        ..wire::Chunk::default()
+    });
+    for at in 0..chunks.len() - 1 {
+        let mut children = Vec::new();
+        for list in chunks[at].children.iter_mut().filter(|list| list.child.len() > 1) {
+            if dice.chance(500) {
+                let keep = 1 + dice.index(list.child.len() - 1);
+                children.push(wire::Children {
+                    index: list.index,
+                    child: list.child.split_off(keep),
+                    slot: list.slot.split_off(keep),
+                    output: list.output.split_off(keep),
+                });
+            }
+        }
+        let mut parents = Vec::new();
+        for list in chunks[at].parents.iter_mut().filter(|list| list.parent.len() > 1) {
+            if dice.chance(500) {
+                let keep = 1 + dice.index(list.parent.len() - 1);
+                parents.push(wire::Parents {
+                    index: list.index,
+                    first_slot: list.first_slot + keep as u32,
+                    parent: list.parent.split_off(keep),
+                });
+            }
+        }
+        let later = at + 1 + dice.index(chunks.len() - at - 1);
+        chunks[later].children.extend(children);
+        chunks[later].parents.extend(parents);
     }
 }
 

@@ -199,3 +199,15 @@ fn a_client_that_dies_half_way_leaves_nothing() {
         assert_eq!(world.launches().iter().sum::<u64>(), 0, "nothing of it may have run");
     }
 }
+
+#[test]
+fn a_commit_after_the_expiry_of_its_chunks_is_told_as_lost() {
+    let mut world = world(9, 3, 2);
+    let think = Span(proto::limits::STAGED_JOB_TTL.0 * 3 / 2);
+    let plan = ClientPlan { think, ..ClientPlan::simple() };
+    submit_as(&mut world, &Draft::bag(30, Span::from_millis(1)), &[0, 1, 2], plan);
+    world.run_for(think);
+    let lost = world.must_end().unwrap_err();
+    assert_eq!(lost.checker, "durable");
+    assert!(lost.message.contains("reported as lost"), "{lost}");
+}
