@@ -36,7 +36,7 @@ pub(crate) enum KvVerb {
         /// End after so many changes
         #[arg(long, value_name = "N")]
         count: Option<u64>,
-        /// Only changes after this version
+        /// The version that is known already; without it a present value is printed at once
         #[arg(long, value_name = "VERSION", default_value_t = 0)]
         after: u64,
     },

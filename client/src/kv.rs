@@ -134,15 +134,15 @@ impl Kv {
         Ok(results)
     }
 
-    /// Follows a key's value from the first version after `after_version`.
+    /// Follows a key. `seen_version` is what the caller knows already; 0: that it is absent.
     #[must_use]
-    pub fn watch(&self, key: &[u8], after_version: u64) -> KeyWatch {
+    pub fn watch(&self, key: &[u8], seen_version: u64) -> KeyWatch {
         let partition = kvs::key_partition(key, self.client.partitions());
         KeyWatch {
             client: self.client.clone(),
             partition,
             key: Bytes::copy_from_slice(key),
-            after_version,
+            seen_version,
             responses: None,
         }
     }
@@ -267,13 +267,14 @@ pub struct KeyWatch {
     client: Client,
     partition: PartitionId,
     key: Bytes,
-    after_version: u64,
+    seen_version: u64,
     responses: Option<(u32, Responses)>,
 }
 type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::Lost>>;
 
 impl KeyWatch {
-    /// Waits for the next change: the value and its version, or `None` for a removal.
+    /// Waits until the key differs from what was seen last: the value and its version, or `None`
+    /// and 0 once it is absent. Changes in quick succession may come as one.
     pub async fn next(&mut self) -> Result<(Option<Value>, u64), ClientError> {
         let mut retry = Retry::new(self.client.patience());
         loop {
@@ -301,10 +302,10 @@ impl KeyWatch {
                     let result = results_of(*response, 1, node)?.pop();
                     let result = result.expect("just counted");
                     let version = result.version;
-                    if version <= self.after_version {
-                        continue; // A repetition after a reconnect.
+                    if version == self.seen_version {
+                        continue; // What we saw before a reconnect.
                     }
-                    self.after_version = version;
+                    self.seen_version = version;
                     return Ok((present(result), version));
                 }
             }
@@ -319,7 +320,7 @@ impl KeyWatch {
         let watch = wire::KvWatch {
             partition: self.partition.0,
             key: self.key.clone(),
-            after_version: self.after_version,
+            after_version: self.seen_version,
         };
         let bytes = link::encode(id, request::Body::WatchKey(watch));
         self.responses = Some((node, link.watch(id, bytes).await.map_err(failed)?));

@@ -1,0 +1,188 @@
+//! The client against real nodes in this process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{Cas, Client, ClientError, ClientOptions, Placement, SubmitOptions, operation};
+use daemon::{NodeHandle, NodeOptions};
+use proto::wire::{JobPhase, KvKind, KvStatus};
+use proto::{JobId, LocalId, NodeId, PartitionId};
+
+fn start(dir: &Path, nodes: u32) -> Vec<NodeHandle> {
+    let base = NodeOptions { slots: 2, ..NodeOptions::new(dir, NodeId(0), nodes) };
+    daemon::start_all(&base).expect("the nodes start")
+}
+
+fn stop(nodes: Vec<NodeHandle>) {
+    nodes.iter().for_each(NodeHandle::request_stop);
+    for node in nodes {
+        node.join().expect("the node stops well");
+    }
+}
+
+/// Nodes, a client of theirs, and what keeps their directory.
+async fn cluster(nodes: u32) -> (tempfile::TempDir, Vec<NodeHandle>, Client) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let handles = start(dir.path(), nodes);
+    let client = Client::connect(dir.path()).await.expect("somebody listens");
+    (dir, handles, client)
+}
+
+#[tokio::test]
+async fn keys_are_written_compared_and_removed() {
+    let (_dir, nodes, client) = cluster(2).await;
+    let kv = client.kv();
+    assert_eq!(kv.lookup(b"k").await.unwrap(), None);
+    let first = kv.insert(b"k", b"one").await.unwrap();
+    let second = kv.append(b"k", b"+two").await.unwrap();
+    assert!(second > first);
+    let value = kv.lookup(b"k").await.unwrap().unwrap();
+    assert_eq!((&value.bytes[..], value.version), (&b"one+two"[..], second));
+
+    let conflict = kv.cas(b"k", Some(b"other"), b"new").await.unwrap();
+    assert_eq!(conflict, Cas::Conflict { present: Some(value) });
+    let conflict = kv.cas(b"k", None, b"new").await.unwrap();
+    assert!(matches!(conflict, Cas::Conflict { present: Some(_) }));
+    let swapped = kv.cas(b"k", Some(b"one+two"), b"new").await.unwrap();
+    assert!(matches!(swapped, Cas::Swapped { version } if version > second));
+    let absent = kv.cas(b"other", Some(b"x"), b"y").await.unwrap();
+    assert_eq!(absent, Cas::Conflict { present: None });
+
+    assert!(kv.remove(b"k").await.unwrap());
+    assert!(!kv.remove(b"k").await.unwrap());
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn many_operations_go_to_their_partitions_and_come_back_in_order() {
+    let (_dir, nodes, client) = cluster(3).await;
+    let kv = client.kv();
+    let key = |number: u32| format!("key-{number}").into_bytes();
+    let inserts = (0..500).map(|n| operation(KvKind::Insert, &key(n), &key(n + 1))).collect();
+    kv.each(inserts).await.unwrap();
+    let mut ops: Vec<_> = (0..500).map(|n| operation(KvKind::Lookup, &key(n), b"")).collect();
+    // Two on one key happen in their order.
+    ops.push(operation(KvKind::Remove, &key(7), b""));
+    ops.push(operation(KvKind::Lookup, &key(7), b""));
+    let results = kv.each(ops).await.unwrap();
+    for (number, result) in (0..500).zip(&results) {
+        assert_eq!(result.value, Bytes::from(key(number + 1)), "key-{number}");
+    }
+    assert_eq!(results[501].status(), KvStatus::Absent);
+
+    let apart = vec![operation(KvKind::Insert, b"a", b""), operation(KvKind::Insert, b"b", b"")];
+    let refused = kv.batch(apart).await.unwrap_err();
+    assert_eq!(refused.to_string(), "the keys of one batch lie in different partitions");
+    let refused = kv.insert(b"", b"x").await.unwrap_err();
+    assert_eq!(refused.to_string(), "the key is empty");
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn a_watcher_sees_changes_and_removal() {
+    let (_dir, nodes, client) = cluster(1).await;
+    let kv = client.kv();
+    let before = kv.insert(b"k", b"before").await.unwrap();
+    let mut watch = kv.watch(b"k", before);
+    kv.insert(b"k", b"after").await.unwrap();
+    let (value, version) = watch.next().await.unwrap();
+    assert_eq!(value.unwrap().bytes, "after");
+    assert!(version > before);
+    kv.remove(b"k").await.unwrap();
+    let (value, _) = watch.next().await.unwrap();
+    assert_eq!(value, None);
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn job_numbers_are_handed_out_once() {
+    let (dir, nodes, first) = cluster(2).await;
+    let second = Client::connect(dir.path()).await.unwrap();
+    let mut taken = Vec::new();
+    for _ in 0..10 {
+        let (a, b) = tokio::join!(first.next_job(), second.next_job());
+        taken.extend([a.unwrap().0, b.unwrap().0]);
+    }
+    taken.sort_unstable();
+    assert_eq!(taken, (1..=20).collect::<Vec<u64>>());
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn a_repeated_submission_changes_nothing() {
+    let (_dir, nodes, client) = cluster(3).await;
+    let graph = workloads::generate("pipeline:tasks=3000,length=3").unwrap();
+    for placement in [Placement::Hash, Placement::Graph] {
+        let options = SubmitOptions { placement, ..SubmitOptions::default() };
+        let plan = client.plan(&graph, &options).await.unwrap();
+        let job = client.submit_plan(&plan, &options).await.unwrap().job;
+        assert_eq!(client.submit_plan(&plan, &options).await.unwrap().job, job);
+        let end = client.wait_job(job, |_| {}).await.unwrap();
+        assert_eq!((end.phase(), end.total, end.edges), (JobPhase::Finished, 3000, 2000));
+        assert_eq!(end.sum.unwrap().executions, 3000);
+        let mut ids = Vec::new();
+        client.tasks(job, |task| ids.push(task.local)).await.unwrap();
+        ids.sort_unstable();
+        let mut planned: Vec<u64> = (0..3000).map(|task| plan.local_id(task).0).collect();
+        planned.sort_unstable();
+        assert_eq!(ids, planned, "every task is listed once");
+    }
+    let jobs = client.jobs(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(jobs.states.iter().map(|state| state.job).collect::<Vec<_>>(), [1, 2]);
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn a_job_is_followed_across_a_restart_of_its_nodes() {
+    let (dir, nodes, client) = cluster(2).await;
+    let graph = workloads::generate("bag:tasks=40,duration=20ms").unwrap();
+    let job = client.submit(&graph, SubmitOptions::default()).await.unwrap().job;
+    let mut watch = client.watch_job(job);
+    watch.next().await.unwrap().expect("it runs");
+    stop(nodes);
+    let nodes = start(dir.path(), 2);
+    let mut last = None;
+    while let Some(state) = watch.next().await.unwrap() {
+        last = Some(state);
+    }
+    let last = last.expect("the job ended after the restart");
+    assert_eq!((last.phase(), last.sum.unwrap().done), (JobPhase::Finished, 40));
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_named() {
+    let (_dir, nodes, client) = cluster(1).await;
+    let unknown = client.job(JobId(99)).await.unwrap_err();
+    assert_eq!(unknown.to_string(), "no job 99");
+    let unknown = client.wait_job(JobId(99), |_| {}).await.unwrap_err();
+    assert_eq!(unknown.to_string(), "no job 99");
+    let task = LocalId::new(PartitionId(3), 4);
+    let unknown = client.explain(JobId(99), task).await.unwrap_err();
+    assert_eq!(unknown.to_string(), "job 99: no task 3.4");
+    let unknown = client.cancel(JobId(99), &[]).await.unwrap_err();
+    assert_eq!(unknown.to_string(), "no job 99");
+    stop(nodes);
+}
+
+#[tokio::test]
+async fn who_cannot_connect_is_told_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let nowhere = Client::connect(dir.path()).await.unwrap_err();
+    assert!(matches!(nowhere, ClientError::NoInstance { .. }));
+    assert!(nowhere.hint().is_some());
+
+    let nodes = start(dir.path(), 1);
+    let address = nodes[0].address().to_string();
+    let wrong = Client::connect_address(&address, &"0".repeat(64)).await.unwrap_err();
+    assert!(wrong.to_string().contains("refused our secret"), "{wrong}");
+    let secret = std::fs::read_to_string(dir.path().join("secret")).unwrap();
+    let client = Client::connect_address(&address, &secret).await.unwrap();
+    client.kv().insert(b"k", b"v").await.unwrap();
+    stop(nodes);
+
+    let options = ClientOptions { patience: Duration::from_millis(50) };
+    let stopped = Client::connect_with(dir.path(), options).await.unwrap_err();
+    assert!(matches!(stopped, ClientError::ClusterUnreachable(_)), "{stopped}");
+}
