@@ -208,6 +208,6 @@ fn a_commit_after_the_expiry_of_its_chunks_is_told_as_lost() {
     submit_as(&mut world, &Draft::bag(30, Span::from_millis(1)), &[0, 1, 2], plan);
     world.run_for(think);
     let lost = world.must_end().unwrap_err();
-    assert_eq!(lost.checker, "durable");
+    assert_eq!(lost.checker, "durable", "{lost}");
     assert!(lost.message.contains("reported as lost"), "{lost}");
 }

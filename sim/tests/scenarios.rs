@@ -22,7 +22,7 @@ fn run(graph: &Graph, options: &SimulationOptions) -> Simulation {
     let simulation = simulate(graph, options).expect("no demand is broken");
     let bound = analysis::Bounds::of(graph, options.nodes * options.slots).lower();
     assert!(simulation.makespan >= bound, "{:?} < {bound:?}", simulation.makespan);
-    let sum = simulation.job.sum.clone().unwrap();
+    let sum = simulation.job.sum.clone().expect("an ended job has counts");
     assert_eq!(sum.done, graph.len() as u64);
     simulation
 }
@@ -71,4 +71,19 @@ fn locality_moves_fewer_bytes_than_balancing() {
     println!("bytes moved: mlb {mlb}, rlds {rlds}, mdl {mdl}");
     assert!(mdl < mlb, "mdl {mdl}, mlb {mlb}");
     assert!(rlds < mlb, "rlds {rlds}, mlb {mlb}");
+}
+
+/// Lists of edges that span chunks, credits that span messages, a job as deep as it is long.
+#[test]
+fn wide_and_deep_graphs_run() {
+    for text in ["star-out:tasks=100000", "star-in:tasks=100000", "chain:tasks=20000"] {
+        let graph = generate(text).unwrap();
+        let simulation = run(&graph, &options(4, 2));
+        let steps_per_task = simulation.steps as f64 / graph.len() as f64;
+        println!(
+            "{text}: {:?}, {} packets, {steps_per_task:.2} steps a task",
+            simulation.makespan, simulation.packets
+        );
+        assert!(steps_per_task < 12.0, "{text}: {steps_per_task} steps a task");
+    }
 }

@@ -42,7 +42,7 @@ pub(crate) fn on_launch(
             let text = format!("{task}: {object:?} is of an attempt that was never committed");
             return Err(Violation::new(NAME, text));
         }
-        // An attempt that a power cut orphaned may outlive its input; it fails and nobody counts it.
+        // What a power cut orphaned may outlive its input; it fails and nobody counts it.
         let undone = job.tasks[&edge.parent].is_undone(object.attempt);
         if !objects.contains_key(&object) && !undone {
             let text = format!("{task} runs on {node} without its input {object:?}");
