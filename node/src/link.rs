@@ -80,7 +80,7 @@ impl Link {
 
     fn take_ack(&mut self, ack: u64) {
         let last_sent = self.base + self.sent as u64;
-        let acked = (ack + 1).min(last_sent).saturating_sub(self.base);
+        let acked = ack.saturating_add(1).min(last_sent).saturating_sub(self.base);
         if acked > 0 {
             self.queue.drain(..acked as usize);
             self.base += acked;
@@ -275,7 +275,12 @@ impl Links {
 }
 
 fn take_messages(link: &mut Link, first: u64, reliable: Vec<Bytes>, bodies: &mut Vec<Body>) {
-    for (seq, bytes) in (first..).zip(reliable) {
+    let horizon = link.expected + LINK_WINDOW_MESSAGES as u64;
+    for (offset, bytes) in (0..).zip(reliable) {
+        let seq = first.saturating_add(offset);
+        if seq > horizon {
+            return; // No peer that keeps to the window sends this.
+        }
         if seq < link.expected {
             link.greet = true; // Repeated: the acknowledgement was lost.
         } else if link.ahead.len() < LINK_REORDER_MESSAGES_MAX || seq == link.expected {

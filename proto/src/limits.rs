@@ -36,7 +36,7 @@ pub const CHUNK_EDGES_MAX: usize = 32_768;
 pub const CHUNK_BYTES_MAX: usize = 4 << 20;
 /// Chunks a client keeps unanswered per node.
 pub const CHUNKS_IN_FLIGHT_MAX: usize = 16;
-pub const TASK_SLOTS_MAX: u32 = 1 << 30;
+pub const TASK_SLOTS_MAX: u32 = 1 << 24;
 /// Staged chunks of a job whose client went silent are dropped after this.
 pub const STAGED_JOB_TTL: Span = Span::from_secs(600);
 pub const NAME_BYTES_MAX: usize = 1024;

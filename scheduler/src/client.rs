@@ -4,7 +4,7 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
-use crate::ledger::State;
+use crate::ledger::{State, check_places};
 use crate::out::{Answer, Out};
 
 impl Scheduler {
@@ -71,6 +71,9 @@ impl Scheduler {
                 spec.name, spec.cpus
             );
             return Err(refused(text));
+        }
+        if let Err(error) = check_places(&chunk, self.homes.partitions()) {
+            return Err(refused(error.to_string()));
         }
         match self.ledger.stage(now, chunk, out) {
             Ok(_) => Ok(response::Body::Accepted(wire::Accepted {})),

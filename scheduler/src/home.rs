@@ -94,10 +94,13 @@ impl Scheduler {
         let Some(part) = self.ledger.part_mut(task) else { return };
         let count = &mut part.count;
         count.executions += 1;
-        count.work_ns += completion.finished_ns.saturating_sub(completion.started_ns);
-        count.produced_bytes += completion.output_sizes.iter().sum::<u64>();
-        count.moved_bytes += completion.moved_bytes;
-        count.local_bytes += completion.local_bytes;
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut count.work_ns, completion.finished_ns.saturating_sub(completion.started_ns));
+        for &size_bytes in &completion.output_sizes {
+            add(&mut count.produced_bytes, size_bytes);
+        }
+        add(&mut count.moved_bytes, completion.moved_bytes);
+        add(&mut count.local_bytes, completion.local_bytes);
         count.last_finish_ns = count.last_finish_ns.max(completion.finished_ns);
         if count.first_start_ns == 0 || completion.started_ns < count.first_start_ns {
             count.first_start_ns = completion.started_ns;

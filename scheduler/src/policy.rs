@@ -70,7 +70,7 @@ pub fn decide(
     here: NodeId,
     inputs: impl Iterator<Item = Located> + Clone,
 ) -> Decision {
-    let all_bytes: u64 = inputs.clone().map(|input| input.bytes).sum();
+    let all_bytes = inputs.clone().fold(0, |sum: u64, input| sum.saturating_add(input.bytes));
     if all_bytes == 0 {
         return Decision::Shared(Reason::NoInput);
     }

@@ -101,7 +101,8 @@ impl Slots {
 impl Scheduler {
     /// Tasks that their home sent here.
     pub(crate) fn on_push(&mut self, push: wire::Push, out: &mut Out) {
-        let Some(tasks) = push.bundle.and_then(unpack) else { return };
+        let partitions = self.homes.partitions();
+        let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
         for (task, attempt, work) in tasks {
             let input_bytes = work.input_bytes();
             if self.take_guest(task, attempt, work, out) {

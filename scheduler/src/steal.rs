@@ -225,7 +225,8 @@ impl Scheduler {
         grant: wire::StealGrant,
         out: &mut Out,
     ) {
-        let tasks = grant.bundle.and_then(unpack).unwrap_or_default();
+        let partitions = self.homes.partitions();
+        let tasks = grant.bundle.and_then(|bundle| unpack(bundle, partitions)).unwrap_or_default();
         let requested = matches!(self.thief.phase,
             Phase::Requesting { victim, steal, .. } if victim == from && steal == grant.steal);
         if requested && tasks.is_empty() {

@@ -19,7 +19,7 @@ pub(crate) struct Work {
 impl Work {
     #[must_use]
     pub(crate) fn input_bytes(&self) -> u64 {
-        self.inputs.iter().map(|input| input.size_bytes).sum()
+        self.inputs.iter().fold(0, |sum, input| sum.saturating_add(input.size_bytes))
     }
     #[must_use]
     pub(crate) fn cpus(&self) -> u32 {
@@ -113,9 +113,13 @@ fn position<T: Clone>(known: &mut Vec<Arc<T>>, item: &Arc<T>, out: &mut Vec<T>) 
     (known.len() - 1) as u32
 }
 
-/// The tasks of a bundle; `None` when it is malformed.
+/// The tasks of a bundle; `None` when it is malformed: names something that is not in it, or a task of a
+/// partition that the cluster does not have.
 #[must_use]
-pub(crate) fn unpack(bundle: wire::Bundle) -> Option<Vec<(TaskId, Attempt, Work)>> {
+pub(crate) fn unpack(
+    bundle: wire::Bundle,
+    partitions: u32,
+) -> Option<Vec<(TaskId, Attempt, Work)>> {
     let specs: Vec<_> = bundle.specs.into_iter().map(Arc::new).collect();
     let settings: Vec<_> = bundle.settings.into_iter().map(Arc::new).collect();
     let mut tasks = Vec::with_capacity(bundle.tasks.len());
@@ -129,7 +133,11 @@ pub(crate) fn unpack(bundle: wire::Bundle) -> Option<Vec<(TaskId, Attempt, Work)
             name: placed.name,
             inputs: placed.inputs,
         };
-        tasks.push((TaskId::new(placed.job, placed.local), Attempt(placed.attempt), work));
+        let task = TaskId::new(placed.job, placed.local);
+        if task.partition().0 >= partitions {
+            return None;
+        }
+        tasks.push((task, Attempt(placed.attempt), work));
     }
     Some(tasks)
 }

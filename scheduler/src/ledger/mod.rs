@@ -6,6 +6,7 @@ folds the same facts back ([`recover`]). Credits of local parents need no fact o
 follow from the parent's end and its edges, and are repeated from there.
 */
 
+mod check;
 mod credit;
 mod part;
 mod query;
@@ -21,6 +22,9 @@ use proto::{
     Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
 
+pub use check::ChunkError;
+use check::check_chunk;
+pub(crate) use check::check_places;
 pub(crate) use credit::Delivery;
 pub(crate) use part::Part;
 pub use recover::{LedgerRecord, RecordError};
@@ -48,15 +52,6 @@ pub(crate) struct Job {
     /// A report to the job's home is due at this time.
     pub(crate) report_at: Option<Time>,
     pub(crate) open: u64,
-}
-
-/// Why a chunk cannot be taken.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChunkError {
-    #[error("chunk {number} of job {job}, partition {partition}: {what}")]
-    Malformed { job: u64, partition: u32, number: u32, what: &'static str },
-    #[error("job {job} is committed already: nothing can be added to it")]
-    Committed { job: u64 },
 }
 
 #[derive(Debug)]
@@ -336,7 +331,7 @@ impl Ledger {
         let cell = self.cell_mut(task).expect("only live tasks end");
         assert!(!matches!(cell.state, State::Ended(_)), "{task} ended twice");
         let attempt = cell.attempt;
-        let output_bytes = ending.output_sizes.iter().sum();
+        let output_bytes = ending.output_sizes.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
         record_end(task, attempt, end, node, &ending, out);
         out.events.push(Event::Committed { task, attempt, end, node, output_bytes });
         self.apply_end(task, attempt, end, node, ending);
@@ -495,37 +490,4 @@ impl Job {
         }
         self.report_at = Some(now);
     }
-}
-
-/// Everything in a chunk that could break the ledger, checked before it is taken.
-fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
-    use proto::limits::{CHUNK_EDGES_MAX, CHUNK_TASKS_MAX, TASK_SLOTS_MAX};
-    let wrong = |what| {
-        let (job, partition, number) = (chunk.job, chunk.partition, chunk.number);
-        Err(ChunkError::Malformed { job, partition, number, what })
-    };
-    if chunk.tasks.len() > CHUNK_TASKS_MAX {
-        return wrong("it has too many tasks");
-    }
-    if chunk.first >> proto::id::INDEX_BITS != 0 {
-        return wrong("its first index is out of range");
-    }
-    if chunk.tasks.iter().any(|task| task.spec as usize >= chunk.specs.len()) {
-        return wrong("a task names a spec that is not in it");
-    }
-    if chunk.tasks.iter().any(|task| task.slots > TASK_SLOTS_MAX) {
-        return wrong("a task has too many dependency slots");
-    }
-    for piece in &chunk.children {
-        if piece.child.len() > CHUNK_EDGES_MAX {
-            return wrong("a list of children is too long for one chunk");
-        }
-        if piece.slot.len() != piece.child.len() || piece.output.len() != piece.child.len() {
-            return wrong("the columns of a list of children differ in length");
-        }
-    }
-    if chunk.parents.iter().any(|piece| piece.parent.len() > CHUNK_EDGES_MAX) {
-        return wrong("a list of parents is too long for one chunk");
-    }
-    Ok(())
 }

@@ -59,7 +59,7 @@ impl Ledger {
         let Some(job) = self.jobs.get(&JobId(query.job)) else {
             return wire::TaskStates { tasks: Vec::new(), end: true };
         };
-        let from = if query.from_start { 0 } else { query.after + 1 };
+        let from = if query.from_start { 0 } else { query.after.saturating_add(1) };
         let start = LocalId(from).partition();
         let ids = job.parts.range(start..).flat_map(|(&partition, part)| {
             let first = if partition == start { LocalId(from).index() } else { 0 };

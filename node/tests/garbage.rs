@@ -1,0 +1,268 @@
+//! Whatever arrives in a well-framed packet or request, a node neither panics nor hangs.
+
+use node::{Config, Effect, Input, Node};
+use prost::Message as _;
+use proto::wire::message::Body;
+use proto::{ClientId, Incarnation, NodeId, Span, Time, wire};
+use scheduler::Policy;
+
+/// Splitmix64: the test's own dice.
+struct Dice(u64);
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, sides: u64) -> u64 {
+        self.next() % sides
+    }
+    /// Mostly small, sometimes huge.
+    fn number(&mut self) -> u64 {
+        match self.below(8) {
+            0 => self.next(),
+            1 => u64::MAX,
+            2 => self.below(1 << 26),
+            _ => self.below(5),
+        }
+    }
+    fn numbers(&mut self) -> Vec<u64> {
+        (0..self.below(4)).map(|_| self.number()).collect()
+    }
+    fn small_numbers(&mut self) -> Vec<u32> {
+        self.numbers().into_iter().map(|n| n as u32).collect()
+    }
+}
+
+fn task(dice: &mut Dice) -> wire::TaskAttempt {
+    wire::TaskAttempt { job: dice.number(), local: dice.number(), attempt: dice.number() }
+}
+fn tasks(dice: &mut Dice) -> Vec<wire::TaskAttempt> {
+    (0..dice.below(4)).map(|_| task(dice)).collect()
+}
+
+fn bundle(dice: &mut Dice) -> Option<wire::Bundle> {
+    let placed = |dice: &mut Dice| wire::Placed {
+        job: dice.number(),
+        local: dice.number(),
+        attempt: dice.number(),
+        spec: dice.below(3) as u32,
+        settings: dice.below(2) as u32,
+        output_sizes: dice.numbers(),
+        inputs: vec![wire::InputAt {
+            slot: dice.number() as u32,
+            parent: dice.number(),
+            output: dice.number() as u32,
+            attempt: dice.number(),
+            size_bytes: dice.number(),
+            node: dice.number() as u32,
+        }],
+        ..Default::default()
+    };
+    let spec = wire::Spec { cpus: dice.number() as u32, ..Default::default() };
+    Some(wire::Bundle {
+        specs: vec![spec.clone(), spec],
+        settings: vec![wire::JobSettings::default()],
+        tasks: (0..dice.below(4)).map(|_| placed(dice)).collect(),
+    })
+}
+
+fn credits(dice: &mut Dice) -> wire::Credits {
+    let credit = |dice: &mut Dice| wire::Credit {
+        job: dice.number(),
+        parent: dice.number(),
+        attempt: dice.number(),
+        node: dice.number() as u32,
+        verdict: dice.below(6) as i32,
+        output_sizes: dice.numbers(),
+        child: dice.numbers(),
+        slot: dice.small_numbers(),
+        output: dice.small_numbers(),
+    };
+    let reconciled = dice.below(2) == 0;
+    wire::Credits { credits: (0..dice.below(3)).map(|_| credit(dice)).collect(), reconciled }
+}
+
+fn commit(dice: &mut Dice) -> wire::JobCommit {
+    let total = |dice: &mut Dice| wire::PartitionTotal {
+        partition: dice.number() as u32,
+        chunks: dice.number() as u32,
+        tasks: dice.below(9),
+    };
+    let partitions = (0..dice.below(3)).map(|_| total(dice)).collect();
+    wire::JobCommit { job: dice.number(), partitions, ..Default::default() }
+}
+
+fn count(dice: &mut Dice) -> wire::PartitionCount {
+    wire::PartitionCount {
+        partition: dice.number() as u32,
+        version: dice.number(),
+        done: dice.below(9),
+        failed: dice.below(3),
+        ..Default::default()
+    }
+}
+
+fn body(dice: &mut Dice) -> Body {
+    match dice.below(20) {
+        0 | 1 => Body::Push(wire::Push { bundle: bundle(dice) }),
+        2 => Body::StealProbe(wire::StealProbe { probe: dice.number() }),
+        3 => {
+            let (probe, shared) = (dice.number(), dice.number() as u32);
+            Body::StealLoad(wire::StealLoad { probe, shared })
+        }
+        4 => Body::StealHint(wire::StealHint { shared: dice.number() as u32 }),
+        5 => {
+            let (steal, slots) = (dice.number(), dice.number() as u32);
+            Body::StealRequest(wire::StealRequest { steal, slots })
+        }
+        6 => {
+            let (steal, bundle) = (dice.number(), bundle(dice));
+            Body::StealGrant(wire::StealGrant { steal, bundle })
+        }
+        7 => Body::StealDone(wire::StealDone { steal: dice.number() }),
+        8 => Body::Moved(wire::Moved { steal: dice.number(), tasks: tasks(dice) }),
+        9 => Body::MovedReply(wire::MovedReply { steal: dice.number(), stale: tasks(dice) }),
+        10 => {
+            let completion = wire::Completion {
+                job: dice.number(),
+                local: dice.number(),
+                attempt: dice.number(),
+                verdict: dice.below(6) as i32,
+                started_ns: dice.number(),
+                finished_ns: dice.number(),
+                output_sizes: dice.numbers(),
+                moved_bytes: dice.number(),
+                ..Default::default()
+            };
+            Body::Finished(wire::Finished { completions: vec![completion] })
+        }
+        11 => Body::Stale(wire::Stale { tasks: tasks(dice) }),
+        12 => Body::Credits(credits(dice)),
+        13 => {
+            let (job, parent, child) = (dice.number(), dice.number(), dice.number());
+            let asks = vec![wire::CreditAsk { job, parent, child }];
+            Body::CreditQuery(wire::CreditQuery { asks })
+        }
+        14 => Body::Visible(wire::Visible { commit: Some(commit(dice)) }),
+        15 => {
+            let (job, partitions) = (dice.number(), vec![count(dice)]);
+            Body::Counts(wire::Counts { job, partitions })
+        }
+        16 => Body::Holding(wire::Holding { tasks: tasks(dice) }),
+        17 => Body::NotHeld(wire::NotHeld { tasks: tasks(dice) }),
+        18 => Body::Cancel(wire::Cancel { job: dice.number(), locals: dice.numbers() }),
+        _ => Body::JobEnd(wire::JobEnd { job: dice.number() }),
+    }
+}
+
+fn chunk(dice: &mut Dice) -> wire::Chunk {
+    let task = |dice: &mut Dice| wire::Task {
+        spec: dice.below(3) as u32,
+        slots: dice.number() as u32,
+        output_sizes: dice.numbers(),
+        ..Default::default()
+    };
+    wire::Chunk {
+        job: dice.number(),
+        partition: dice.below(9) as u32,
+        number: dice.below(3) as u32,
+        first: dice.number(),
+        specs: vec![wire::Spec::default(); dice.below(3) as usize],
+        tasks: (0..dice.below(5)).map(|_| task(dice)).collect(),
+        children: vec![wire::Children {
+            index: dice.number(),
+            child: dice.numbers(),
+            slot: dice.small_numbers(),
+            output: dice.small_numbers(),
+        }],
+        parents: vec![wire::Parents {
+            index: dice.number(),
+            first_slot: dice.number() as u32,
+            parent: dice.numbers(),
+        }],
+    }
+}
+
+fn request(dice: &mut Dice) -> wire::request::Body {
+    use wire::request::Body;
+    match dice.below(9) {
+        0..=2 => Body::Submit(chunk(dice)),
+        3 => Body::Commit(commit(dice)),
+        4 => Body::WatchJob(wire::JobQuery { job: dice.number() }),
+        5 => {
+            let (job, after, limit) = (dice.number(), dice.number(), dice.number() as u32);
+            let from_start = dice.below(2) == 0;
+            Body::Tasks(wire::TasksQuery { job, after, limit, from_start })
+        }
+        6 => Body::Explain(wire::TaskQuery { job: dice.number(), local: dice.number() }),
+        7 => Body::Cancel(wire::Cancel { job: dice.number(), locals: dice.numbers() }),
+        _ => {
+            let op = wire::KvOp { kind: dice.below(9) as i32, ..Default::default() };
+            let (partition, epoch) = (dice.below(9) as u32, dice.below(3));
+            Body::Kv(wire::KvBatch { partition, epoch, ops: vec![op] })
+        }
+    }
+}
+
+fn node() -> Node {
+    let config = Config {
+        node: NodeId(0),
+        incarnation: Incarnation(1),
+        slots: 2,
+        policy: Policy::Rlds { threshold: 0.5 },
+        bandwidth_bytes_per_s: 1e8,
+        steal_interval_start: Span::from_millis(1),
+        steal_interval_bound: Span::from_millis(64),
+        seed: 1,
+        map: kvs::make_map(7, 2, 8),
+        mutant: None,
+    };
+    Node::recover(config, std::iter::empty(), Time(1)).expect("nothing is stored")
+}
+
+#[test]
+fn garbage_in_every_field_is_survived() {
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let mut node = node();
+        let mut now = Time(1_000);
+        let (mut seq, mut effects): (u64, Vec<Effect>) = (1, Vec::new());
+        for _ in 0..400 {
+            now = now + Span::from_millis(dice.below(30));
+            let input = if dice.below(3) == 0 {
+                let (id, body) = (dice.number(), Some(request(&mut dice)));
+                let request = Box::new(wire::Request { id, body });
+                Input::Request { client: ClientId(dice.below(3)), request }
+            } else {
+                let message = wire::Message { body: Some(body(&mut dice)) };
+                let loose = vec![wire::Message { body: Some(body(&mut dice)) }];
+                let mut bytes = message.encode_to_vec();
+                if dice.below(4) == 0 && !bytes.is_empty() {
+                    let at = dice.below(bytes.len() as u64) as usize;
+                    bytes[at] ^= 1 << dice.below(8);
+                }
+                let first_seq = if dice.below(9) == 0 { dice.number() } else { seq };
+                seq += u64::from(first_seq == seq);
+                Input::Packet(Box::new(wire::Packet {
+                    from: 1,
+                    to: 0,
+                    from_incarnation: 1,
+                    to_incarnation: 1,
+                    first_seq,
+                    ack: dice.number(),
+                    reliable: vec![bytes.into()],
+                    loose,
+                }))
+            };
+            node.handle(now, input);
+            effects.clear();
+            node.flush(now, &mut effects);
+            if let Some(Effect::Persist(batch)) = effects.first() {
+                node.handle(now, Input::Persisted { seq: batch.seq });
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What a chunk must not contain: checked before it is taken, so that nothing later has to fear it.
+
+use proto::{LocalId, wire};
+
+/// Why a chunk cannot be taken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkError {
+    #[error("chunk {number} of job {job}, partition {partition}: {what}")]
+    Malformed { job: u64, partition: u32, number: u32, what: &'static str },
+    #[error("job {job} is committed already: nothing can be added to it")]
+    Committed { job: u64 },
+}
+
+/// Everything in a chunk that could break the ledger, checked before it is taken.
+pub(super) fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
+    use proto::limits::{CHUNK_EDGES_MAX, CHUNK_TASKS_MAX, TASK_SLOTS_MAX};
+    let wrong = |what| {
+        let (job, partition, number) = (chunk.job, chunk.partition, chunk.number);
+        Err(ChunkError::Malformed { job, partition, number, what })
+    };
+    if chunk.tasks.len() > CHUNK_TASKS_MAX {
+        return wrong("it has too many tasks");
+    }
+    let end = chunk.first.saturating_add(chunk.tasks.len() as u64);
+    if end >> proto::id::INDEX_BITS != 0 {
+        return wrong("its first index is out of range");
+    }
+    if chunk.tasks.iter().any(|task| task.spec as usize >= chunk.specs.len()) {
+        return wrong("a task names a spec that is not in it");
+    }
+    if chunk.tasks.iter().any(|task| task.slots > TASK_SLOTS_MAX) {
+        return wrong("a task has too many dependency slots");
+    }
+    for piece in &chunk.children {
+        if piece.child.len() > CHUNK_EDGES_MAX {
+            return wrong("a list of children is too long for one chunk");
+        }
+        if piece.slot.len() != piece.child.len() || piece.output.len() != piece.child.len() {
+            return wrong("the columns of a list of children differ in length");
+        }
+    }
+    if chunk.parents.iter().any(|piece| piece.parent.len() > CHUNK_EDGES_MAX) {
+        return wrong("a list of parents is too long for one chunk");
+    }
+    Ok(())
+}
+
+/// Every edge must lead to a partition that exists.
+pub(crate) fn check_places(chunk: &wire::Chunk, partitions: u32) -> Result<(), ChunkError> {
+    let outside = |&child: &u64| LocalId(child).partition().0 >= partitions;
+    let children = chunk.children.iter().flat_map(|piece| &piece.child);
+    let parents = chunk.parents.iter().flat_map(|piece| &piece.parent);
+    if children.chain(parents).any(outside) {
+        return Err(ChunkError::Malformed {
+            job: chunk.job,
+            partition: chunk.partition,
+            number: chunk.number,
+            what: "an edge leads to a partition that the cluster does not have",
+        });
+    }
+    Ok(())
+}
