@@ -85,7 +85,7 @@ pub(crate) enum PolicyName {
 /// How nodes of a cluster are made.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Nodes of the cluster
+    /// Nodes of the cluster [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
     pub(crate) nodes: Option<u32>,
     /// Executing threads of each node [default: its share of the machine's CPUs]
@@ -104,13 +104,13 @@ pub(crate) struct ClusterArgs {
 /// How nodes decide.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PolicyArgs {
-    /// Where ready tasks go
+    /// Where ready tasks go [default: rlds]
     #[arg(long)]
     pub(crate) policy: Option<PolicyName>,
-    /// Of rlds: a transfer of at most this share of a task's length is small
+    /// Of rlds: a transfer of at most this share of a task's length is small [default: 0.125]
     #[arg(long, value_name = "T")]
     pub(crate) threshold: Option<Factor>,
-    /// Assumed between any two nodes, and modelled for virtual data
+    /// Assumed between any two nodes, and modelled for virtual data [default: 1Gbit]
     #[arg(long, value_name = "B")]
     pub(crate) bandwidth: Option<Bandwidth>,
 }
@@ -124,7 +124,7 @@ pub(crate) struct LoadArgs {
     /// Recorded tasks take one slot, or as many as recorded
     #[arg(long, value_enum, value_name = "CORES", default_value_t = Cores::One)]
     pub(crate) cores: Cores,
-    /// Multiplies recorded durations and modelled transfers; 0: neither waits
+    /// Multiplies recorded durations and modelled transfers; 0: neither waits [default: 1]
     #[arg(long, value_name = "X")]
     pub(crate) scale: Option<Factor>,
 }
@@ -138,13 +138,13 @@ pub(crate) enum Cores {
 /// How a workflow goes into the cluster.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlaceArgs {
-    /// Files of recorded tasks: bytes written and moved, or sizes alone
+    /// Files of recorded tasks: bytes written and moved, or sizes alone [default: virtual]
     #[arg(long)]
     pub(crate) data: Option<DataKind>,
-    /// How tasks are spread over partitions
+    /// How tasks are spread over partitions [default: hash]
     #[arg(long)]
     pub(crate) placement: Option<PlacementName>,
-    /// Nodes the tasks are submitted to: best (all), worst (one), or n1,n2
+    /// Nodes the tasks are submitted to: best (all), worst (one), or n1,n2 [default: best]
     #[arg(long, value_name = "WHERE")]
     pub(crate) submit: Option<SubmitTo>,
 }

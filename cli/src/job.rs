@@ -138,7 +138,7 @@ async fn info(context: &Context, client: &Client, job: JobId) -> Result<(), Fail
     }
     let report = story::report(&fold, &facts, &state);
     if context.output.json {
-        return context.output.line(&report.to_json());
+        return context.output.line(&story::json(&report, &state));
     }
     let name = if state.name.is_empty() { "" } else { &state.name };
     let head = format!("{:12} {} {name}\n{:12} {}\n", "job", report.job, "state", report.state);

@@ -121,6 +121,32 @@ impl JobRow {
     }
 }
 
+/// A failed task as JSON.
+#[derive(Serialize)]
+pub(crate) struct FailureRow {
+    task: String,
+    name: String,
+    node: u32,
+    attempt: String,
+    exit_code: i32,
+    error: String,
+    stderr_tail: String,
+}
+
+/// The failures that a job's home remembers: the first ones.
+pub(crate) fn failure_rows(state: &JobState) -> Vec<FailureRow> {
+    let row = |failure: TaskFailure| FailureRow {
+        task: LocalId(failure.local).to_string(),
+        node: failure.node,
+        attempt: Attempt(failure.attempt).to_string(),
+        exit_code: failure.exit_code,
+        stderr_tail: String::from_utf8_lossy(&failure.stderr_tail).into_owned(),
+        name: failure.name,
+        error: failure.error,
+    };
+    counts(state).failures.into_iter().map(row).collect()
+}
+
 /// One failed task: what, where, which attempt, why.
 pub(crate) fn failure_line(failure: &TaskFailure) -> String {
     let local = LocalId(failure.local);

@@ -29,9 +29,10 @@ mod workload;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use args::{Cli, Verb};
-use errors::{Done, Failure};
+use errors::{Done, Exit, Failure};
 use output::Output;
 use settings::Settings;
 
@@ -78,6 +79,10 @@ fn main() -> ExitCode {
             // Help and version; nobody listening is no error.
             let _ = error.print();
             return ExitCode::SUCCESS;
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            return ExitCode::from(Exit::Usage as u8);
         }
         Err(error) => {
             let words: Vec<String> =

@@ -131,7 +131,7 @@ async fn execute(
 fn print(context: &Context, report: &RunReport, state: &JobState) -> Done {
     jobs::tell_failures(&context.output, state);
     match context.output.json {
-        true => context.output.line(&report.to_json())?,
+        true => context.output.line(&story::json(report, state))?,
         false => context.output.bytes(summary::text(report).as_bytes())?,
     }
     Ok(jobs::exit_of(state))

@@ -10,6 +10,7 @@ use client::Client;
 use proto::event::{End, Event};
 use proto::wire::{JobState, NodeState};
 use proto::{Attempt, JobId, LocalId, NodeId, Span, TaskId, Time};
+use serde::Serialize;
 use workloads::{Graph, Plan};
 
 use crate::errors::{Done, Exit, Failure};
@@ -154,6 +155,20 @@ pub(crate) fn report(fold: &Fold, facts: &RunFacts, state: &JobState) -> RunRepo
     report.tasks.skipped = counts.skipped;
     report.tasks.executions = report.tasks.executions.max(counts.executions);
     report
+}
+
+/// A report with the failures that its job's home remembers.
+#[derive(Serialize)]
+struct Told<'r> {
+    #[serde(flatten)]
+    report: &'r RunReport,
+    failures: Vec<jobs::FailureRow>,
+}
+
+/// The report as one line of JSON; its schema comes first.
+pub(crate) fn json(report: &RunReport, state: &JobState) -> String {
+    let told = Told { report, failures: jobs::failure_rows(state) };
+    serde_json::to_string(&told).expect("numbers and strings always serialise")
 }
 
 /// CPU time this process took so far.

@@ -23,6 +23,10 @@ pub(crate) fn text(report: &RunReport) -> String {
         bytes(data.bytes_moved),
         bytes(data.bytes_read_local),
     );
+    let locality = match data.bytes_moved + data.bytes_read_local {
+        0 => "no task read another's bytes".to_owned(),
+        _ => format!("{} of input bytes were on the node", percent(data.locality_hit_rate)),
+    };
     let mut lines = vec![
         ("tasks", format!("{ended}, {} edges", count(tasks.edges))),
         ("cluster", format!("{} nodes, {} slots, {}", report.nodes, report.slots, report.policy)),
@@ -33,10 +37,7 @@ pub(crate) fn text(report: &RunReport) -> String {
         ("utilization", format!("{} of all slot time was busy", percent(report.utilization))),
         ("work", format!("{} of slot time", seconds(report.work_s))),
         ("data", moved),
-        (
-            "locality",
-            format!("{} of input bytes were on the node", percent(data.locality_hit_rate)),
-        ),
+        ("locality", locality),
         (
             "steals",
             format!(
