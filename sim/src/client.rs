@@ -7,9 +7,10 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, PartitionId, Span, Time, wire};
 
 use crate::checkers::{Violation, bound, durable, progress};
+use crate::queue::{Connection, Happening, Who};
 use crate::truth::{JobTruth, Promise};
 use crate::workload::Submission;
-use crate::world::{Connection, Happening, Who, World};
+use crate::world::World;
 
 /// When a client dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,9 @@ use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, wire};
 
 use crate::checkers::{bound, durable, inputs, known, once, order, quiet};
 use crate::machine::{self, Doom, Unsynced};
-use crate::world::{Action, Happening, World};
+use crate::options::Action;
+use crate::queue::Happening;
+use crate::world::World;
 
 /// Out of a thousand tries at a source that cannot be reached.
 const FETCH_GIVES_UP_PERMILLE: u64 = 20;

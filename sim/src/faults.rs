@@ -5,7 +5,8 @@ use proto::{Span, Time};
 
 use crate::dice::Dice;
 use crate::machine::{Doom, Machine};
-use crate::world::{Happening, World};
+use crate::queue::Happening;
+use crate::world::World;
 
 /// A kind of fault that strikes again and again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

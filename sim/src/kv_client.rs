@@ -5,7 +5,8 @@ use bytes::Bytes;
 use proto::wire::{KvKind, request, response};
 use proto::{Span, wire};
 
-use crate::world::{Happening, Who, World};
+use crate::queue::{Happening, Who};
+use crate::world::World;
 
 #[derive(Debug)]
 pub(crate) struct KvClient {

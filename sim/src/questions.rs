@@ -5,7 +5,8 @@ use bytes::Bytes;
 use proto::wire::request::Body;
 use proto::{Span, Time, wire};
 
-use crate::world::{Happening, Who, World};
+use crate::queue::{Happening, Who};
+use crate::world::World;
 
 impl World {
     /// Questions come at random until then.

@@ -7,8 +7,9 @@ use workloads::{Graph, Placement};
 use crate::checkers::Violation;
 use crate::client::ClientPlan;
 use crate::network::NetworkOptions;
+use crate::options::WorldOptions;
 use crate::workload::Submission;
-use crate::world::{World, WorldOptions};
+use crate::world::World;
 
 /// A job that has not ended after this much virtual time is given up.
 const SIMULATED_MAX: Span = Span::from_secs(1_000_000);

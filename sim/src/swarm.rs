@@ -9,8 +9,9 @@ use crate::client::{ClientPlan, Death};
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
 use crate::network::NetworkOptions;
+use crate::options::WorldOptions;
 use crate::workload::{Draft, Submission, Taste};
-use crate::world::{World, WorldOptions};
+use crate::world::World;
 
 /// Out of a thousand seeds, these have no faults at all: the strict checkers apply.
 const FAULTLESS_PERMILLE: u64 = 250;

@@ -1,205 +1,25 @@
 //! A cluster in one loop under virtual time. Everything that happens is an entry of one queue,
 //! ordered by time and then by number, so a run is a function of its seed.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
-use node::{Config, Effect, Input, Node};
-use proto::{
-    Attempt, ClientId, Event, Incarnation, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire,
-};
-use scheduler::{Mutant, Policy};
+use node::{Config, Input, Node};
+use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Span, Time, wire};
 
 use crate::checkers::{Jobs, Verdict, Violation, linear};
 use crate::client::JobClient;
 use crate::dice::Dice;
-use crate::faults::{Fault, FaultOptions};
+use crate::faults::FaultOptions;
 use crate::kv_client::KvClient;
 use crate::machine::Machine;
-use crate::network::{Network, NetworkOptions};
+use crate::network::Network;
+use crate::options::{EffectHook, WorldOptions};
+use crate::queue::{Connection, Happening, Queue, Who};
 
 /// Virtual time begins here, so that a skewed clock never goes below zero.
 const BEGIN: Time = Time(1_000_000_000_000);
 /// A run with more steps than this turns in circles.
 const STEPS_MAX: u64 = 5_000_000;
-
-/// What a world is made of.
-#[derive(Clone, Debug)]
-pub struct WorldOptions {
-    pub seed: u64,
-    pub nodes: u32,
-    pub partitions: u32,
-    /// Slots by node, repeated as needed.
-    pub slots: Vec<u32>,
-    pub policy: Policy,
-    pub mutant: Option<Mutant>,
-    pub network: NetworkOptions,
-    pub sync_min: Span,
-    pub sync_max: Span,
-    /// How long one step of a node takes.
-    pub step_min: Span,
-    pub step_max: Span,
-    /// Inputs one step may take at most.
-    pub batch_max: usize,
-    pub launch_max: Span,
-    pub skew_max: Span,
-    /// Slowness by node, repeated as needed.
-    pub slowness: Vec<u64>,
-    /// Requests and answers of clients that get lost, out of a thousand.
-    pub client_lost_permille: u64,
-    /// Nothing is broken on purpose: the strict checkers apply.
-    pub faultless: bool,
-    /// What Algorithm 1 assumes, bytes per second.
-    pub bandwidth_bytes_per_s: f64,
-}
-
-impl WorldOptions {
-    /// A healthy small cluster.
-    #[must_use]
-    pub fn healthy(seed: u64, nodes: u32, slots: u32) -> Self {
-        Self {
-            seed,
-            nodes,
-            partitions: kvs::default_partitions(nodes).min(64.max(nodes.next_power_of_two())),
-            slots: vec![slots],
-            policy: Policy::Mlb,
-            mutant: None,
-            network: NetworkOptions::flat(Span::from_micros(50), 1e9),
-            sync_min: Span::from_micros(200),
-            sync_max: Span::from_millis(1),
-            step_min: Span::from_micros(2),
-            step_max: Span::from_micros(10),
-            batch_max: 64,
-            launch_max: Span::from_micros(20),
-            skew_max: Span::ZERO,
-            slowness: vec![1],
-            client_lost_permille: 0,
-            faultless: true,
-            bandwidth_bytes_per_s: 1e9,
-        }
-    }
-}
-
-/// What a directed test does to one effect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
-    Carry,
-    /// It never happens.
-    Drop,
-    /// The node dies just before it.
-    Crash,
-    /// It happens, and the other node dies at once.
-    CrashOther(NodeId),
-    /// As `Crash`, and what was not synced is gone.
-    PowerCut,
-}
-
-/// Sees each effect just before it is carried out.
-pub type EffectHook = Box<dyn FnMut(Time, NodeId, &Effect) -> Action + Send>;
-
-/// Who speaks to nodes from outside.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Who {
-    Job(usize),
-    Kv(usize),
-    Observer,
-}
-
-#[derive(Debug)]
-pub(crate) enum Happening {
-    Step {
-        node: usize,
-        incarnation: u32,
-    },
-    /// Something local to this incarnation.
-    Input {
-        node: usize,
-        incarnation: u32,
-        input: Box<Input>,
-    },
-    Packet {
-        to: usize,
-        packet: Box<wire::Packet>,
-    },
-    Timer {
-        node: usize,
-        incarnation: u32,
-        at: Time,
-    },
-    Synced {
-        node: usize,
-        incarnation: u32,
-        seq: u64,
-    },
-    Ended {
-        node: usize,
-        incarnation: u32,
-        task: TaskId,
-        attempt: Attempt,
-    },
-    Fetched {
-        node: usize,
-        incarnation: u32,
-        object: ObjectId,
-        from: usize,
-        bytes: u64,
-    },
-    Request {
-        node: usize,
-        client: ClientId,
-        request: Box<wire::Request>,
-    },
-    Response {
-        client: ClientId,
-        response: Box<wire::Response>,
-    },
-    Timeout {
-        who: Who,
-        request: u64,
-    },
-    Wake {
-        who: Who,
-    },
-    Start {
-        node: usize,
-    },
-    /// A doomed machine that took no further step.
-    Die {
-        node: usize,
-        incarnation: u32,
-    },
-    Fault(Fault),
-}
-
-struct Scheduled {
-    at: Time,
-    number: u64,
-    what: Happening,
-}
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
-/// One connection of a client to one incarnation of a node.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Connection {
-    pub who: Who,
-    pub node: usize,
-    pub incarnation: u32,
-}
 
 /// The cluster, its clients, its network, and all that the checkers know.
 pub struct World {
@@ -207,8 +27,7 @@ pub struct World {
     pub(crate) options: WorldOptions,
     pub(crate) map: wire::ClusterMap,
     pub(crate) dice: Dice,
-    queue: BinaryHeap<Reverse<Scheduled>>,
-    next_number: u64,
+    queue: Queue,
     pub(crate) machines: Vec<Machine>,
     pub(crate) network: Network,
     pub(crate) clients: Vec<JobClient>,
@@ -257,8 +76,7 @@ impl World {
             network: Network::new(options.network.clone()),
             map,
             dice,
-            queue: BinaryHeap::new(),
-            next_number: 0,
+            queue: Queue::default(),
             machines,
             clients: Vec::new(),
             kv_clients: Vec::new(),
@@ -325,14 +143,10 @@ impl World {
             if stop(self) {
                 return true;
             }
-            match self.queue.peek() {
-                Some(Reverse(next)) if next.at <= until => {}
-                _ => break,
-            }
-            let Reverse(next) = self.queue.pop().expect("it was just seen");
-            assert!(next.at >= self.now, "time goes forward");
-            self.now = next.at;
-            self.happen(next.what);
+            let Some((at, what)) = self.queue.pop_until(until) else { break };
+            assert!(at >= self.now, "time goes forward");
+            self.now = at;
+            self.happen(what);
         }
         if self.violation.is_none() {
             self.now = self.now.max(until);
@@ -341,9 +155,7 @@ impl World {
     }
 
     pub(crate) fn schedule(&mut self, at: Time, what: Happening) {
-        let at = at.max(self.now);
-        self.next_number += 1;
-        self.queue.push(Reverse(Scheduled { at, number: self.next_number, what }));
+        self.queue.push(at.max(self.now), what);
     }
     pub(crate) fn judge(&mut self, verdict: Verdict) {
         if let (Err(violation), None) = (verdict, &self.violation) {

@@ -1,0 +1,81 @@
+//! What a world is made of, and how a directed test may interfere with it.
+
+use node::Effect;
+use proto::{NodeId, Span, Time};
+use scheduler::{Mutant, Policy};
+
+use crate::network::NetworkOptions;
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+pub struct WorldOptions {
+    pub seed: u64,
+    pub nodes: u32,
+    pub partitions: u32,
+    /// Slots by node, repeated as needed.
+    pub slots: Vec<u32>,
+    pub policy: Policy,
+    pub mutant: Option<Mutant>,
+    pub network: NetworkOptions,
+    pub sync_min: Span,
+    pub sync_max: Span,
+    /// How long one step of a node takes.
+    pub step_min: Span,
+    pub step_max: Span,
+    /// Inputs one step may take at most.
+    pub batch_max: usize,
+    pub launch_max: Span,
+    pub skew_max: Span,
+    /// Slowness by node, repeated as needed.
+    pub slowness: Vec<u64>,
+    /// Requests and answers of clients that get lost, out of a thousand.
+    pub client_lost_permille: u64,
+    /// Nothing is broken on purpose: the strict checkers apply.
+    pub faultless: bool,
+    /// What Algorithm 1 assumes, bytes per second.
+    pub bandwidth_bytes_per_s: f64,
+}
+
+impl WorldOptions {
+    /// A healthy small cluster.
+    #[must_use]
+    pub fn healthy(seed: u64, nodes: u32, slots: u32) -> Self {
+        Self {
+            seed,
+            nodes,
+            partitions: kvs::default_partitions(nodes).min(64.max(nodes.next_power_of_two())),
+            slots: vec![slots],
+            policy: Policy::Mlb,
+            mutant: None,
+            network: NetworkOptions::flat(Span::from_micros(50), 1e9),
+            sync_min: Span::from_micros(200),
+            sync_max: Span::from_millis(1),
+            step_min: Span::from_micros(2),
+            step_max: Span::from_micros(10),
+            batch_max: 64,
+            launch_max: Span::from_micros(20),
+            skew_max: Span::ZERO,
+            slowness: vec![1],
+            client_lost_permille: 0,
+            faultless: true,
+            bandwidth_bytes_per_s: 1e9,
+        }
+    }
+}
+
+/// What a directed test does to one effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    Carry,
+    /// It never happens.
+    Drop,
+    /// The node dies just before it.
+    Crash,
+    /// It happens, and the other node dies at once.
+    CrashOther(NodeId),
+    /// As `Crash`, and what was not synced is gone.
+    PowerCut,
+}
+
+/// Sees each effect just before it is carried out.
+pub type EffectHook = Box<dyn FnMut(Time, NodeId, &Effect) -> Action + Send>;

@@ -1,0 +1,135 @@
+//! What is going to happen, ordered by time and then by number: the only order there is.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use node::Input;
+use proto::{Attempt, ClientId, ObjectId, TaskId, Time, wire};
+
+use crate::faults::Fault;
+
+/// Who speaks to nodes from outside.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Who {
+    Job(usize),
+    Kv(usize),
+    Observer,
+}
+
+#[derive(Debug)]
+pub(crate) enum Happening {
+    Step {
+        node: usize,
+        incarnation: u32,
+    },
+    /// Something local to this incarnation.
+    Input {
+        node: usize,
+        incarnation: u32,
+        input: Box<Input>,
+    },
+    Packet {
+        to: usize,
+        packet: Box<wire::Packet>,
+    },
+    Timer {
+        node: usize,
+        incarnation: u32,
+        at: Time,
+    },
+    Synced {
+        node: usize,
+        incarnation: u32,
+        seq: u64,
+    },
+    Ended {
+        node: usize,
+        incarnation: u32,
+        task: TaskId,
+        attempt: Attempt,
+    },
+    Fetched {
+        node: usize,
+        incarnation: u32,
+        object: ObjectId,
+        from: usize,
+        bytes: u64,
+    },
+    Request {
+        node: usize,
+        client: ClientId,
+        request: Box<wire::Request>,
+    },
+    Response {
+        client: ClientId,
+        response: Box<wire::Response>,
+    },
+    Timeout {
+        who: Who,
+        request: u64,
+    },
+    Wake {
+        who: Who,
+    },
+    Start {
+        node: usize,
+    },
+    /// A doomed machine that took no further step.
+    Die {
+        node: usize,
+        incarnation: u32,
+    },
+    Fault(Fault),
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    at: Time,
+    number: u64,
+    what: Happening,
+}
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// One connection of a client to one incarnation of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection {
+    pub who: Who,
+    pub node: usize,
+    pub incarnation: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Reverse<Scheduled>>,
+    last_number: u64,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, at: Time, what: Happening) {
+        self.last_number += 1;
+        self.heap.push(Reverse(Scheduled { at, number: self.last_number, what }));
+    }
+    /// The next happening, if it comes no later than `until`.
+    pub(crate) fn pop_until(&mut self, until: Time) -> Option<(Time, Happening)> {
+        match self.heap.peek() {
+            Some(Reverse(next)) if next.at <= until => {}
+            _ => return None,
+        }
+        self.heap.pop().map(|Reverse(next)| (next.at, next.what))
+    }
+}
