@@ -172,19 +172,13 @@ impl Ledger {
         }
         job.visible = true;
         job.settings = Arc::new(commit.settings.unwrap_or_default());
-        let mut activations = Vec::new();
+        let (mut activations, mut lost) = (Vec::new(), false);
         for total in commit.partitions.iter().filter(|total| mine(PartitionId(total.partition))) {
             let partition = PartitionId(total.partition);
             let part = job.parts.entry(partition).or_default();
-            if part.chunks() != total.chunks || part.tasks != total.tasks {
-                part.count.lost = format!(
-                    "{} of {} chunks of partition {} are here: the submission had expired",
-                    part.chunks(),
-                    total.chunks,
-                    total.partition
-                );
-            }
+            part.demand_total(total);
             part.dirty = true;
+            lost |= !part.count.lost.is_empty();
             let record = wire::VisibleRecord {
                 settings: commit.settings,
                 chunks: total.chunks,
@@ -192,6 +186,9 @@ impl Ledger {
             };
             out.facts.visible.insert((partition, job_id), record);
             activations.push((job_id, partition));
+        }
+        if lost {
+            job.report_everything(now); // No task may be left to cause a report.
         }
         self.activations.extend(activations);
         out.events.push(Event::Visible { job: job_id });

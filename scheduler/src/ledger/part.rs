@@ -1,6 +1,6 @@
 //! The tasks of one job in one partition.
 
-use proto::wire;
+use proto::{PartitionId, wire};
 
 use super::segment::{EdgeOut, Segment, State};
 
@@ -23,6 +23,25 @@ impl Part {
     }
     pub(crate) fn chunks(&self) -> u32 {
         self.segments.len() as u32
+    }
+    /// The commit names so many chunks. Where some are missing, the part says so in its reports.
+    pub(crate) fn demand(&mut self, partition: PartitionId, chunks: u32) {
+        if self.chunks() != chunks {
+            let (here, PartitionId(partition)) = (self.chunks(), partition);
+            self.count.lost = format!(
+                "{here} of {chunks} chunks of partition {partition} are here: the submission had expired"
+            );
+        }
+    }
+    /// As [`Self::demand`], for a commit, which also counts tasks.
+    pub(crate) fn demand_total(&mut self, total: &wire::PartitionTotal) {
+        self.demand(PartitionId(total.partition), total.chunks);
+        if self.count.lost.is_empty() && self.tasks != total.tasks {
+            self.count.lost = format!(
+                "partition {} has {} tasks and the commit counts {}",
+                total.partition, self.tasks, total.tasks
+            );
+        }
     }
     pub(crate) fn chunk_numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.segments.iter().map(|segment| segment.number)

@@ -46,7 +46,8 @@ impl Ledger {
                 job.ended |= visible.ended;
                 job.cancelled |= visible.cancelled;
                 job.settings = Arc::new(visible.settings.unwrap_or_default());
-                job.parts.entry(partition).or_default();
+                // Chunks are read before; a part that lacks some says so again.
+                job.parts.entry(partition).or_default().demand(partition, visible.chunks);
             }
             LedgerRecord::Credit(record) => {
                 for credit in record.credits.iter().filter(|credit| credit.verdict == 0) {
