@@ -171,6 +171,12 @@ impl Cluster {
         }
     }
 
+    /// Ends the nodes while this runtime goes on: their streams to us must be able to end.
+    pub(crate) async fn stop(self) {
+        let stopped = tokio::task::spawn_blocking(move || drop(self)).await;
+        stopped.expect("stopping does not panic");
+    }
+
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }

@@ -30,6 +30,7 @@ pub(crate) enum Life {
 pub(crate) struct NodeProcess {
     pub(crate) node: u32,
     child: Child,
+    life: Life,
     log: PathBuf,
     /// What the log had before this process wrote to it.
     log_start: u64,
@@ -67,7 +68,7 @@ pub(crate) fn spawn(
         Life::Own => command.arg("--detach").stdin(Stdio::null()),
     };
     let child = command.spawn().map_err(|error| Failure::file(&program, &error))?;
-    Ok(NodeProcess { node, child, log, log_start })
+    Ok(NodeProcess { node, child, life, log, log_start })
 }
 
 impl NodeProcess {
@@ -86,8 +87,15 @@ impl NodeProcess {
             _ => Exit::Lost,
         };
         let reason = last("error: ").unwrap_or_else(|| format!("it ended with {status}"));
-        let mut failure = Failure::new(exit, format!("node n{}: {reason}", self.node));
-        failure.hint = last("hint: ").or_else(|| Some(format!("see {}", self.log.display())));
+        let name = format!("node n{}", self.node);
+        let message = match reason.starts_with(&name) {
+            true => reason,
+            false => format!("{name}: {reason}"),
+        };
+        let mut failure = Failure::new(exit, message);
+        // The log of a run goes with it.
+        let log = (self.life == Life::Own).then(|| format!("see {}", self.log.display()));
+        failure.hint = last("hint: ").or(log);
         Some(failure)
     }
 

@@ -69,10 +69,13 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
         let client = Client::connect(cluster.dir()).await?;
         let work = Work { graph: &graph, options, timeout };
         let one_process = cluster.is_one_process();
-        tokio::select! {
+        let done = tokio::select! {
             done = execute(context, args, &plan, one_process, &client, work) => done,
             failure = cluster.lost_node() => Err(failure),
-        }
+        };
+        drop(client);
+        cluster.stop().await;
+        done
     })
 }
 
