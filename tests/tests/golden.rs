@@ -77,8 +77,8 @@ fn damaged_messages_are_refused_or_read_never_a_crash() {
 }
 
 const SETS: [&str; 4] = ["Message", "Request", "Response", "LinkFrame"];
-const WHOLE: [&str; 6] =
-    ["Packet", "Chunk", "JobCommit", "EndRecord", "CreditRecord", "HolderRecord"];
+const WHOLE: [&str; 7] =
+    ["Packet", "Chunk", "JobCommit", "EndRecord", "CreditRecord", "HolderRecord", "VisibleRecord"];
 
 /// Name and bytes of a sample of each kind.
 fn samples() -> BTreeMap<String, Vec<u8>> {
@@ -168,6 +168,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         "EndRecord" => again::<wire::EndRecord>(bytes),
         "CreditRecord" => again::<wire::CreditRecord>(bytes),
         "HolderRecord" => again::<wire::HolderRecord>(bytes),
+        "VisibleRecord" => again::<wire::VisibleRecord>(bytes),
         other => panic!("{other} is not in this table"),
     }
 }
