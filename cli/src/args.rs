@@ -107,7 +107,7 @@ pub(crate) struct PolicyArgs {
     /// Where ready tasks go [default: rlds]
     #[arg(long)]
     pub(crate) policy: Option<PolicyName>,
-    /// Of rlds: a transfer of at most this share of a task's length is small [default: 0.125]
+    /// Of rlds: a transfer of at most this share of a task's length is small [default: 0.5]
     #[arg(long, value_name = "T")]
     pub(crate) threshold: Option<Factor>,
     /// Assumed between any two nodes, and modelled for virtual data [default: 1Gbit]

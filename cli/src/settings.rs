@@ -21,7 +21,7 @@ pub(crate) const KEYS: [(&str, &str); 12] = [
     ("scale", "1"),
     ("slots", "auto"),
     ("submit", "best"),
-    ("threshold", "0.125"),
+    ("threshold", "0.5"),
     ("timeout", "none"),
 ];
 

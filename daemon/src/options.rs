@@ -60,7 +60,7 @@ impl NodeOptions {
             expect,
             slots: cpus,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            policy: Policy::Rlds { threshold: 0.125 },
+            policy: Policy::Rlds { threshold: 0.5 },
             bandwidth_bytes_per_s: BANDWIDTH_BYTES_PER_S,
             steal_interval_start: limits::STEAL_INTERVAL_START,
             steal_interval_bound: limits::STEAL_INTERVAL_BOUND,

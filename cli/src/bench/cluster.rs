@@ -17,7 +17,7 @@ use crate::units::Bandwidth;
 /// A node that does not answer for so long is not measured any more.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The `t` of Algorithm 1; no benchmark here moves data.
-const THRESHOLD: f64 = 0.125;
+const THRESHOLD: f64 = 0.5;
 
 #[derive(Debug)]
 pub(super) struct Cluster {
