@@ -437,7 +437,8 @@ impl Scheduler {
         }
     }
 
-    /// Stops and forgets one attempt, in whatever form this node has it.
+    /// Stops and forgets one attempt, in whatever form this node has it. What it left when it had
+    /// finished stays: its home may have lost the end in a power cut after children learned of it.
     pub(crate) fn drop_task(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
         if self.guests.get(&task).is_some_and(|guest| guest.attempt == attempt) {
             self.guests.remove(&task);
@@ -450,8 +451,8 @@ impl Scheduler {
             let running = self.running.remove(&task).expect("looked at above");
             self.slots.give_back(running.slot);
             out.kills.push((task, attempt));
+            out.discards.push((task, attempt));
         }
-        out.discards.push((task, attempt));
     }
 
     /// A recovered home asks which of these this node has.

@@ -172,13 +172,13 @@ impl Ledger {
         }
         job.visible = true;
         job.settings = Arc::new(commit.settings.unwrap_or_default());
-        let (mut activations, mut lost) = (Vec::new(), false);
+        let (mut activations, mut unheard) = (Vec::new(), false);
         for total in commit.partitions.iter().filter(|total| mine(PartitionId(total.partition))) {
             let partition = PartitionId(total.partition);
             let part = job.parts.entry(partition).or_default();
             part.demand_total(total);
             part.dirty = true;
-            lost |= !part.count.lost.is_empty();
+            unheard |= !part.count.lost.is_empty() || part.open < part.tasks;
             let record = wire::VisibleRecord {
                 settings: commit.settings,
                 chunks: total.chunks,
@@ -187,7 +187,7 @@ impl Ledger {
             out.facts.visible.insert((partition, job_id), record);
             activations.push((job_id, partition));
         }
-        if lost {
+        if unheard {
             job.report_everything(now); // No task may be left to cause a report.
         }
         self.activations.extend(activations);

@@ -175,12 +175,17 @@ impl Ledger {
                 retired
                     .extend(parts.map(|(&partition, part)| (job_id, partition, part.take_ended())));
             }
-            if !job.visible || job.ended {
+            if job.ended {
                 continue;
             }
-            job.report_everything(now);
+            if job.visible {
+                job.report_everything(now);
+            }
             for (&partition, part) in &job.parts {
-                self.activations.push_back((job_id, partition));
+                if job.visible {
+                    self.activations.push_back((job_id, partition));
+                }
+                // A task may end before its job is visible here: skipped, when it is elsewhere.
                 let tasks = part.indices().filter(|&index| {
                     matches!(part.state(index), Some(State::Ended(_))) && part.has_edges(index)
                 });
