@@ -359,6 +359,13 @@ impl Retry {
         Self { deadline: Instant::now() + patience, backoff: BACKOFF_START, patience }
     }
 
+    /// A connection that held for a while has earned its successor full patience.
+    pub(crate) fn rearm(&mut self, opened: Instant) {
+        if opened.elapsed() > BACKOFF_MAX {
+            *self = Self::new(self.patience);
+        }
+    }
+
     /// Waits before the next try, or says that there is none.
     pub(crate) async fn pause(&mut self, node: u32, lost: &Lost) -> Result<(), ClientError> {
         if Instant::now() + self.backoff > self.deadline || lost.is_hopeless() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proto::wire::{self, request, response};
 use proto::{JobId, LocalId, NodeId, PartitionId, limits};
+use tokio::time::Instant;
 
 use crate::call::{Checked, Repeat, Retry, home_of, name_unknown};
 use crate::{Client, ClientError, link};
@@ -288,7 +289,7 @@ impl Client {
 pub struct JobWatch {
     client: Client,
     job: JobId,
-    responses: Option<(u32, Responses)>,
+    responses: Option<(u32, Instant, Responses)>,
     ended: bool,
 }
 type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::Lost>>;
@@ -298,17 +299,18 @@ impl JobWatch {
     pub async fn next(&mut self) -> Result<Option<wire::JobState>, ClientError> {
         let mut retry = Retry::new(self.client.patience());
         while !self.ended {
-            let Some((node, responses)) = &mut self.responses else {
+            let Some((node, opened, responses)) = &mut self.responses else {
                 if let Err((node, lost)) = self.open().await {
                     retry.pause(node, &lost).await?;
                 }
                 continue;
             };
-            let node = *node;
+            let (node, opened) = (*node, *opened);
             let response = match responses.recv().await {
                 Some(Ok(response)) => response,
                 lost => {
                     self.responses = None;
+                    retry.rearm(opened);
                     let closed = || link::Lost("connection closed".to_owned());
                     let lost = lost.and_then(Result::err).unwrap_or_else(closed);
                     retry.pause(node, &lost).await?;
@@ -344,7 +346,7 @@ impl JobWatch {
         let id = self.client.next_id();
         let query = request::Body::WatchJob(wire::JobQuery { job: self.job.0 });
         let responses = link.watch(id, link::encode(id, query)).await.map_err(failed)?;
-        self.responses = Some((node, responses));
+        self.responses = Some((node, Instant::now(), responses));
         Ok(())
     }
 }
