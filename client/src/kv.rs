@@ -1,8 +1,11 @@
 //! The key-value store: bytes to bytes, straight to the primary of each key.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use proto::wire::{self, KvKind, KvStatus, request, response};
 use proto::{PartitionId, limits};
+use tokio::time::Instant;
 
 use crate::call::{Checked, Repeat, Retry, home_of};
 use crate::{Client, ClientError, link};
@@ -111,27 +114,51 @@ impl Kv {
             .map(|(at, op)| (kvs::key_partition(&op.key, partitions), at, op))
             .collect();
         placed.sort_by_key(|(partition, at, _)| (*partition, *at));
-        let mut groups: Vec<(PartitionId, Vec<usize>, Vec<wire::KvOp>)> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         for (partition, at, op) in placed {
             match groups.last_mut() {
-                Some((of, places, ops)) if *of == partition => {
-                    places.push(at);
-                    ops.push(op);
+                Some(group) if group.partition == partition => {
+                    group.places.push(at);
+                    group.ops.push(op);
                 }
-                _ => groups.push((partition, vec![at], vec![op])),
+                _ => groups.push(Group { partition, places: vec![at], ops: vec![op] }),
             }
         }
         let mut results = vec![wire::KvResult::default(); total];
-        let mut asked = Vec::with_capacity(groups.len());
-        for (partition, places, ops) in groups {
-            asked.push((self.begin(partition, ops).await?, places));
+        let mut asked = Vec::new();
+        for parcel in self.parcels(groups) {
+            asked.push(self.begin(parcel).await?);
         }
-        for (begun, places) in asked {
-            for (place, result) in places.into_iter().zip(self.finish(begun).await?) {
-                results[place] = result;
-            }
+        for begun in asked {
+            self.finish(begun, &mut results).await?;
         }
         Ok(results)
+    }
+
+    /// What travels in one request: groups of one node, as many as a frame takes. Groups with
+    /// operations that must not happen twice travel alone, so that their fate is known alone.
+    fn parcels(&self, groups: Vec<Group>) -> Vec<Parcel> {
+        let map = self.client.map();
+        let mut open: BTreeMap<u32, Parcel> = BTreeMap::new();
+        let mut full = Vec::new();
+        for group in groups {
+            let node = home_of(&map, group.partition);
+            let new = || Parcel { node, groups: Vec::new(), size_bytes: 0 };
+            if repeat_of(&group.ops) == Repeat::Never {
+                full.push(Parcel { groups: vec![group], ..new() });
+                continue;
+            }
+            let sizes = group.ops.iter().map(|op| op.key.len() + op.value.len() + OP_BYTES);
+            let size_bytes = sizes.sum::<usize>();
+            let parcel = open.entry(node).or_insert_with(new);
+            if parcel.size_bytes + size_bytes > limits::CHUNK_BYTES_MAX && parcel.size_bytes > 0 {
+                full.push(std::mem::replace(parcel, new()));
+            }
+            parcel.size_bytes += size_bytes;
+            parcel.groups.push(group);
+        }
+        full.extend(open.into_values());
+        full
     }
 
     /// Follows a key. `seen_version` is what the caller knows already; 0: that it is absent.
@@ -160,45 +187,83 @@ impl Kv {
         results_of(answer, ops.len(), self.client.home(partition).0)
     }
 
-    /// Sends a group without waiting, so that all groups travel together.
-    async fn begin(
-        &self,
-        partition: PartitionId,
-        ops: Vec<wire::KvOp>,
-    ) -> Result<Begun, ClientError> {
+    /// Sends a parcel without waiting, so that all parcels travel together.
+    async fn begin(&self, parcel: Parcel) -> Result<Begun, ClientError> {
         let map = self.client.map();
-        let node = home_of(&map, partition);
         let id = self.client.next_id();
-        let body = request::Body::Kv(kv_batch(&map, partition, ops.clone()));
-        let link = self.client.patient_link(node).await?;
+        let batch = |group: &Group| kv_batch(&map, group.partition, group.ops.clone());
+        let body = match &parcel.groups[..] {
+            [group] => request::Body::Kv(batch(group)),
+            groups => {
+                let batches = groups.iter().map(batch).collect();
+                request::Body::KvMany(wire::KvBatches { batches })
+            }
+        };
+        let link = self.client.patient_link(parcel.node).await?;
         let answer = link.send(id, link::encode(id, body)).await.ok();
-        Ok(Begun { partition, node, ops, answer })
+        Ok(Begun { parcel, answer })
     }
 
-    async fn finish(&self, begun: Begun) -> Result<Vec<wire::KvResult>, ClientError> {
-        let Begun { partition, node, ops, answer } = begun;
-        let Some(answer) = answer else { return self.of_partition(partition, ops).await };
-        match answer.await {
-            Ok(Ok(response)) => match self.client.check(node, response) {
-                Ok(Checked::Answer(response)) => results_of(*response, ops.len(), node),
-                // Refused outright, so nothing happened yet: the slow path may try again.
-                Ok(Checked::Busy { .. }) | Err(ClientError::Protocol { .. }) => {
-                    self.of_partition(partition, ops).await
-                }
-                Err(error) => Err(error),
+    /// Puts the results where they belong. What was not answered is asked group by group.
+    async fn finish(
+        &self,
+        begun: Begun,
+        results: &mut [wire::KvResult],
+    ) -> Result<(), ClientError> {
+        let Begun { parcel: Parcel { node, groups, .. }, answer } = begun;
+        let repeat = groups.iter().map(|group| repeat_of(&group.ops));
+        let never = repeat.into_iter().any(|repeat| repeat == Repeat::Never);
+        let answered = match answer {
+            None => None,
+            Some(answer) => match answer.await {
+                Ok(Ok(response)) => match self.client.check(node, response) {
+                    Ok(Checked::Answer(response)) => {
+                        let total = groups.iter().map(|group| group.ops.len()).sum();
+                        Some(results_of(*response, total, node)?)
+                    }
+                    // Refused outright, or safe to do again: the slow path may try.
+                    Ok(Checked::Busy { .. }) | Err(ClientError::Protocol { .. }) => None,
+                    Err(error) => return Err(error),
+                },
+                _ if never => return Err(ClientError::Uncertain { node }),
+                _ => None,
             },
-            _ if repeat_of(&ops) == Repeat::Never => Err(ClientError::Uncertain { node }),
-            _ => self.of_partition(partition, ops).await,
+        };
+        let mut answered = answered.map(Vec::into_iter);
+        for group in groups {
+            let of_group: Vec<_> = match &mut answered {
+                Some(answered) => answered.by_ref().take(group.ops.len()).collect(),
+                None => self.of_partition(group.partition, group.ops).await?,
+            };
+            for (place, result) in group.places.into_iter().zip(of_group) {
+                results[place] = result;
+            }
         }
+        Ok(())
     }
+}
+
+/// Operations of one partition, and where their results belong.
+struct Group {
+    partition: PartitionId,
+    places: Vec<usize>,
+    ops: Vec<wire::KvOp>,
+}
+
+/// Groups that travel in one request.
+struct Parcel {
+    node: u32,
+    groups: Vec<Group>,
+    size_bytes: usize,
 }
 
 struct Begun {
-    partition: PartitionId,
-    node: u32,
-    ops: Vec<wire::KvOp>,
+    parcel: Parcel,
     answer: Option<tokio::sync::oneshot::Receiver<Result<wire::Response, link::Lost>>>,
 }
+
+/// What an operation takes in a request beside its key and value, at most.
+const OP_BYTES: usize = 64;
 
 /// An operation of a batch.
 #[must_use]
@@ -268,7 +333,7 @@ pub struct KeyWatch {
     partition: PartitionId,
     key: Bytes,
     seen_version: u64,
-    responses: Option<(u32, Responses)>,
+    responses: Option<(u32, Instant, Responses)>,
 }
 type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::Lost>>;
 
@@ -278,15 +343,16 @@ impl KeyWatch {
     pub async fn next(&mut self) -> Result<(Option<Value>, u64), ClientError> {
         let mut retry = Retry::new(self.client.patience());
         loop {
-            let Some((node, responses)) = &mut self.responses else {
+            let Some((node, opened, responses)) = &mut self.responses else {
                 if let Err((node, lost)) = self.open().await {
                     retry.pause(node, &lost).await?;
                 }
                 continue;
             };
-            let node = *node;
+            let (node, opened) = (*node, *opened);
             let Some(Ok(response)) = responses.recv().await else {
                 self.responses = None;
+                retry.rearm(opened);
                 retry.pause(node, &link::Lost("connection closed".to_owned())).await?;
                 continue;
             };
@@ -323,7 +389,8 @@ impl KeyWatch {
             after_version: self.seen_version,
         };
         let bytes = link::encode(id, request::Body::WatchKey(watch));
-        self.responses = Some((node, link.watch(id, bytes).await.map_err(failed)?));
+        let responses = link.watch(id, bytes).await.map_err(failed)?;
+        self.responses = Some((node, Instant::now(), responses));
         Ok(())
     }
 }

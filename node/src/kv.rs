@@ -1,7 +1,7 @@
 //! Clients' requests to the key-value store, and their watches.
 
 use kvs::{Store, StoreError, Write};
-use proto::limits::WATCHERS_MAX;
+use proto::limits::{KV_OPS_MAX, KV_REPLY_BYTES_MAX, WATCHERS_MAX};
 use proto::wire::{ErrorCode, response};
 use proto::{ClientId, PartitionId, wire};
 
@@ -83,9 +83,96 @@ pub(crate) fn apply(
     }
 }
 
+/// Applies batches of several partitions, each by itself, up to the first that fails.
+pub(crate) fn apply_many(
+    store: &mut Store,
+    many: &wire::KvBatches,
+    writes: &mut Vec<Write>,
+) -> Result<response::Body, wire::Error> {
+    let ops: usize = many.batches.iter().map(|batch| batch.ops.len()).sum();
+    if ops > KV_OPS_MAX {
+        let text = format!("{ops} operations at once; {KV_OPS_MAX} may be");
+        return Err(wire::Error { code: ErrorCode::Refused as i32, text, retry_after_ns: 0 });
+    }
+    let mut all = wire::KvResults { results: Vec::with_capacity(ops) };
+    let mut value_bytes = 0;
+    for batch in &many.batches {
+        let response::Body::Kv(answer) = apply(store, batch, writes)? else {
+            unreachable!("a batch is answered by its results");
+        };
+        value_bytes += answer.results.iter().map(|result| result.value.len()).sum::<usize>();
+        if value_bytes > KV_REPLY_BYTES_MAX {
+            // Not refused: asked partition by partition, each answer has a message of its own.
+            let text = "the values are too large for one answer".to_owned();
+            return Err(wire::Error { code: ErrorCode::Busy as i32, text, retry_after_ns: 0 });
+        }
+        all.results.extend(answer.results);
+    }
+    Ok(response::Body::Kv(all))
+}
+
 fn code(error: &StoreError) -> ErrorCode {
     match error {
         StoreError::WrongEpoch { .. } | StoreError::NotHome { .. } => ErrorCode::WrongEpoch,
         _ => ErrorCode::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use kvs::make_map;
+    use proto::NodeId;
+    use proto::wire::{KvKind, KvStatus};
+
+    use super::*;
+
+    fn batch(partition: u32, kind: KvKind, value: &'static [u8]) -> wire::KvBatch {
+        // The store checks that a key lies in its partition: find one that does.
+        let key = (0_u32..)
+            .map(|n| format!("k{n}").into_bytes())
+            .find(|key| kvs::key_partition(key, 8).0 == partition)
+            .expect("some key lies in every partition");
+        let (key, value) = (key.into(), value.into());
+        let op = wire::KvOp { kind: kind as i32, key, value, ..Default::default() };
+        wire::KvBatch { partition, epoch: 1, ops: vec![op] }
+    }
+
+    fn store() -> Store {
+        Store::new(NodeId(0), Arc::new(make_map(1, 1, 8)))
+    }
+
+    #[test]
+    fn results_of_many_partitions_come_in_their_order() {
+        let (mut store, mut writes) = (store(), Vec::new());
+        let batches = vec![
+            batch(5, KvKind::Insert, b"five"),
+            batch(2, KvKind::Insert, b"two"),
+            batch(5, KvKind::Lookup, b""),
+            batch(2, KvKind::Lookup, b""),
+        ];
+        let many = wire::KvBatches { batches };
+        let answer = apply_many(&mut store, &many, &mut writes).unwrap();
+        let response::Body::Kv(answer) = answer else { panic!("{answer:?}") };
+        let values: Vec<_> = answer.results.iter().map(|result| &result.value[..]).collect();
+        assert_eq!(values, [b"", b"", &b"five"[..], b"two"]);
+        assert!(answer.results.iter().all(|result| result.status() == KvStatus::Ok));
+        assert_eq!(writes.len(), 2);
+    }
+
+    #[test]
+    fn the_first_wrong_batch_is_the_error_and_too_many_are_refused() {
+        let (mut store, mut writes) = (store(), Vec::new());
+        let stale = wire::KvBatch { epoch: 9, ..batch(3, KvKind::Insert, b"x") };
+        let many = wire::KvBatches { batches: vec![batch(1, KvKind::Insert, b"x"), stale] };
+        let error = apply_many(&mut store, &many, &mut writes).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::WrongEpoch);
+
+        let op = batch(1, KvKind::Lookup, b"").ops.remove(0);
+        let half = wire::KvBatch { partition: 1, epoch: 1, ops: vec![op; KV_OPS_MAX / 2 + 1] };
+        let many = wire::KvBatches { batches: vec![half.clone(), half] };
+        let error = apply_many(&mut store, &many, &mut writes).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Refused);
     }
 }

@@ -30,8 +30,8 @@ pub struct Node {
     loopback: VecDeque<Body>,
     writes: Vec<Write>,
     effects: Vec<Effect>,
-    /// Counts and ends of jobs, which wait until what they tell is durable: clients hear of them, and
-    /// homes let go of what they had.
+    /// Counts and ends of jobs, which wait until what they tell is durable: clients hear of them,
+    /// and homes let go of what they had.
     reports: VecDeque<(u64, NodeId, Body)>,
     /// Answers that wait until what they tell is durable.
     answers: VecDeque<(u64, ClientId, wire::Response)>,
@@ -185,6 +185,11 @@ impl Node {
         match body {
             request::Body::Kv(batch) => {
                 let result = kv::apply(&mut self.store, &batch, &mut self.writes);
+                self.answer(client, id, result);
+                self.tell_watchers();
+            }
+            request::Body::KvMany(many) => {
+                let result = kv::apply_many(&mut self.store, &many, &mut self.writes);
                 self.answer(client, id, result);
                 self.tell_watchers();
             }
