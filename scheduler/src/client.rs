@@ -38,6 +38,7 @@ impl Scheduler {
             request::Body::Explain(query) => self.explain(query),
             request::Body::Cancel(cancel) => self.cancel(now, cancel, out),
             request::Body::Kv(_)
+            | request::Body::KvMany(_)
             | request::Body::WatchKey(_)
             | request::Body::Node(_)
             | request::Body::Map(_) => return None,
