@@ -31,7 +31,6 @@ pub(crate) fn text(report: &RunReport) -> String {
         ("tasks", format!("{ended}, {} edges", count(tasks.edges))),
         ("cluster", format!("{} nodes, {} slots, {}", report.nodes, report.slots, report.policy)),
         ("makespan", seconds(report.makespan_s)),
-        ("bound", format!("{}, by critical path and work", seconds(report.bound.lower_s))),
         ("throughput", format!("{:.1} tasks/s", report.throughput_per_s)),
         ("efficiency", format!("{} of all slot time was work", percent(report.efficiency))),
         ("utilization", format!("{} of all slot time was busy", percent(report.utilization))),
@@ -49,6 +48,12 @@ pub(crate) fn text(report: &RunReport) -> String {
         ),
         ("pushes", count(report.pushes)),
     ];
+    // Durations of commands are not known before they run, so they have no bound.
+    if report.bound.lower_s > 0.0 {
+        let bound = format!("{}, by critical path and work", seconds(report.bound.lower_s));
+        let after_makespan = 3;
+        lines.insert(after_makespan, ("bound", bound));
+    }
     if tasks.executions > tasks.done + tasks.failed {
         lines.push(("executions", count(tasks.executions)));
     }
