@@ -2,8 +2,9 @@
 //! is the contract's; nothing is left behind.
 
 use std::fs;
+use std::process::Command;
 
-use starling_tests::Sandbox;
+use starling_tests::{Sandbox, binary, skip};
 
 /// File content, exit code, and what the message must contain.
 struct Case {
@@ -209,4 +210,52 @@ fn a_port_that_is_taken_is_named() {
     assert_ne!(ran.code, 0);
     assert!(ran.stderr.contains(&address), "{}", ran.stderr);
     drop(taken);
+}
+
+/// A small file system of its own, if this machine lets us make one.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(sandbox: &Sandbox) -> Option<Self> {
+        let disk = sandbox.path("disk");
+        fs::create_dir_all(&disk).expect("folders can be made");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=40m,mode=0777", "tmpfs"]).arg(&disk);
+        if mount.output().is_ok_and(|output| output.status.success()) {
+            return Some(Self(disk));
+        }
+        skip("no file system can be mounted here");
+        None
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_named_and_nothing_stays_on_it() {
+    let sandbox = Sandbox::new();
+    let Some(disk) = SmallDisk::mount(&sandbox) else { return };
+    let run = |workflow: &str| {
+        let mut command = Command::new("env");
+        command.arg(format!("TMPDIR={}", disk.0.display())).arg(binary());
+        command.args(["run", workflow, "--nodes", "1"]);
+        sandbox.start_command(command).end()
+    };
+    sandbox.write(
+        "big.toml",
+        "[[task]]\nname='big'\noutputs={x='x'}\n\
+         command=['sh','-c','head -c 100000000 /dev/zero > x']\n",
+    );
+    // The task fails; or the node, which has no room for its records either, stops. Both say why.
+    for workflow in ["big.toml", "bag:tasks=3000000,body=noop"] {
+        let ran = run(workflow);
+        assert!([1, 3].contains(&ran.code), "{ran:?}");
+        assert!(ran.stderr.to_lowercase().contains("no space left"), "{}", ran.stderr);
+    }
+    let left = fs::read_dir(&disk.0).expect("the disk is readable").count();
+    assert_eq!(left, 0, "an embedded cluster leaves nothing behind");
 }
