@@ -220,7 +220,7 @@ impl SmallDisk {
         let disk = sandbox.path("disk");
         fs::create_dir_all(&disk).expect("folders can be made");
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=40m,mode=0777", "tmpfs"]).arg(&disk);
+        mount.args(["-t", "tmpfs", "-o", "size=12m,mode=0777", "tmpfs"]).arg(&disk);
         if mount.output().is_ok_and(|output| output.status.success()) {
             return Some(Self(disk));
         }
@@ -251,7 +251,7 @@ fn a_full_disk_is_named_and_nothing_stays_on_it() {
          command=['sh','-c','head -c 100000000 /dev/zero > x']\n",
     );
     // The task fails; or the node, which has no room for its records either, stops. Both say why.
-    for workflow in ["big.toml", "bag:tasks=3000000,body=noop"] {
+    for workflow in ["big.toml", "bag:tasks=600000,body=noop"] {
         let ran = run(workflow);
         assert!([1, 3].contains(&ran.code), "{ran:?}");
         assert!(ran.stderr.to_lowercase().contains("no space left"), "{}", ran.stderr);
