@@ -30,8 +30,7 @@ pub struct Node {
     loopback: VecDeque<Body>,
     writes: Vec<Write>,
     effects: Vec<Effect>,
-    /// Counts and ends of jobs, which wait until what they tell is durable: clients hear of them,
-    /// and homes let go of what they had.
+    /// What waits until it is durable, see [`waits_for_sync`].
     reports: VecDeque<(u64, NodeId, Body)>,
     /// Answers that wait until what they tell is durable.
     answers: VecDeque<(u64, ClientId, wire::Response)>,
@@ -293,7 +292,7 @@ impl Node {
         for (to, body) in self.out.reliable.drain(..) {
             if to == me {
                 self.loopback.push_back(body);
-            } else if matches!(body, Body::Counts(_) | Body::JobEnd(_)) {
+            } else if waits_for_sync(&body) {
                 // This step's batch, if there will be one, is the next.
                 self.reports.push_back((self.batch_seq + 1, to, body));
             } else {
@@ -370,6 +369,12 @@ impl Node {
         let timers = [self.scheduler.deadline(Time::ZERO), self.links.deadline()];
         timers.into_iter().flatten().min()
     }
+}
+
+/// Of counts and ends of jobs clients hear, and homes let go of what they had. A job that was made
+/// visible or cancelled elsewhere may not vanish here: a client that died would not repeat it.
+fn waits_for_sync(body: &Body) -> bool {
+    matches!(body, Body::Counts(_) | Body::JobEnd(_) | Body::Visible(_) | Body::Cancel(_))
 }
 
 fn options(config: &Config) -> Options {
