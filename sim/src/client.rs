@@ -12,6 +12,9 @@ use crate::truth::{JobTruth, Promise};
 use crate::workload::Submission;
 use crate::world::World;
 
+/// Out of a thousand accepted chunks, after these the client cancels a task before the commit.
+const CANCELS_EARLY_PERMILLE: u64 = 5;
+
 /// When a client dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
@@ -283,7 +286,8 @@ impl World {
             Stage::Watching => {
                 let cancels = client.plan.cancel_after.take().is_some();
                 if cancels {
-                    self.cancel(index);
+                    let whole = self.dice.chance(500);
+                    self.cancel(index, whole);
                 } else if !self.clients[index].asks.values().any(|ask| *ask == Ask::Watch) {
                     self.ask(index, Ask::Watch);
                 }
@@ -294,8 +298,7 @@ impl World {
     }
 
     /// The whole job, or one task of it.
-    fn cancel(&mut self, index: usize) {
-        let whole = self.dice.chance(500);
+    fn cancel(&mut self, index: usize, whole: bool) {
         let truth = self.truth(index);
         truth.cancelled = true;
         let tasks: Vec<LocalId> = truth.tasks.keys().copied().collect();
@@ -405,6 +408,10 @@ impl World {
         if client.plan.death == Death::AfterChunks(accepted) {
             return self.client_dies(index);
         }
+        if self.dice.chance(CANCELS_EARLY_PERMILLE) && !self.options.faultless {
+            self.cancel(index, false);
+        }
+        let client = &mut self.clients[index];
         if accepted == all {
             let at = self.now + client.plan.think;
             self.schedule(at, Happening::Wake { who: Who::Job(index) });
