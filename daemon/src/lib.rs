@@ -30,7 +30,9 @@ for node in nodes {
 ```
 */
 
+mod background;
 mod clock;
+mod connections;
 mod error;
 pub mod events;
 mod handle;

@@ -12,6 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::background::in_background;
 use crate::events::{Filter, Pieces, Reader};
 use crate::inbox::Incoming;
 use crate::links;
@@ -20,8 +21,6 @@ use crate::peers::{self, AddressBook, Credentials, Identity};
 use crate::replies::{ReplyStream, reply_queue};
 use crate::rpc::peer_server::{Peer, PeerServer};
 
-/// Pieces of a file that wait for a slow reader.
-const PIECES_AHEAD: usize = 2;
 /// How long a stop waits for each other node to hear of it.
 const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -148,7 +147,7 @@ impl Peer for PeerService {
             let data = bytes::Bytes::from(piece?);
             Ok(wire::Piece { data, total_bytes: 0 })
         }));
-        Ok(Response::new(Box::pin(pieces)))
+        Ok(Response::new(Box::pin(ReceiverStream::new(pieces))))
     }
 
     async fn streams(
@@ -156,7 +155,7 @@ impl Peer for PeerService {
         request: Request<wire::StreamsRequest>,
     ) -> Result<Response<Self::StreamsStream>, Status> {
         let records = crate::transfer::streams(&self.shared.executor, request.get_ref());
-        Ok(Response::new(Box::pin(in_background(records))))
+        Ok(Response::new(Box::pin(ReceiverStream::new(in_background(records)))))
     }
 
     async fn stop(
@@ -177,21 +176,6 @@ impl Peer for PeerService {
 
 fn stopping() -> Status {
     Status::unavailable("the node stops")
-}
-
-/// Runs an iterator that reads files beside the loop's thread.
-fn in_background<T: Send + 'static>(
-    items: impl Iterator<Item = Result<T, Status>> + Send + 'static,
-) -> ReceiverStream<Result<T, Status>> {
-    let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
-    tokio::task::spawn_blocking(move || {
-        for item in items {
-            if sender.blocking_send(item).is_err() {
-                return; // The reader is gone.
-            }
-        }
-    });
-    ReceiverStream::new(receiver)
 }
 
 /// Tells every other node to stop, each on its own and for a bounded time; once.

@@ -10,30 +10,38 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fs::File;
 use std::io::Read;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use executor::{Executor, ObjectError};
 use node::Input;
 use proto::work::Fetch;
 use proto::{JobId, LocalId, NodeId, ObjectId, Span, Time, limits, wire};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tonic::{Code, Status};
 
+use crate::background::in_background;
+use crate::connections::Connections;
 use crate::inbox::Local;
-use crate::peers::{self, Client};
 use crate::service::Shared;
 
 /// Objects up to here are read and written in the loop's own thread: cheaper than to change it.
 const INLINE_BYTES: u64 = 64 << 10;
-const PIECES_AHEAD: usize = 2;
+
+/// What all transfers of a node share.
+#[derive(Debug)]
+struct Lines {
+    connections: Connections,
+    /// A task may have any number of inputs, a process only so many open files.
+    permits: Semaphore,
+}
 
 /// The objects that are on their way to this node.
 #[derive(Debug)]
 pub(crate) struct Transfers {
     shared: Arc<Shared>,
     local: mpsc::UnboundedSender<Local>,
-    connections: Arc<Connections>,
+    lines: Arc<Lines>,
     /// When each modelled transfer ends.
     modelled: BinaryHeap<Reverse<(Time, ObjectId)>>,
     /// Until when the modelled link from a node is taken.
@@ -45,7 +53,10 @@ impl Transfers {
         Self {
             shared,
             local,
-            connections: Arc::default(),
+            lines: Arc::new(Lines {
+                connections: Connections::default(),
+                permits: Semaphore::new(limits::FETCHES_IN_FLIGHT_MAX),
+            }),
             modelled: BinaryHeap::new(),
             busy_until: BTreeMap::new(),
         }
@@ -64,9 +75,9 @@ impl Transfers {
             return;
         }
         let (shared, local) = (Arc::clone(&self.shared), self.local.clone());
-        let connections = Arc::clone(&self.connections);
+        let lines = Arc::clone(&self.lines);
         tokio::spawn(async move {
-            let result = bring(&shared, &connections, &fetch).await;
+            let result = bring(&shared, &lines, &fetch).await;
             let _ = local.send(Local::Input(Input::Fetched { object: fetch.object, result }));
         });
     }
@@ -91,34 +102,6 @@ fn modelled_span(fetch: &Fetch) -> Span {
     Span((fetch.size_bytes as f64 * fetch.settings.transfer_ns_per_byte) as u64)
 }
 
-/// One connection for transfers from each node, kept as long as the node stays at its address.
-#[derive(Debug, Default)]
-struct Connections {
-    open: Mutex<BTreeMap<NodeId, (String, Client)>>,
-}
-
-impl Connections {
-    async fn get(&self, shared: &Shared, from: NodeId) -> Result<Client, String> {
-        let file = shared.addresses.read(from).ok_or("it does not run")?;
-        if let Some((address, client)) = self.lock().get(&from)
-            && *address == file.address
-        {
-            return Ok(client.clone());
-        }
-        let client = peers::connect(&file.address, &shared.identity.credentials).await?;
-        self.lock().insert(from, (file.address, client.clone()));
-        Ok(client)
-    }
-
-    fn forget(&self, from: NodeId) {
-        self.lock().remove(&from);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, (String, Client)>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 enum Failure {
     /// The other node may come back: try again.
     Unreachable(String),
@@ -131,11 +114,7 @@ impl From<ObjectError> for Failure {
     }
 }
 
-async fn bring(
-    shared: &Arc<Shared>,
-    connections: &Connections,
-    fetch: &Fetch,
-) -> Result<(), String> {
+async fn bring(shared: &Arc<Shared>, lines: &Lines, fetch: &Fetch) -> Result<(), String> {
     if shared.executor.objects().contains(fetch.object) {
         return Ok(());
     }
@@ -143,7 +122,11 @@ async fn bring(
     let start = Instant::now();
     let mut wait = limits::REDIAL_AFTER;
     loop {
-        let reason = match bring_once(shared, connections, fetch).await {
+        // Not kept while it waits to try again: other nodes may answer meanwhile.
+        let permit = lines.permits.acquire().await.map_err(|error| error.to_string())?;
+        let result = bring_once(shared, &lines.connections, fetch).await;
+        drop(permit);
+        let reason = match result {
             Ok(()) => return Ok(()),
             Err(Failure::Final(reason)) => return Err(format!("from node {from}: {reason}")),
             Err(Failure::Unreachable(reason)) => reason,
@@ -162,9 +145,14 @@ async fn bring_once(
     connections: &Connections,
     fetch: &Fetch,
 ) -> Result<(), Failure> {
-    let mut client = connections.get(shared, fetch.from).await.map_err(Failure::Unreachable)?;
+    let unreachable = |reason: &str| Failure::Unreachable(reason.to_owned());
+    let file = shared.addresses.read(fetch.from).ok_or_else(|| unreachable("it does not run"))?;
+    let (number, mut client) = connections
+        .get(fetch.from, &file.address, &shared.identity.credentials)
+        .await
+        .map_err(Failure::Unreachable)?;
     let failed = |status: Status| {
-        connections.forget(fetch.from);
+        connections.after(fetch.from, number, &status);
         let text = status.message().to_owned();
         match status.code() {
             Code::NotFound | Code::Unauthenticated | Code::FailedPrecondition => {
@@ -214,25 +202,23 @@ pub(crate) fn read(
             ObjectError::Absent(_) => Status::not_found(error.to_string()),
             _ => Status::internal(error.to_string()),
         })?;
-    let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
     if total_bytes <= INLINE_BYTES {
+        let (sender, receiver) = mpsc::channel(1);
         let piece = next_piece(&mut file, total_bytes).map_err(Status::from);
         sender.try_send(piece).expect("a new queue has room for one");
-    } else {
-        tokio::task::spawn_blocking(move || {
-            let pieces = std::iter::repeat_with(|| next_piece(&mut file, total_bytes));
-            for piece in pieces {
-                let last = piece.is_err();
-                if piece.as_ref().is_ok_and(|piece| piece.data.is_empty())
-                    || sender.blocking_send(piece.map_err(Status::from)).is_err()
-                    || last
-                {
-                    return; // The end, or the reader is gone, or an error that was told.
-                }
-            }
-        });
+        return Ok(receiver);
     }
-    Ok(receiver)
+    let mut failed = false;
+    let pieces = std::iter::from_fn(move || {
+        if failed {
+            return None; // The error was told.
+        }
+        let piece = next_piece(&mut file, total_bytes);
+        failed = piece.is_err();
+        let end = piece.as_ref().is_ok_and(|piece| piece.data.is_empty());
+        (!end).then(|| piece.map_err(Status::from))
+    });
+    Ok(in_background(pieces))
 }
 
 /// Empty at the end.

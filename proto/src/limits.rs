@@ -137,6 +137,8 @@ pub const SYNC_GAP: Span = Span::from_millis(5);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
+/// Objects that one node brings from others at a time; the rest wait.
+pub const FETCHES_IN_FLIGHT_MAX: usize = 32;
 /// A fetch from a node that cannot be reached is given up after this.
 pub const FETCH_RETRY_FOR: Span = Span::from_secs(600);
 
