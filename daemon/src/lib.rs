@@ -42,6 +42,7 @@ pub mod launcher;
 mod links;
 mod log;
 mod members;
+mod open_files;
 mod options;
 mod peers;
 mod rendezvous;

@@ -25,7 +25,7 @@ use crate::service::{self, Shared};
 use crate::store::RocksStore;
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
-use crate::{links, rendezvous};
+use crate::{links, open_files, rendezvous};
 
 /// How long streams may take to end after the node has.
 const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(500);
@@ -60,6 +60,7 @@ pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
     let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);
     let (stop, _) = watch::channel(false);
     let executor = start_executor(&options, &state, local_sender.clone())?;
+    open_files::raise_limit(); // After the spawner: commands keep the limit that the user set.
     let log_path = state.path().join("log");
     let shared = Arc::new(Shared {
         identity: Identity {

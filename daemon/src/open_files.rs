@@ -1,0 +1,35 @@
+//! How many files this process may have open.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Enough for the log's tables, a socket for each client and peer, and the objects on their way.
+const WANTED: u64 = 65_536;
+
+/// Raises the soft limit, which is 1024 on most systems, as far as the hard one allows. One that
+/// is higher already, or that cannot be raised, stays.
+pub(crate) fn raise_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(WANTED, |maximum| maximum.min(WANTED));
+    if current.is_some_and(|current| current < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_grows_and_never_shrinks() {
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        let enough = maximum.map_or(WANTED, |maximum| maximum.min(WANTED));
+        let low = current.map_or(512, |current| current.min(512));
+        setrlimit(Resource::Nofile, Rlimit { current: Some(low), maximum }).unwrap();
+        raise_limit();
+        assert_eq!(getrlimit(Resource::Nofile).current, Some(enough));
+        let more = maximum.map_or(enough + 1, |maximum| maximum.min(enough + 1));
+        setrlimit(Resource::Nofile, Rlimit { current: Some(more), maximum }).unwrap();
+        raise_limit();
+        assert_eq!(getrlimit(Resource::Nofile).current, Some(more));
+    }
+}
