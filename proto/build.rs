@@ -7,6 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ".starling.v1.KvOp",
         ".starling.v1.KvResult",
         ".starling.v1.KvWatch",
+        ".starling.v1.Fragment",
         ".starling.v1.Packet",
         ".starling.v1.Piece",
         ".starling.v1.TaskStream",

@@ -266,6 +266,7 @@ pub(crate) fn again_word(why: Again) -> &'static str {
         Again::HomeRestarted => "its home restarted",
         Again::Retry => "it failed and has retries left",
         Again::InputReplaced => "one of its inputs was replaced",
+        Again::Lost => "the process that ran it died",
     }
 }
 

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use prost::Message as _;
 use proto::limits::{
-    LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES, PACKET_BYTES_MAX, PACKET_MESSAGES_MAX,
-    RETRANSMIT_AFTER, RETRANSMIT_AFTER_MAX,
+    FRAGMENT_BYTES, LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES, MESSAGE_BYTES_MAX,
+    PACKET_BYTES_MAX, PACKET_MESSAGES_MAX, RETRANSMIT_AFTER, RETRANSMIT_AFTER_MAX,
 };
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, Span, Time, wire};
@@ -40,6 +40,10 @@ struct Link {
     /// The next sequence number to take from the peer.
     expected: u64,
     ahead: BTreeMap<u64, Bytes>,
+    /// The fragments so far of a large message, and the last sequence number before them: they are
+    /// acknowledged together, or a restart would keep half a message.
+    partial: Vec<u8>,
+    whole: u64,
     /// Taken messages whose effects are not durable yet: (batch, last sequence number).
     undurable: VecDeque<(u64, u64)>,
     ack: u64,
@@ -61,6 +65,8 @@ impl Link {
             loose: Vec::new(),
             expected: 1,
             ahead: BTreeMap::new(),
+            partial: Vec::new(),
+            whole: 0,
             undurable: VecDeque::new(),
             ack: 0,
             ack_sent: 0,
@@ -147,7 +153,13 @@ impl Links {
     pub(crate) fn send(&mut self, peer: NodeId, body: Body) {
         let survives_restart = survives_restart(&body);
         let bytes = Bytes::from(wire::Message { body: Some(body) }.encode_to_vec());
-        self.link(peer).queue.push_back(Queued { bytes, survives_restart });
+        let queue = &mut self.link(peer).queue;
+        if bytes.len() <= FRAGMENT_BYTES {
+            queue.push_back(Queued { bytes, survives_restart });
+        } else {
+            let fragments = fragments(&bytes);
+            queue.extend(fragments.map(|bytes| Queued { bytes, survives_restart }));
+        }
         self.touched.insert(peer);
     }
     /// Sends a message once; it may be lost.
@@ -202,7 +214,7 @@ impl Links {
     pub(crate) fn note_batch(&mut self, seq: u64) {
         for &peer in &self.touched {
             let link = self.links.get_mut(&peer).expect("touched links exist");
-            let taken = link.expected - 1;
+            let taken = link.whole;
             let noted = link.undurable.back().map_or(link.ack, |&(_, last)| last);
             if taken > noted {
                 link.undurable.push_back((seq, taken));
@@ -238,6 +250,9 @@ impl Links {
         {
             self.timers.pop_first();
             let link = self.link(peer);
+            if link.timer != Some(at) {
+                continue; // An acknowledgement has put it off since.
+            }
             link.timer = None;
             link.sent = 0;
             link.greet |= link.peer_incarnation == 0;
@@ -262,8 +277,7 @@ impl Links {
             };
             let timer = link.timer;
             if timer != timer_before {
-                // `take_ack` may have cleared the timer that the set still has; it fires for
-                // nothing.
+                // An earlier time may still be in the set; it is passed over when it comes.
                 self.timers.extend(timer.map(|at| (at, peer)));
             }
             for packet in packets {
@@ -290,10 +304,39 @@ fn take_messages(link: &mut Link, first: u64, reliable: Vec<Bytes>, bodies: &mut
     while let Some(bytes) = link.ahead.remove(&link.expected) {
         link.expected += 1;
         // A message that cannot be decoded has no meaning here; the link goes on.
-        if let Ok(wire::Message { body: Some(body) }) = wire::Message::decode(bytes) {
-            bodies.push(body);
-        }
+        let message = wire::Message::decode(bytes).unwrap_or_default();
+        let body = match message.body {
+            Some(Body::Fragment(fragment)) => match join(&mut link.partial, fragment) {
+                Some(body) => body,
+                None => continue,
+            },
+            other => other,
+        };
+        link.whole = link.expected - 1;
+        bodies.extend(body);
     }
+}
+
+fn fragments(bytes: &Bytes) -> impl Iterator<Item = Bytes> {
+    let starts = (0..bytes.len()).step_by(FRAGMENT_BYTES);
+    starts.map(|start| {
+        let end = bytes.len().min(start + FRAGMENT_BYTES);
+        let fragment = wire::Fragment { data: bytes.slice(start..end), last: end == bytes.len() };
+        wire::Message { body: Some(Body::Fragment(fragment)) }.encode_to_vec().into()
+    })
+}
+
+/// The message's body once the last fragment is there; `None` before.
+fn join(partial: &mut Vec<u8>, fragment: wire::Fragment) -> Option<Option<Body>> {
+    if partial.len() + fragment.data.len() <= MESSAGE_BYTES_MAX {
+        partial.extend_from_slice(&fragment.data);
+    }
+    if !fragment.last {
+        return None;
+    }
+    let whole = std::mem::take(partial);
+    let message = wire::Message::decode(whole.as_slice()).unwrap_or_default();
+    Some(message.body.filter(|body| !matches!(body, Body::Fragment(_))))
 }
 
 fn write_packets(
@@ -347,7 +390,6 @@ fn survives_restart(body: &Body) -> bool {
         | Body::CreditQuery(_)
         | Body::Visible(_)
         | Body::Counts(_)
-        | Body::Moved(_)
         | Body::Cancel(_)
         | Body::NotHeld(_)
         | Body::JobEnd(_) => true,
@@ -358,9 +400,12 @@ fn survives_restart(body: &Body) -> bool {
         | Body::StealRequest(_)
         | Body::StealGrant(_)
         | Body::StealDone(_)
+        // Told again by the thief itself, in its order.
+        | Body::Moved(_)
         | Body::MovedReply(_)
         | Body::Stale(_)
-        | Body::Holding(_) => false,
+        | Body::Holding(_)
+        | Body::Fragment(_) => false,
     }
 }
 

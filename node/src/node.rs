@@ -371,10 +371,20 @@ impl Node {
     }
 }
 
-/// Of counts and ends of jobs clients hear, and homes let go of what they had. A job that was made
-/// visible or cancelled elsewhere may not vanish here: a client that died would not repeat it.
+/// What others conclude for good from, before it could be taken back: of counts and ends of jobs
+/// clients hear, and homes let go of what they had; a job that was made visible or cancelled
+/// elsewhere may not vanish here; a skipped child never runs; a victim forgets what a home says it
+/// knows of.
 fn waits_for_sync(body: &Body) -> bool {
-    matches!(body, Body::Counts(_) | Body::JobEnd(_) | Body::Visible(_) | Body::Cancel(_))
+    match body {
+        Body::Counts(_) | Body::JobEnd(_) | Body::Visible(_) | Body::Cancel(_) => true,
+        Body::MovedReply(_) => true,
+        Body::Credits(credits) => {
+            let done = wire::Verdict::Done as i32;
+            credits.credits.iter().any(|credit| credit.verdict != done)
+        }
+        _ => false,
+    }
 }
 
 fn options(config: &Config) -> Options {

@@ -45,6 +45,8 @@ pub enum Again {
     Retry = 3,
     /// One of its inputs was replaced by a later attempt's.
     InputReplaced = 4,
+    /// What ran it died: its node lives, its process does not.
+    Lost = 5,
 }
 
 /// How a task or an attempt ended; the numbers are those of [`crate::wire::Verdict`].
@@ -306,12 +308,13 @@ impl<'a> Decoder<'a> {
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))
     }
     fn again(&mut self) -> Result<Again, DecodeError> {
-        const ALL: [Again; 5] = [
+        const ALL: [Again; 6] = [
             Again::HolderRestarted,
             Again::NotHeld,
             Again::HomeRestarted,
             Again::Retry,
             Again::InputReplaced,
+            Again::Lost,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))

@@ -24,6 +24,11 @@ pub const PACKET_MESSAGES_MAX: usize = 256;
 pub const LINK_WINDOW_MESSAGES: usize = 1024;
 /// A packet takes no further message once it has this many bytes.
 pub const PACKET_BYTES_MAX: usize = 2 << 20;
+/// Larger messages between nodes travel in fragments of this size, up to the maximum.
+pub const FRAGMENT_BYTES: usize = 2 << 20;
+pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// Further attempts after ones that were lost through no fault of the task.
+pub const LOST_ATTEMPTS_MAX: u8 = 3;
 /// Messages that arrived ahead of a gap and are kept.
 pub const LINK_REORDER_MESSAGES_MAX: usize = 1024;
 pub const RETRANSMIT_AFTER: Span = Span::from_millis(300);
@@ -39,6 +44,8 @@ pub const CHUNKS_IN_FLIGHT_MAX: usize = 16;
 pub const TASK_SLOTS_MAX: u32 = 1 << 24;
 /// Staged chunks of a job whose client went silent are dropped after this.
 pub const STAGED_JOB_TTL: Span = Span::from_secs(600);
+/// A client that asks too early for what needs a committed job tries again after this.
+pub const STAGED_RETRY_AFTER: Span = Span::from_millis(10);
 pub const NAME_BYTES_MAX: usize = 1024;
 /// One description, shared by any number of alike tasks; a chunk must hold one and its task.
 pub const SPEC_BYTES_MAX: usize = 2 << 20;
@@ -55,6 +62,8 @@ pub const CREDIT_EDGES_MAX: usize = 8192;
 pub const BUNDLE_TASKS_MAX: usize = 8192;
 pub const COMPLETIONS_MAX: usize = 1024;
 pub const STEAL_NEIGHBOURS_MAX: usize = 32;
+/// Tasks a victim looks at, and keeps, while it fills one grant.
+pub const STEAL_SCAN_MAX: usize = 1024;
 pub const STEAL_INTERVAL_START: Span = Span::from_millis(1);
 /// The bound after which a thief goes quiet until a hint wakes it (the paper's schedulers stop).
 pub const STEAL_INTERVAL_BOUND: Span = Span::from_millis(1024);
@@ -147,6 +156,8 @@ const _: () = assert!(PARTITIONS_DEFAULT <= PARTITIONS_MAX);
 const _: () = assert!(CHUNK_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(SPEC_BYTES_MAX < CHUNK_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(PACKET_BYTES_MAX + FRAGMENT_BYTES < FRAME_BYTES_MAX);
+const _: () = assert!(FRAGMENT_BYTES * LINK_WINDOW_MESSAGES > MESSAGE_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX <= KV_REPLY_BYTES_MAX);
 const _: () = assert!(KV_REPLY_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PIECE_BYTES < FRAME_BYTES_MAX);

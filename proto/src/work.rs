@@ -48,6 +48,8 @@ pub struct Outcome {
     /// Of a command; 128 + signal when a signal ended it.
     pub exit_code: i32,
     pub stderr_tail: Vec<u8>,
+    /// What ran the attempt died: it is tried again without being held against the task.
+    pub lost: bool,
     /// Bytes of each declared output, in order. Empty for a failed attempt.
     pub output_sizes: Vec<u64>,
 }

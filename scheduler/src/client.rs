@@ -4,7 +4,8 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
-use crate::ledger::{State, check_places};
+use crate::jobs::Watched;
+use crate::ledger::{Job, State, check_places};
 use crate::out::{Answer, Out};
 
 impl Scheduler {
@@ -25,13 +26,16 @@ impl Scheduler {
                 None => Err(unknown_job(query.job)),
             },
             request::Body::WatchJob(query) => {
-                if self.jobs.watch(JobId(query.job), client, id, out) {
-                    return Some(());
+                match self.jobs.watch(JobId(query.job), client, id, out) {
+                    Watched::Answered => return Some(()),
+                    Watched::Unknown => Err(unknown_job(query.job)),
+                    Watched::TooMany => {
+                        Err(busy(format!("job {} is watched by too many", query.job)))
+                    }
                 }
-                Err(unknown_job(query.job))
             }
             request::Body::Jobs(_) => {
-                let jobs = self.jobs.states().cloned().collect();
+                let jobs = self.jobs.summaries().collect();
                 Ok(response::Body::Jobs(wire::JobStates { jobs }))
             }
             request::Body::Tasks(query) => Ok(response::Body::Tasks(self.list(query))),
@@ -107,6 +111,11 @@ impl Scheduler {
                 return Err(unknown_job(cancel.job));
             }
         } else {
+            // The ends of a job that is never committed here would outlive its chunks.
+            let staged = |job: &Job| !job.visible;
+            if self.ledger.jobs.get(&JobId(cancel.job)).is_some_and(staged) {
+                return Err(not_yet(cancel.job));
+            }
             self.on_cancel(now, cancel, out);
         }
         Ok(response::Body::Accepted(wire::Accepted {}))
@@ -229,6 +238,15 @@ fn error(code: ErrorCode, text: String) -> wire::Error {
 }
 fn refused(text: String) -> wire::Error {
     error(ErrorCode::Refused, text)
+}
+fn not_yet(job: u64) -> wire::Error {
+    busy(format!("job {job} is not committed here yet"))
+}
+fn busy(text: String) -> wire::Error {
+    wire::Error {
+        retry_after_ns: proto::limits::STAGED_RETRY_AFTER.0,
+        ..error(ErrorCode::Busy, text)
+    }
 }
 fn unknown_job(job: u64) -> wire::Error {
     error(ErrorCode::Unknown, format!("there is no job {job} here"))

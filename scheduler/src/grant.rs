@@ -1,7 +1,7 @@
 //! Work stealing, the victim's side: half of SReadyQ in one message, kept until it is acknowledged.
 
 use proto::event::Reason;
-use proto::limits::BUNDLE_TASKS_MAX;
+use proto::limits::STEAL_SCAN_MAX;
 use proto::wire::message::Body;
 use proto::{Attempt, Event, NodeId, TaskId, wire};
 
@@ -46,14 +46,18 @@ impl Scheduler {
         let forgets = self.options.mutant == Some(Mutant::VictimForgetsEarly);
         let mut bundle = BundleBuilder::default();
         let mut guests = Vec::new();
-        let mut too_wide = Vec::new();
+        let mut kept = Vec::new();
         // Half, rounded up: the last task may be stolen too.
-        let wanted = self.shared.len().div_ceil(2).min(BUNDLE_TASKS_MAX);
-        while bundle.len() < wanted {
+        let wanted = self.shared.len().div_ceil(2);
+        while bundle.len() < wanted && !bundle.is_full() && kept.len() < STEAL_SCAN_MAX {
             let Some(ready) = self.shared.pop() else { break };
+            if self.guests.get(&ready.task).is_some_and(|guest| !guest.home_knows) {
+                kept.push((ready, None));
+                continue;
+            }
             let Some(work) = self.take_work(ready) else { continue };
             if work.cpus() > request.slots {
-                too_wide.push((ready, work));
+                kept.push((ready, Some(work)));
                 continue;
             }
             let Ready { task, attempt, .. } = ready;
@@ -69,7 +73,7 @@ impl Scheduler {
                 guests.push((task, attempt, work));
             }
         }
-        for (ready, work) in too_wide {
+        for (ready, work) in kept {
             self.put_back(ready, work);
         }
         if !guests.is_empty() {
@@ -81,9 +85,13 @@ impl Scheduler {
         queue.push((thief, Body::StealGrant(grant)));
     }
 
-    fn put_back(&mut self, ready: Ready, work: Work) {
-        if self.homes.home_of(ready.task) != self.options.me {
-            self.guests.insert(ready.task, Guest { attempt: ready.attempt, work });
+    /// A task that this thief does not get: too wide for it, or its home does not know of it yet.
+    fn put_back(&mut self, ready: Ready, work: Option<Work>) {
+        if let Some(work) = work
+            && self.homes.home_of(ready.task) != self.options.me
+        {
+            let guest = Guest { attempt: ready.attempt, work, home_knows: true };
+            self.guests.insert(ready.task, guest);
         }
         self.shared.push(ready);
     }

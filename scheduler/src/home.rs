@@ -1,6 +1,7 @@
 //! What a home does when others report: completions, moves, cancellation, the end of a job.
 
 use proto::event::{Again, Event};
+use proto::limits::LOST_ATTEMPTS_MAX;
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
 
@@ -49,7 +50,7 @@ impl Scheduler {
         }
         self.count(task, &completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
-        if failed && self.retry(task, out) {
+        if failed && self.retry(task, completion.lost, out) {
             return;
         }
         let end = if failed { End::Failed } else { End::Done };
@@ -107,9 +108,15 @@ impl Scheduler {
         }
     }
 
-    fn retry(&mut self, task: TaskId, out: &mut Out) -> bool {
+    /// Gives a failed task a further attempt, if it has one.
+    fn retry(&mut self, task: TaskId, lost: bool, out: &mut Out) -> bool {
         let retries = self.ledger.spec(task).map_or(0, |spec| spec.retries);
         let Some(cell) = self.ledger.cell_mut(task) else { return false };
+        if lost && cell.lost < LOST_ATTEMPTS_MAX {
+            cell.lost += 1;
+            self.ledger.replace_ready(task, Again::Lost, out);
+            return true;
+        }
         if u32::from(cell.tries) >= retries {
             return false;
         }

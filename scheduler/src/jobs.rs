@@ -19,6 +19,14 @@ struct Job {
     watchers: Vec<(ClientId, u64)>,
 }
 
+/// What came of a wish to watch a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Watched {
+    Answered,
+    Unknown,
+    TooMany,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     jobs: BTreeMap<JobId, Job>,
@@ -39,12 +47,19 @@ impl Jobs {
         out: &mut Out,
     ) -> Result<(), String> {
         let job_id = JobId(commit.job);
-        if self.jobs.contains_key(&job_id) {
-            return Ok(());
+        if let Some(job) = self.jobs.get(&job_id) {
+            let same = job.state.partitions == commit.partitions;
+            let other = || format!("job {} exists already and is another one", commit.job);
+            return if same { Ok(()) } else { Err(other()) };
         }
-        let total = commit.partitions.iter().map(|total| total.tasks).sum();
+        let totals = commit.partitions.iter();
+        let total = totals.fold(0, |sum: u64, total| sum.saturating_add(total.tasks));
         if total == 0 {
             return Err(format!("job {} has no tasks", commit.job));
+        }
+        let mut seen = BTreeSet::new();
+        if !commit.partitions.iter().all(|total| seen.insert(total.partition)) {
+            return Err(format!("job {} names a partition twice", commit.job));
         }
         let known = |total: &wire::PartitionTotal| homes.owner(PartitionId(total.partition));
         if commit.partitions.iter().any(|total| known(total).is_none()) {
@@ -120,8 +135,16 @@ impl Jobs {
     pub(crate) fn state(&self, job_id: JobId) -> Option<&wire::JobState> {
         self.jobs.get(&job_id).map(|job| &job.state)
     }
-    pub(crate) fn states(&self) -> impl Iterator<Item = &wire::JobState> {
-        self.jobs.values().map(|job| &job.state)
+    /// All of them, without what only a look at one job needs.
+    pub(crate) fn summaries(&self) -> impl Iterator<Item = wire::JobState> + '_ {
+        self.jobs.values().map(|job| {
+            let sum = job
+                .state
+                .sum
+                .as_ref()
+                .map(|sum| wire::PartitionCount { failures: Vec::new(), ..sum.clone() });
+            wire::JobState { partitions: Vec::new(), sum, ..job.state.clone() }
+        })
     }
 
     /// Answers now, and again on each change until the job ends.
@@ -131,16 +154,16 @@ impl Jobs {
         client: ClientId,
         id: u64,
         out: &mut Out,
-    ) -> bool {
-        let Some(job) = self.jobs.get_mut(&job_id) else { return false };
-        if job.watchers.len() < WATCHERS_MAX && !job.watchers.contains(&(client, id)) {
+    ) -> Watched {
+        let Some(job) = self.jobs.get_mut(&job_id) else { return Watched::Unknown };
+        if job.state.ended_ns == 0 && !job.watchers.contains(&(client, id)) {
+            if job.watchers.len() >= WATCHERS_MAX {
+                return Watched::TooMany;
+            }
             job.watchers.push((client, id));
         }
         job.answer(client, id, out);
-        if job.state.ended_ns != 0 {
-            job.watchers.clear();
-        }
-        true
+        Watched::Answered
     }
     pub(crate) fn forget_client(&mut self, client: ClientId) {
         for job in self.jobs.values_mut() {
@@ -195,7 +218,7 @@ impl Job {
     fn end_if_complete(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         let sum = self.state.sum.get_or_insert_default();
         let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
-        let (lost, failed) = (!sum.lost.is_empty(), sum.failed > 0);
+        let (lost, failed) = (!sum.lost.is_empty(), sum.failed + sum.skipped > 0);
         if ended < self.state.total && !lost {
             return;
         }

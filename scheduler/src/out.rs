@@ -64,7 +64,7 @@ pub struct Out {
 impl Out {
     /// Sends what was gathered per destination as messages of bounded size.
     pub fn gather(&mut self) {
-        use proto::limits::COMPLETIONS_MAX;
+        use proto::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX};
         for (home, mut all) in std::mem::take(&mut self.completions) {
             while !all.is_empty() {
                 let rest = all.split_off(all.len().min(COMPLETIONS_MAX));
@@ -73,7 +73,9 @@ impl Out {
             }
         }
         for (holder, tasks) in std::mem::take(&mut self.stale) {
-            self.reliable.push((holder, Body::Stale(wire::Stale { tasks })));
+            for piece in tasks.chunks(BUNDLE_TASKS_MAX) {
+                self.reliable.push((holder, Body::Stale(wire::Stale { tasks: piece.to_vec() })));
+            }
         }
     }
 }

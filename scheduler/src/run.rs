@@ -20,6 +20,9 @@ use crate::{Mutant, Scheduler};
 pub(crate) struct Guest {
     pub(crate) attempt: Attempt,
     pub(crate) work: Work,
+    /// Its home knows that it is here. Until then it is not passed on: word of the next move could
+    /// reach the home first, and word of this one would then name the wrong holder.
+    pub(crate) home_knows: bool,
 }
 
 /// A task that left its queue and has no slot yet.
@@ -133,7 +136,7 @@ impl Scheduler {
             }
             self.drop_task(task, known, out);
         }
-        self.guests.insert(task, Guest { attempt, work });
+        self.guests.insert(task, Guest { attempt, work, home_knows: true });
         true
     }
 
@@ -225,6 +228,13 @@ impl Scheduler {
     /// Takes the task out of its queue and sees to its inputs.
     fn stage(&mut self, now: Time, ready: Ready, work: Work, out: &mut Out) {
         let Ready { task, attempt, .. } = ready;
+        let (cpus, slots) = (work.cpus(), self.slots.total());
+        if cpus > slots && !work.is_instant() {
+            let error = format!("it needs {cpus} cpus and node {} has {slots}", self.options.me);
+            let outcome = Outcome { error, exit_code: 1, ..Default::default() };
+            self.finish(now, task, attempt, now, (0, 0), outcome, out);
+            return;
+        }
         let missing = BTreeSet::new();
         let mut staged =
             Staged { attempt, work, since: now, missing, moved_bytes: 0, local_bytes: 0 };
@@ -420,6 +430,7 @@ impl Scheduler {
             moved_bytes,
             local_bytes,
             node: self.options.me.0,
+            lost: outcome.lost,
         };
         let home = self.homes.home_of(task);
         if home == self.options.me {

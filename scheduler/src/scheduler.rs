@@ -174,6 +174,8 @@ impl Scheduler {
             Body::NotHeld(not_held) => self.on_not_held(from, &not_held.tasks, out),
             Body::Cancel(cancel) => self.on_cancel(now, &cancel, out),
             Body::JobEnd(end) => self.on_job_end(JobId(end.job), out),
+            // Links put large messages together before they come here.
+            Body::Fragment(_) => {}
         }
     }
 
@@ -275,7 +277,7 @@ impl Scheduler {
         }
         self.reconcile_at = Some(now + proto::limits::RECONCILE_INTERVAL);
         for (home, asks) in self.ledger.missing_credits(&self.homes) {
-            out.reliable.push((home, Body::CreditQuery(wire::CreditQuery { asks })));
+            out.loose.push((home, Body::CreditQuery(wire::CreditQuery { asks })));
         }
     }
 
@@ -388,7 +390,7 @@ impl Scheduler {
         out.events.push(Event::Pushed { task, attempt, to, reason, input_bytes });
         let bundle = self.pushes.entry(to).or_default();
         bundle.push(task, attempt, work);
-        if bundle.len() >= proto::limits::BUNDLE_TASKS_MAX {
+        if bundle.is_full() {
             let bundle = Some(std::mem::take(bundle).finish());
             out.reliable.push((to, Body::Push(wire::Push { bundle })));
         }

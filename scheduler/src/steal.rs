@@ -12,7 +12,7 @@ use proto::limits::{
     HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS, STEAL_NEIGHBOURS_MAX, STEAL_TIMEOUT,
 };
 use proto::wire::message::Body;
-use proto::{Event, Incarnation, NodeId, Span, Time, wire};
+use proto::{Event, Incarnation, NodeId, Span, TaskId, Time, wire};
 use rand_chacha::rand_core::Rng;
 
 use crate::out::{Out, task_attempt};
@@ -88,7 +88,8 @@ impl Scheduler {
         self.slots.free() > 0
             && self.local.is_empty()
             && self.shared.is_empty()
-            && self.staging.is_empty()
+            && self.staged.is_empty()
+            && self.staging.len() < self.slots.free() as usize
     }
 
     /// Moves the thief on.
@@ -255,6 +256,9 @@ impl Scheduler {
                 continue;
             }
             if home != self.options.me && home != from {
+                if let Some(guest) = self.guests.get_mut(&task) {
+                    guest.home_knows = false;
+                }
                 homes.entry(home).or_default().push(task_attempt(task, attempt));
             }
             self.shared.push(Ready { task, attempt, input_bytes });
@@ -281,7 +285,12 @@ impl Scheduler {
         let concerned = self.pending_moves.keys().find(|&&(_, steal)| steal == reply.steal);
         let Some(&key) = concerned else { return };
         let pending = self.pending_moves.get_mut(&key).expect("found above");
-        pending.homes.remove(&from);
+        for told in pending.homes.remove(&from).unwrap_or_default() {
+            let guest = self.guests.get_mut(&TaskId::new(told.job, told.local));
+            if let Some(guest) = guest.filter(|guest| guest.attempt.0 == told.attempt) {
+                guest.home_knows = true;
+            }
+        }
         if pending.homes.is_empty() {
             self.pending_moves.remove(&key);
             let done = wire::StealDone { steal: key.1 };

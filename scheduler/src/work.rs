@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use proto::limits::{BUNDLE_TASKS_MAX, PACKET_BYTES_MAX};
 use proto::work::{Launch, LaunchInput};
 use proto::{Attempt, LocalId, ObjectId, Span, TaskId, wire};
 
@@ -66,13 +67,20 @@ pub(crate) fn object_of(task: TaskId, input: &wire::InputAt) -> ObjectId {
 #[derive(Debug, Default)]
 pub(crate) struct BundleBuilder {
     bundle: wire::Bundle,
+    /// About what it takes on the wire.
+    bytes: usize,
     specs: Vec<Arc<wire::Spec>>,
     settings: Vec<Arc<wire::JobSettings>>,
 }
 
 impl BundleBuilder {
     pub(crate) fn push(&mut self, task: TaskId, attempt: Attempt, work: Work) {
+        let known = self.specs.len();
         let spec = position(&mut self.specs, &work.spec, &mut self.bundle.specs);
+        if self.specs.len() > known {
+            self.bytes += prost::Message::encoded_len(work.spec.as_ref());
+        }
+        self.bytes += 64 + work.name.len() + 8 * work.output_sizes.len() + 40 * work.inputs.len();
         let settings = position(&mut self.settings, &work.settings, &mut self.bundle.settings);
         self.bundle.tasks.push(wire::Placed {
             job: task.job.0,
@@ -90,6 +98,11 @@ impl BundleBuilder {
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.bundle.tasks.len()
+    }
+    /// No further task should go into this message.
+    #[must_use]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= BUNDLE_TASKS_MAX || self.bytes >= PACKET_BYTES_MAX
     }
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
@@ -113,8 +126,8 @@ fn position<T: Clone>(known: &mut Vec<Arc<T>>, item: &Arc<T>, out: &mut Vec<T>) 
     (known.len() - 1) as u32
 }
 
-/// The tasks of a bundle; `None` when it is malformed: names something that is not in it, or a task of a
-/// partition that the cluster does not have.
+/// The tasks of a bundle; `None` when it is malformed: names something that is not in it, or a task
+/// of a partition that the cluster does not have.
 #[must_use]
 pub(crate) fn unpack(
     bundle: wire::Bundle,

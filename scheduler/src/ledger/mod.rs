@@ -124,6 +124,15 @@ impl Ledger {
             if job.visible {
                 return Err(ChunkError::Committed { job: chunk.job });
             }
+            let overlaps = |part: &Part| part.overlaps(chunk.first, chunk.tasks.len() as u64);
+            if job.parts.get(&partition).is_some_and(overlaps) {
+                return Err(ChunkError::Malformed {
+                    job: chunk.job,
+                    partition: chunk.partition,
+                    number: chunk.number,
+                    what: "some of its tasks are in another chunk already",
+                });
+            }
         }
         let tasks = chunk.tasks.len() as u64;
         out.events.push(Event::Staged { job: job_id, partition, first: chunk.first, tasks });

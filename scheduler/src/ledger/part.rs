@@ -46,6 +46,11 @@ impl Part {
     pub(crate) fn chunk_numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.segments.iter().map(|segment| segment.number)
     }
+    /// Whether some task of the run is here already, in another chunk.
+    pub(crate) fn overlaps(&self, first: u64, tasks: u64) -> bool {
+        let end = |segment: &Segment| segment.first + u64::from(segment.len());
+        self.segments.iter().any(|other| first < end(other) && other.first < first + tasks)
+    }
     pub(crate) fn add(&mut self, segment: Segment) {
         self.tasks += u64::from(segment.len());
         self.open += u64::from(segment.len());

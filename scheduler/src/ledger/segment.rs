@@ -30,6 +30,8 @@ pub(crate) struct Cell {
     pub(crate) holder: NodeId,
     pub(crate) holder_incarnation: Incarnation,
     pub(crate) tries: u16,
+    /// Attempts that were lost through no fault of the task.
+    pub(crate) lost: u8,
     pub(crate) state: State,
 }
 
@@ -104,6 +106,7 @@ impl Segment {
                 holder: NodeId(0),
                 holder_incarnation: Incarnation(0),
                 tries: 0,
+                lost: 0,
                 state: State::Waiting,
             })
             .collect();
