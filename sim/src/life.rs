@@ -10,7 +10,7 @@ use crate::swarm::Plan;
 use crate::truth::{JobTruth, Promise};
 use crate::world::World;
 
-/// After healing, every accepted job must end within this much virtual time.
+/// After healing, every accepted job must end within this much virtual time and its work.
 const PROGRESS_BOUND: Span = Span::from_secs(240);
 /// A cluster without work calms down in this time, and is then watched for the next one.
 const SETTLE: Span = Span::from_secs(30);
@@ -43,6 +43,11 @@ pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
 }
 
 impl World {
+    /// As long as all jobs would take one after another on one slot.
+    fn all_work(&self) -> Span {
+        Span(self.jobs.values().map(|job| job.work().0).sum())
+    }
+
     fn passed(&self) -> Verdict {
         self.violation().map_or(Ok(()), |violation| Err(violation.clone()))
     }
@@ -58,7 +63,7 @@ impl World {
                 && !world.jobs.values().any(accepted)
                 && world.kv_clients.iter().all(KvClient::is_over)
         };
-        let ended = self.run_until(self.now + PROGRESS_BOUND, over);
+        let ended = self.run_until(self.now + PROGRESS_BOUND + self.all_work(), over);
         self.passed()?;
         if ended {
             return Ok(());
@@ -93,7 +98,9 @@ impl World {
     /// # Errors
     /// When it goes on talking.
     pub fn must_fall_silent(&mut self) -> Verdict {
-        self.run_for(SETTLE);
+        // A job whose client died at its commit may still run, and nobody waits for it.
+        let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
+        self.run_for(if limbo { Span(SETTLE.0 + self.all_work().0) } else { SETTLE });
         self.passed()?;
         let before = self.packets();
         self.run_for(SILENCE);

@@ -97,7 +97,7 @@ impl Plan {
     pub(crate) fn new(seed: u64, mutant: Option<Mutant>) -> Self {
         let mut dice = Dice::new(seed);
         let faultless = dice.chance(FAULTLESS_PERMILLE);
-        let nodes = dice.pick(&[1, 2, 2, 3, 3, 4, 5]);
+        let nodes = dice.pick(&[1, 2, 2, 3, 3, 4, 5, 7]);
         let mut world = world_options(&mut dice, seed, nodes, faultless, mutant);
         let taste = taste(&mut dice, &world);
         let mut works = Vec::new();
@@ -251,7 +251,7 @@ fn network_options(dice: &mut Dice, faultless: bool) -> NetworkOptions {
 fn taste(dice: &mut Dice, world: &WorldOptions) -> Taste {
     let narrowest = world.slots.iter().copied().max().unwrap_or(1);
     Taste {
-        tasks_max: dice.pick(&[8, 30, 60, 60, 200]),
+        tasks_max: dice.pick(&[8, 30, 60, 60, 200, 400]),
         duration_max: Span::from_millis(dice.pick(&[0, 2, 20, 100, 300])),
         output_bytes_max: dice.pick(&[1_000, 1_000_000]),
         failing_permille: dice.pick(&[0, 0, 0, 30]),
