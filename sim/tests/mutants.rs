@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use scheduler::Mutant;
 use sim::{CheckOptions, check};
 
-const SEEDS_MAX: u64 = 1_000;
+const SEEDS_MAX: u64 = 2_000;
 
 #[test]
 fn every_mutant_is_found() {
