@@ -96,7 +96,10 @@ fn start(context: &Context, args: StartArgs) -> Done {
         let _ = rustix::process::setsid();
     }
     let dir = match &args.rendezvous {
-        Some(dir) => std::path::absolute(dir).map_err(|error| Failure::file(dir, &error))?,
+        Some(dir) => {
+            crate::settings::check_owner(dir, rustix::process::geteuid().as_raw())?;
+            std::path::absolute(dir).map_err(|error| Failure::file(dir, &error))?
+        }
         None => context.dir()?,
     };
     let launcher = args.rendezvous.is_some().then(detect_here).flatten();
@@ -138,8 +141,8 @@ fn live(handle: NodeHandle, with_parent: bool) -> Done {
     runtime.block_on(async {
         let mut life = tokio::task::spawn_blocking(move || -> Result<(), Failure> {
             match handle.wait_ready() {
-                Ok(()) => Ok(handle.join()?),
-                Err(StartError::Stopped) => Ok(()),
+                // Joining tells why it ended, if it was not told to.
+                Ok(()) | Err(StartError::Stopped) => Ok(handle.join()?),
                 Err(error) => Err(error.into()),
             }
         });

@@ -47,8 +47,10 @@ pub enum StartError {
     Recover(#[from] node::RecoverError),
     #[error("cannot start a thread of the node: {0}")]
     Thread(io::Error),
-    #[error("the node was told to stop before its cluster was complete")]
+    #[error("the node ended before its cluster was complete")]
     Stopped,
+    #[error(transparent)]
+    Node(Box<NodeError>),
 }
 
 impl StartError {

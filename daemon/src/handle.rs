@@ -42,6 +42,15 @@ impl Progress {
         self.changed.notify_all();
     }
 
+    /// Nothing more will come: who still waits for the start waits in vain.
+    pub(crate) fn end(&self) {
+        let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*phase, Phase::Starting) {
+            *phase = Phase::Failed(None);
+            self.changed.notify_all();
+        }
+    }
+
     fn wait(&self) -> Result<(), StartError> {
         let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let mut phase = self
@@ -87,7 +96,8 @@ impl NodeHandle {
         self.incarnation
     }
 
-    /// Blocks until all nodes of the cluster have found each other.
+    /// Blocks until all nodes of the cluster have found each other. After [`StartError::Stopped`]
+    /// [`Self::join`] tells why the node ended, if it was not told to.
     pub fn wait_ready(&self) -> Result<(), StartError> {
         self.progress.wait()
     }

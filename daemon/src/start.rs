@@ -32,11 +32,19 @@ const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Starts nodes `0..base.expect` in this process and waits until they have found each other.
 pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
-    let nodes = (0..base.expect)
+    let mut nodes = (0..base.expect)
         .map(|node| start(NodeOptions { node: NodeId(node), ..base.clone() }))
         .collect::<Result<Vec<_>, _>>()?;
-    for node in &nodes {
-        node.wait_ready()?;
+    for at in 0..nodes.len() {
+        match nodes[at].wait_ready() {
+            Ok(()) => {}
+            // What ended it is known to whoever joins it.
+            Err(StartError::Stopped) => {
+                nodes.swap_remove(at).join().map_err(|error| StartError::Node(Box::new(error)))?;
+                return Err(StartError::Stopped);
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(nodes)
 }
@@ -176,6 +184,15 @@ impl Drop for Presence {
     }
 }
 
+/// Whoever waits for a start hears of its end, whatever that was; a panic included.
+struct StartGuard(Arc<Progress>);
+
+impl Drop for StartGuard {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// All that a node's thread takes over.
 struct Parts {
     options: NodeOptions,
@@ -199,6 +216,7 @@ impl Parts {
         local: mpsc::UnboundedReceiver<Local>,
     ) -> Result<(), NodeError> {
         let progress = Arc::clone(&self.progress);
+        let _guard = StartGuard(Arc::clone(&progress));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .thread_name(format!("{}-files", self.options.node))

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use daemon::{NodeOptions, StartError, start};
+use daemon::{NodeError, NodeOptions, StartError, start, start_all};
 use proto::wire;
 use support::{call, connect, options, secret};
 use tokio_stream::StreamExt;
@@ -63,6 +63,24 @@ fn newer_state_and_open_secrets_are_refused() {
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     let error = start(options(dir.path(), 0, 2)).unwrap_err();
     assert!(matches!(error, StartError::OtherCluster { .. }), "{error}");
+}
+
+#[test]
+fn a_start_that_fails_late_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(start(options(dir.path(), 0, 1)).unwrap());
+    // The files that the next incarnations are going to write are directories.
+    for incarnation in 2..4 {
+        let name = format!("nodes/0/state/events/events-{incarnation:010}-000000.log");
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    let error = node.wait_ready().unwrap_err();
+    assert!(matches!(error, StartError::Stopped), "{error}");
+    let error = node.join().unwrap_err();
+    assert!(matches!(error, NodeError::EventLog { .. }), "{error}");
+    let error = start_all(&options(dir.path(), 0, 1)).unwrap_err();
+    assert!(error.to_string().contains("event log"), "{error}");
 }
 
 #[test]
