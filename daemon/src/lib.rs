@@ -30,6 +30,7 @@ for node in nodes {
 ```
 */
 
+mod addresses;
 mod background;
 mod clock;
 mod connections;

@@ -5,7 +5,8 @@ A link is only a transport. What is lost with it, or dropped because its queue i
 sends again; so nothing here is kept or counted. The first frame of each side is its greeting.
 
 A node that comes up knocks at the lower ones (a greeting marked as a probe): they dial it at once
-instead of when their back-off ends.
+instead of when their back-off ends. Every greeting tells where its node listens, so that a node
+whose directory is another one can be dialled too.
 */
 
 use std::sync::Arc;
@@ -53,7 +54,9 @@ pub(crate) async fn probe(shared: &Shared, address: &str) -> Result<wire::Greeti
     let outgoing = tokio_stream::once(shared.identity.greeting(true));
     let response = in_time("greeting", client.link(outgoing)).await?;
     let mut incoming = response.into_inner();
-    shared.identity.check(in_time("greeting", incoming.message()).await?)
+    let greeting = shared.identity.check(in_time("greeting", incoming.message()).await?)?;
+    shared.addresses.hear_greeting(&greeting);
+    Ok(greeting)
 }
 
 /// Keeps the link to one higher node for as long as this node lives.
@@ -85,6 +88,7 @@ async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<(), String> {
     if greeting.node != peer.0 {
         return Err(format!("node {} answers at its address", greeting.node));
     }
+    shared.addresses.hear_greeting(&greeting);
     read(shared, &greeting, queue, incoming).await;
     Ok(())
 }
@@ -95,6 +99,7 @@ pub(crate) fn accept(
     greeting: wire::Greeting,
     incoming: Streaming<wire::LinkFrame>,
 ) -> Result<mpsc::Receiver<wire::Packet>, Status> {
+    shared.addresses.hear_greeting(&greeting);
     let (queue, packets) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
     if greeting.probe {
         if greeting.node > shared.identity.node.0 {

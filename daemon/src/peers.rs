@@ -1,7 +1,5 @@
-//! Who this node is to others, where the others are, and how to reach and believe them.
+//! Who this node is to others, and how to reach and believe them.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use proto::{Incarnation, NodeId, limits, wire};
@@ -11,7 +9,6 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use crate::instance::{AddressFile, Instance};
 use crate::rpc::peer_client::PeerClient;
 
 const SECRET: &str = "starling-secret";
@@ -78,6 +75,10 @@ pub(crate) struct Identity {
     pub(crate) incarnation: Incarnation,
     pub(crate) nodes: u32,
     pub(crate) credentials: Credentials,
+    /// What its address file says, for those who cannot read it.
+    pub(crate) address: String,
+    pub(crate) slots: u32,
+    pub(crate) launch: String,
 }
 
 impl Identity {
@@ -88,6 +89,10 @@ impl Identity {
             node: self.node.0,
             incarnation: self.incarnation.0,
             probe,
+            address: self.address.clone(),
+            pid: std::process::id(),
+            slots: self.slots,
+            launch: self.launch.clone(),
         };
         wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(greeting)) }
     }
@@ -112,41 +117,6 @@ impl Identity {
             return Err(format!("node {} has no incarnation", greeting.node));
         }
         Ok(greeting)
-    }
-}
-
-/// Where the other nodes listen: their files in the instance directory; else what was heard.
-#[derive(Debug)]
-pub(crate) struct AddressBook {
-    instance: Instance,
-    heard: Mutex<BTreeMap<NodeId, AddressFile>>,
-}
-
-impl AddressBook {
-    pub(crate) fn new(instance: Instance) -> Self {
-        Self { instance, heard: Mutex::new(BTreeMap::new()) }
-    }
-
-    /// From another node's map, when the directory is not shared.
-    pub(crate) fn hear(&self, member: &wire::Member) {
-        let file = AddressFile {
-            format: limits::FORMAT_VERSION,
-            node: member.node,
-            incarnation: member.incarnation,
-            address: member.address.clone(),
-            pid: member.pid,
-            slots: member.slots,
-            launch: String::new(),
-        };
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.insert(NodeId(member.node), file);
-    }
-
-    pub(crate) fn read(&self, node: NodeId) -> Option<AddressFile> {
-        self.instance.read_address(node).or_else(|| {
-            let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-            heard.get(&node).cloned()
-        })
     }
 }
 
@@ -199,6 +169,9 @@ mod tests {
             incarnation: Incarnation(3),
             nodes: 4,
             credentials: Credentials::new(&"ab".repeat(32)),
+            address: "127.0.0.1:7".to_owned(),
+            slots: 2,
+            launch: String::new(),
         }
     }
 

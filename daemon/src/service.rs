@@ -12,12 +12,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::addresses::AddressBook;
 use crate::background::in_background;
 use crate::events::{Filter, Pieces, Reader};
 use crate::inbox::Incoming;
 use crate::links;
 use crate::log::NodeLog;
-use crate::peers::{self, AddressBook, Credentials, Identity};
+use crate::peers::{self, Credentials, Identity};
 use crate::replies::{ReplyStream, reply_queue};
 use crate::rpc::peer_server::{Peer, PeerServer};
 

@@ -10,6 +10,7 @@ use proto::{Event, Incarnation, NodeId, limits, wire};
 use tokio::sync::{Notify, mpsc, watch};
 use tonic::transport::server::TcpIncoming;
 
+use crate::addresses::AddressBook;
 use crate::clock::Clock;
 use crate::error::{NodeError, StartError};
 use crate::events::EventLog;
@@ -19,7 +20,7 @@ use crate::instance::{self, AddressFile, ClusterFile, Instance, StateDir};
 use crate::log::NodeLog;
 use crate::members::Members;
 use crate::options::NodeOptions;
-use crate::peers::{AddressBook, Credentials, Identity};
+use crate::peers::{Credentials, Identity};
 use crate::run_loop::{Loop, State};
 use crate::service::{self, Shared};
 use crate::store::RocksStore;
@@ -77,6 +78,9 @@ pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
             incarnation: state.incarnation(),
             nodes: options.expect,
             credentials: Credentials::new(&secret),
+            address: address.to_string(),
+            slots: options.slots,
+            launch: options.launch.clone(),
         },
         addresses,
         inbox: inbox_sender,

@@ -4,7 +4,7 @@
 mod session;
 mod support;
 
-use daemon::{NodeOptions, start, start_all};
+use daemon::{NodeHandle, NodeOptions, start, start_all};
 use proto::{NodeId, wire};
 use session::Session;
 use support::{call, connect, options, secret};
@@ -15,6 +15,19 @@ async fn map_of(session: &mut Session) -> wire::ClusterMap {
     match session.ask(Ask::Map(wire::MapQuery {})).await.body {
         Some(Answer::Map(map)) => map,
         other => panic!("no map: {other:?}"),
+    }
+}
+
+/// Until this incarnation of the node is up in the map that the session's node has.
+async fn wait_until_up(session: &mut Session, node: &NodeHandle) {
+    loop {
+        let member = &map_of(session).await.members[node.node().0 as usize];
+        if member.incarnation == node.incarnation().0 && member.phase() == wire::MemberPhase::Up {
+            assert_eq!(member.address, node.address().to_string());
+            assert!(member.pid > 0 && member.slots == 2);
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
 
@@ -99,14 +112,7 @@ async fn what_was_answered_survives_a_restart() {
     assert_eq!(results.results[0].value.as_ref(), b"Chicago");
     // The other node hears of the return: its map tells the new incarnation.
     let mut other = Session::open(&nodes[0], &secret).await;
-    loop {
-        let member = &map_of(&mut other).await.members[home as usize];
-        if member.incarnation == 2 && member.phase() == wire::MemberPhase::Up {
-            assert_eq!(member.address, node.address().to_string());
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    wait_until_up(&mut other, &node).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -122,17 +128,21 @@ async fn a_node_joins_by_an_address_from_a_directory_of_its_own() {
     std::fs::copy(here.path().join("secret"), there.path().join("secret")).unwrap();
     let joining =
         NodeOptions { join: Some(first.address().to_string()), ..options(there.path(), 1, 2) };
-    // Node 0 still finds the files of node 1 in its own directory, so only this side may look.
     let joined = tokio::task::block_in_place(|| start(joining)).unwrap();
     tokio::task::block_in_place(|| joined.wait_ready()).unwrap();
+    // Each of them has a link to the other, and its map tells where the other is.
+    let secret = secret(here.path());
+    for (node, other) in [(&first, &joined), (&joined, &first)] {
+        let mut session = Session::open(node, &secret).await;
+        wait_until_up(&mut session, other).await;
+    }
     let cluster = |dir: &std::path::Path| std::fs::read(dir.join("cluster.json")).unwrap();
     assert_eq!(cluster(here.path()), cluster(there.path()));
     let wrong =
         NodeOptions { join: Some(first.address().to_string()), ..options(there.path(), 1, 3) };
     let error = tokio::task::block_in_place(|| start(wrong)).unwrap_err();
     assert!(error.to_string().contains("its cluster has 2 nodes"), "{error}");
-    let outgoing =
-        connect(&first).await.stop(call(&secret(here.path()), wire::StopRequest::default())).await;
+    let outgoing = connect(&first).await.stop(call(&secret, wire::StopRequest::default())).await;
     outgoing.unwrap();
 }
 

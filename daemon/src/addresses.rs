@@ -1,0 +1,120 @@
+//! Where the other nodes listen.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use proto::{NodeId, limits, wire};
+
+use crate::instance::{AddressFile, Instance};
+
+/// The other nodes' files in the instance directory; where those are missing or older, what was
+/// heard. A node whose directory is another one is known by hearsay alone.
+#[derive(Debug)]
+pub(crate) struct AddressBook {
+    instance: Instance,
+    heard: Mutex<BTreeMap<NodeId, AddressFile>>,
+}
+
+impl AddressBook {
+    pub(crate) fn new(instance: Instance) -> Self {
+        Self { instance, heard: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// From another node's map, when the directory is not shared.
+    pub(crate) fn hear(&self, member: &wire::Member) {
+        self.note(AddressFile {
+            format: limits::FORMAT_VERSION,
+            node: member.node,
+            incarnation: member.incarnation,
+            address: member.address.clone(),
+            pid: member.pid,
+            slots: member.slots,
+            launch: String::new(),
+        });
+    }
+
+    /// From the node itself.
+    pub(crate) fn hear_greeting(&self, greeting: &wire::Greeting) {
+        self.note(AddressFile {
+            format: limits::FORMAT_VERSION,
+            node: greeting.node,
+            incarnation: greeting.incarnation,
+            address: greeting.address.clone(),
+            pid: greeting.pid,
+            slots: greeting.slots,
+            launch: greeting.launch.clone(),
+        });
+    }
+
+    /// Keeps what no file says. A file goes when its node stops, so it is the better witness.
+    fn note(&self, told: AddressFile) {
+        let node = NodeId(told.node);
+        let older = |known: &AddressFile| known.incarnation < told.incarnation;
+        if told.address.is_empty() || !self.instance.read_address(node).is_none_or(|it| older(&it))
+        {
+            return;
+        }
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        if heard.get(&node).is_none_or(older) {
+            heard.insert(node, told);
+        }
+    }
+
+    pub(crate) fn read(&self, node: NodeId) -> Option<AddressFile> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
+        // The last of the greatest wins: the file, where both tell of the same life.
+        [heard, self.instance.read_address(node)]
+            .into_iter()
+            .flatten()
+            .max_by_key(|file| file.incarnation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::Incarnation;
+
+    #[test]
+    fn the_newest_life_of_a_node_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let instance = Instance::open(dir.path()).unwrap();
+        let book = AddressBook::new(instance.clone());
+        let at = || book.read(NodeId(2)).map(|file| file.address);
+        let greet = |incarnation, address: &str| {
+            book.hear_greeting(&wire::Greeting {
+                node: 2,
+                incarnation,
+                address: address.to_owned(),
+                ..Default::default()
+            });
+        };
+        let write = |incarnation, address: &str| {
+            let file = AddressFile {
+                format: 1,
+                node: 2,
+                incarnation,
+                address: address.to_owned(),
+                pid: 1,
+                slots: 2,
+                launch: String::new(),
+            };
+            instance.write_address(&file).unwrap();
+        };
+        assert_eq!(at(), None);
+        greet(4, "");
+        assert_eq!(at(), None, "a node that does not say where it listens");
+        write(3, "file 3");
+        greet(3, "heard 3");
+        assert_eq!(at().as_deref(), Some("file 3"));
+        instance.remove_address(NodeId(2), Incarnation(3));
+        assert_eq!(at(), None, "it stopped");
+        greet(5, "heard 5");
+        greet(4, "late 4");
+        assert_eq!(at().as_deref(), Some("heard 5"));
+        write(4, "file 4");
+        assert_eq!(at().as_deref(), Some("heard 5"), "the file was left behind");
+        write(6, "file 6");
+        assert_eq!(at().as_deref(), Some("file 6"));
+    }
+}
