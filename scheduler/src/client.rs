@@ -71,6 +71,9 @@ impl Scheduler {
         }
         let widest = self.homes.slots_max().max(self.options.slots);
         if let Some(spec) = chunk.specs.iter().find(|spec| spec.cpus > widest) {
+            if self.homes.any_unknown() {
+                return Err(busy("some nodes have not said yet how many slots they have".into()));
+            }
             let text = format!(
                 "task '{}' needs {} cpus and the widest node has {widest}",
                 spec.name, spec.cpus

@@ -117,7 +117,7 @@ impl Scheduler {
             self.ledger.replace_ready(task, Again::Lost, out);
             return true;
         }
-        if u32::from(cell.tries) >= retries {
+        if u32::from(cell.tries) >= retries.min(u16::MAX.into()) {
             return false;
         }
         cell.tries = cell.tries.saturating_add(1);
@@ -203,6 +203,10 @@ impl Scheduler {
         self.copies.retain(|object| object.task.job != job_id);
         let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
         if job.ended {
+            return;
+        }
+        if !job.visible {
+            self.ledger.expire(job_id, out);
             return;
         }
         job.ended = true;

@@ -81,6 +81,11 @@ impl Homes {
     pub fn slots_of(&self, node: NodeId) -> u32 {
         self.slots.get(node.0 as usize).copied().unwrap_or(0)
     }
+    /// Some member has not said yet how many slots it has.
+    #[must_use]
+    pub fn any_unknown(&self) -> bool {
+        self.slots.contains(&0)
+    }
     /// The widest member; 0 while no slots are known.
     #[must_use]
     pub fn slots_max(&self) -> u32 {

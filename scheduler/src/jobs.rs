@@ -110,7 +110,18 @@ impl Jobs {
         out: &mut Out,
     ) {
         let job_id = JobId(counts.job);
-        let Some(job) = self.jobs.get_mut(&job_id) else { return };
+        let asks = counts.partitions.is_empty();
+        let Some(job) = self.jobs.get_mut(&job_id) else {
+            if asks {
+                // Staged there, but never committed here.
+                out.reliable.push((from, Body::JobEnd(wire::JobEnd { job: counts.job })));
+            }
+            return;
+        };
+        if asks && job.state.ended_ns == 0 {
+            job.tell_home(from, homes, out);
+            return;
+        }
         if job.state.ended_ns != 0 {
             out.reliable.push((from, Body::JobEnd(wire::JobEnd { job: counts.job })));
             return;
@@ -180,19 +191,23 @@ impl Job {
 
     fn tell_homes(&self, homes: &Homes, out: &mut Out) {
         for home in self.homes(homes) {
-            let mine = |total: &&wire::PartitionTotal| {
-                homes.owner(PartitionId(total.partition)) == Some(home)
-            };
-            let commit = wire::JobCommit {
-                job: self.state.job,
-                name: String::new(),
-                submitted_ns: self.state.submitted_ns,
-                settings: self.state.settings,
-                partitions: self.state.partitions.iter().filter(mine).copied().collect(),
-                edges: 0,
-            };
-            out.reliable.push((home, Body::Visible(wire::Visible { commit: Some(commit) })));
+            self.tell_home(home, homes, out);
         }
+    }
+
+    /// Tells one home of the commit, as far as it concerns it.
+    fn tell_home(&self, home: NodeId, homes: &Homes, out: &mut Out) {
+        let mine =
+            |total: &&wire::PartitionTotal| homes.owner(PartitionId(total.partition)) == Some(home);
+        let commit = wire::JobCommit {
+            job: self.state.job,
+            name: String::new(),
+            submitted_ns: self.state.submitted_ns,
+            settings: self.state.settings,
+            partitions: self.state.partitions.iter().filter(mine).copied().collect(),
+            edges: 0,
+        };
+        out.reliable.push((home, Body::Visible(wire::Visible { commit: Some(commit) })));
     }
 
     fn cancel_everywhere(&self, homes: &Homes, out: &mut Out) {

@@ -32,7 +32,8 @@ pub(crate) struct Staged {
     work: Work,
     /// When it left its queue, and its fetches began.
     since: Time,
-    missing: BTreeSet<ObjectId>,
+    /// Objects on their way, each with the node it comes from and its size.
+    missing: BTreeMap<ObjectId, (NodeId, u64)>,
     moved_bytes: u64,
     local_bytes: u64,
 }
@@ -221,7 +222,7 @@ impl Scheduler {
         };
         match self.guests.get(&task) {
             Some(guest) => guest.work.inputs.iter().any(absent),
-            None => self.ledger.work(task).is_some_and(|work| work.inputs.iter().any(absent)),
+            None => self.ledger.inputs(task).any(absent),
         }
     }
 
@@ -235,7 +236,7 @@ impl Scheduler {
             self.finish(now, task, attempt, now, (0, 0), outcome, out);
             return;
         }
-        let missing = BTreeSet::new();
+        let missing = BTreeMap::new();
         let mut staged =
             Staged { attempt, work, since: now, missing, moved_bytes: 0, local_bytes: 0 };
         for input in &staged.work.inputs {
@@ -246,7 +247,7 @@ impl Scheduler {
                 continue;
             }
             staged.moved_bytes += input.size_bytes;
-            staged.missing.insert(object);
+            staged.missing.insert(object, (NodeId(input.node), input.size_bytes));
             // Single flight: however many tasks want it, it comes once.
             let waiting = self.fetching.entry(object).or_default();
             if waiting.is_empty() {
@@ -308,19 +309,9 @@ impl Scheduler {
 
     fn input_arrived(&mut self, now: Time, task: TaskId, object: ObjectId, out: &mut Out) {
         let Some(staged) = self.staging.get_mut(&task) else { return };
-        if !staged.missing.remove(&object) {
-            return;
-        }
-        let input = staged.work.inputs.iter().find(|input| object_of(task, input) == object);
-        if let Some(input) = input {
-            out.events.push(Event::Fetched {
-                task,
-                attempt: staged.attempt,
-                from: NodeId(input.node),
-                bytes: input.size_bytes,
-                took: now.since(staged.since),
-            });
-        }
+        let Some((from, bytes)) = staged.missing.remove(&object) else { return };
+        let (attempt, took) = (staged.attempt, now.since(staged.since));
+        out.events.push(Event::Fetched { task, attempt, from, bytes, took });
         if staged.missing.is_empty() {
             self.staged.push_back(task);
         }
@@ -334,17 +325,17 @@ impl Scheduler {
         error: &str,
         out: &mut Out,
     ) {
-        let wanted = tasks.iter().find_map(|&task| {
-            let work = &self.staging.get(&task)?.work;
-            let input = work.inputs.iter().find(|input| object_of(task, input) == object)?;
-            Some((input.node, input.size_bytes, work.settings.clone()))
+        let wanted = tasks.iter().find_map(|task| {
+            let staged = self.staging.get(task)?;
+            let &(node, size_bytes) = staged.missing.get(&object)?;
+            Some((node, size_bytes, staged.work.settings.clone()))
         });
         let Some((node, size_bytes, settings)) = wanted else {
             self.fetching.remove(&object);
             self.retries.remove(&object);
             return;
         };
-        let fetch = Fetch { object, from: NodeId(node), size_bytes, settings };
+        let fetch = Fetch { object, from: node, size_bytes, settings };
         let retry = self.retries.entry(object).or_insert(Retry { tries: 0, at: None, fetch });
         retry.tries += 1;
         if retry.tries < FETCH_TRIES_MAX {
@@ -354,7 +345,7 @@ impl Scheduler {
         }
         self.fetching.remove(&object);
         self.retries.remove(&object);
-        let error = format!("input {} of {} on node n{node}: {error}", object.output, object.task);
+        let error = format!("input {} of {} on node {node}: {error}", object.output, object.task);
         for &task in tasks {
             if let Some(staged) = self.staging.remove(&task) {
                 let outcome = Outcome { error: error.clone(), exit_code: 1, ..Default::default() };

@@ -80,6 +80,8 @@ pub struct Scheduler {
     /// The latest incarnation known of each peer.
     pub(crate) peers: BTreeMap<NodeId, Incarnation>,
     pushes: BTreeMap<NodeId, BundleBuilder>,
+    /// Tasks too wide for every node known, while some are not.
+    homeless: Vec<TaskId>,
     reconcile_at: Option<Time>,
 }
 
@@ -110,6 +112,7 @@ impl Scheduler {
             pending_moves: BTreeMap::new(),
             peers: BTreeMap::new(),
             pushes: BTreeMap::new(),
+            homeless: Vec::new(),
             reconcile_at: None,
             homes,
             options,
@@ -137,6 +140,7 @@ impl Scheduler {
 
     pub fn set_homes(&mut self, homes: Homes) {
         self.homes = homes;
+        self.ledger.ready.extend(self.homeless.drain(..));
     }
     #[must_use]
     pub fn homes(&self) -> &Homes {
@@ -256,11 +260,17 @@ impl Scheduler {
 
     fn expire_staged(&mut self, now: Time, out: &mut Out) {
         let ttl = proto::limits::STAGED_JOB_TTL;
-        let staged = self.ledger.live_jobs().filter(|(_, job)| !job.visible);
+        let staged = self.ledger.live_jobs().filter(|(_, job)| job.may_expire());
         let silent = staged.filter(|(_, job)| job.touched + ttl <= now);
         let silent: Vec<JobId> = silent.map(|(job_id, _)| job_id).collect();
         for job_id in silent {
-            self.ledger.expire(job_id, out);
+            // An empty report asks the job's home: it tells of the commit again, or of no such job.
+            // While it cannot be asked nothing is dropped; it may have promised the job to a client.
+            let counts = wire::Counts { job: job_id.0, partitions: Vec::new() };
+            out.reliable.push((self.homes.job_home(job_id), Body::Counts(counts)));
+            if let Some(job) = self.ledger.jobs.get_mut(&job_id) {
+                job.touched = now;
+            }
         }
     }
 
@@ -288,7 +298,7 @@ impl Scheduler {
             return Some(now);
         }
         let ttl = proto::limits::STAGED_JOB_TTL;
-        let staged = self.ledger.live_jobs().filter(|(_, job)| !job.visible);
+        let staged = self.ledger.live_jobs().filter(|(_, job)| job.may_expire());
         let expiry = staged.map(|(_, job)| job.touched + ttl).min();
         let retry = self.retries.values().filter_map(|retry| retry.at).min();
         let due = [
@@ -309,6 +319,11 @@ impl Scheduler {
             return;
         }
         let work = self.ledger.work(task).expect("a live task has its work");
+        let fits_nowhere = work.cpus() > self.options.slots.max(self.homes.slots_max());
+        if fits_nowhere && self.homes.any_unknown() {
+            self.homeless.push(task); // A wider node may be about to come back.
+            return;
+        }
         let attempt = self.ledger.begin_attempt(task);
         let input_bytes = work.input_bytes();
         let ready = Ready { task, attempt, input_bytes };
@@ -344,7 +359,7 @@ impl Scheduler {
         decide(self.options.policy, assumed, self.options.me, inputs)
     }
 
-    /// Too wide for this node: to the first widest one, or refused.
+    /// Too wide for this node: to one where it fits, in turns, or refused.
     fn place_elsewhere(
         &mut self,
         now: Time,
@@ -353,10 +368,12 @@ impl Scheduler {
         work: Work,
         out: &mut Out,
     ) {
-        let widest = self.homes.slots_max();
-        let fits = self.homes.members().find(|&node| self.homes.slots_of(node) == widest);
-        match fits {
-            Some(node) if work.cpus() <= widest && node != self.options.me => {
+        let (widest, cpus) = (self.homes.slots_max(), work.cpus());
+        let fits = |node: &NodeId| self.homes.slots_of(*node) >= cpus && *node != self.options.me;
+        let fitting: Vec<NodeId> = self.homes.members().filter(fits).collect();
+        let turn = task.local.index() as usize;
+        match fitting.get(turn % fitting.len().max(1)).copied() {
+            Some(node) => {
                 self.push(task, attempt, work, node, Reason::TooWide, out);
             }
             _ => {

@@ -1,6 +1,6 @@
 //! Credits: how the end of a parent reaches its children, here and on other homes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Again;
 use proto::limits::CREDIT_EDGES_MAX;
@@ -82,7 +82,16 @@ impl Ledger {
 
     fn next_edges(&self, delivery: &Delivery, count: usize) -> Vec<EdgeOut> {
         let Some(part) = self.part(delivery.parent) else { return Vec::new() };
-        part.edges(delivery.parent.local.index()).skip(delivery.told).take(count).collect()
+        let (mut edges, mut skip) = (Vec::new(), delivery.told);
+        for run in part.edge_runs(delivery.parent.local.index()) {
+            let rest = run.get(skip..).unwrap_or_default();
+            skip = skip.saturating_sub(run.len());
+            edges.extend(rest.iter().take(count - edges.len()));
+            if edges.len() == count {
+                break;
+            }
+        }
+        edges
     }
 
     fn delivered(&mut self, parent: TaskId) {
@@ -211,18 +220,18 @@ impl Ledger {
             node: credit.node,
         };
         let inputs = &mut segment.side_mut(index).inputs;
-        let at = inputs.partition_point(|other| other.slot < slot);
-        match inputs.get_mut(at) {
-            Some(known) if known.slot == slot => {
-                if known.attempt >= input.attempt {
-                    return if counted { Changed::Filled } else { Changed::Nothing };
+        match inputs.get(&slot) {
+            Some(known) if known.attempt >= input.attempt => {
+                if counted {
+                    Changed::Filled
+                } else {
+                    Changed::Nothing
                 }
-                *known = input;
-                Changed::Replaced
             }
-            _ => {
-                inputs.insert(at, input);
-                Changed::Filled
+            known => {
+                let changed = if known.is_some() { Changed::Replaced } else { Changed::Filled };
+                inputs.insert(slot, input);
+                changed
             }
         }
     }
@@ -242,35 +251,45 @@ impl Ledger {
         self.ready.push_back(task);
     }
 
-    /// A home asks for a credit that it thinks it should have.
+    /// A home asks for credits that it thinks it should have.
     pub(crate) fn on_credit_query(
         &mut self,
         from: NodeId,
         query: &wire::CreditQuery,
         out: &mut Out,
     ) {
+        let mut by_parent: BTreeMap<TaskId, BTreeSet<u64>> = BTreeMap::new();
         for ask in &query.asks {
-            let parent = TaskId::new(ask.job, ask.parent);
-            let Some(part) = self.part(parent) else { continue };
-            let index = parent.local.index();
-            let Some(segment) = part.segment(index) else { continue };
-            let Some(cell) = segment.cell(index) else { continue };
-            let State::Ended(end) = cell.state else { continue };
-            if segment.undelivered > 0 {
-                continue; // Its credits are on their way.
-            }
-            let sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
-            let (attempt, node) = (cell.attempt, cell.holder);
-            let delivery = Delivery { parent, attempt, end, node, output_sizes: sizes, told: 0 };
-            let mut credit = delivery.credit();
-            for edge in part.edges(index).filter(|edge| edge.child == ask.child) {
-                credit.child.push(edge.child);
-                credit.slot.push(edge.slot);
-                credit.output.push(edge.output);
-            }
-            let credits = wire::Credits { credits: vec![credit], reconciled: true };
-            out.reliable.push((from, Body::Credits(credits)));
+            by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().insert(ask.child);
         }
+        for (parent, children) in by_parent {
+            if let Some(credit) = self.credit_again(parent, &children) {
+                let credits = wire::Credits { credits: vec![credit], reconciled: true };
+                out.reliable.push((from, Body::Credits(credits)));
+            }
+        }
+    }
+
+    /// What the children should have heard of this parent, if it has ended and told them.
+    fn credit_again(&self, parent: TaskId, children: &BTreeSet<u64>) -> Option<wire::Credit> {
+        let index = parent.local.index();
+        let part = self.part(parent)?;
+        let segment = part.segment(index)?;
+        let cell = segment.cell(index)?;
+        let State::Ended(end) = cell.state else { return None };
+        if segment.undelivered > 0 {
+            return None; // Its credits are on their way.
+        }
+        let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
+        let (attempt, node) = (cell.attempt, cell.holder);
+        let delivery = Delivery { parent, attempt, end, node, output_sizes, told: 0 };
+        let mut credit = delivery.credit();
+        for edge in part.edge_runs(index).flatten().filter(|edge| children.contains(&edge.child)) {
+            credit.child.push(edge.child);
+            credit.slot.push(edge.slot);
+            credit.output.push(edge.output);
+        }
+        Some(credit)
     }
 }
 

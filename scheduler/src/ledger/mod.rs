@@ -180,6 +180,7 @@ impl Ledger {
             return false;
         }
         job.visible = true;
+        job.spec_numbers = HashMap::with_hasher(FixedState::with_seed(0)); // No chunk comes any more.
         job.settings = Arc::new(commit.settings.unwrap_or_default());
         let (mut activations, mut unheard) = (Vec::new(), false);
         for total in commit.partitions.iter().filter(|total| mine(PartitionId(total.partition))) {
@@ -266,8 +267,15 @@ impl Ledger {
             duration: Span(cell.duration_ns),
             output_sizes: segment.declared_sizes(index).to_vec(),
             name: segment.name(index).unwrap_or_default().to_owned(),
-            inputs: segment.side(index).map(|side| side.inputs.clone()).unwrap_or_default(),
+            inputs: self.inputs(task).cloned().collect(),
         })
+    }
+    /// Where the inputs lie that the task has so far, by slot.
+    pub(crate) fn inputs(&self, task: TaskId) -> impl Iterator<Item = &wire::InputAt> {
+        let index = task.local.index();
+        let segment = self.part(task).and_then(|part| part.segment(index));
+        let side = segment.and_then(|segment| segment.side(index));
+        side.into_iter().flat_map(|side| side.inputs.values())
     }
     pub(crate) fn spec(&self, task: TaskId) -> Option<&Arc<wire::Spec>> {
         let cell = self.cell(task)?;
@@ -417,11 +425,13 @@ impl Ledger {
         }
     }
 
-    /// Drops a job's staged chunks: its submitter went silent.
+    /// Drops a job's staged chunks: its submitter went silent, and its home does not know of it.
     pub(crate) fn expire(&mut self, job_id: JobId, out: &mut Out) {
+        if !self.jobs.get(&job_id).is_some_and(Job::may_expire) {
+            return;
+        }
         let Some(job) = self.jobs.remove(&job_id) else { return };
         self.live.remove(&job_id);
-        assert!(!job.visible, "a committed job never expires");
         self.waiting -= job.open;
         for (partition, part) in &job.parts {
             let numbers = part.chunk_numbers().map(|number| ((*partition, job_id), number));
@@ -483,6 +493,12 @@ impl Job {
         numbers.push(number);
         self.specs.push(Arc::new(spec.clone()));
         number
+    }
+
+    /// Staged, and without an end: a task can end before the home hears of the commit (an ancestor
+    /// failed elsewhere), and that proves that there is one.
+    pub(crate) fn may_expire(&self) -> bool {
+        !self.visible && self.parts.values().all(|part| part.open == part.tasks)
     }
 
     /// A report is due within the interval, or at once when nothing is open here any more.

@@ -1,5 +1,7 @@
 //! The tasks of one job in one partition.
 
+use std::collections::BTreeSet;
+
 use proto::{PartitionId, wire};
 
 use super::segment::{EdgeOut, Segment, State};
@@ -8,8 +10,8 @@ use super::segment::{EdgeOut, Segment, State};
 pub(crate) struct Part {
     /// By first index; they tile the part once the job is committed.
     segments: Vec<Segment>,
-    /// Whether some chunk carries edges of a task of another chunk (a very long list).
-    foreign_edges: bool,
+    /// Tasks whose edges span chunks (very long lists).
+    foreign: BTreeSet<u64>,
     pub(crate) count: wire::PartitionCount,
     /// The count changed since it was last reported.
     pub(crate) dirty: bool,
@@ -54,7 +56,7 @@ impl Part {
     pub(crate) fn add(&mut self, segment: Segment) {
         self.tasks += u64::from(segment.len());
         self.open += u64::from(segment.len());
-        self.foreign_edges |= segment.has_foreign_edges();
+        self.foreign.extend(segment.foreign_parents());
         let at = self.segments.partition_point(|other| other.first <= segment.first);
         self.segments.insert(at, segment);
     }
@@ -69,26 +71,19 @@ impl Part {
         let mut before = self.segments[..after].iter_mut().rev();
         before.find(|segment| segment.len() > 0).filter(|segment| segment.contains(index))
     }
-    /// All edges of a task, whichever chunk they came in.
-    pub(crate) fn edges(&self, index: u64) -> impl Iterator<Item = EdgeOut> + '_ {
-        let all = if self.foreign_edges { self.segments.as_slice() } else { &[] };
-        let own = if self.foreign_edges { None } else { self.segment(index) };
-        let segments = all.iter().chain(own);
-        segments.flat_map(move |segment| segment.edges(index)).flatten().copied()
+    /// All edges of a task in runs, whichever chunks they came in.
+    pub(crate) fn edge_runs(&self, index: u64) -> impl Iterator<Item = &[EdgeOut]> {
+        let spans = self.foreign.contains(&index);
+        let all = if spans { self.segments.as_slice() } else { &[] };
+        let own = if spans { None } else { self.segment(index) };
+        all.iter().chain(own).flat_map(move |segment| segment.edges(index))
     }
     pub(crate) fn has_edges(&self, index: u64) -> bool {
-        self.edges(index).next().is_some()
+        self.edge_runs(index).any(|run| !run.is_empty())
     }
-    pub(crate) fn parents(&self, index: u64) -> impl Iterator<Item = u64> + '_ {
-        // A list that spans chunks comes in their order, which is the order of numbers.
-        let mut pieces: Vec<(u32, &[u64])> = self
-            .segments
-            .iter()
-            .map(|segment| (segment.number, segment.parents(index)))
-            .filter(|(_, piece)| !piece.is_empty())
-            .collect();
-        pieces.sort_by_key(|&(number, _)| number);
-        pieces.into_iter().flat_map(|(_, piece)| piece.iter().copied())
+    /// Its parents by slot. A list that spans chunks may start in any of them.
+    pub(crate) fn parents(&self, index: u64) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.segments.iter().flat_map(move |segment| segment.parents(index))
     }
     pub(crate) fn indices(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments.iter().flat_map(|s| s.first..s.first + u64::from(s.len()))
@@ -100,7 +95,7 @@ impl Part {
     /// segments carry edges of other segments' tasks, all stay until the whole part has ended.
     pub(crate) fn take_idle(&mut self, index: u64) -> Vec<u32> {
         let idle = |segment: &Segment| segment.open == 0 && segment.undelivered == 0;
-        if self.foreign_edges {
+        if !self.foreign.is_empty() {
             return match self.segments.iter().all(idle) {
                 true => self.take_ended(),
                 false => Vec::new(),

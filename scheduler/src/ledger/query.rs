@@ -123,9 +123,8 @@ impl Ledger {
         let part = self.part(task);
         let segment = part.and_then(|part| part.segment(index));
         let parents = part.into_iter().flat_map(move |part| part.parents(index));
-        let by_slot = (0u32..).zip(parents);
         let open =
-            by_slot.filter(move |&(slot, _)| segment.is_some_and(|s| !s.is_filled(index, slot)));
+            parents.filter(move |&(slot, _)| segment.is_some_and(|s| !s.is_filled(index, slot)));
         open.map(|(_, parent)| parent)
     }
 
@@ -139,8 +138,11 @@ impl Ledger {
                     let waiting = part.segment(index).and_then(|segment| segment.cell(index));
                     let waiting =
                         waiting.is_some_and(|c| c.state == State::Waiting && c.missing > 0);
-                    if !waiting || left == 0 {
+                    if !waiting {
                         continue;
+                    }
+                    if left == 0 {
+                        return asks;
                     }
                     left -= 1;
                     let task = TaskId { job: job_id, local: LocalId::new(partition, index) };

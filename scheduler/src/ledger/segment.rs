@@ -38,8 +38,10 @@ pub(crate) struct Cell {
 /// What only some tasks have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Side {
-    filled: Vec<u64>,
-    pub(crate) inputs: Vec<wire::InputAt>,
+    /// Words of slots from 64 on; memory follows the credits that came, not what was declared.
+    filled: BTreeMap<u32, u64>,
+    /// By slot.
+    pub(crate) inputs: BTreeMap<u32, wire::InputAt>,
     /// Of the committed attempt.
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) exit_code: i32,
@@ -60,6 +62,8 @@ struct Run {
     index: u64,
     start: u32,
     length: u32,
+    /// Of parents: the dependency slot of the first.
+    first_slot: u32,
 }
 
 #[derive(Debug)]
@@ -151,17 +155,15 @@ impl Segment {
         for piece in &chunk.children {
             let start = self.edges.len() as u32;
             self.edges.extend(edges_of(piece));
-            self.child_runs.push(Run {
-                index: piece.index,
-                start,
-                length: piece.child.len() as u32,
-            });
+            let length = piece.child.len() as u32;
+            self.child_runs.push(Run { index: piece.index, start, length, first_slot: 0 });
         }
         for piece in &chunk.parents {
             let start = self.parents.len() as u32;
             self.parents.extend_from_slice(&piece.parent);
             let length = piece.parent.len() as u32;
-            self.parent_runs.push(Run { index: piece.index, start, length });
+            let (index, first_slot) = (piece.index, piece.first_slot);
+            self.parent_runs.push(Run { index, start, length, first_slot });
         }
         self.edges.shrink_to_fit();
         self.parents.shrink_to_fit();
@@ -216,19 +218,15 @@ impl Segment {
             let Some(cell) = self.cell_mut(index) else { return false };
             return set(&mut cell.filled, slot);
         }
-        let word = (slot / 64 - 1) as usize;
         let side = self.side_mut(index);
-        if side.filled.len() <= word {
-            side.filled.resize(word + 1, 0);
-        }
-        set(&mut side.filled[word], slot % 64)
+        set(side.filled.entry(slot / 64).or_default(), slot % 64)
     }
     pub(crate) fn is_filled(&self, index: u64, slot: u32) -> bool {
         let word = if slot < 64 {
             self.cell(index).map_or(0, |cell| cell.filled)
         } else {
-            let filled = self.side(index).map(|side| side.filled.as_slice()).unwrap_or_default();
-            filled.get((slot / 64 - 1) as usize).copied().unwrap_or(0)
+            let word = self.side(index).and_then(|side| side.filled.get(&(slot / 64)));
+            word.copied().unwrap_or(0)
         };
         word >> (slot % 64) & 1 == 1
     }
@@ -239,19 +237,19 @@ impl Segment {
         let runs = self.child_runs[from..].iter().take_while(move |run| run.index == index);
         runs.map(|run| &self.edges[run.start as usize..(run.start + run.length) as usize])
     }
-    /// Edges in this chunk of tasks that another chunk holds.
-    pub(crate) fn has_foreign_edges(&self) -> bool {
-        self.child_runs.iter().any(|run| !self.contains(run.index))
+    /// Tasks of other chunks that have edges in this one.
+    pub(crate) fn foreign_parents(&self) -> impl Iterator<Item = u64> + '_ {
+        let indices = self.child_runs.iter().map(|run| run.index);
+        indices.filter(|&index| !self.contains(index))
     }
-    /// Its parents by slot, as far as this chunk names them.
-    pub(crate) fn parents(&self, index: u64) -> &[u64] {
+    /// Its parents as far as this chunk names them, each with its slot.
+    pub(crate) fn parents(&self, index: u64) -> impl Iterator<Item = (u32, u64)> + '_ {
         let from = self.parent_runs.partition_point(|run| run.index < index);
-        match self.parent_runs.get(from) {
-            Some(run) if run.index == index => {
-                &self.parents[run.start as usize..(run.start + run.length) as usize]
-            }
-            _ => &[],
-        }
+        let runs = self.parent_runs[from..].iter().take_while(move |run| run.index == index);
+        runs.flat_map(|run| {
+            let parents = &self.parents[run.start as usize..(run.start + run.length) as usize];
+            (run.first_slot..).zip(parents.iter().copied())
+        })
     }
 
     /// Marks it as not needed; false when it was before.
