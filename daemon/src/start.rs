@@ -53,6 +53,9 @@ pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
 /// Starts one node. It listens when this returns; [`NodeHandle::wait_ready`] waits for the others.
 pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
     options.check()?;
+    // First, so that a port that cannot be had leaves nothing behind.
+    let listener = listen(options.listen)?;
+    let address = listener.local_addr().map_err(|error| listen_error(options.listen, error))?;
     let clock = Clock::start();
     let instance = Instance::open(&options.dir)?;
     let secret = instance.secret()?;
@@ -62,8 +65,6 @@ pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
     let state_dir = options.state_dir.clone().unwrap_or_else(|| node_dir.join("state"));
     let state = StateDir::open(&state_dir)?;
     let (store, _) = RocksStore::open(state.path().join("db"))?;
-    let listener = listen(options.listen)?;
-    let address = listener.local_addr().map_err(|error| listen_error(options.listen, error))?;
 
     let (local_sender, local) = mpsc::unbounded_channel();
     let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);

@@ -45,6 +45,7 @@ fn a_taken_port_is_named() {
     let error = start(NodeOptions { listen, ..options(dir.path(), 0, 1) }).unwrap_err();
     assert!(matches!(error, StartError::Listen { .. }), "{error}");
     assert!(error.to_string().contains(&listen.to_string()));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was left behind");
 }
 
 #[test]
