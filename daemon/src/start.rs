@@ -322,9 +322,10 @@ impl Parts {
         Ok(file)
     }
 
-    /// Finds the others. A node that comes back to a cluster that was complete need not wait.
+    /// Finds the others. A node that comes back to a cluster that was complete need not wait,
+    /// unless all of them begin together: then the others are of an earlier launch, or not there.
     async fn form(&self) -> Result<(), StartError> {
-        if self.state.was_formed() {
+        if self.state.was_formed() && !self.options.end_together {
             tokio::spawn(rendezvous::knock(Arc::clone(&self.shared)));
         } else {
             let (launch, deadline) = (&self.options.launch, self.options.deadline);

@@ -4,7 +4,7 @@
 mod session;
 mod support;
 
-use daemon::{NodeHandle, NodeOptions, start, start_all};
+use daemon::{NodeHandle, NodeOptions, StartError, start, start_all};
 use proto::{NodeId, wire};
 use session::Session;
 use support::{call, connect, options, secret};
@@ -73,6 +73,12 @@ fn launched_nodes_end_with_the_first_that_ends() {
     for node in nodes {
         node.join().unwrap();
     }
+    // The next launch in the same directory waits for all of them again.
+    let base = NodeOptions { launch: "slurm-1.1".to_owned(), ..base };
+    let short = NodeOptions { deadline: std::time::Duration::from_millis(200), ..base.clone() };
+    let error = start(short).unwrap().wait_ready().unwrap_err();
+    assert!(matches!(error, StartError::Missing { present: 1, .. }), "{error}");
+    start_all(&base).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
