@@ -95,13 +95,17 @@ impl Cluster {
         Ok(Cpu { client_ns, nodes_ns })
     }
 
+    /// The nodes' processes, each once.
+    pub(super) async fn pids(&self) -> anyhow::Result<BTreeSet<u32>> {
+        let pid = |state: wire::NodeState| {
+            state.member.map(|member| member.pid).context("a node did not say who it is")
+        };
+        self.node_states().await?.into_iter().map(pid).collect()
+    }
+
     /// Resident memory of the nodes' processes, now.
     pub(super) async fn resident_bytes(&self) -> anyhow::Result<u64> {
-        let mut pids = BTreeSet::new();
-        for state in self.node_states().await? {
-            pids.insert(state.member.context("a node did not say who it is")?.pid);
-        }
-        pids.into_iter().map(resident_bytes).sum()
+        self.pids().await?.into_iter().map(resident_bytes).sum()
     }
 }
 

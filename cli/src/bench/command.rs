@@ -8,6 +8,7 @@ use anyhow::Context;
 use proto::wire;
 use workloads::{Graph, GraphBuilder, TaskInit};
 
+use super::children::{cpu_us, tree_cpu_us};
 use super::{Cluster, Report, Setting};
 
 const PROGRAM: &str = "true";
@@ -23,14 +24,33 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
     cluster.run(&commands(50)?, Default::default()).await?;
     bare(50)?;
     for _ in 0..resolved.rounds {
+        let cpu_before = nodes_cpu_us(&cluster).await?;
         let start = Instant::now();
         cluster.run(&graph, Default::default()).await?;
         let ours = tasks / start.elapsed().as_secs_f64();
+        let our_cpu_us = (nodes_cpu_us(&cluster).await? - cpu_before) / tasks;
+
+        let own = std::process::id();
+        let cpu_before = cpu_us(own)?;
         let bare = tasks / tokio::task::block_in_place(|| bare(resolved.tasks))?;
-        report.add(vec![("per_s", ours), ("bare_per_s", bare), ("over_bare", ours / bare)]);
+        let bare_cpu_us = (cpu_us(own)? - cpu_before) / tasks;
+        report.add(vec![
+            ("per_s", ours),
+            ("cpu_us_per_task", our_cpu_us),
+            ("bare_per_s", bare),
+            ("bare_cpu_us_per_task", bare_cpu_us),
+            ("over_bare", ours / bare),
+            ("cpu_over_bare", our_cpu_us / bare_cpu_us),
+        ]);
     }
+    report.note("CPU time is that of the nodes, their helpers and the commands themselves");
     report.note(format!("bare: {BARE_THREADS} threads start '{PROGRAM}' and wait for it"));
     Ok(report)
+}
+
+/// Of all nodes with all they have started; the client does next to nothing here.
+async fn nodes_cpu_us(cluster: &Cluster) -> anyhow::Result<f64> {
+    cluster.pids().await?.into_iter().map(tree_cpu_us).sum()
 }
 
 fn commands(tasks: u64) -> anyhow::Result<Graph> {

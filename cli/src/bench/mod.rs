@@ -6,6 +6,7 @@ ratio. A benchmark is no test: nothing fails because a figure is bad.
 */
 
 mod chain;
+mod children;
 mod cluster;
 mod command;
 mod kv;
