@@ -1,6 +1,6 @@
 //! What nodes keep as bytes: the event log, the streams of tasks, the objects.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use proto::{JobId, LocalId, NodeId, ObjectId, limits, wire};
@@ -48,6 +48,63 @@ fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
         | tonic::Code::OutOfRange => ClientError::Refused(format!("node {node}: {text}")),
         _ => ClientError::ClusterUnreachable(format!("node {node}: {text}")),
     }
+}
+
+/// A file that is not whole yet; it goes with this unless it was given its name.
+struct Part {
+    path: PathBuf,
+    to: PathBuf,
+    is_named: bool,
+}
+
+impl Part {
+    fn new(to: &Path) -> Self {
+        let mut path = to.as_os_str().to_owned();
+        path.push(".part");
+        Self { path: path.into(), to: to.to_owned(), is_named: false }
+    }
+
+    async fn give_name(mut self) -> std::io::Result<()> {
+        tokio::fs::rename(&self.path, &self.to).await?;
+        self.is_named = true;
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.is_named {
+            // It may not have been created.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Writes the pieces of an object to a file and counts that all of it came.
+async fn write_whole(
+    node: NodeId,
+    mut pieces: impl tokio_stream::Stream<Item = Result<wire::Piece, tonic::Status>> + Unpin,
+    to: &Path,
+) -> Result<u64, ClientError> {
+    use tokio_stream::StreamExt;
+    let broken = |error: std::io::Error| ClientError::file(to, &error);
+    let part = Part::new(to);
+    let mut file = tokio::fs::File::create(&part.path).await.map_err(broken)?;
+    let (mut size_bytes, mut total_bytes) = (0, 0);
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|status| lost(node, &status))?;
+        file.write_all(&piece.data).await.map_err(broken)?;
+        size_bytes += piece.data.len() as u64;
+        total_bytes = piece.total_bytes;
+    }
+    file.flush().await.map_err(broken)?;
+    drop(file);
+    if size_bytes != total_bytes {
+        let text = format!("node {node}: {size_bytes} of {total_bytes} bytes came");
+        return Err(ClientError::ClusterUnreachable(text));
+    }
+    part.give_name().await.map_err(broken)?;
+    Ok(size_bytes)
 }
 
 impl Client {
@@ -98,7 +155,7 @@ impl Client {
     }
 
     /// Copies an object from the node that has it into a file; returns its size. The file appears
-    /// under its name only when it is whole.
+    /// under its name only when it is whole; otherwise nothing of it stays.
     pub async fn fetch_object(
         &self,
         node: NodeId,
@@ -113,24 +170,8 @@ impl Client {
         };
         let mut peer = self.peer(node).await?;
         let answer = peer.fetch(authorise(request, self.secret())).await;
-        let mut pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
-        let mut name = to.as_os_str().to_owned();
-        name.push(".part");
-        let part = Path::new(&name);
-        let broken = |error: std::io::Error| ClientError::File {
-            path: to.to_owned(),
-            reason: error.to_string(),
-        };
-        let mut file = tokio::fs::File::create(part).await.map_err(broken)?;
-        let mut size_bytes = 0;
-        while let Some(piece) = pieces.message().await.map_err(|status| lost(node, &status))? {
-            file.write_all(&piece.data).await.map_err(broken)?;
-            size_bytes += piece.data.len() as u64;
-        }
-        file.flush().await.map_err(broken)?;
-        drop(file);
-        tokio::fs::rename(part, to).await.map_err(broken)?;
-        Ok(size_bytes)
+        let pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
+        write_whole(node, pieces, to).await
     }
 
     /// Asks a node to stop, and with `all` to have all others stop as well. It may be gone before
@@ -147,5 +188,30 @@ impl Client {
             }
             Err(status) => Err(lost(node, &status)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn write(pieces: Vec<Result<wire::Piece, tonic::Status>>, to: &Path) -> Option<u64> {
+        write_whole(NodeId(0), tokio_stream::iter(pieces), to).await.ok()
+    }
+
+    #[tokio::test]
+    async fn an_object_is_whole_or_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("object");
+        let files = || std::fs::read_dir(dir.path()).unwrap().count();
+        let piece = |data: &'static [u8]| Ok(wire::Piece { data: data.into(), total_bytes: 4 });
+
+        assert_eq!(write(vec![piece(b"ab")], &to).await, None, "half of it");
+        let broken = Err(tonic::Status::unavailable("gone"));
+        assert_eq!(write(vec![piece(b"ab"), broken], &to).await, None);
+        assert_eq!(files(), 0, "nothing stays of what failed");
+
+        assert_eq!(write(vec![piece(b"ab"), piece(b"cd")], &to).await, Some(4));
+        assert_eq!((std::fs::read(&to).unwrap(), files()), (b"abcd".to_vec(), 1));
     }
 }

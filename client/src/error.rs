@@ -1,6 +1,6 @@
 //! What can go wrong between a client and its cluster.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proto::{JobId, LocalId};
 
@@ -30,12 +30,19 @@ pub enum ClientError {
     /// What a node sent does not fit the request.
     #[error("node n{node} answered what was not asked: {what}")]
     Protocol { node: u32, what: &'static str },
+    /// Whoever reads the secret may do everything.
+    #[error("{} may be read by others (mode {mode:04o})", path.display())]
+    SecretMode { path: PathBuf, mode: u32 },
     /// A file of this machine.
     #[error("{}: {reason}", path.display())]
     File { path: PathBuf, reason: String },
 }
 
 impl ClientError {
+    pub(crate) fn file(path: &Path, error: &std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), reason: reason(error) }
+    }
+
     /// The next step, where there is an obvious one.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
@@ -48,7 +55,16 @@ impl ClientError {
             Self::UnknownJob(_) => "'starling job list' shows the jobs of the cluster",
             Self::UnknownTask { .. } => "'starling task list JOB' shows the tasks of a job",
             Self::Uncertain { .. } => "look the key up and decide whether to write again",
-            Self::Refused(_) | Self::Protocol { .. } | Self::File { .. } => return None,
+            Self::Protocol { .. } => "use the same version of starling as the nodes",
+            Self::SecretMode { .. } => "make it private again: chmod 600",
+            Self::File { .. } => "look at the file, or name another",
+            Self::Refused(_) => return None,
         })
     }
+}
+
+/// The text of a system error in the shape of our own: lower case, without its number.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
