@@ -1,11 +1,14 @@
 //! The instance directory as a client reads it: who is there, where, and the secret.
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::ClientError;
+use crate::error::reason;
 
 /// `cluster.json`.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,14 +46,25 @@ impl Instance {
         &self.dir
     }
 
-    /// The text every call presents.
+    /// The text every call presents. A secret that others can read is none.
     pub fn secret(&self) -> Result<String, ClientError> {
-        match std::fs::read_to_string(self.dir.join("secret")) {
-            Ok(text) => Ok(text.trim().to_owned()),
+        let path = self.dir.join("secret");
+        let read = || -> std::io::Result<(u32, String)> {
+            let mut file = std::fs::File::open(&path)?;
+            let mode = file.metadata()?.permissions().mode() & 0o777;
+            let mut text = String::new();
+            file.read_to_string(&mut text)?;
+            Ok((mode, text))
+        };
+        match read() {
+            Ok((mode, _)) if mode & 0o077 != 0 => Err(ClientError::SecretMode { path, mode }),
+            Ok((_, text)) => Ok(text.trim().to_owned()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Err(self.missing("it has no instance"))
             }
-            Err(error) => Err(self.missing(&format!("its secret cannot be read ({error})"))),
+            Err(error) => {
+                Err(self.missing(&format!("its secret cannot be read ({})", reason(&error))))
+            }
         }
     }
 
@@ -58,7 +72,7 @@ impl Instance {
         let path = self.dir.join("cluster.json");
         let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => self.missing("it has no instance"),
-            _ => ClientError::File { path: path.clone(), reason: error.to_string() },
+            _ => ClientError::file(&path, &error),
         })?;
         let cluster: ClusterFile = serde_json::from_str(&text)
             .map_err(|error| ClientError::File { path: path.clone(), reason: error.to_string() })?;
@@ -110,7 +124,12 @@ mod tests {
         assert!(matches!(instance.cluster(), Err(ClientError::NoInstance { .. })));
         assert!(instance.addresses().is_empty());
 
-        std::fs::write(dir.path().join("secret"), "ab12\n").unwrap();
+        let secret = dir.path().join("secret");
+        std::fs::write(&secret, "ab12\n").unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let open = instance.secret().unwrap_err();
+        assert!(matches!(open, ClientError::SecretMode { mode: 0o640, .. }), "{open}");
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let cluster = r#"{"format":1,"cluster":"5","nodes":2,"partitions":64}"#;
         std::fs::write(dir.path().join("cluster.json"), cluster).unwrap();
         for node in ["0", "1"] {
