@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proto::wire::{self, request};
 use proto::{JobId, LocalId, NodeId, PartitionId};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 
@@ -19,6 +20,10 @@ const BACKOFF_START: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// How long any node of an instance may take to answer at all.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(5);
+/// Nodes that are contacted at the same time.
+const CONTACTS_MAX: usize = 64;
+/// Nodes that are named when none of them answers.
+const LOST_TOLD_MAX: usize = 4;
 
 /// How a client behaves towards nodes that are away.
 #[derive(Clone, Copy, Debug)]
@@ -74,25 +79,51 @@ impl Client {
         let deadline = Instant::now() + options.patience.min(CONTACT_PATIENCE);
         let mut backoff = BACKOFF_START;
         loop {
-            let (mut tried, mut is_hopeless) = (Vec::new(), false);
-            for (node, file) in instance.addresses() {
-                match client.first_contact(node, &file.address).await {
-                    Ok(()) => return Ok(client),
-                    Err(lost) => {
-                        is_hopeless |= lost.is_hopeless();
-                        tried.push(format!("n{node} at {}: {}", file.address, lost.0));
-                    }
+            let lost = match client.contact_any(&instance).await {
+                Ok(()) => return Ok(client),
+                Err(lost) => lost,
+            };
+            let is_hopeless = lost.is_empty() || lost.values().any(Lost::is_hopeless);
+            if Instant::now() + backoff > deadline || is_hopeless {
+                let told = lost.iter().take(LOST_TOLD_MAX);
+                let mut told: Vec<_> =
+                    told.map(|(node, lost)| format!("n{node} at {}", lost.0)).collect();
+                if lost.len() > told.len() {
+                    told.push(format!("{} more", lost.len() - told.len()));
                 }
-            }
-            if Instant::now() + backoff > deadline || tried.is_empty() || is_hopeless {
-                let text = match tried.is_empty() {
+                let text = match told.is_empty() {
                     true => format!("no node of {} is running", dir.display()),
-                    false => tried.join("; "),
+                    false => told.join("; "),
                 };
                 return Err(ClientError::ClusterUnreachable(text));
             }
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// Contacts the nodes of an instance at the same time until one of them answers; else why
+    /// each of them did not.
+    async fn contact_any(&self, instance: &Instance) -> Result<(), BTreeMap<u32, Lost>> {
+        let mut left = instance.addresses().into_iter();
+        let mut contacts = JoinSet::new();
+        let mut all_lost = BTreeMap::new();
+        loop {
+            for (node, file) in left.by_ref().take(CONTACTS_MAX - contacts.len()) {
+                let client = self.clone();
+                contacts.spawn(async move {
+                    let contact = client.first_contact(node, &file.address).await;
+                    let name = |lost: Lost| Lost(format!("{}: {}", file.address, lost.0));
+                    (node, contact.map_err(name))
+                });
+            }
+            match contacts.join_next().await {
+                None => return Err(all_lost),
+                Some(contact) => match contact.expect("a contact does not panic") {
+                    (_, Ok(())) => return Ok(()),
+                    (node, Err(lost)) => drop(all_lost.insert(node, lost)),
+                },
+            }
         }
     }
 
@@ -127,7 +158,8 @@ impl Client {
         let link = Link::open(address, &self.inner.secret).await?;
         let id = self.next_id();
         let answer = link.send(id, link::encode(id, request::Body::Map(wire::MapQuery {}))).await?;
-        let answer = tokio::time::timeout(self.inner.options.patience, answer).await;
+        let patience = self.inner.options.patience.min(CONTACT_PATIENCE);
+        let answer = tokio::time::timeout(patience, answer).await;
         let answer = answer.map_err(|_| Lost("it does not answer".to_owned()))?;
         let response = answer.map_err(|_| Lost("connection closed".to_owned()))??;
         let Some(wire::response::Body::Map(map)) = response.body else {
@@ -256,11 +288,16 @@ impl Client {
     ) -> Result<wire::Response, ClientError> {
         let deadline = Instant::now() + self.patience();
         loop {
-            let (node, body) = route(&self.map());
+            let map = self.map();
+            let (node, body) = route(&map);
             let id = self.next_id();
             match self.ask_encoded(node, id, link::encode(id, body), repeat).await {
                 Err(ClientError::Protocol { what: MOVED, .. }) if Instant::now() < deadline => {}
                 answer => return answer,
+            }
+            if self.map().epoch == map.epoch {
+                // We know nothing newer yet: the same question at once has the same answer.
+                tokio::time::sleep(BACKOFF_START).await;
             }
         }
     }

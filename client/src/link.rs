@@ -26,6 +26,8 @@ const OUTGOING_MAX: usize = 1024;
 const FRAME_BYTES: usize = limits::CHUNK_BYTES_MAX;
 const WINDOW_BYTES: u32 = 4 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// From the first packet to a session that answers.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// The link broke, or never came to be; the text says why.
@@ -79,6 +81,20 @@ pub(crate) fn authorise<T>(message: T, secret: &MetadataValue<Ascii>) -> tonic::
 impl Link {
     /// Opens a session. Ends by itself when the last clone is dropped or the node goes away.
     pub(crate) async fn open(address: &str, secret: &MetadataValue<Ascii>) -> Result<Self, Lost> {
+        Self::open_within(OPEN_TIMEOUT, address, secret).await
+    }
+
+    async fn open_within(
+        limit: Duration,
+        address: &str,
+        secret: &MetadataValue<Ascii>,
+    ) -> Result<Self, Lost> {
+        // Something that takes connections and then says nothing is not there either.
+        let opened = tokio::time::timeout(limit, Self::begin(address, secret)).await;
+        opened.unwrap_or_else(|_| Err(Lost("it does not answer".to_owned())))
+    }
+
+    async fn begin(address: &str, secret: &MetadataValue<Ascii>) -> Result<Self, Lost> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| Lost(format!("{address} is no address: {error}")))?
             .tcp_nodelay(true)
@@ -315,5 +331,14 @@ mod tests {
         drop(listener);
         let lost = Link::open(&address, &MetadataValue::from_static("x")).await.unwrap_err();
         assert_eq!(lost.0, "connection refused");
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_says_nothing_is_given_up() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (limit, secret) = (Duration::from_millis(20), MetadataValue::from_static("x"));
+        let lost = Link::open_within(limit, &address, &secret).await.unwrap_err();
+        assert_eq!(lost.0, "it does not answer");
     }
 }
