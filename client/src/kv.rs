@@ -126,39 +126,13 @@ impl Kv {
         }
         let mut results = vec![wire::KvResult::default(); total];
         let mut asked = Vec::new();
-        for parcel in self.parcels(groups) {
+        for parcel in parcels(&self.client.map(), groups) {
             asked.push(self.begin(parcel).await?);
         }
         for begun in asked {
             self.finish(begun, &mut results).await?;
         }
         Ok(results)
-    }
-
-    /// What travels in one request: groups of one node, as many as a frame takes. Groups with
-    /// operations that must not happen twice travel alone, so that their fate is known alone.
-    fn parcels(&self, groups: Vec<Group>) -> Vec<Parcel> {
-        let map = self.client.map();
-        let mut open: BTreeMap<u32, Parcel> = BTreeMap::new();
-        let mut full = Vec::new();
-        for group in groups {
-            let node = home_of(&map, group.partition);
-            let new = || Parcel { node, groups: Vec::new(), size_bytes: 0 };
-            if repeat_of(&group.ops) == Repeat::Never {
-                full.push(Parcel { groups: vec![group], ..new() });
-                continue;
-            }
-            let sizes = group.ops.iter().map(|op| op.key.len() + op.value.len() + OP_BYTES);
-            let size_bytes = sizes.sum::<usize>();
-            let parcel = open.entry(node).or_insert_with(new);
-            if parcel.size_bytes + size_bytes > limits::CHUNK_BYTES_MAX && parcel.size_bytes > 0 {
-                full.push(std::mem::replace(parcel, new()));
-            }
-            parcel.size_bytes += size_bytes;
-            parcel.groups.push(group);
-        }
-        full.extend(open.into_values());
-        full
     }
 
     /// Follows a key. `seen_version` is what the caller knows already; 0: that it is absent.
@@ -213,6 +187,8 @@ impl Kv {
         let Begun { parcel: Parcel { node, groups, .. }, answer } = begun;
         let repeat = groups.iter().map(|group| repeat_of(&group.ops));
         let never = repeat.into_iter().any(|repeat| repeat == Repeat::Never);
+        // A request of several may have happened in part when it is refused.
+        assert!(!never || groups.len() == 1, "what must not happen twice travels alone");
         let answered = match answer {
             None => None,
             Some(answer) => match answer.await {
@@ -241,6 +217,31 @@ impl Kv {
         }
         Ok(())
     }
+}
+
+/// What travels in one request: groups of one node, as many as a frame takes. Groups with
+/// operations that must not happen twice travel alone, so that their fate is known alone.
+fn parcels(map: &wire::ClusterMap, groups: Vec<Group>) -> Vec<Parcel> {
+    let mut open: BTreeMap<u32, Parcel> = BTreeMap::new();
+    let mut full = Vec::new();
+    for group in groups {
+        let node = home_of(map, group.partition);
+        let new = || Parcel { node, groups: Vec::new(), size_bytes: 0 };
+        if repeat_of(&group.ops) == Repeat::Never {
+            full.push(Parcel { groups: vec![group], ..new() });
+            continue;
+        }
+        let sizes = group.ops.iter().map(|op| op.key.len() + op.value.len() + OP_BYTES);
+        let size_bytes = sizes.sum::<usize>();
+        let parcel = open.entry(node).or_insert_with(new);
+        if parcel.size_bytes + size_bytes > limits::CHUNK_BYTES_MAX && parcel.size_bytes > 0 {
+            full.push(std::mem::replace(parcel, new()));
+        }
+        parcel.size_bytes += size_bytes;
+        parcel.groups.push(group);
+    }
+    full.extend(open.into_values());
+    full
 }
 
 /// Operations of one partition, and where their results belong.
@@ -392,5 +393,41 @@ impl KeyWatch {
         let responses = link.watch(id, bytes).await.map_err(failed)?;
         self.responses = Some((node, Instant::now(), responses));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(partition: u32, kind: KvKind, value_bytes: usize) -> Group {
+        let ops = vec![operation(kind, b"k", &vec![0; value_bytes])];
+        Group { partition: PartitionId(partition), places: vec![partition as usize], ops }
+    }
+
+    #[test]
+    fn what_must_not_happen_twice_travels_alone() {
+        let entry = |node| wire::PartitionEntry { epoch: 1, replicas: vec![node] };
+        let partitions = [0, 0, 0, 0, 1, 0, 0, 0].map(entry).to_vec();
+        let map = wire::ClusterMap { partitions, ..wire::ClusterMap::default() };
+        let half = limits::CHUNK_BYTES_MAX / 2;
+        let groups = vec![
+            group(0, KvKind::Insert, 1),
+            group(1, KvKind::Append, 1),
+            group(2, KvKind::Lookup, 0),
+            group(3, KvKind::Cas, 1),
+            group(4, KvKind::Insert, 1),
+            group(5, KvKind::Insert, half),
+            group(6, KvKind::Insert, half),
+        ];
+        let mut sent: Vec<(u32, Vec<usize>)> = parcels(&map, groups)
+            .into_iter()
+            .map(|parcel| (parcel.node, parcel.groups.iter().map(|g| g.places[0]).collect()))
+            .collect();
+        sent.sort_unstable_by_key(|(_, places)| places[0]);
+        let alone = |place| vec![place];
+        let together = vec![0, 2, 5];
+        let expected = [(0, together), (0, alone(1)), (0, alone(3)), (1, alone(4)), (0, alone(6))];
+        assert_eq!(sent, expected);
     }
 }
