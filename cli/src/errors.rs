@@ -56,7 +56,27 @@ impl Failure {
     }
     /// A file of this machine that could not be used.
     pub(crate) fn file(path: &std::path::Path, error: &std::io::Error) -> Self {
-        Self::refused(format!("{}: {}", path.display(), plain(error)))
+        use std::io::ErrorKind;
+        let hint = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => "look whether the path is right",
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                "name one that you may use"
+            }
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space, or name another",
+            _ => "look at the file, or name another",
+        };
+        Self::refused(format!("{}: {}", path.display(), plain(error))).hint(hint)
+    }
+    /// With a hint where none was given: where to read more, or where to look.
+    #[must_use]
+    pub(crate) fn or_hint(mut self, words: &[String]) -> Self {
+        let general = || match self.exit {
+            Exit::Usage | Exit::Refused => Some(format!("see '{} --help'", verb_of(words))),
+            Exit::Lost => Some("'starling node list' shows which nodes answer".to_owned()),
+            Exit::Ok | Exit::Failed | Exit::TimedOut | Exit::Interrupted => None,
+        };
+        self.hint = self.hint.take().or_else(general);
+        self
     }
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -74,6 +94,15 @@ impl Failure {
     }
 }
 
+/// What was printed, where more than printing is at stake: that nobody reads it is no reason to
+/// end, or to end with another exit code.
+pub(crate) fn heard(printed: Result<(), Failure>) -> Result<(), Failure> {
+    match printed {
+        Err(failure) if failure.exit == Exit::Ok => Ok(()),
+        printed => printed,
+    }
+}
+
 /// The text of a system error, without its number.
 pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
@@ -86,6 +115,7 @@ impl From<ClientError> for Failure {
             ClientError::Refused(_)
             | ClientError::UnknownJob(_)
             | ClientError::UnknownTask { .. }
+            | ClientError::SecretMode { .. }
             | ClientError::File { .. } => Exit::Refused,
             _ => Exit::Lost,
         };
@@ -103,7 +133,9 @@ impl From<LoadError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match error {
-            StartError::Options { .. } | StartError::NotLoopback { .. } => Exit::Usage,
+            StartError::Options { .. }
+            | StartError::NotLoopback { .. }
+            | StartError::JoinNotLoopback { .. } => Exit::Usage,
             StartError::Missing { .. } | StartError::Join { .. } => Exit::Lost,
             _ => Exit::Refused,
         };
@@ -116,7 +148,8 @@ impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Start(error) => error.into(),
-            error => Self::lost(error.to_string()),
+            error => Self::lost(error.to_string())
+                .hint("start it again: what it accepted is on its disk"),
         }
     }
 }
@@ -150,4 +183,30 @@ fn verb_of(words: &[String]) -> String {
         }
     }
     verb
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_a_hint() {
+        let words = ["--dir", "d", "kv", "insert", "", "v"].map(str::to_owned);
+        let empty = Failure::from(ClientError::Refused("the key is empty".to_owned()));
+        let text = empty.or_hint(&words).render();
+        assert_eq!(text, "error: the key is empty\nhint: see 'starling kv insert --help'\n");
+        let own = Failure::usage("no").hint("mine").or_hint(&words);
+        assert_eq!(own.hint.as_deref(), Some("mine"));
+        let missing = std::io::Error::from_raw_os_error(2);
+        let text = Failure::file(std::path::Path::new("a.json"), &missing).render();
+        let expected = "error: a.json: no such file or directory\n\
+                        hint: look whether the path is right\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_closed_pipe_alone_is_passed_over() {
+        assert!(heard(Err(Failure::nobody_listens())).is_ok());
+        assert!(heard(Err(Failure::refused("no space"))).is_err());
+    }
 }

@@ -7,7 +7,7 @@ use client::Cas;
 use serde::Serialize;
 
 use crate::Context;
-use crate::errors::{Done, Exit, Failure};
+use crate::errors::{Done, Exit, Failure, heard, plain};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum KvVerb {
@@ -56,7 +56,9 @@ impl Pair {
                 let limit = proto::limits::VALUE_BYTES_MAX as u64 + 1;
                 let mut bytes = Vec::new();
                 let read = std::io::stdin().lock().take(limit).read_to_end(&mut bytes);
-                read.map_err(|error| Failure::refused(format!("standard input: {error}")))?;
+                read.map_err(|error| {
+                    Failure::refused(format!("standard input: {}", plain(&error)))
+                })?;
                 Ok(bytes)
             }
             Some(text) => Ok(text.as_bytes().to_vec()),
@@ -116,9 +118,9 @@ pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
                 let found = value.is_some();
                 if context.output.json {
                     let shown = Shown { found: Some(found), ..Shown::new(key) };
-                    context.output.json(&shown.with(value))?;
+                    heard(context.output.json(&shown.with(value)))?;
                 } else if let Some(value) = value {
-                    raw(context, &value.bytes)?;
+                    heard(raw(context, &value.bytes))?;
                 } else {
                     context.output.note(&format!("no key '{key}'"));
                 }
@@ -127,7 +129,8 @@ pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
             KvVerb::Remove { key } => {
                 let found = kv.remove(key.as_bytes()).await?;
                 if context.output.json {
-                    context.output.json(&Shown { found: Some(found), ..Shown::new(key) })?;
+                    let shown = Shown { found: Some(found), ..Shown::new(key) };
+                    heard(context.output.json(&shown))?;
                 } else if !found {
                     context.output.note(&format!("no key '{key}'"));
                 }
@@ -162,7 +165,7 @@ fn swapped(context: &Context, key: &str, done: Cas) -> Done {
         Cas::Conflict { present } => (false, Shown::new(key).with(present)),
     };
     if context.output.json {
-        context.output.json(&Shown { swapped: Some(swapped), ..shown })?;
+        heard(context.output.json(&Shown { swapped: Some(swapped), ..shown }))?;
     } else if !swapped {
         let holds = match (&shown.value, &shown.value_hex) {
             (Some(text), _) => format!("holds '{text}'"),

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 
-use crate::errors::Failure;
+use crate::errors::{Failure, plain};
 
 /// How to speak, as the global flags and the terminal say.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl Output {
         let written = out.write_all(bytes).and_then(|()| out.flush());
         written.map_err(|error| match error.kind() {
             std::io::ErrorKind::BrokenPipe => Failure::nobody_listens(),
-            _ => Failure::refused(format!("cannot write to stdout: {error}")),
+            _ => Failure::refused(format!("cannot write to stdout: {}", plain(&error))),
         })
     }
 
