@@ -2,7 +2,7 @@
 
 use analysis::RunReport;
 
-use crate::units::{bytes, count, percent, seconds};
+use crate::units::{bytes, count, number_of, percent, seconds};
 
 /// A table that a scientist understands.
 pub(crate) fn text(report: &RunReport) -> String {
@@ -28,8 +28,16 @@ pub(crate) fn text(report: &RunReport) -> String {
         _ => format!("{} of input bytes were on the node", percent(data.locality_hit_rate)),
     };
     let mut lines = vec![
-        ("tasks", format!("{ended}, {} edges", count(tasks.edges))),
-        ("cluster", format!("{} nodes, {} slots, {}", report.nodes, report.slots, report.policy)),
+        ("tasks", format!("{ended}, {}", number_of(tasks.edges, "edge"))),
+        (
+            "cluster",
+            format!(
+                "{}, {}, {}",
+                number_of(u64::from(report.nodes), "node"),
+                number_of(u64::from(report.slots), "slot"),
+                report.policy
+            ),
+        ),
         ("makespan", seconds(report.makespan_s)),
         ("throughput", format!("{:.1} tasks/s", report.throughput_per_s)),
         ("efficiency", format!("{} of all slot time was work", percent(report.efficiency))),
@@ -40,10 +48,10 @@ pub(crate) fn text(report: &RunReport) -> String {
         (
             "steals",
             format!(
-                "{} of {} attempts, {} tasks",
+                "{} of {}, {}",
                 count(steals.won),
-                count(steals.tried),
-                count(steals.tasks)
+                number_of(steals.tried, "attempt"),
+                number_of(steals.tasks, "task")
             ),
         ),
         ("pushes", count(report.pushes)),
@@ -80,6 +88,8 @@ mod tests {
         let text = text(&report);
         assert!(text.starts_with("tasks        998 of 1,000 done, 2 failed, 0 edges\n"), "{text}");
         assert!(text.contains("cluster      4 nodes, 8 slots, rlds\n"), "{text}");
+        let one = super::text(&RunReport { nodes: 1, slots: 1, ..RunReport::default() });
+        assert!(one.contains("cluster      1 node, 1 slot, \n"), "{one}");
         assert!(text.contains("makespan     12.50 s\n"), "{text}");
     }
 }

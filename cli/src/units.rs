@@ -100,6 +100,11 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// `1 node`, `4 nodes`.
+pub(crate) fn number_of(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// `83 %`.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
@@ -142,6 +147,10 @@ mod tests {
         assert_eq!(bytes(1_500_000_000), "1.5 GB");
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(12), "12");
+        assert_eq!(
+            (number_of(1, "node"), number_of(0, "slot")),
+            ("1 node".into(), "0 slots".into())
+        );
         assert_eq!(percent(0.826), "83 %");
     }
 }
