@@ -1,6 +1,7 @@
 //! Nodes as processes of their own: starting them, seeing whether they live, ending them.
 
 use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +11,7 @@ use client::Instance;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::embed::ClusterPlan;
-use crate::errors::{Exit, Failure};
+use crate::errors::{Exit, Failure, plain};
 
 /// How long a cluster on one machine may take to come up.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -55,7 +56,7 @@ pub(crate) fn spawn(
     let log_start = file.metadata().map_or(0, |metadata| metadata.len());
     let copy = |file: &File| file.try_clone().map_err(|error| Failure::file(&log, &error));
     let program = std::env::current_exe()
-        .map_err(|error| Failure::lost(format!("cannot find this program: {error}")))?;
+        .map_err(|error| Failure::lost(format!("cannot find this program: {}", plain(&error))))?;
     let mut command = Command::new(&program);
     command.arg("--dir").arg(dir).arg("node");
     command.args(["--rank", &node.to_string(), "--expect", &plan.nodes.to_string()]);
@@ -168,15 +169,53 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     !after_name.is_empty() && !after_name.starts_with(['Z', 'X'])
 }
 
-/// Whether a process is a node: numbers are used again.
-pub(crate) fn is_node(pid: u32) -> bool {
+/// Whether a process is a node of the instance in `dir`. Numbers of processes are used again, so
+/// an address file that a killed node left may name a stranger's.
+pub(crate) fn is_node(pid: u32, dir: &Path) -> bool {
+    let name = |link: &str| std::fs::read_link(link).ok().as_deref().and_then(program_name);
+    let own = name("/proc/self/exe");
+    if !is_alive(pid) || own.is_none() || name(&format!("/proc/{pid}/exe")) != own {
+        return false;
+    }
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    is_alive(pid) && words.split(|byte| *byte == 0).any(|word| word == b"node")
+    let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    is_node_line(&words, &cwd, dir)
 }
 
-/// Sends a signal to a node's process, if it still is one.
-pub(crate) fn signal_node(pid: u32, signal: Signal) {
-    if let Some(id) = as_pid(pid).filter(|_| is_node(pid)) {
+/// A program's name; that of a running one may have been replaced on disk since it started.
+fn program_name(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_string_lossy();
+    Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
+}
+
+/// Whether a command line (words that end with a zero) starts a node, and not one of another
+/// directory. A line without a directory may have it from the environment.
+fn is_node_line(line: &[u8], cwd: &Path, dir: &Path) -> bool {
+    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).skip(1).collect();
+    if !words.contains(&&b"node"[..]) {
+        return false;
+    }
+    let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let value_of = |flag: &str| {
+        let mut rest = words.iter();
+        while let Some(word) = rest.next() {
+            match word.strip_prefix(flag.as_bytes()) {
+                Some(b"") => return rest.next().copied(),
+                Some([b'=', value @ ..]) => return Some(value),
+                _ => {}
+            }
+        }
+        None
+    };
+    let named = value_of("--rendezvous").or_else(|| value_of("--dir"));
+    named.is_none_or(|named| {
+        resolved(&cwd.join(std::ffi::OsStr::from_bytes(named))) == resolved(dir)
+    })
+}
+
+/// Sends a signal to a process of the instance in `dir`, if it still is one of its nodes.
+pub(crate) fn signal_node(pid: u32, dir: &Path, signal: Signal) {
+    if let Some(id) = as_pid(pid).filter(|_| is_node(pid, dir)) {
         // It may have ended since we looked.
         let _ = kill_process(id, signal);
     }
@@ -184,4 +223,40 @@ pub(crate) fn signal_node(pid: u32, signal: Signal) {
 
 fn as_pid(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_with_the_same_number_is_no_node() {
+        let mut stranger = Command::new("sh");
+        stranger.args(["-c", "read end", "node"]).stdin(Stdio::piped());
+        let mut child = stranger.spawn().unwrap();
+        assert!(is_alive(child.id()));
+        assert!(!is_node(child.id(), Path::new("/tmp")), "another program");
+        assert!(!is_node(std::process::id(), Path::new("/tmp")), "this program, but no node");
+        signal_node(child.id(), Path::new("/tmp"), Signal::KILL);
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().code().is_some(), "no signal ended it");
+        assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn a_node_is_known_by_its_words_and_directory() {
+        let is_node = |line: &str, dir: &str| {
+            let line = line.replace(' ', "\0") + "\0";
+            is_node_line(line.as_bytes(), Path::new("/home/me"), Path::new(dir))
+        };
+        assert!(is_node("starling --dir /run/a node --rank 0", "/run/a"));
+        assert!(is_node("starling node --dir=a", "/home/me/a"));
+        assert!(is_node("starling node --rendezvous /run/a", "/run/a"));
+        assert!(is_node("starling node", "/run/a"), "its environment may name the directory");
+        assert!(!is_node("starling --dir /run/b node", "/run/a"), "of another instance");
+        assert!(!is_node("starling run bag:tasks=5", "/run/a"));
+        assert!(!is_node("node --dir /run/a", "/run/a"), "its name is no word of its own");
+        let old = Path::new("/bin/starling (deleted)");
+        assert_eq!(program_name(old).as_deref(), Some("starling"));
+    }
 }

@@ -12,7 +12,8 @@ use crate::Context;
 use crate::args::ClusterArgs;
 use crate::embed::ClusterPlan;
 use crate::errors::{Done, Exit, Failure};
-use crate::processes::{self, Life};
+use crate::processes::{self, Life, NodeProcess};
+use crate::units::number_of;
 
 /// How long nodes may take to stop by themselves, and then after a request to terminate.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
@@ -46,43 +47,52 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     // An instance knows its number; only a flag may contradict it, and is refused then.
     let plan = ClusterPlan::resolve(context, &args.cluster, present)?;
     if let Some(nodes) = present.filter(|nodes| *nodes != plan.nodes) {
-        let text = format!("{} has a cluster of {nodes} nodes", dir.display());
+        let text =
+            format!("{} has a cluster of {}", dir.display(), number_of(u64::from(nodes), "node"));
         return Err(Failure::refused(text).hint("leave out --nodes, or give another --dir"));
     }
     make_private(&dir)?;
-    let running =
-        |node: &u32| instance.address(*node).is_some_and(|address| processes::is_node(address.pid));
+    let running = |node: &u32| {
+        instance.address(*node).is_some_and(|address| processes::is_node(address.pid, &dir))
+    };
     let missing: Vec<u32> = (0..plan.nodes).filter(|node| !running(node)).collect();
     crate::block_on(async {
-        let mut started = Vec::new();
-        let came_up = async {
-            for node in &missing {
-                started.push(processes::spawn(&dir, *node, &plan, Life::Own)?);
-            }
-            processes::await_listening(&dir, &mut started).await?;
-            let client = context.connect().await?;
-            for node in client.nodes() {
-                client.node_state(node, READY_PATIENCE).await?;
-            }
-            Ok(())
-        };
-        if let Err(failure) = came_up.await {
-            // What this call started must not stay behind half formed.
-            for process in &mut started {
-                process.abandon();
-            }
-            return Err(failure);
+        let mut started = Started(Vec::new());
+        for node in &missing {
+            started.0.push(processes::spawn(&dir, *node, &plan, Life::Own)?);
         }
+        processes::await_listening(&dir, &mut started.0).await?;
+        let client = context.connect().await?;
+        for node in client.nodes() {
+            client.node_state(node, READY_PATIENCE).await?;
+        }
+        started.stay();
         Ok(())
     })?;
     if context.output.json {
         let dir = dir.display().to_string();
         context.output.json(&Up { dir, nodes: plan.nodes, started: missing })?;
     } else {
-        let (started, nodes, dir) = (missing.len(), plan.nodes, dir.display());
-        context.output.note(&format!("started {started} of {nodes} nodes in {dir}"));
+        let (started, nodes, dir) = (missing.len(), u64::from(plan.nodes), dir.display());
+        context.output.note(&format!("started {started} of {} in {dir}", number_of(nodes, "node")));
     }
     Ok(Exit::Ok)
+}
+
+/// Nodes that come up. Unless they are told to stay they end with this: an error or an interrupt
+/// must leave nothing behind half formed.
+struct Started(Vec<NodeProcess>);
+
+impl Started {
+    fn stay(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(NodeProcess::abandon);
+    }
 }
 
 fn make_private(dir: &Path) -> Result<(), Failure> {
@@ -98,7 +108,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     let pids: Vec<(u32, u32)> = instance
         .addresses()
         .into_iter()
-        .filter(|(_, address)| processes::is_alive(address.pid))
+        .filter(|(_, address)| processes::is_node(address.pid, &dir))
         .map(|(node, address)| (node, address.pid))
         .collect();
     if pids.is_empty() {
@@ -114,31 +124,31 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
                 }
             }
             // Nobody listens to us; the processes still can be asked.
-            Err(_) => signal(&pids, Signal::TERM),
+            Err(_) => signal(&pids, &dir, Signal::TERM),
         }
-        if !gone(&pids, STOP_WITHIN).await {
-            signal(&pids, Signal::TERM);
-            if !gone(&pids, TERMINATE_WITHIN).await {
+        if !gone(&pids, &dir, STOP_WITHIN).await {
+            signal(&pids, &dir, Signal::TERM);
+            if !gone(&pids, &dir, TERMINATE_WITHIN).await {
                 context.output.note("warning: killing nodes that do not stop");
-                signal(&pids, Signal::KILL);
+                signal(&pids, &dir, Signal::KILL);
             }
         }
-        match gone(&pids, TERMINATE_WITHIN).await {
+        match gone(&pids, &dir, TERMINATE_WITHIN).await {
             true => Ok(Exit::Ok),
             false => Err(Failure::lost("some nodes do not end").hint("see 'starling node list'")),
         }
     })
 }
 
-fn signal(pids: &[(u32, u32)], signal: Signal) {
+fn signal(pids: &[(u32, u32)], dir: &Path, signal: Signal) {
     for (_, pid) in pids {
-        processes::signal_node(*pid, signal);
+        processes::signal_node(*pid, dir, signal);
     }
 }
 
-async fn gone(pids: &[(u32, u32)], within: Duration) -> bool {
+async fn gone(pids: &[(u32, u32)], dir: &Path, within: Duration) -> bool {
     let deadline = Instant::now() + within;
-    while pids.iter().any(|(_, pid)| processes::is_alive(*pid)) {
+    while pids.iter().any(|(_, pid)| processes::is_node(*pid, dir)) {
         if Instant::now() >= deadline {
             return false;
         }
