@@ -35,10 +35,12 @@ pub(crate) fn run(context: &Context, verb: &ConfigVerb) -> Done {
     let mut settings = Vec::new();
     for (key, _) in KEYS {
         let (value, origin) = match (key, context.settings.get(key)) {
-            ("dir", _) if context.dir.is_some() => (context.dir()?.display().to_string(), "--dir"),
+            ("dir", _) if context.dir.is_some() => {
+                (context.dir_path()?.display().to_string(), "--dir")
+            }
             (_, Some((value, origin))) => (value.to_owned(), origin),
             // The only key whose value depends on the machine.
-            (_, None) => (context.dir()?.display().to_string(), "built in"),
+            (_, None) => (context.dir_path()?.display().to_string(), "built in"),
         };
         let origin = with_origin.then(|| origin.to_owned());
         settings.push(Setting { key, value, origin });

@@ -49,8 +49,21 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The instance's directory, by flag, setting or default; absolute.
+    /// The instance's directory, by flag, setting or default; absolute. One that others could
+    /// have made is refused: they would know its secret.
     pub(crate) fn dir(&self) -> Result<std::path::PathBuf, Failure> {
+        let user = rustix::process::geteuid().as_raw();
+        let dir = self.dir_path()?;
+        if self.settings.pick_optional(self.dir.clone(), "dir")?.is_none() {
+            // Lies where others write too.
+            settings::check_owner(dir.parent().unwrap_or(&dir), user)?;
+        }
+        settings::check_owner(&dir, user)?;
+        Ok(dir)
+    }
+
+    /// Where [`Self::dir`] is, whoever owns it.
+    pub(crate) fn dir_path(&self) -> Result<std::path::PathBuf, Failure> {
         let chosen = self.settings.pick_optional(self.dir.clone(), "dir")?;
         let dir = chosen.unwrap_or_else(|| {
             let user = rustix::process::getuid().as_raw();
@@ -73,7 +86,7 @@ fn main() -> ExitCode {
     let failure = match Cli::try_parse() {
         Ok(cli) => match dispatch(cli) {
             Ok(exit) => return ExitCode::from(exit as u8),
-            Err(failure) => failure,
+            Err(failure) => failure.or_hint(&words()),
         },
         Err(error) if !error.use_stderr() => {
             // Help and version; nobody listening is no error.
@@ -84,16 +97,17 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::from(Exit::Usage as u8);
         }
-        Err(error) => {
-            let words: Vec<String> =
-                std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
-            errors::usage_of_clap(&error, &words)
-        }
+        Err(error) => errors::usage_of_clap(&error, &words()),
     };
     if !failure.message.is_empty() {
         output::say(failure.render().trim_end());
     }
     ExitCode::from(failure.exit as u8)
+}
+
+/// The command line after the program's name.
+fn words() -> Vec<String> {
+    std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect()
 }
 
 fn dispatch(cli: Cli) -> Done {
@@ -121,10 +135,10 @@ fn dispatch(cli: Cli) -> Done {
 
 /// Runs a verb's future on this thread; an interrupt ends it.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::lost(format!("cannot start the runtime: {error}")))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Failure::lost(format!("cannot start the runtime: {}", errors::plain(&error)))
+        })?;
     runtime.block_on(async {
         tokio::select! {
             done = future => done,

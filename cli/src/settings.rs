@@ -4,6 +4,7 @@
 //! `/etc/starling/config.toml` > built in.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -149,6 +150,30 @@ pub(crate) fn default_dir(env: impl Fn(&str) -> Option<String>, user: u32) -> Pa
     }
 }
 
+/// Refuses a directory that is not the user's own, or that others may write to. One that is not
+/// there yet will be made for the user alone.
+pub(crate) fn check_owner(dir: &Path, user: u32) -> Result<(), Failure> {
+    // A link counts as what made it and as what it leads to.
+    let (link, found) = match (std::fs::symlink_metadata(dir), std::fs::metadata(dir)) {
+        (Ok(link), Ok(found)) => (link, found),
+        // Not there, or not reachable: whoever uses it says so.
+        _ => return Ok(()),
+    };
+    let refuse = |what: String, hint: &str| {
+        Err(Failure::refused(format!("{} {what}", dir.display())).hint(hint))
+    };
+    if link.uid() != user || found.uid() != user {
+        return refuse("belongs to another user".to_owned(), "name a directory with --dir");
+    }
+    match found.mode() & 0o022 {
+        0 => Ok(()),
+        _ => refuse(
+            format!("may be written to by others (mode {:04o})", found.mode() & 0o7777),
+            "make it private: chmod 700; or name another with --dir",
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,5 +230,25 @@ mod tests {
         assert_eq!(default_dir(runtime, 7), PathBuf::from("/run/user/7/starling/default"));
         let temporary = |name: &str| (name == "TMPDIR").then(|| "/scratch".to_owned());
         assert_eq!(default_dir(temporary, 7), PathBuf::from("/scratch/starling-7/default"));
+    }
+
+    #[test]
+    fn a_directory_of_others_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let user = std::fs::metadata(dir.path()).unwrap().uid();
+        let mode = |mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(dir.path(), permissions).unwrap();
+            check_owner(dir.path(), user).map_err(|failure| failure.message)
+        };
+        assert_eq!((mode(0o700), mode(0o755)), (Ok(()), Ok(())));
+        for open in [0o720, 0o702, 0o1777] {
+            assert!(mode(open).unwrap_err().contains("may be written to by others"), "{open:o}");
+        }
+        assert_eq!(mode(0o700), Ok(()));
+        let other = check_owner(dir.path(), user + 1).unwrap_err();
+        assert!(other.message.ends_with("belongs to another user"), "{}", other.message);
+        assert!(check_owner(&dir.path().join("absent"), user + 1).is_ok());
     }
 }
