@@ -320,7 +320,8 @@ fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream) -> String {
     let lost = std::mem::take(&mut inner.state().running);
     for (_, running) in lost {
         collect::clean_up(&inner.shared, &running.workspace);
-        inner.fail(running.key, &text);
+        let outcome = Outcome { error: text.clone(), lost: true, ..Outcome::default() };
+        inner.shared.finish(running.key, outcome);
     }
     text
 }

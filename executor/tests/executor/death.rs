@@ -91,6 +91,7 @@ fn a_dead_spawner_fails_its_commands_and_is_replaced() {
     let outcome = bench.outcome(object(1, 0).task);
     let expected = "the spawner process of n2 ended (signal: 9 (SIGKILL)); the command was killed";
     assert_eq!(outcome.error, expected);
+    assert!(outcome.lost, "it is not the command's fault");
     wait_for_death(&pids);
     assert_eq!(bench.shell(2, "true").error, "");
 }
