@@ -1,18 +1,20 @@
 //! `starling job`: what runs and ran on a cluster.
 
-use std::io::Write;
-
-use clap::{Args, Subcommand};
-use client::{Client, StreamFilter, now_ns};
+use clap::Subcommand;
+use client::{Client, now_ns};
 use proto::JobId;
 use serde::Serialize;
 
 use crate::args::TimeoutArgs;
-use crate::errors::{Done, Exit, Failure};
+use crate::errors::{Done, Exit, Failure, heard};
 use crate::jobs::{self, JobRow};
+use crate::kept::FetchArgs;
+use crate::run::Deadline;
 use crate::selector::Selector;
 use crate::story::{self, Logs};
-use crate::{Context, run, summary, task};
+use crate::streams::OutputArgs;
+use crate::units::Timespan;
+use crate::{Context, kept, run, streams, summary};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum JobVerb {
@@ -46,17 +48,8 @@ pub(crate) enum JobVerb {
     },
     /// Print what tasks wrote to their standard output
     Output(OutputArgs),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct OutputArgs {
-    /// all, last, 5 or 1-3,7
-    jobs: Selector,
-    /// Only of these tasks: names or ids, separated by commas
-    tasks: Option<String>,
-    /// Their standard error instead
-    #[arg(long)]
-    stderr: bool,
+    /// Copy the outputs that tasks keep into a directory
+    Fetch(FetchArgs),
 }
 
 #[derive(Serialize)]
@@ -77,18 +70,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             }
             JobVerb::Wait { jobs, timeout } => {
                 let timeout = context.settings.pick_optional(timeout.timeout, "timeout")?;
-                let mut exit = Exit::Ok;
-                for job in jobs::select(&client, jobs).await? {
-                    let state = run::wait(context, &client, job, 0, timeout).await?;
-                    jobs::tell_failures(&context.output, &state);
-                    if context.output.json {
-                        context.output.json(&JobRow::new(&state))?;
-                    }
-                    if jobs::exit_of(&state) != Exit::Ok {
-                        exit = Exit::Failed;
-                    }
-                }
-                Ok(exit)
+                wait(context, &client, jobs, timeout).await
             }
             JobVerb::Progress { jobs } => {
                 for job in jobs::select(&client, jobs).await? {
@@ -102,14 +84,32 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
                 }
                 Ok(Exit::Ok)
             }
-            JobVerb::Output(args) => {
-                for job in jobs::select(&client, &args.jobs).await? {
-                    output(context, &client, job, args).await?;
-                }
-                Ok(Exit::Ok)
-            }
+            JobVerb::Output(args) => streams::run(context, &client, args).await,
+            JobVerb::Fetch(args) => kept::fetch(context, &client, args).await,
         }
     })
+}
+
+/// Waits for jobs, one after another: all of them share the time there is.
+async fn wait(
+    context: &Context,
+    client: &Client,
+    selector: &Selector,
+    timeout: Option<Timespan>,
+) -> Done {
+    let deadline = Deadline::after(timeout);
+    let mut exit = Exit::Ok;
+    for job in jobs::select(client, selector).await? {
+        let state = run::wait(context, client, job, 0, &deadline).await?;
+        jobs::tell_failures(&context.output, &state);
+        if context.output.json {
+            heard(context.output.json(&JobRow::new(&state)))?;
+        }
+        if jobs::exit_of(&state) != Exit::Ok {
+            exit = Exit::Failed;
+        }
+    }
+    Ok(exit)
 }
 
 async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
@@ -152,7 +152,7 @@ async fn info(context: &Context, client: &Client, job: JobId) -> Result<(), Fail
 /// Every change of the state, as a line of JSON or on the terminal.
 async fn progress(context: &Context, client: &Client, job: JobId) -> Result<(), Failure> {
     if !context.output.json && context.output.progress {
-        return run::wait(context, client, job, 0, None).await.map(drop);
+        return run::wait(context, client, job, 0, &Deadline::after(None)).await.map(drop);
     }
     let mut watch = client.watch_job(job);
     while let Some(state) = watch.next().await? {
@@ -161,47 +161,9 @@ async fn progress(context: &Context, client: &Client, job: JobId) -> Result<(), 
             context.output.json(&row)?;
         } else {
             let ended = row.done + row.failed + row.skipped + row.cancelled;
-            let line = format!("job {job}: {} of {} tasks, {}", ended, row.total, row.state);
-            context.output.line(&line.replace("job j", "job "))?;
+            let line = format!("job {}: {ended} of {} tasks, {}", job.0, row.total, row.state);
+            context.output.line(&line)?;
         }
     }
     Ok(())
-}
-
-/// The streams of all nodes, one after another; a task's own output stays together.
-async fn output(
-    context: &Context,
-    client: &Client,
-    job: JobId,
-    args: &OutputArgs,
-) -> Result<(), Failure> {
-    // Asks about the job first: the nodes say nothing when they know nothing.
-    client.job(job).await?;
-    let tasks = match &args.tasks {
-        Some(text) => task::named(client, job, text).await?,
-        None => Vec::new(),
-    };
-    let filter = StreamFilter { tasks, stderr: args.stderr };
-    for node in client.nodes() {
-        let see = |piece: proto::wire::TaskStream| -> Result<(), Failure> {
-            if context.output.json {
-                let text = String::from_utf8_lossy(&piece.data);
-                let task = proto::LocalId(piece.task).to_string();
-                let attempt = proto::Attempt(piece.attempt).to_string();
-                context.output.json(&StreamRow { task, attempt, text: &text })
-            } else {
-                context.output.bytes(&piece.data)
-            }
-        };
-        client.streams(node, job, &filter, see).await?;
-    }
-    // Buffers of this process are written line by line; nothing is left to lose.
-    std::io::stdout().flush().map_err(|_| Failure::nobody_listens())
-}
-
-#[derive(Serialize)]
-struct StreamRow<'t> {
-    task: String,
-    attempt: String,
-    text: &'t str,
 }

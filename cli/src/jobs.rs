@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::Client;
+use client::{Client, ClientError};
 use proto::wire::{Failure as TaskFailure, JobPhase, JobState, PartitionCount};
 use proto::{Attempt, JobId, LocalId};
 use serde::Serialize;
@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::errors::{Exit, Failure};
 use crate::output::{Output, say};
 use crate::selector::Selector;
+use crate::story::Logs;
 use crate::units;
 
 /// Failures that are told one by one; the rest are counted.
@@ -19,6 +20,8 @@ const STDERR_LINES_MAX: usize = 10;
 
 /// How long nodes may take to list their jobs.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a job's home may take to answer when some node is known to be away.
+const AWAY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// All jobs, by age. Nodes that are away are told on stderr: their jobs are not in the list.
 pub(crate) async fn list(client: &Client) -> Result<Vec<JobState>, Failure> {
@@ -43,6 +46,18 @@ pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<J
             .hint("'starling job list' shows the jobs of the cluster"));
     }
     Ok(picked.into_iter().map(JobId).collect())
+}
+
+/// Asks about a job whose traces come from all nodes: nodes say nothing when they know nothing.
+/// A job whose home is away may exist.
+pub(crate) async fn must_exist(client: &Client, job: JobId, logs: &Logs) -> Result<(), Failure> {
+    if client.nodes().into_iter().all(|node| logs.has(node)) {
+        return Ok(client.job(job).await.map(drop)?);
+    }
+    match tokio::time::timeout(AWAY_PATIENCE, client.job(job)).await {
+        Err(_) | Ok(Ok(_) | Err(ClientError::ClusterUnreachable(_))) => Ok(()),
+        Ok(Err(error)) => Err(error.into()),
+    }
 }
 
 pub(crate) fn counts(state: &JobState) -> PartitionCount {

@@ -1,24 +1,24 @@
 //! `starling run`: a cluster for one workflow, from the first byte to the summary.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use analysis::{Bounds, PaperBound, PaperModel, RunReport};
 use clap::Args;
 use client::{Client, SubmitOptions, now_ns};
-use proto::event::End;
-use proto::wire::{self, JobState, spec::Body};
-use proto::{JobId, NodeId, ObjectId, TaskId, Time};
+use proto::wire::{self, JobState};
+use proto::{JobId, TaskId, Time};
+use tokio::time::Instant;
 use workloads::{Graph, Placement, Plan};
 
 use crate::args::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
 use crate::embed::{Cluster, ClusterPlan};
-use crate::errors::{Done, Exit, Failure};
+use crate::errors::{Done, Exit, Failure, heard};
 use crate::progress::Progress;
-use crate::story::{self, Committed, Logs};
+use crate::story::{self, Logs, TraceFile};
 use crate::units::{Bandwidth, Timespan};
 use crate::workload::load;
-use crate::{Context, jobs, summary};
+use crate::{Context, jobs, kept, streams, summary};
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
@@ -48,6 +48,7 @@ struct Work<'a> {
     graph: &'a Graph,
     options: SubmitOptions,
     timeout: Option<Timespan>,
+    trace: Option<TraceFile>,
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
@@ -57,17 +58,19 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     if let client::Submit::Nodes(nodes) = &options.submit
         && let Some(node) = nodes.iter().find(|node| node.0 >= plan.nodes)
     {
-        return Err(Failure::usage(format!("--submit: no node {node} among {}", plan.nodes)));
+        return Err(Failure::usage(format!("--submit: no node {node} among {}", plan.nodes))
+            .hint("nodes are numbered from n0"));
     }
     let graph = load(context, &args.workflow, &args.load)?;
     check_fit(&graph, plan.slots)?;
     if let Some(dir) = &args.output {
         std::fs::create_dir_all(dir).map_err(|error| Failure::file(dir, &error))?;
     }
+    let trace = args.trace.as_deref().map(TraceFile::open).transpose()?;
     crate::block_on(async {
         let mut cluster = Cluster::start(&plan, args.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
-        let work = Work { graph: &graph, options, timeout };
+        let work = Work { graph: &graph, options, timeout, trace };
         let one_process = cluster.is_one_process();
         let done = tokio::select! {
             done = execute(context, args, &plan, one_process, &client, work) => done,
@@ -91,12 +94,8 @@ async fn execute(
     work.options.submitted_ns = Some(submitted_ns);
     work.options.job = Some(JobId(1)); // The cluster is this run's own.
     let plan = client.plan(work.graph, &work.options).await?;
-    let limit = work.timeout.map_or(Duration::MAX, |timeout| timeout.0);
-    let followed = follow(context, client, &plan, &work);
-    let (accepted, state) = match tokio::time::timeout(limit, followed).await {
-        Ok(followed) => followed?,
-        Err(_) => return Err(timed_out(limit)),
-    };
+    let deadline = Deadline::after(work.timeout);
+    let (accepted, state) = deadline.cut(follow(context, client, &plan, &work)).await??;
     let ended = Time(now_ns());
     let job = plan.job();
     let logs = Logs::read(client, job, None).await?;
@@ -120,24 +119,27 @@ async fn execute(
         ..story::facts(&state, logs.states.clone())
     };
     let report = story::report(&fold, &facts, &state);
-    if let Some(path) = &args.trace {
+    // First what cannot be had again, then the files, which may not be writable.
+    print(context, &report, &state)?;
+    if let Some(file) = work.trace {
         let names = |task: TaskId| Some(work.graph.task_name(plan.task_of(task.local)?));
-        logs.write_trace(path, Some(Time(submitted_ns)), names)?;
+        logs.write_trace(file, Some(Time(submitted_ns)), names)?;
     }
     if let Some(dir) = &args.output {
-        let real_data = work.options.settings.real_data;
-        keep_outputs(client, &logs, work.graph, &plan, real_data, dir).await?;
+        let kept = kept::of_graph(work.graph, &plan, work.options.settings.real_data);
+        let away: Vec<_> =
+            kept::copy(client, &logs, job, &kept, dir).await?.away.into_iter().collect();
+        streams::missing("the files that lie there were not copied", &away)?;
     }
-    print(context, &report, &state)
+    Ok(jobs::exit_of(&state))
 }
 
-fn print(context: &Context, report: &RunReport, state: &JobState) -> Done {
+fn print(context: &Context, report: &RunReport, state: &JobState) -> Result<(), Failure> {
     jobs::tell_failures(&context.output, state);
-    match context.output.json {
-        true => context.output.line(&story::json(report, state))?,
-        false => context.output.bytes(summary::text(report).as_bytes())?,
-    }
-    Ok(jobs::exit_of(state))
+    heard(match context.output.json {
+        true => context.output.line(&story::json(report, state)),
+        false => context.output.bytes(summary::text(report).as_bytes()),
+    })
 }
 
 /// Submits and waits. Returns when the job was accepted, and its last state.
@@ -212,47 +214,27 @@ fn data_edges<'a>(
     })
 }
 
-/// Copies every kept output of the tasks that are done into `dir`.
-async fn keep_outputs(
-    client: &Client,
-    logs: &Logs,
-    graph: &Graph,
-    plan: &Plan<'_>,
-    real_data: bool,
-    dir: &Path,
-) -> Result<(), Failure> {
-    let keeps = |spec: &wire::Spec| {
-        let has_bytes = real_data || matches!(spec.body, Some(Body::Command(_)));
-        has_bytes && spec.outputs.iter().any(|output| output.keep)
-    };
-    if !graph.specs().iter().any(keeps) {
-        return Ok(());
-    }
-    let job = plan.job();
-    let ran = logs.committed(job)?;
-    for task in graph.tasks().filter(|task| keeps(task.spec)) {
-        let local = plan.local_id(task.index);
-        let Some(&Committed { node, attempt, end: End::Done }) = ran.get(&local) else { continue };
-        for (output, declared) in (0..).zip(&task.spec.outputs).filter(|(_, o)| o.keep) {
-            let object = ObjectId { task: TaskId { job, local }, attempt, output };
-            let file = workloads::expand(&declared.file, task.entry);
-            if !Path::new(&file).components().all(|part| matches!(part, Component::Normal(_))) {
-                let text = format!("output '{file}' leads out of {}", dir.display());
-                return Err(Failure::refused(text));
-            }
-            let to = dir.join(file);
-            keep(client, node, object, &to).await?;
-        }
-    }
-    Ok(())
+/// Until when a verb waits.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    limit: Duration,
+    /// `None`: for ever.
+    at: Option<Instant>,
 }
 
-async fn keep(client: &Client, node: NodeId, object: ObjectId, to: &Path) -> Result<(), Failure> {
-    if let Some(parent) = to.parent() {
-        std::fs::create_dir_all(parent).map_err(|error| Failure::file(parent, &error))?;
+impl Deadline {
+    /// The time begins now.
+    pub(crate) fn after(timeout: Option<Timespan>) -> Self {
+        let limit = timeout.map_or(Duration::MAX, |timeout| timeout.0);
+        Self { limit, at: Instant::now().checked_add(limit) }
     }
-    client.fetch_object(node, object, to).await?;
-    Ok(())
+
+    pub(crate) async fn cut<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        match self.at {
+            None => Ok(work.await),
+            Some(at) => tokio::time::timeout_at(at, work).await.map_err(|_| timed_out(self.limit)),
+        }
+    }
 }
 
 /// A job of a cluster that stays: its number, or its end when that is waited for.
@@ -261,15 +243,10 @@ pub(crate) async fn wait(
     client: &Client,
     job: JobId,
     total: u64,
-    timeout: Option<Timespan>,
+    deadline: &Deadline,
 ) -> Result<JobState, Failure> {
     let progress = Progress::start(&context.output, client, total);
-    let limit = timeout.map_or(Duration::MAX, |timeout| timeout.0);
-    let wait = client.wait_job(job, |state| progress.show(state));
-    let state = match tokio::time::timeout(limit, wait).await {
-        Ok(state) => state?,
-        Err(_) => return Err(timed_out(limit)),
-    };
+    let state = deadline.cut(client.wait_job(job, |state| progress.show(state))).await??;
     progress.end();
     Ok(state)
 }

@@ -1,6 +1,7 @@
 //! From the nodes' event logs to a report, a trace or an explanation.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
@@ -103,19 +104,43 @@ impl Logs {
         Ok(committed)
     }
 
+    /// Whether this node's log was read.
+    pub(crate) fn has(&self, node: NodeId) -> bool {
+        self.logs.iter().any(|(read, _)| *read == node)
+    }
+
     /// Writes a Chrome trace.
     pub(crate) fn write_trace(
         &self,
-        path: &Path,
+        to: TraceFile,
         origin: Option<Time>,
         names: impl FnMut(TaskId) -> Option<String>,
     ) -> Result<(), Failure> {
-        let failed = |error: std::io::Error| Failure::file(path, &error);
-        let file = BufWriter::new(std::fs::File::create(path).map_err(failed)?);
-        let mut writer = TraceWriter::new(file, origin, names).map_err(failed)?;
+        let TraceFile { path, file } = to;
+        let failed = |error: std::io::Error| Failure::file(&path, &error);
+        if file.metadata().map_err(failed)?.is_file() {
+            file.set_len(0).map_err(failed)?;
+        }
+        let mut writer = TraceWriter::new(BufWriter::new(file), origin, names).map_err(failed)?;
         self.for_each(|entry| writer.push(entry).map_err(failed))?;
         writer.finish().map_err(failed)?;
         Ok(())
+    }
+}
+
+/// Where a trace will go: opened before the work begins, so that a path that cannot be written
+/// costs nothing. What is there stays until there is something better.
+#[derive(Debug)]
+pub(crate) struct TraceFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl TraceFile {
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let file = File::options().create(true).truncate(false).write(true).open(path);
+        let file = file.map_err(|error| Failure::file(path, &error))?;
+        Ok(Self { path: path.to_owned(), file })
     }
 }
 
@@ -203,11 +228,12 @@ pub(crate) fn trace(context: &Context, args: &TraceArgs) -> Done {
             return Err(Failure::usage("a trace is of one job: name one"));
         };
         let state = client.job(job).await?;
+        let file = TraceFile::open(&args.output)?;
         let logs = Logs::read(&client, job, None).await?;
         let mut names = HashMap::new();
         client.tasks(job, |task| drop(names.insert(task.local, task.name))).await?;
         let name = |task: TaskId| names.get(&task.local.0).cloned();
-        logs.write_trace(&args.output, Some(Time(state.submitted_ns)), name)?;
+        logs.write_trace(file, Some(Time(state.submitted_ns)), name)?;
         Ok(Exit::Ok)
     })
 }

@@ -7,9 +7,9 @@ use serde::Serialize;
 use workloads::Graph;
 
 use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
-use crate::errors::{Done, Exit, Failure};
-use crate::units::Bandwidth;
-use crate::{Context, jobs, run, workload};
+use crate::errors::{Done, Exit, Failure, heard, plain};
+use crate::units::{Bandwidth, Timespan};
+use crate::{Context, jobs, kept, run, workload};
 
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command"]))]
@@ -36,6 +36,18 @@ pub(crate) struct SubmitArgs {
     /// The command's working directory [default: a directory of its own]
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "file")]
     cwd: Option<PathBuf>,
+    /// A variable of the command's environment; without a value, the one it has here
+    #[arg(long, value_name = "NAME[=VALUE]", conflicts_with = "file")]
+    env: Vec<String>,
+    /// What the command reads from its standard input [default: nothing]
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    stdin: Option<String>,
+    /// Further attempts after one that fails
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "file")]
+    retries: u32,
+    /// A task that takes longer is killed and has failed
+    #[arg(long, value_name = "DURATION", conflicts_with = "file")]
+    time_limit: Option<Timespan>,
     /// Wait for the end
     #[arg(long)]
     wait: bool,
@@ -74,6 +86,8 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
             run::check_fit(&graph, widest)?;
         }
         let plan = client.plan(&graph, &options).await?;
+        let kept = kept::of_graph(&graph, &plan, options.settings.real_data);
+        kept::remember(&client, plan.job(), &kept).await?;
         let job = client.submit_plan(&plan, &options).await?.job;
         let tasks = graph.len() as u64;
         let number = job.0.to_string();
@@ -86,13 +100,14 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
             return Ok(Exit::Ok);
         }
         if !context.output.json {
-            context.output.line(&number)?;
+            heard(context.output.line(&number))?;
         }
-        let state = run::wait(context, &client, job, tasks, timeout).await?;
+        let deadline = run::Deadline::after(timeout);
+        let state = run::wait(context, &client, job, tasks, &deadline).await?;
         jobs::tell_failures(&context.output, &state);
         if context.output.json {
             let state = Some(jobs::state_word(&state));
-            context.output.json(&Submitted { job: number, tasks, state })?;
+            heard(context.output.json(&Submitted { job: number, tasks, state }))?;
         }
         Ok(jobs::exit_of(&state))
     })
@@ -103,7 +118,7 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         return workload::load(context, file, &args.load);
     }
     let here = std::env::current_dir()
-        .map_err(|error| Failure::refused(format!("no working directory: {error}")))?;
+        .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;
     let options = workloads::CommandOptions {
         array: args.array.clone(),
         inputs: args.inputs.clone(),
@@ -112,7 +127,43 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
         name: args.name.clone(),
         cwd: args.cwd.as_ref().map(|cwd| cwd.display().to_string()),
         submit_dir: here,
+        env: args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?,
+        stdin: args.stdin.clone(),
+        retries: args.retries,
+        time_limit_ns: args.time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
         ..workloads::CommandOptions::default()
     };
     Ok(Graph::command(args.command.clone(), &options)?)
+}
+
+/// `NAME=VALUE`, or `NAME` alone for what it is here.
+fn variable(text: &str) -> Result<(String, String), Failure> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, value.to_owned()),
+        None => match std::env::var(text) {
+            Ok(value) => (text, value),
+            Err(_) => {
+                let problem = format!("--env: '{text}' is not set here");
+                return Err(Failure::usage(problem).hint("give it a value: --env NAME=VALUE"));
+            }
+        },
+    };
+    match name.is_empty() || name.contains('\0') || value.contains('\0') {
+        true => Err(Failure::usage(format!("--env: '{text}' names no variable"))),
+        false => Ok((name.to_owned(), value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_have_a_value_here_or_there() {
+        let pair = |text: &str| variable(text).ok();
+        assert_eq!(pair("A=b=c"), Some(("A".to_owned(), "b=c".to_owned())));
+        assert_eq!(pair("A="), Some(("A".to_owned(), String::new())));
+        assert_eq!(pair("PATH").map(|(name, _)| name), Some("PATH".to_owned()));
+        assert_eq!((pair("=b"), pair("STARLING_NOT_SET_ANYWHERE")), (None, None));
+    }
 }

@@ -1,0 +1,215 @@
+//! Objects that tasks keep: copied out of the cluster after a run, or whenever they are asked for.
+//!
+//! A workflow that is submitted leaves behind, in the cluster's own store, which outputs it keeps:
+//! the workflow file may be gone by the time they are fetched.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use clap::Args;
+use client::{Client, ClientError};
+use proto::event::End;
+use proto::wire::{self, spec::Body};
+use proto::{JobId, LocalId, NodeId, ObjectId, TaskId};
+use serde::Serialize;
+use workloads::{Graph, Plan};
+
+use crate::errors::{Done, Failure};
+use crate::output::say;
+use crate::selector::Selector;
+use crate::story::{Committed, Logs};
+use crate::units::number_of;
+use crate::{Context, jobs, streams};
+
+/// Outputs that one key of the store lists; far below the limit of a value.
+const LISTED_MAX: usize = 10_000;
+
+/// One output that is kept: task, number of the output, file.
+type Kept = (u64, u32, String);
+
+fn key(job: JobId, part: usize) -> Vec<u8> {
+    format!("starling/kept/{}/{part}", job.0).into_bytes()
+}
+
+/// Whether an output of this task is kept, and has bytes.
+fn keeps(spec: &wire::Spec, real_data: bool) -> bool {
+    let has_bytes = real_data || matches!(spec.body, Some(Body::Command(_)));
+    has_bytes && spec.outputs.iter().any(|output| output.keep)
+}
+
+/// What a workflow keeps.
+pub(crate) fn of_graph(graph: &Graph, plan: &Plan<'_>, real_data: bool) -> Vec<Kept> {
+    if !graph.specs().iter().any(|spec| keeps(spec, real_data)) {
+        return Vec::new();
+    }
+    let mut kept = Vec::new();
+    for task in graph.tasks().filter(|task| keeps(task.spec, real_data)) {
+        let local = plan.local_id(task.index);
+        for (output, declared) in (0..).zip(&task.spec.outputs).filter(|(_, o)| o.keep) {
+            kept.push((local.0, output, workloads::expand(&declared.file, task.entry)));
+        }
+    }
+    kept
+}
+
+/// Writes down what a job keeps. Before the job is committed: then every job has its list.
+pub(crate) async fn remember(client: &Client, job: JobId, kept: &[Kept]) -> Result<(), Failure> {
+    for (part, listed) in kept.chunks(LISTED_MAX).enumerate() {
+        let text = serde_json::to_vec(listed).expect("numbers and strings always serialise");
+        client.kv().insert(&key(job, part), &text).await?;
+    }
+    Ok(())
+}
+
+async fn recall(client: &Client, job: JobId) -> Result<Vec<Kept>, Failure> {
+    let mut kept = Vec::new();
+    for part in 0.. {
+        let Some(value) = client.kv().lookup(&key(job, part)).await? else { break };
+        let listed: Vec<Kept> = serde_json::from_slice(&value.bytes).map_err(|error| {
+            let key = String::from_utf8(key(job, part)).expect("made of text");
+            Failure::refused(format!("key {key} does not list what the job keeps: {error}"))
+        })?;
+        kept.extend(listed);
+    }
+    Ok(kept)
+}
+
+/// A file that was copied.
+#[derive(Serialize)]
+struct Copied {
+    task: String,
+    file: String,
+    path: String,
+    bytes: u64,
+}
+
+/// What a copy made of the list.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    copied: Vec<Copied>,
+    /// Outputs of tasks that are not done.
+    undone: u64,
+    /// Nodes whose objects, or whose word on what is done, are missing.
+    pub(crate) away: BTreeSet<NodeId>,
+}
+
+/// Copies every kept output of the tasks that are done into `dir`.
+pub(crate) async fn copy(
+    client: &Client,
+    logs: &Logs,
+    job: JobId,
+    kept: &[Kept],
+    dir: &Path,
+) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome::default();
+    if kept.is_empty() {
+        return Ok(outcome);
+    }
+    let ran = logs.committed(job)?;
+    outcome.away = client.nodes().into_iter().filter(|node| !logs.has(*node)).collect();
+    for (task, output, file) in kept {
+        let local = LocalId(*task);
+        let Some(&Committed { node, attempt, end: End::Done }) = ran.get(&local) else {
+            outcome.undone += 1;
+            continue;
+        };
+        if outcome.away.contains(&node) {
+            continue;
+        }
+        let to = inside(dir, file)?;
+        if let Some(parent) = to.parent() {
+            std::fs::create_dir_all(parent).map_err(|error| Failure::file(parent, &error))?;
+        }
+        let object = ObjectId { task: TaskId { job, local }, attempt, output: *output };
+        match client.fetch_object(node, object, &to).await {
+            Ok(bytes) => outcome.copied.push(Copied {
+                task: local.to_string(),
+                file: file.clone(),
+                path: to.display().to_string(),
+                bytes,
+            }),
+            Err(error @ ClientError::ClusterUnreachable(_)) => {
+                say(&format!("warning: without the objects of {node}: {error}"));
+                outcome.away.insert(node);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(outcome)
+}
+
+/// Where a file belongs in `dir`; never outside of it.
+fn inside(dir: &Path, file: &str) -> Result<PathBuf, Failure> {
+    match Path::new(file).components().all(|part| matches!(part, Component::Normal(_))) {
+        true => Ok(dir.join(file)),
+        false => {
+            let text = format!("output '{file}' leads out of {}", dir.display());
+            Err(Failure::refused(text).hint("name outputs by relative paths without '..'"))
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FetchArgs {
+    /// all, last, 5 or 1-3,7
+    jobs: Selector,
+    /// Where the files go; with several jobs, each into a directory of its own there
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Fetched {
+    job: String,
+    files: Vec<Copied>,
+    /// Kept outputs of tasks that are not done.
+    undone: u64,
+}
+
+/// `starling job fetch JOBS -o DIR`.
+pub(crate) async fn fetch(context: &Context, client: &Client, args: &FetchArgs) -> Done {
+    let chosen = jobs::select(client, &args.jobs).await?;
+    let mut away = BTreeSet::new();
+    for &job in &chosen {
+        let logs = Logs::read(client, job, None).await?;
+        jobs::must_exist(client, job, &logs).await?;
+        let kept = recall(client, job).await?;
+        if kept.is_empty() && chosen.len() == 1 {
+            return Err(Failure::refused(format!("job {} keeps no outputs", job.0))
+                .hint("mark them: --out FILE of a command, keep = true in a workflow"));
+        }
+        let dir = match chosen.len() {
+            1 => args.output.clone(),
+            _ => args.output.join(job.0.to_string()),
+        };
+        let outcome = copy(client, &logs, job, &kept, &dir).await?;
+        away.extend(outcome.away);
+        let (files, undone) = (outcome.copied, outcome.undone);
+        let number = number_of(files.len() as u64, "file");
+        if context.output.json {
+            context.output.json(&Fetched { job: job.0.to_string(), files, undone })?;
+        } else {
+            let undone = match undone {
+                0 => String::new(),
+                _ => format!("; {} of tasks that are not done", number_of(undone, "output")),
+            };
+            context.output.note(&format!("{number} in {}{undone}", dir.display()));
+        }
+    }
+    let away: Vec<NodeId> = away.into_iter().collect();
+    streams::missing("the files that lie there were not fetched", &away)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_stay_inside_the_directory() {
+        let dir = Path::new("/out");
+        assert_eq!(inside(dir, "a/b.txt").unwrap(), Path::new("/out/a/b.txt"));
+        for file in ["../b", "/etc/passwd", "a/../../b"] {
+            assert!(inside(dir, file).unwrap_err().message.contains("leads out of /out"), "{file}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! `starling job output`: what tasks printed, each task's together.
+//!
+//! Nodes keep the streams of many tasks in one file, as they came. Here they are gathered by task
+//! in a temporary file of our own before the first byte is printed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use clap::Args;
+use client::{Client, StreamFilter};
+use proto::event::End;
+use proto::{Attempt, JobId, LocalId, NodeId, wire};
+use serde::Serialize;
+
+use crate::errors::{Done, Exit, Failure, plain};
+use crate::output::say;
+use crate::selector::Selector;
+use crate::story::{Committed, Logs};
+use crate::{Context, jobs, task};
+
+/// Read back and printed at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+#[derive(Args, Debug)]
+pub(crate) struct OutputArgs {
+    /// all, last, 5 or 1-3,7
+    jobs: Selector,
+    /// Only of these tasks: names or ids, separated by commas
+    tasks: Option<String>,
+    /// Their standard error instead
+    #[arg(long)]
+    stderr: bool,
+}
+
+#[derive(Serialize)]
+struct StreamRow<'t> {
+    task: String,
+    attempt: String,
+    text: &'t str,
+}
+
+pub(crate) async fn run(context: &Context, client: &Client, args: &OutputArgs) -> Done {
+    let mut away = Vec::new();
+    for job in jobs::select(client, &args.jobs).await? {
+        away.extend(of_job(context, client, job, args).await?);
+    }
+    away.sort_unstable();
+    away.dedup();
+    missing("the output of tasks that ran there is missing", &away)
+}
+
+/// Ends a verb that went on without some nodes.
+pub(crate) fn missing(what: &str, away: &[NodeId]) -> Done {
+    if away.is_empty() {
+        return Ok(Exit::Ok);
+    }
+    let away: Vec<String> = away.iter().map(ToString::to_string).collect();
+    let text = format!("without node {}: {what}", away.join(", "));
+    Err(Failure::lost(text).hint("'starling up' starts the nodes that are missing"))
+}
+
+/// Prints one job's output; the nodes that could not be asked.
+async fn of_job(
+    context: &Context,
+    client: &Client,
+    job: JobId,
+    args: &OutputArgs,
+) -> Result<Vec<NodeId>, Failure> {
+    // Tells which nodes are away, before each is waited for.
+    let logs = Logs::read(client, job, None).await?;
+    jobs::must_exist(client, job, &logs).await?;
+    let tasks = match &args.tasks {
+        Some(text) => task::named(client, job, text).await?,
+        None => Vec::new(),
+    };
+    let committed = logs.committed(job)?;
+    let filter = StreamFilter { tasks, stderr: args.stderr };
+    let mut gathered = Gathered::new().map_err(|error| cannot_gather(&error))?;
+    let mut away = Vec::new();
+    for node in client.nodes() {
+        if !logs.has(node) {
+            away.push(node);
+            continue;
+        }
+        let see =
+            |piece: wire::TaskStream| gathered.push(&piece).map_err(|error| cannot_gather(&error));
+        if let Err(failure) = client.streams(node, job, &filter, see).await {
+            if failure.exit != Exit::Lost {
+                return Err(failure);
+            }
+            say(&format!("warning: without the output of {node}: {}", failure.message));
+            away.push(node);
+        }
+    }
+    for (task, attempt) in gathered.counting(&committed) {
+        gathered.print(context, task, attempt)?;
+    }
+    Ok(away)
+}
+
+fn cannot_gather(error: &std::io::Error) -> Failure {
+    Failure::refused(format!("cannot write to a temporary file: {}", plain(error)))
+        .hint("set TMPDIR to a directory with space")
+}
+
+/// Pieces of streams on disk, by task and attempt.
+struct Gathered {
+    file: File,
+    length: u64,
+    /// Where the pieces lie, in their order.
+    pieces: BTreeMap<(LocalId, Attempt), Vec<(u64, usize)>>,
+}
+
+impl Gathered {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { file: tempfile::tempfile()?, length: 0, pieces: BTreeMap::new() })
+    }
+
+    fn push(&mut self, piece: &wire::TaskStream) -> std::io::Result<()> {
+        if piece.data.is_empty() {
+            return Ok(());
+        }
+        self.file.write_all(&piece.data)?;
+        let of_task = self.pieces.entry((LocalId(piece.task), Attempt(piece.attempt))).or_default();
+        match of_task.last_mut() {
+            Some((at, size)) if *at + *size as u64 == self.length => *size += piece.data.len(),
+            _ => of_task.push((self.length, piece.data.len())),
+        }
+        self.length += piece.data.len() as u64;
+        Ok(())
+    }
+
+    /// Of each task the attempt that counts: the one that ended it, else the latest.
+    fn counting(&self, committed: &HashMap<LocalId, Committed>) -> Vec<(LocalId, Attempt)> {
+        let mut latest = BTreeMap::new();
+        for (task, attempt) in self.pieces.keys() {
+            // Ascending: a later attempt replaces an earlier one.
+            latest.insert(*task, *attempt);
+        }
+        let counts = |(task, latest): (LocalId, Attempt)| match committed.get(&task) {
+            Some(Committed { attempt, end: End::Done | End::Failed, .. }) => (task, *attempt),
+            _ => (task, latest),
+        };
+        latest.into_iter().map(counts).filter(|key| self.pieces.contains_key(key)).collect()
+    }
+
+    /// Calls `see` with the bytes of one attempt, in pieces of bounded size.
+    fn read(
+        &mut self,
+        task: LocalId,
+        attempt: Attempt,
+        mut see: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| cannot_gather(&error);
+        let mut buffer = vec![0; PIECE_BYTES];
+        for &(at, size) in self.pieces.get(&(task, attempt)).into_iter().flatten() {
+            self.file.seek(SeekFrom::Start(at)).map_err(failed)?;
+            let mut left = size;
+            while left > 0 {
+                let part = &mut buffer[..left.min(PIECE_BYTES)];
+                self.file.read_exact(part).map_err(failed)?;
+                left -= part.len();
+                see(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, context: &Context, task: LocalId, attempt: Attempt) -> Result<(), Failure> {
+        if !context.output.json {
+            return self.read(task, attempt, |bytes| context.output.bytes(bytes));
+        }
+        let row = |text: &str| {
+            let (task, attempt) = (task.to_string(), attempt.to_string());
+            context.output.json(&StreamRow { task, attempt, text })
+        };
+        let mut begun = Vec::new();
+        self.read(task, attempt, |bytes| {
+            begun.extend_from_slice(bytes);
+            let whole = begun.len() - unfinished_bytes(&begun);
+            let rest = begun.split_off(whole);
+            let text = std::mem::replace(&mut begun, rest);
+            row(&String::from_utf8_lossy(&text))
+        })?;
+        match begun.is_empty() {
+            true => Ok(()),
+            false => row(&String::from_utf8_lossy(&begun)),
+        }
+    }
+}
+
+/// How many bytes at the end begin a character of UTF-8 and do not end it.
+fn unfinished_bytes(bytes: &[u8]) -> usize {
+    for back in 1..=bytes.len().min(3) {
+        let size = match bytes[bytes.len() - back] {
+            0b1100_0000..=0b1101_1111 => 2,
+            0b1110_0000..=0b1110_1111 => 3,
+            0b1111_0000..=0b1111_0111 => 4,
+            0b1000_0000..=0b1011_1111 => continue,
+            _ => return 0,
+        };
+        return if size > back { back } else { 0 };
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(task: u64, attempt: u64, data: &str) -> wire::TaskStream {
+        let data = data.as_bytes().to_vec().into();
+        wire::TaskStream { task, attempt, data, ..wire::TaskStream::default() }
+    }
+
+    #[test]
+    fn pieces_come_together_by_task_and_only_the_attempt_that_counts() {
+        let mut gathered = Gathered::new().unwrap();
+        for (task, attempt, data) in
+            [(2, 1, "lost "), (1, 5, "a"), (2, 3, "x"), (1, 5, "b"), (2, 3, "y"), (2, 3, "z")]
+        {
+            gathered.push(&piece(task, attempt, data)).unwrap();
+        }
+        gathered.push(&piece(3, 1, "stale")).unwrap();
+        gathered.push(&piece(4, 1, "killed")).unwrap();
+        gathered.push(&piece(4, 2, "again")).unwrap();
+        let ended = |attempt, end| Committed { node: NodeId(0), attempt: Attempt(attempt), end };
+        let committed = HashMap::from([
+            (LocalId(2), ended(3, End::Done)),
+            (LocalId(3), ended(2, End::Failed)),
+            (LocalId(4), ended(0, End::Cancelled)),
+        ]);
+        let mut printed = String::new();
+        for (task, attempt) in gathered.counting(&committed) {
+            let see = |bytes: &[u8]| {
+                printed.push_str(std::str::from_utf8(bytes).unwrap());
+                Ok(())
+            };
+            gathered.read(task, attempt, see).unwrap();
+            printed.push('|');
+        }
+        assert_eq!(printed, "ab|xyz|again|");
+    }
+
+    #[test]
+    fn characters_are_not_cut() {
+        let text = "aé€😀".as_bytes();
+        let unfinished: Vec<usize> =
+            (0..=text.len()).map(|n| unfinished_bytes(&text[..n])).collect();
+        assert_eq!(unfinished, [0, 0, 1, 0, 1, 2, 0, 1, 2, 3, 0]);
+        assert_eq!(unfinished_bytes(b"\x80\x80\x80\x80"), 0, "no text at all");
+        assert_eq!(unfinished_bytes(b"\xff"), 0);
+    }
+}
