@@ -11,7 +11,7 @@ whose directory is another one can be dialled too.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proto::{Incarnation, NodeId, Span, limits, wire};
 use tokio::sync::mpsc;
@@ -22,6 +22,9 @@ use tonic::{Status, Streaming};
 use crate::inbox::Incoming;
 use crate::peers;
 use crate::service::Shared;
+
+/// A link that is lost sooner was not worth much: its peer takes it and hangs up, perhaps again.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.0)
@@ -64,21 +67,23 @@ pub(crate) async fn keep(shared: Arc<Shared>, peer: NodeId) {
     let mut wait = limits::REDIAL_AFTER;
     loop {
         match dial(&shared, peer).await {
-            // It was up and is lost: at once again, the peer may be back already.
-            Ok(()) => wait = limits::REDIAL_AFTER,
-            Err(reason) => {
-                shared.log.refusal(&format!("no link to node {}: {reason}", peer.0));
-                let knock = shared.knocks[peer.0 as usize].notified();
-                if tokio::time::timeout(duration(wait), knock).await.is_err() {
-                    wait = Span(wait.doubled().0.min(limits::REDIAL_AFTER_MAX.0));
+            Ok(lived) => {
+                wait = limits::REDIAL_AFTER;
+                if lived > SETTLED_AFTER {
+                    continue; // It was up and is lost: the peer may be back already.
                 }
             }
+            Err(reason) => shared.log.refusal(&format!("no link to node {}: {reason}", peer.0)),
+        }
+        let knock = shared.knocks[peer.0 as usize].notified();
+        if tokio::time::timeout(duration(wait), knock).await.is_err() {
+            wait = Span(wait.doubled().0.min(limits::REDIAL_AFTER_MAX.0));
         }
     }
 }
 
-/// One life of a link that this node dials. An error when it did not come up.
-async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<(), String> {
+/// One life of a link that this node dials, and how long it was. An error when it did not come up.
+async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<Duration, String> {
     let address = shared.addresses.read(peer).ok_or("it has not said where it listens")?;
     let mut client = peers::connect(&address.address, &shared.identity.credentials).await?;
     let (queue, packets) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
@@ -89,8 +94,9 @@ async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<(), String> {
         return Err(format!("node {} answers at its address", greeting.node));
     }
     shared.addresses.hear_greeting(&greeting);
+    let up = Instant::now();
     read(shared, &greeting, queue, incoming).await;
-    Ok(())
+    Ok(up.elapsed())
 }
 
 /// The accepting side, called with the first frame. What it returns goes back on the stream.
@@ -125,7 +131,7 @@ async fn read(
     let peer = NodeId(greeting.node);
     let incarnation = Incarnation(greeting.incarnation);
     let link = shared.next_number.fetch_add(1, Ordering::Relaxed);
-    shared.log.line(&format!("link to node {} up, its incarnation {}", peer.0, incarnation.0));
+    shared.log.peer(&format!("link to node {} up, its incarnation {}", peer.0, incarnation.0));
     if shared.inbox.send(Incoming::LinkUp { peer, incarnation, link, queue }).await.is_err() {
         return; // The node stops.
     }
@@ -143,6 +149,6 @@ async fn read(
             Err(status) => break status.message().to_owned(),
         }
     };
-    shared.log.line(&format!("link to node {} down: {reason}", peer.0));
+    shared.log.peer(&format!("link to node {} down: {reason}", peer.0));
     let _ = shared.inbox.send(Incoming::LinkDown { peer, link }).await;
 }

@@ -9,8 +9,9 @@ use proto::Time;
 
 use crate::clock::Clock;
 
-/// Lines about refused connections that are kept in any ten seconds; the rest are counted.
+/// Lines that are kept in any ten seconds, by what they are about; the rest are counted.
 const REFUSALS_PER_WINDOW: u32 = 20;
+const PEERS_PER_WINDOW: u32 = 200;
 const WINDOW_NS: u64 = 10_000_000_000;
 
 /// An append-only text file. A line that cannot be written is dropped: the log is a courtesy.
@@ -23,19 +24,49 @@ pub(crate) struct NodeLog {
 #[derive(Debug)]
 struct State {
     file: File,
-    window_start: Time,
-    in_window: u32,
+    refusals: Window,
+    peers: Window,
+}
+
+/// Lines of one kind in a span of time.
+#[derive(Debug)]
+struct Window {
+    most: u32,
+    start: Time,
+    lines: u32,
     suppressed: u64,
+}
+
+impl Window {
+    fn of(most: u32) -> Self {
+        Self { most, start: Time::ZERO, lines: 0, suppressed: 0 }
+    }
+
+    /// Whether one more line has room, and how many had none in a window that is over now.
+    fn take(&mut self, now: Time) -> (bool, u64) {
+        let mut left_out = 0;
+        if now.since(self.start).0 > WINDOW_NS {
+            left_out = std::mem::take(&mut self.suppressed);
+            (self.start, self.lines) = (now, 0);
+        }
+        let room = self.lines < self.most;
+        if room {
+            self.lines += 1;
+        } else {
+            self.suppressed += 1;
+        }
+        (room, left_out)
+    }
 }
 
 impl NodeLog {
     pub(crate) fn open(path: &Path, clock: Clock) -> std::io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        let state = State { file, window_start: Time::ZERO, in_window: 0, suppressed: 0 };
-        Ok(Self { clock, state: Mutex::new(state) })
+        let (refusals, peers) = (Window::of(REFUSALS_PER_WINDOW), Window::of(PEERS_PER_WINDOW));
+        Ok(Self { clock, state: Mutex::new(State { file, refusals, peers }) })
     }
 
-    /// For what happens rarely by its nature: start, stop, a peer up or down.
+    /// For what happens rarely by its nature: start and stop.
     pub(crate) fn line(&self, text: &str) {
         let now = self.clock.now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,21 +75,24 @@ impl NodeLog {
 
     /// For what others can cause as often as they like: at most a few in each window.
     pub(crate) fn refusal(&self, text: &str) {
+        self.limited(text, |state| &mut state.refusals);
+    }
+
+    /// For peers that come and go: enough for a large cluster, not for one that flaps.
+    pub(crate) fn peer(&self, text: &str) {
+        self.limited(text, |state| &mut state.peers);
+    }
+
+    fn limited(&self, text: &str, window: impl Fn(&mut State) -> &mut Window) {
         let now = self.clock.now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.since(state.window_start).0 > WINDOW_NS {
-            if state.suppressed > 0 {
-                let text = format!("{} further lines like these were left out", state.suppressed);
-                state.write(now, &text);
-            }
-            (state.window_start, state.in_window, state.suppressed) = (now, 0, 0);
+        let (room, left_out) = window(&mut state).take(now);
+        if left_out > 0 {
+            state.write(now, &format!("{left_out} further lines like these were left out"));
         }
-        if state.in_window == REFUSALS_PER_WINDOW {
-            state.suppressed += 1;
-            return;
+        if room {
+            state.write(now, text);
         }
-        state.in_window += 1;
-        state.write(now, text);
     }
 }
 
@@ -112,5 +146,18 @@ mod tests {
         let text = std::fs::read_to_string(dir.path().join("log")).unwrap();
         assert_eq!(text.lines().count(), REFUSALS_PER_WINDOW as usize + 1);
         assert!(text.lines().last().unwrap().ends_with("Z started"));
+        (0..10_000).for_each(|_| log.peer("link to node 1 up"));
+        let text = std::fs::read_to_string(dir.path().join("log")).unwrap();
+        let links = text.lines().filter(|line| line.contains("link")).count();
+        assert_eq!(links, PEERS_PER_WINDOW as usize);
+    }
+
+    #[test]
+    fn a_new_window_tells_what_the_last_one_left_out() {
+        let mut window = Window::of(2);
+        let at = |seconds: u64| Time(seconds * 1_000_000_000);
+        assert_eq!([20, 21, 22, 23].map(|now| window.take(at(now)).0), [true, true, false, false]);
+        assert_eq!(window.take(at(31)), (true, 2));
+        assert_eq!(window.take(at(32)), (true, 0));
     }
 }
