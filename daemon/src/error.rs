@@ -14,6 +14,8 @@ pub enum StartError {
     Options { what: String },
     #[error("refusing to listen on {address}: connections off this machine are not encrypted yet")]
     NotLoopback { address: SocketAddr },
+    #[error("refusing to join by {address}: connections off this machine are not encrypted yet")]
+    JoinNotLoopback { address: String },
     #[error("cannot listen on {address}: {error}")]
     Listen { address: SocketAddr, error: io::Error },
     #[error("state directory {} is in use by another node", path.display())]
@@ -25,6 +27,10 @@ pub enum StartError {
     NewerFormat { path: PathBuf, found: String, known: u32 },
     #[error("{} may be read by others (mode {mode:04o})", path.display())]
     SecretMode { path: PathBuf, mode: u32 },
+    #[error("{} belongs to another user", path.display())]
+    OtherOwner { path: PathBuf },
+    #[error("{} may be written to by others (mode {mode:04o})", path.display())]
+    DirectoryMode { path: PathBuf, mode: u32 },
     #[error("no permission to {doing} {}", path.display())]
     NoPermission { doing: &'static str, path: PathBuf },
     #[error("no space left on the device of {}", path.display())]
@@ -59,12 +65,15 @@ impl StartError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NotLoopback { .. } => "leave out --listen, or give an address of 127.0.0.0/8",
+            Self::JoinNotLoopback { .. } => "give an address of 127.0.0.0/8",
             Self::Listen { .. } => {
                 "leave out --listen, or give port 0: the system picks a free one"
             }
             Self::InUse { .. } => "stop that node first (`starling down`), or give another --dir",
             Self::NewerFormat { .. } => "use the newer starling, or give another --dir",
             Self::SecretMode { .. } => "make it private again: chmod 600",
+            Self::OtherOwner { .. } => "give a --dir that you own",
+            Self::DirectoryMode { .. } => "make it private: chmod 700, or give another --dir",
             Self::NoPermission { .. } => "give a --dir that you own",
             Self::NoSpace { .. } => "free some space, or give a --dir on another device",
             Self::OtherCluster { .. } => "ask for the same number of nodes, or give another --dir",

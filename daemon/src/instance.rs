@@ -14,7 +14,7 @@ shared file system sees a file or none.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use proto::{Incarnation, NodeId, limits};
@@ -61,8 +61,10 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// Refuses a directory in which another user could put a secret or an address of theirs.
     pub fn open(dir: &Path) -> Result<Self, StartError> {
         make_private_dir(dir)?;
+        check_owner(dir, rustix::process::geteuid().as_raw())?;
         let nodes = dir.join("nodes");
         make_private_dir(&nodes)?;
         Ok(Self { dir: dir.to_path_buf() })
@@ -285,6 +287,22 @@ fn make_private_dir(path: &Path) -> Result<(), StartError> {
         .map_err(|e| StartError::io("create", path, e))
 }
 
+/// That the directory is the user's and that nobody else writes there. A link counts as what made
+/// it and as what it leads to.
+fn check_owner(dir: &Path, user: u32) -> Result<(), StartError> {
+    for metadata in [fs::symlink_metadata(dir), fs::metadata(dir)] {
+        let metadata = metadata.map_err(|e| StartError::io("read", dir, e))?;
+        let (path, mode) = (dir.to_path_buf(), metadata.mode() & 0o7777);
+        if metadata.uid() != user {
+            return Err(StartError::OtherOwner { path });
+        }
+        if metadata.is_dir() && mode & 0o022 != 0 {
+            return Err(StartError::DirectoryMode { path, mode });
+        }
+    }
+    Ok(())
+}
+
 /// A name beside `path` that no other writer uses.
 fn temporary(path: &Path) -> Result<PathBuf, StartError> {
     let name = path.file_name().expect("a file of ours has a name").to_string_lossy();
@@ -352,6 +370,28 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let error = instance.secret().unwrap_err();
         assert!(matches!(error, StartError::SecretMode { mode: 0o644, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_directory_that_others_own_or_write_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("instance");
+        fs::create_dir(&path).unwrap();
+        for (mode, good) in [(0o777, false), (0o770, false), (0o1777, false), (0o755, true)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            match Instance::open(&path) {
+                Ok(_) => assert!(good, "{mode:o}"),
+                Err(StartError::DirectoryMode { mode: found, .. }) => {
+                    assert!(!good && found == mode, "{mode:o}");
+                    assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing was written");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let user = fs::metadata(&path).unwrap().uid();
+        check_owner(&path, user).unwrap();
+        let error = check_owner(&path, user + 1).unwrap_err();
+        assert!(matches!(error, StartError::OtherOwner { .. }), "{error}");
     }
 
     #[test]
