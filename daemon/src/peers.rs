@@ -1,5 +1,6 @@
 //! Who this node is to others, and how to reach and believe them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use proto::{Incarnation, NodeId, limits, wire};
@@ -120,8 +121,17 @@ impl Identity {
     }
 }
 
-/// A connection of its own; the calls carry the credentials.
+/// Whether what goes to the address stays on this machine.
+pub(crate) fn is_local(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// A connection of its own; the calls carry the credentials, so it must stay on this machine as
+/// long as it is not encrypted.
 pub(crate) async fn connect(address: &str, credentials: &Credentials) -> Result<Client, String> {
+    if !address.parse().is_ok_and(is_local) {
+        return Err(format!("'{address}' is not on this machine: connections are not encrypted"));
+    }
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|e| format!("'{address}' is no address: {e}"))?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -195,6 +205,18 @@ mod tests {
         let newer = wire::Greeting { version: 2, ..greeting };
         let frame = wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(newer)) };
         assert!(me.check(Some(frame)).unwrap_err().contains("version 2"));
+    }
+
+    #[tokio::test]
+    async fn the_secret_stays_on_this_machine() {
+        let ours = identity().credentials;
+        for address in ["192.0.2.1:7", "[2001:db8::1]:7", "host.example:7", "127.0.0.1"] {
+            let error = connect(address, &ours).await.unwrap_err();
+            assert!(error.contains("not encrypted"), "{error}");
+        }
+        for address in ["127.0.0.1:7", "127.9.9.9:7", "[::1]:7", "[::ffff:127.0.0.1]:7"] {
+            assert!(is_local(address.parse().unwrap()), "{address}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Puts a node together and gives it a thread.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -20,7 +20,7 @@ use crate::instance::{self, AddressFile, ClusterFile, Instance, StateDir};
 use crate::log::NodeLog;
 use crate::members::Members;
 use crate::options::NodeOptions;
-use crate::peers::{Credentials, Identity};
+use crate::peers::{self, Credentials, Identity};
 use crate::run_loop::{Loop, State};
 use crate::service::{self, Shared};
 use crate::store::RocksStore;
@@ -51,8 +51,9 @@ pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
 }
 
 /// Starts one node. It listens when this returns; [`NodeHandle::wait_ready`] waits for the others.
-pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
+pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     options.check()?;
+    options.join = options.join.as_deref().map(resolve_join).transpose()?;
     // First, so that a port that cannot be had leaves nothing behind.
     let listener = listen(options.listen)?;
     let address = listener.local_addr().map_err(|error| listen_error(options.listen, error))?;
@@ -150,6 +151,20 @@ fn find_cluster(
         }
         _ => Ok(found),
     }
+}
+
+/// The address to join by, as a number: what is checked is what the secret goes to.
+fn resolve_join(name: &str) -> Result<String, StartError> {
+    let failed = |reason: String| StartError::Join { address: name.to_owned(), reason };
+    let found = name.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+    let found: Vec<SocketAddr> = found.collect();
+    if !found.iter().all(|&address| peers::is_local(address)) {
+        return Err(StartError::JoinNotLoopback { address: name.to_owned() });
+    }
+    // A name may mean two addresses, and the node listens on one of them.
+    let answers = |address: &&SocketAddr| TcpStream::connect(address).is_ok();
+    let chosen = found.iter().find(answers).or_else(|| found.first());
+    chosen.map(ToString::to_string).ok_or_else(|| failed("it has no address".to_owned()))
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {

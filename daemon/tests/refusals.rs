@@ -24,6 +24,16 @@ fn a_node_must_not_listen_where_others_could_read() {
 }
 
 #[test]
+fn a_node_must_not_send_the_secret_where_others_could_read_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let join = Some("192.0.2.1:7000".to_owned());
+    let error = start(NodeOptions { join, ..options(dir.path(), 0, 2) }).unwrap_err();
+    assert!(matches!(error, StartError::JoinNotLoopback { .. }), "{error}");
+    assert!(error.to_string().contains("192.0.2.1:7000") && !error.hint().is_empty());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was left behind");
+}
+
+#[test]
 fn a_state_directory_has_one_node() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(options(dir.path(), 0, 1)).unwrap();
