@@ -9,7 +9,7 @@ use scheduler::Policy;
 
 use crate::Context;
 use crate::args::{ClusterArgs, PolicyArgs, PolicyName};
-use crate::errors::Failure;
+use crate::errors::{Failure, plain};
 use crate::output::say;
 use crate::processes::{self, Life, NodeProcess};
 use crate::units::{Bandwidth, Factor};
@@ -126,7 +126,7 @@ impl Drop for Nodes {
 impl Cluster {
     pub(crate) async fn start(plan: &ClusterPlan, as_processes: bool) -> Result<Self, Failure> {
         let dir = tempfile::Builder::new().prefix("starling-run-").tempdir().map_err(|error| {
-            Failure::refused(format!("cannot make a temporary directory: {error}"))
+            Failure::refused(format!("cannot make a temporary directory: {}", plain(&error)))
                 .hint("set TMPDIR to a directory with space")
         })?;
         if as_processes {

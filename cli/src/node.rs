@@ -12,7 +12,7 @@ use rustix::fs::FlockOperation;
 
 use crate::args::{PolicyArgs, parse_node};
 use crate::embed::{default_slots, resolve_policy};
-use crate::errors::{Done, Exit, Failure};
+use crate::errors::{Done, Exit, Failure, plain};
 use crate::units::Timespan;
 use crate::{Context, node_list};
 
@@ -137,7 +137,8 @@ fn live(handle: NodeHandle, with_parent: bool) -> Done {
         });
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::lost(format!("cannot wait: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| Failure::lost(format!("cannot wait: {}", plain(&error))))?;
     runtime.block_on(async {
         let mut life = tokio::task::spawn_blocking(move || -> Result<(), Failure> {
             match handle.wait_ready() {

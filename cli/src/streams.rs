@@ -67,13 +67,17 @@ async fn of_job(
     job: JobId,
     args: &OutputArgs,
 ) -> Result<Vec<NodeId>, Failure> {
-    // Tells which nodes are away, before each is waited for.
-    let logs = Logs::read(client, job, None).await?;
-    jobs::must_exist(client, job, &logs).await?;
     let tasks = match &args.tasks {
         Some(text) => task::named(client, job, text).await?,
         None => Vec::new(),
     };
+    let one = match tasks[..] {
+        [task] => Some(task),
+        _ => None,
+    };
+    // Tells which nodes are away, before each is waited for.
+    let logs = Logs::read(client, job, one).await?;
+    jobs::must_exist(client, job, &logs).await?;
     let committed = logs.committed(job)?;
     let filter = StreamFilter { tasks, stderr: args.stderr };
     let mut gathered = Gathered::new().map_err(|error| cannot_gather(&error))?;
