@@ -186,3 +186,21 @@ async fn who_cannot_connect_is_told_why() {
     let stopped = Client::connect_with(dir.path(), options).await.unwrap_err();
     assert!(matches!(stopped, ClientError::ClusterUnreachable(_)), "{stopped}");
 }
+
+#[tokio::test]
+async fn a_node_that_says_nothing_does_not_stand_before_one_that_answers() {
+    let (dir, mut nodes, client) = cluster(2).await;
+    drop(client);
+    let first = nodes.remove(0);
+    first.request_stop();
+    first.join().expect("the node stops well");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!(
+        r#"{{"format":1,"node":0,"incarnation":1,"address":"{}","pid":1,"slots":2}}"#,
+        silent.local_addr().unwrap()
+    );
+    std::fs::write(dir.path().join("nodes/0/address.json"), address).unwrap();
+    let client = Client::connect(dir.path()).await.expect("the other one answers");
+    assert_eq!(client.nodes(), [NodeId(0), NodeId(1)]);
+    stop(nodes);
+}
