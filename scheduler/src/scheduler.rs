@@ -264,8 +264,8 @@ impl Scheduler {
         let silent = staged.filter(|(_, job)| job.touched + ttl <= now);
         let silent: Vec<JobId> = silent.map(|(job_id, _)| job_id).collect();
         for job_id in silent {
-            // An empty report asks the job's home: it tells of the commit again, or of no such job.
-            // While it cannot be asked nothing is dropped; it may have promised the job to a client.
+            // An empty report asks the job's home: it tells of the commit again, or of no such
+            // job. While it cannot be asked nothing is dropped; it may have promised the job.
             let counts = wire::Counts { job: job_id.0, partitions: Vec::new() };
             out.reliable.push((self.homes.job_home(job_id), Body::Counts(counts)));
             if let Some(job) = self.ledger.jobs.get_mut(&job_id) {

@@ -180,7 +180,8 @@ impl Ledger {
             return false;
         }
         job.visible = true;
-        job.spec_numbers = HashMap::with_hasher(FixedState::with_seed(0)); // No chunk comes any more.
+        // No chunk comes any more.
+        job.spec_numbers = HashMap::with_hasher(FixedState::with_seed(0));
         job.settings = Arc::new(commit.settings.unwrap_or_default());
         let (mut activations, mut unheard) = (Vec::new(), false);
         for total in commit.partitions.iter().filter(|total| mine(PartitionId(total.partition))) {
