@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use executor::{Executor, ExecutorConfig};
 use node::{Config, Input, Node};
-use proto::{Event, Incarnation, NodeId, limits, wire};
+use proto::{Incarnation, NodeId, limits, wire};
 use tokio::sync::{Notify, mpsc, watch};
 use tonic::transport::server::TcpIncoming;
 
@@ -362,11 +362,8 @@ impl Parts {
         let members = Members::new(map, own, |node| self.shared.addresses.read(node));
         let core = self.recover_core(members.map())?;
         let dir = &self.shared.events_dir;
-        let mut events = EventLog::open(dir, node, incarnation)
+        let events = EventLog::open(dir, node, incarnation)
             .map_err(|error| NodeError::EventLog { node, path: dir.clone(), error })?;
-        let slots = self.options.slots;
-        let started = Event::NodeStarted { node, incarnation: incarnation.0, slots };
-        events.push(self.clock.now(), &started);
         let name = format!("{node}-sync");
         let sync = SyncThread::start(name, self.store.syncer(), self.local_sender.clone())
             .map_err(StartError::Thread)?;
