@@ -127,7 +127,7 @@ impl Scheduler {
 
     /// A thief says what it holds now.
     pub(crate) fn on_moved(&mut self, thief: NodeId, moved: &wire::Moved, out: &mut Out) {
-        let mut stale = Vec::new();
+        let (mut stale, mut doubtful) = (Vec::new(), Vec::new());
         for moved in &moved.tasks {
             let task = TaskId::new(moved.job, moved.local);
             let attempt = Attempt(moved.attempt);
@@ -138,6 +138,11 @@ impl Scheduler {
                     if cell.holder != thief || cell.holder_incarnation != incarnation {
                         self.ledger.set_holder(task, thief, incarnation, out);
                     }
+                    // An earlier incarnation may have called it stale before a power cut took
+                    // that: then the thief has dropped it since it sent this.
+                    if attempt.home() < self.options.incarnation {
+                        doubtful.push(task_attempt(task, attempt));
+                    }
                 }
                 // The thief has run it already.
                 State::Ended(_) if cell.attempt == attempt => {}
@@ -146,6 +151,9 @@ impl Scheduler {
         }
         let reply = wire::MovedReply { steal: moved.steal, stale };
         out.reliable.push((thief, Body::MovedReply(reply)));
+        if !doubtful.is_empty() {
+            out.reliable.push((thief, Body::Holding(wire::Holding { tasks: doubtful })));
+        }
     }
 
     /// A holder does not have what this home thought it had.
