@@ -43,9 +43,12 @@ pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
 }
 
 impl World {
-    /// As long as all jobs would take one after another on one slot.
+    /// As long as all jobs would take one task after another, each with a sync of two homes: the
+    /// end of a failed task's descendants waits for one at each hop.
     fn all_work(&self) -> Span {
-        Span(self.jobs.values().map(|job| job.work().0).sum())
+        let slow =
+            |job: &JobTruth| job.work().0 + job.tasks.len() as u64 * 2 * self.options.sync_max.0;
+        Span(self.jobs.values().map(slow).sum())
     }
 
     fn passed(&self) -> Verdict {
