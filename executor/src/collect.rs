@@ -9,6 +9,7 @@ use proto::{NodeId, ObjectId, Span};
 
 use crate::error::reason;
 use crate::executor::Shared;
+use crate::names;
 use crate::spawner::wire::Exit;
 use crate::stage::{OutputFile, Workspace};
 
@@ -94,14 +95,23 @@ fn collect(shared: &Shared, launch: &Launch, workspace: &Workspace) -> Result<Ve
         };
         let file = output.path.strip_prefix(&workspace.directory).unwrap_or(&output.path);
         let shown = format!("declared output '{}' (file {})", output.key, file.display());
-        let size_bytes =
-            collect_one(shared, output, object).map_err(|why| format!("{shown} {why}"))?;
+        let size_bytes = collect_one(shared, workspace, output, object)
+            .map_err(|why| format!("{shown} {why}"))?;
         sizes.push(size_bytes);
     }
     Ok(sizes)
 }
 
-fn collect_one(shared: &Shared, output: &OutputFile, object: ObjectId) -> Result<u64, String> {
+fn collect_one(
+    shared: &Shared,
+    workspace: &Workspace,
+    output: &OutputFile,
+    object: ObjectId,
+) -> Result<u64, String> {
+    // The command may have put a link where a directory was: what lies behind it is not the task's.
+    if let Ok(inside) = output.path.strip_prefix(&workspace.directory) {
+        names::no_link_above(&workspace.directory, inside)?;
+    }
     let metadata = match fs::symlink_metadata(&output.path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -36,6 +36,20 @@ pub(crate) fn is_hidden_variable(name: &str) -> bool {
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// Refuses a file of the task's directory that would be reached through a link: what lies behind
+/// a linked directory (an input, say) is not the task's to write or to take.
+pub(crate) fn no_link_above(directory: &Path, inside: &Path) -> Result<(), String> {
+    let parents: Vec<&Path> = inside.ancestors().skip(1).collect();
+    for parent in parents.into_iter().rev().filter(|parent| !parent.as_os_str().is_empty()) {
+        let metadata = std::fs::symlink_metadata(directory.join(parent));
+        if metadata.is_ok_and(|metadata| metadata.is_symlink()) {
+            let (file, link) = (inside.display(), parent.display());
+            return Err(format!("'{file}' leads out of the task's directory: '{link}' is a link"));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -45,11 +45,15 @@ impl SpareDirs {
         if let Some(directory) = state.0.pop() {
             return Ok(directory);
         }
-        state.1 += 1;
-        let directory = self.root.join(format!("spare-{}", state.1));
-        drop(state);
-        fs::create_dir(&directory)?;
-        Ok(directory)
+        loop {
+            state.1 += 1;
+            let directory = self.root.join(format!("spare-{}", state.1));
+            match fs::create_dir(&directory) {
+                // An earlier start could not remove what a task left in it.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| directory),
+            }
+        }
     }
 
     /// Takes a directory back if it is empty.
@@ -244,6 +248,7 @@ fn place(directory: &Path, file: &str) -> Result<PathBuf, String> {
     let inside = names::inside(file)?;
     let path = directory.join(&inside);
     let parent = inside.parent().unwrap_or_else(|| Path::new(""));
+    names::no_link_above(directory, &inside)?;
     if !parent.as_os_str().is_empty() {
         fs::create_dir_all(directory.join(parent)).map_err(|error| {
             format!("cannot make the directory of '{file}': {}", reason(&error))

@@ -129,12 +129,8 @@ impl Children {
     }
 
     /// Whether it was killed before it started.
-    pub(super) fn forget_if_killed(&mut self, number: u64) -> bool {
-        let killed = self.children.get(&number).is_none_or(|child| child.killed);
-        if killed {
-            self.children.remove(&number);
-        }
-        killed
+    pub(super) fn is_killed(&self, number: u64) -> bool {
+        self.children.get(&number).is_none_or(|child| child.killed)
     }
 
     /// Takes a spawned process in: from here on its end and its output are heard.
@@ -152,7 +148,8 @@ impl Children {
         match watched {
             Ok(exit) => {
                 if child.killed || child.timed_out {
-                    let _ = kill_process_group(group, Signal::TERM);
+                    // Its grace may have passed while it was being started.
+                    let _ = kill_process_group(group, Signal::KILL);
                 }
                 let (stdout, stderr) = (Captured::new(stdout), Captured::new(stderr));
                 child.process = Some(Spawned { group, exit, stdout, stderr });

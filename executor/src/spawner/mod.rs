@@ -28,6 +28,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 
 use children::{Children, Token};
+use program::Failure;
 use wire::{Frames, Order, Report, Start};
 
 /// The hidden verb of the program that runs [`main`].
@@ -103,6 +104,8 @@ fn run() -> io::Result<()> {
         threads.push(std::thread::Builder::new().spawn(move || run_starts(&theirs))?);
     }
     let result = Loop::new(&shared, reader).run();
+    // At once: a starter may hang in a start, and nothing may outlive the node meanwhile.
+    shared.children().signal_all(Signal::KILL);
     shared.queue().closed = true;
     shared.changed.notify_all();
     for thread in threads {
@@ -128,10 +131,11 @@ fn run_starts(shared: &Shared) {
             }
         };
         drop(queue);
-        if shared.children().forget_if_killed(start.number) {
-            continue;
-        }
-        let mut result = program::spawn(&start, &mut cache);
+        let killed = shared.children().is_killed(start.number);
+        let mut result = match killed {
+            true => Err(Failure::new(&io::Error::other("it was killed before it started"))),
+            false => program::spawn(&start, &mut cache),
+        };
         if let Ok(child) = result {
             result = shared.children().adopt(&shared.epoll, start.number, child);
         }

@@ -143,6 +143,28 @@ fn odd_outputs_are_copied_and_inputs_stay_as_they_are() {
 }
 
 #[test]
+fn an_output_behind_a_linked_directory_is_not_the_tasks() {
+    let mut bench = Bench::new();
+    let data = bench.submit_dir.join("data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("mine.txt"), "mine").unwrap();
+    let mut spec = spec_of(bench.command(&["true"]));
+    spec.externals =
+        vec![wire::External { key: "d".into(), path: "data".into(), ..Default::default() }];
+    spec.outputs = vec![output("o", "data/mine.txt")];
+    let outcome = bench.run(launch(1, spec));
+    let expected = "'data/mine.txt' leads out of the task's directory: 'data' is a link";
+    assert!(outcome.error.ends_with(expected), "{}", outcome.error);
+    // A link that the command itself makes is found when its outputs are collected.
+    let script = format!("ln -s {} d2", data.display());
+    let mut spec = spec_of(bench.command(&["sh", "-c", &format!("rmdir d2; {script}")]));
+    spec.outputs = vec![output("o", "d2/mine.txt")];
+    let outcome = bench.run(launch(2, spec));
+    assert!(outcome.error.ends_with("'d2' is a link"), "{}", outcome.error);
+    assert_eq!(fs::read_to_string(data.join("mine.txt")).unwrap(), "mine");
+}
+
+#[test]
 fn what_a_task_sees() {
     let mut bench = Bench::new();
     let script = "echo $STARLING_JOB_ID $STARLING_TASK_ID $STARLING_ATTEMPT $STARLING_ENTRY \
