@@ -143,8 +143,10 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
         })?;
     runtime.block_on(async {
         tokio::select! {
-            done = future => done,
+            // The handlers are there before the verb does anything.
+            biased;
             () = interrupted() => Err(Failure::interrupted()),
+            done = future => done,
         }
     })
 }
