@@ -49,13 +49,15 @@ impl AddressBook {
     /// Keeps what no file says. A file goes when its node stops, so it is the better witness.
     fn note(&self, told: AddressFile) {
         let node = NodeId(told.node);
-        let older = |known: &AddressFile| known.incarnation < told.incarnation;
-        if told.address.is_empty() || !self.instance.read_address(node).is_none_or(|it| older(&it))
-        {
+        let file = self.instance.read_address(node);
+        let known_from_file = file.is_some_and(|file| file.incarnation >= told.incarnation);
+        if told.address.is_empty() || known_from_file {
             return;
         }
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if heard.get(&node).is_none_or(older) {
+        // Of one incarnation the latest word counts: an earlier one may be of a node that is gone,
+        // whose place another took from a directory of its own.
+        if heard.get(&node).is_none_or(|known| known.incarnation <= told.incarnation) {
             heard.insert(node, told);
         }
     }

@@ -163,6 +163,12 @@ impl StateDir {
     /// Locks the directory, checks its format and takes the next incarnation, durably, before
     /// anything else can be written or said under it.
     pub fn open(path: &Path) -> Result<Self, StartError> {
+        Self::open_above(path, Incarnation(0))
+    }
+
+    /// As [`Self::open`], with an incarnation above `known` too: the cluster may have known this
+    /// node from another directory, and must not take the two for one.
+    pub fn open_above(path: &Path, known: Incarnation) -> Result<Self, StartError> {
         make_private_dir(path)?;
         let lock_path = path.join("lock");
         let lock = OpenOptions::new()
@@ -184,7 +190,7 @@ impl StateDir {
         for part in ["events", "streams", "objects", "tasks"] {
             make_private_dir(&path.join(part))?;
         }
-        let incarnation = next_incarnation(path)?;
+        let incarnation = next_incarnation(path, known)?;
         Ok(Self { path: path.to_path_buf(), incarnation, _lock: lock })
     }
 
@@ -224,7 +230,7 @@ fn check_format(state: &Path) -> Result<(), StartError> {
     }
 }
 
-fn next_incarnation(state: &Path) -> Result<Incarnation, StartError> {
+fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, StartError> {
     let path = state.join("incarnation");
     let last = match fs::read_to_string(&path) {
         Ok(text) => text.trim().parse::<u32>().map_err(|e| StartError::Damaged {
@@ -234,7 +240,7 @@ fn next_incarnation(state: &Path) -> Result<Incarnation, StartError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
         Err(e) => return Err(StartError::io("read", &path, e)),
     };
-    let next = last.checked_add(1).ok_or_else(|| StartError::Damaged {
+    let next = last.max(known.0).checked_add(1).ok_or_else(|| StartError::Damaged {
         path: path.clone(),
         what: "the last incarnation is used up".to_owned(),
     })?;

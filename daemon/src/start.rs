@@ -61,10 +61,11 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     let instance = Instance::open(&options.dir)?;
     let secret = instance.secret()?;
     let addresses = AddressBook::new(instance.clone());
-    let cluster = find_cluster(&options, &instance, &addresses, &Credentials::new(&secret))?;
+    let (cluster, known) =
+        find_cluster(&options, &instance, &addresses, &Credentials::new(&secret))?;
     let node_dir = instance.node_dir(options.node);
     let state_dir = options.state_dir.clone().unwrap_or_else(|| node_dir.join("state"));
-    let state = StateDir::open(&state_dir)?;
+    let state = StateDir::open_above(&state_dir, known)?;
     let (store, _) = RocksStore::open(state.path().join("db"))?;
 
     let (local_sender, local) = mpsc::unbounded_channel();
@@ -118,13 +119,15 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     Ok(NodeHandle { node, address, incarnation, stop, progress, thread: Some(thread) })
 }
 
-/// The cluster's identity: from the directory, from the node to join, or made now.
+/// The cluster's identity: from the directory, from the node to join, or made now. And the last
+/// incarnation of this node that the cluster knows of.
 fn find_cluster(
     options: &NodeOptions,
     instance: &Instance,
     addresses: &AddressBook,
     credentials: &Credentials,
-) -> Result<ClusterFile, StartError> {
+) -> Result<(ClusterFile, Incarnation), StartError> {
+    let mut known = Incarnation(0);
     let mut wanted = ClusterFile {
         format: limits::FORMAT_VERSION,
         cluster: String::new(),
@@ -139,6 +142,8 @@ fn find_cluster(
             return Err(StartError::Join { address: address.clone(), reason });
         }
         id = map.cluster;
+        let own = map.members.iter().find(|member| member.node == options.node.0);
+        known = Incarnation(own.map_or(0, |member| member.incarnation));
         wanted.partitions = map.partitions.len() as u32;
         rendezvous::addresses(&map).for_each(|member| addresses.hear(member));
     }
@@ -149,7 +154,7 @@ fn find_cluster(
             let reason = "this directory belongs to another cluster".to_owned();
             Err(StartError::Join { address: address.clone(), reason })
         }
-        _ => Ok(found),
+        _ => Ok((found, known)),
     }
 }
 

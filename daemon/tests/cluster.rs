@@ -20,6 +20,12 @@ async fn map_of(session: &mut Session) -> wire::ClusterMap {
 
 /// Until this incarnation of the node is up in the map that the session's node has.
 async fn wait_until_up(session: &mut Session, node: &NodeHandle) {
+    // Generous: it only turns a hang into a failure.
+    let up = tokio::time::timeout(std::time::Duration::from_secs(120), until_up(session, node));
+    up.await.expect("the node's link comes up");
+}
+
+async fn until_up(session: &mut Session, node: &NodeHandle) {
     loop {
         let member = &map_of(session).await.members[node.node().0 as usize];
         if member.incarnation == node.incarnation().0 && member.phase() == wire::MemberPhase::Up {
