@@ -181,7 +181,6 @@ impl Scheduler {
         let job_id = JobId(cancel.job);
         let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
         let tasks: Vec<TaskId> = if cancel.locals.is_empty() {
-            job.cancelled = true;
             let parts = job.parts.iter();
             let all = parts.flat_map(|(&p, part)| part.indices().map(move |i| LocalId::new(p, i)));
             all.map(|local| TaskId { job: job_id, local }).collect()

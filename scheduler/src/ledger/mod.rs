@@ -42,7 +42,6 @@ pub(crate) struct Job {
     pub(crate) settings: Arc<wire::JobSettings>,
     pub(crate) visible: bool,
     pub(crate) ended: bool,
-    pub(crate) cancelled: bool,
     /// When its submitter was last heard of; staged tasks expire.
     pub(crate) touched: Time,
     specs: Vec<Arc<wire::Spec>>,
@@ -471,7 +470,6 @@ impl Job {
             settings: Arc::new(wire::JobSettings::default()),
             visible: false,
             ended: false,
-            cancelled: false,
             touched: now,
             specs: Vec::new(),
             spec_numbers: HashMap::with_hasher(FixedState::with_seed(0)),

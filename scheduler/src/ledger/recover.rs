@@ -44,7 +44,6 @@ impl Ledger {
                 let job = self.open_job(now, job);
                 job.visible = true;
                 job.ended |= visible.ended;
-                job.cancelled |= visible.cancelled;
                 job.settings = Arc::new(visible.settings.unwrap_or_default());
                 // Chunks are read before; a part that lacks some says so again.
                 job.parts.entry(partition).or_default().demand(partition, visible.chunks);

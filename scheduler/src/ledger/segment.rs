@@ -94,6 +94,27 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    fn empty(number: u32, first: u64, length: u32) -> Self {
+        Self {
+            number,
+            first,
+            length,
+            cells: Vec::new(),
+            freed: Vec::new(),
+            child_runs: Vec::new(),
+            edges: Vec::new(),
+            parent_runs: Vec::new(),
+            parents: Vec::new(),
+            sizes: Vec::new(),
+            size_ends: Vec::new(),
+            names: BTreeMap::new(),
+            sides: BTreeMap::new(),
+            open: 0,
+            undelivered: 0,
+            retired: false,
+        }
+    }
+
     /// `specs` maps the chunk's spec numbers to the job's.
     pub(crate) fn new(chunk: &wire::Chunk, specs: &[u32]) -> Self {
         let cells: Vec<Cell> = chunk
@@ -115,24 +136,9 @@ impl Segment {
             })
             .collect();
         let length = u32::try_from(cells.len()).expect("chunks are bounded");
-        let mut segment = Self {
-            number: chunk.number,
-            first: chunk.first,
-            length,
-            cells,
-            freed: Vec::new(),
-            child_runs: Vec::new(),
-            edges: Vec::new(),
-            parent_runs: Vec::new(),
-            parents: Vec::new(),
-            sizes: Vec::new(),
-            size_ends: Vec::new(),
-            names: BTreeMap::new(),
-            sides: BTreeMap::new(),
-            open: length,
-            undelivered: 0,
-            retired: false,
-        };
+        let mut segment = Self::empty(chunk.number, chunk.first, length);
+        segment.cells = cells;
+        segment.open = length;
         segment.load_declarations(chunk);
         segment.load_edges(chunk);
         segment
@@ -272,24 +278,8 @@ impl Segment {
             let State::Ended(end) = cell.state else { unreachable!("all have ended") };
             freed[at / 4] |= (end as u8) << (at % 4 * 2);
         }
-        *self = Self {
-            number: self.number,
-            first: self.first,
-            length: self.length,
-            freed,
-            cells: Vec::new(),
-            child_runs: Vec::new(),
-            edges: Vec::new(),
-            parent_runs: Vec::new(),
-            parents: Vec::new(),
-            sizes: Vec::new(),
-            size_ends: Vec::new(),
-            names: BTreeMap::new(),
-            sides: BTreeMap::new(),
-            open: 0,
-            undelivered: 0,
-            retired: true,
-        };
+        let bare = Self::empty(self.number, self.first, self.length);
+        *self = Self { freed, retired: true, ..bare };
     }
     pub(crate) fn is_freed(&self) -> bool {
         self.cells.is_empty()
