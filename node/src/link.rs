@@ -377,6 +377,7 @@ fn write_packets(
             ack: link.ack,
             reliable,
             loose: std::mem::take(&mut link.loose),
+            load: None,
         });
     }
 }
@@ -392,7 +393,10 @@ fn survives_restart(body: &Body) -> bool {
         | Body::Counts(_)
         | Body::Cancel(_)
         | Body::NotHeld(_)
-        | Body::JobEnd(_) => true,
+        | Body::JobEnd(_)
+        | Body::Copies(_)
+        | Body::Consumed(_)
+        | Body::Unwanted(_) => true,
         Body::Push(_)
         | Body::StealProbe(_)
         | Body::StealLoad(_)
@@ -405,6 +409,8 @@ fn survives_restart(body: &Body) -> bool {
         | Body::MovedReply(_)
         | Body::Stale(_)
         | Body::Holding(_)
+        | Body::Locate(_)
+        | Body::Located(_)
         | Body::Fragment(_) => false,
     }
 }

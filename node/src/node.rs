@@ -243,6 +243,7 @@ impl Node {
 
     /// Ends a step (any number of inputs): one batch first, then what depends on it.
     pub fn flush(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        self.release_reports();
         self.settle(now);
         self.number_batch(effects);
         self.release_reports();
@@ -290,7 +291,7 @@ impl Node {
         self.out.gather();
         let me = self.config.node;
         for (to, body) in self.out.reliable.drain(..) {
-            if to == me {
+            if to == me && !lets_go(&body) {
                 self.loopback.push_back(body);
             } else if waits_for_sync(&body) {
                 // This step's batch, if there will be one, is the next.
@@ -342,7 +343,12 @@ impl Node {
             && (seq.min(batch) <= durable || self.config.mutant == Some(Mutant::TellBeforeDurable))
         {
             let (_, to, body) = self.reports.pop_front().expect("looked at above");
-            self.links.send(to, body);
+            if to == self.config.node {
+                self.loopback.push_back(body);
+                self.unfinished = true;
+            } else {
+                self.links.send(to, body);
+            }
         }
     }
 
@@ -379,12 +385,19 @@ fn waits_for_sync(body: &Body) -> bool {
     match body {
         Body::Counts(_) | Body::JobEnd(_) | Body::Visible(_) | Body::Cancel(_) => true,
         Body::MovedReply(_) => true,
+        Body::Consumed(_) | Body::Unwanted(_) => true,
         Body::Credits(credits) => {
             let done = wire::Verdict::Done as i32;
             credits.credits.iter().any(|credit| credit.verdict != done)
         }
         _ => false,
     }
+}
+
+/// What lets go of objects waits even on its way to this very node: a power cut may undo the end of
+/// a reader, which then needs its inputs again.
+fn lets_go(body: &Body) -> bool {
+    matches!(body, Body::Consumed(_) | Body::Unwanted(_))
 }
 
 fn options(config: &Config) -> Options {

@@ -58,6 +58,8 @@ fn bundle(dice: &mut Dice) -> Option<wire::Bundle> {
             attempt: dice.number(),
             size_bytes: dice.number(),
             node: dice.number() as u32,
+            consumers: dice.number() as u32,
+            copies: dice.small_numbers(),
         }],
         ..Default::default()
     };
@@ -80,6 +82,7 @@ fn credits(dice: &mut Dice) -> wire::Credits {
         child: dice.numbers(),
         slot: dice.small_numbers(),
         output: dice.small_numbers(),
+        consumers: dice.small_numbers(),
     };
     let reconciled = dice.below(2) == 0;
     wire::Credits { credits: (0..dice.below(3)).map(|_| credit(dice)).collect(), reconciled }
@@ -116,7 +119,7 @@ fn body(dice: &mut Dice) -> Body {
         4 => Body::StealHint(wire::StealHint { shared: dice.number() as u32 }),
         5 => {
             let (steal, slots) = (dice.number(), dice.number() as u32);
-            Body::StealRequest(wire::StealRequest { steal, slots })
+            Body::StealRequest(wire::StealRequest { steal, slots, free: slots })
         }
         6 => {
             let (steal, bundle) = (dice.number(), bundle(dice));
@@ -255,6 +258,7 @@ fn garbage_in_every_field_is_survived() {
                     ack: dice.number(),
                     reliable: vec![bytes.into()],
                     loose,
+                    load: None,
                 }))
             };
             node.handle(now, input);

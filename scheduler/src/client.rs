@@ -41,6 +41,7 @@ impl Scheduler {
             request::Body::Tasks(query) => Ok(response::Body::Tasks(self.list(query))),
             request::Body::Explain(query) => self.explain(query),
             request::Body::Cancel(cancel) => self.cancel(now, cancel, out),
+            request::Body::Tune(_) => Err(refused("tuning is not known here".to_owned())),
             request::Body::Kv(_)
             | request::Body::KvMany(_)
             | request::Body::WatchKey(_)

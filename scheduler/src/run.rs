@@ -422,6 +422,7 @@ impl Scheduler {
             local_bytes,
             node: self.options.me.0,
             lost: outcome.lost,
+            ..Default::default()
         };
         let home = self.homes.home_of(task);
         if home == self.options.me {

@@ -180,6 +180,8 @@ impl Scheduler {
             Body::JobEnd(end) => self.on_job_end(JobId(end.job), out),
             // Links put large messages together before they come here.
             Body::Fragment(_) => {}
+            Body::Copies(_) | Body::Locate(_) | Body::Located(_) => {}
+            Body::Consumed(_) | Body::Unwanted(_) => {}
         }
     }
 

@@ -182,7 +182,8 @@ impl Scheduler {
         }
         self.thief.number += 1;
         let steal = u64::from(self.options.incarnation.0) << 32 | self.thief.number;
-        let request = wire::StealRequest { steal, slots: self.slots.total() };
+        let request =
+            wire::StealRequest { steal, slots: self.slots.total(), free: self.slots.free() };
         out.loose.push((victim, Body::StealRequest(request)));
         self.thief.phase = Phase::Requesting { victim, steal, until: now + STEAL_TIMEOUT };
     }

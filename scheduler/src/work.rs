@@ -93,6 +93,7 @@ impl BundleBuilder {
             name: work.name,
             inputs: work.inputs,
             settings,
+            urgency: 0,
         });
     }
     #[must_use]

@@ -257,6 +257,7 @@ impl Draft {
             slots: parents.len() as u32,
             output_sizes: draft.output_sizes.clone(),
             name: String::new(),
+            urgency: 0,
         });
         if !children.child.is_empty() {
             chunk.children.push(children);

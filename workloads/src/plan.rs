@@ -339,5 +339,6 @@ fn wire_task(view: &TaskView<'_>, spec: u32, slots: u32) -> wire::Task {
         slots,
         output_sizes: view.output_sizes.to_vec(),
         name: view.name.to_owned(),
+        urgency: 0,
     }
 }

@@ -88,6 +88,7 @@ fn assemble(name: &str, records: &[Record], options: &LoadOptions) -> Result<Gra
                     path: String::new(),
                     file: inside(&file.name),
                     size_bytes: file.size_bytes,
+                    staged: false,
                 });
             }
         }

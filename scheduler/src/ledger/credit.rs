@@ -218,6 +218,8 @@ impl Ledger {
             attempt: credit.attempt,
             size_bytes: size,
             node: credit.node,
+            consumers: credit.consumers.get(output as usize - 1).copied().unwrap_or(0),
+            copies: Vec::new(),
         };
         let inputs = &mut segment.side_mut(index).inputs;
         match inputs.get(&slot) {

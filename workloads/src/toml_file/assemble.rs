@@ -244,7 +244,13 @@ impl<'t> Assembly<'t> {
                         None => path_text(&self.directory.join(&file)),
                     };
                     let (file, size_bytes) = (name_inside(&file), *size_bytes);
-                    spec.externals.push(wire::External { key, path, file, size_bytes });
+                    spec.externals.push(wire::External {
+                        key,
+                        path,
+                        file,
+                        size_bytes,
+                        staged: false,
+                    });
                 }
             }
         }

@@ -71,7 +71,7 @@ fn body(text: &mut String, task: &TaskView<'_>) {
         }
         Some(Body::Sleep(_)) => "sleep",
         Some(Body::Spin(_)) => "spin",
-        Some(Body::Noop(_)) | None => "noop",
+        Some(Body::Noop(_) | Body::Upload(_)) | None => "noop",
     };
     line(text, "body", &quote(name));
     if task.duration_ns > 0 {
