@@ -12,6 +12,7 @@ use proto::{JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
 
 use crate::events::Entry;
 use crate::series::BusySeries;
+use crate::stages::Tally;
 
 /// What one node did for the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,6 +53,8 @@ pub struct Fold {
     pub(crate) replaced: u64,
     pub(crate) stale: u64,
     committed_twice: u64,
+    /// By the number of a kind.
+    pub(crate) kinds: BTreeMap<u32, Tally>,
 }
 
 impl Fold {
@@ -68,6 +71,12 @@ impl Fold {
 
     /// The event of a task that takes `slots` slots while it runs.
     pub fn push_sized(&mut self, entry: &Entry, slots: u32) {
+        self.push_task(entry, slots, None);
+    }
+
+    /// As [`Self::push_sized`], with the number of the task's kind where kinds are told apart
+    /// ([`crate::Kinds`]).
+    pub fn push_task(&mut self, entry: &Entry, slots: u32, kind: Option<u32>) {
         if let Event::NodeStarted { node, slots, .. } = entry.event {
             self.nodes.entry(node).or_default().slots = slots;
             return;
@@ -86,7 +95,7 @@ impl Fold {
             Event::Stolen { .. } => self.node(entry).stolen += 1,
             Event::Fetched { .. } => self.node(entry).fetches += 1,
             Event::Started { .. } => self.first_start = earliest(self.first_start, entry.time),
-            Event::Ended { .. } => self.attempt_ended(entry, slots),
+            Event::Ended { .. } => self.attempt_ended(entry, slots, kind),
             Event::Committed { task, end, node, output_bytes, .. } => {
                 self.task_ended(task, end, node, output_bytes);
                 self.last_end = self.last_end.max(Some(entry.time));
@@ -102,7 +111,7 @@ impl Fold {
         self.nodes.entry(entry.node).or_default()
     }
 
-    fn attempt_ended(&mut self, entry: &Entry, slots: u32) {
+    fn attempt_ended(&mut self, entry: &Entry, slots: u32, kind: Option<u32>) {
         let Event::Ended { end, started, moved_bytes, local_bytes, .. } = entry.event else {
             unreachable!("called for Ended only");
         };
@@ -112,6 +121,9 @@ impl Fold {
         self.busy_total.0 += ran.0;
         if end == End::Done {
             self.work.0 += ran.0;
+        }
+        if let Some(kind) = kind {
+            self.kinds.entry(kind).or_default().add(started, entry.time, slots);
         }
         let node = self.node(entry);
         node.executions += 1;

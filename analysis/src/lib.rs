@@ -24,10 +24,12 @@ pub mod explain;
 pub mod fold;
 pub mod report;
 pub mod series;
+pub mod stages;
 pub mod trace;
 
 pub use bounds::{Bounds, PaperBound, PaperModel};
 pub use events::{Entry, Merged, NodeLog, ReadError};
 pub use fold::{Fold, job_of, task_of};
 pub use report::{RunFacts, RunReport};
+pub use stages::{Kinds, StageRow};
 pub use trace::TraceWriter;

@@ -10,6 +10,7 @@ use proto::{Span, Time, wire};
 use serde::Serialize;
 
 use crate::fold::Fold;
+use crate::stages::{self, Kinds, StageRow};
 
 /// What the log does not tell.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +40,10 @@ pub struct RunFacts {
     pub remote_bytes: Option<u64>,
     pub bound_lower_s: f64,
     pub bound_paper_s: f64,
+    /// What the numbers given to [`Fold::push_task`] mean.
+    pub kinds: Kinds,
+    /// The clock starts when the last task of kind `load` has ended, not at submission.
+    pub clock_starts_after_loads: bool,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
@@ -50,7 +55,8 @@ pub struct RunReport {
     pub slots: u32,
     pub policy: String,
     pub tasks: TaskCounts,
-    /// From the first byte of the submission to the last completion known to the client.
+    /// From the first byte of the submission (or the end of the last load, where those are not
+    /// clocked) to the last completion known to the client.
     pub makespan_s: f64,
     /// From the first byte of the submission to its acceptance.
     pub submit_s: f64,
@@ -74,6 +80,10 @@ pub struct RunReport {
     pub attempts: AttemptCounts,
     pub utilization_series: Series,
     pub per_node: Vec<NodeRow>,
+    /// From the first byte of the submission to the start of the clock, where loads come before.
+    pub load_s: f64,
+    /// By kind of task, where the graph is known.
+    pub stages: Vec<StageRow>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -149,7 +159,9 @@ impl RunReport {
         let slots = if facts.slots > 0 { facts.slots } else { logged_slots };
         let logged_nodes = u32::try_from(fold.nodes.len()).expect("at most 2^20 nodes");
         let nodes = if facts.nodes > 0 { facts.nodes } else { logged_nodes };
-        let begin = facts.submitted.or(fold.first_event).unwrap_or_default();
+        let submitted = facts.submitted.or(fold.first_event).unwrap_or_default();
+        let loaded = stages::loaded(fold, &facts.kinds).filter(|_| facts.clock_starts_after_loads);
+        let begin = loaded.unwrap_or(submitted);
         let end = facts.ended.or(fold.last_end).unwrap_or(begin);
         let seconds_to = |time: Option<Time>| time.map_or(0.0, |at| at.since(begin).as_secs_f64());
         let makespan_s = seconds_to(Some(end));
@@ -189,6 +201,8 @@ impl RunReport {
                 values: fold.busy.shares(begin, end, slots),
             },
             per_node: node_rows(fold, makespan_s),
+            load_s: begin.since(submitted).as_secs_f64(),
+            stages: stages::rows(fold, &facts.kinds, begin),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use analysis::{Bounds, PaperBound, PaperModel, RunReport};
+use analysis::{Bounds, Kinds, PaperBound, PaperModel, RunReport};
 use clap::Args;
 use client::{Client, SubmitOptions, now_ns};
 use proto::wire::{self, JobState};
@@ -116,6 +116,7 @@ async fn execute(
         remote_bytes: Some(fold.remote_bytes(job, data_edges(work.graph, &plan))),
         bound_lower_s: bounds.lower().as_secs_f64(),
         bound_paper_s: paper.timespan_s,
+        kinds: Kinds::of(work.graph),
         ..story::facts(&state, logs.states.clone())
     };
     let report = story::report(&fold, &facts, &state);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use analysis::{Entry, Fold, Merged, RunFacts, RunReport, TraceWriter};
+use analysis::{Entry, Fold, Kinds, Merged, RunFacts, RunReport, TraceWriter};
 use clap::Args;
 use client::Client;
 use proto::event::{End, Event};
@@ -71,20 +71,22 @@ impl Logs {
         Ok(())
     }
 
-    /// Adds the events up. The plan, where there is one, tells how wide tasks are.
+    /// Adds the events up. The plan, where there is one, tells how wide tasks are, and of what kind.
     pub(crate) fn fold(
         &self,
         job: JobId,
         plan: Option<(&Graph, &Plan<'_>)>,
     ) -> Result<Fold, Failure> {
         let mut fold = Fold::of_job(job);
-        let wide = plan.filter(|(graph, _)| graph.specs().iter().any(|spec| spec.cpus > 1));
+        let kinds = plan.map(|(graph, _)| Kinds::of(graph)).unwrap_or_default();
         self.for_each(|entry| {
-            let slots = wide
-                .zip(analysis::task_of(&entry.event))
-                .and_then(|((graph, plan), task)| Some(graph.cpus(plan.task_of(task.local)?)))
-                .unwrap_or(1);
-            fold.push_sized(entry, slots);
+            let known = plan.zip(analysis::task_of(&entry.event));
+            let task = known.and_then(|((graph, plan), task)| {
+                plan.task_of(task.local).map(|number| (graph, number))
+            });
+            let slots = task.map_or(1, |(graph, number)| graph.cpus(number));
+            let kind = task.map(|(graph, number)| kinds.of_task(graph, number));
+            fold.push_task(entry, slots, kind);
             Ok(())
         })?;
         Ok(fold)

@@ -196,3 +196,39 @@ proptest! {
         prop_assert_eq!(report.data, RunReport::new(&backward, &facts).data);
     }
 }
+
+#[test]
+fn loads_may_come_before_the_clock_and_kinds_are_told_apart() {
+    use workloads::{GraphBuilder, TaskInit};
+    let mut builder = GraphBuilder::new("loads");
+    for kind in ["load", "pair"] {
+        let kind = kind.to_owned();
+        let spec = builder.spec(proto::wire::Spec { kind, ..proto::wire::Spec::default() });
+        builder.task(TaskInit::of(spec));
+    }
+    let graph = builder.finish().unwrap();
+    let mut facts = RunFacts {
+        kinds: Kinds::of(&graph),
+        submitted: Some(Time(S)),
+        ended: Some(Time(14 * S)),
+        slots: 2,
+        ..RunFacts::default()
+    };
+    let mut fold = Fold::default();
+    fold.push_task(&entry(0, 4, ended(task(0, 0), 1, End::Done, 2, 0, 0)), 1, Some(0));
+    fold.push_task(&entry(0, 9, ended(task(0, 1), 1, End::Done, 5, 0, 0)), 1, Some(1));
+    fold.push_task(&entry(0, 12, ended(task(0, 2), 1, End::Done, 9, 0, 0)), 1, Some(1));
+    let clocked = RunReport::new(&fold, &facts);
+    assert_eq!((clocked.makespan_s, clocked.load_s), (13.0, 0.0));
+    facts.clock_starts_after_loads = true;
+    let report = RunReport::new(&fold, &facts);
+    assert_eq!((report.makespan_s, report.load_s), (10.0, 3.0));
+    let pairs = StageRow {
+        kind: "pair".to_owned(),
+        executions: 2,
+        first_start_s: 1.0,
+        last_end_s: 8.0,
+        busy_s: 7.0,
+    };
+    assert_eq!(report.stages[1], pairs);
+}

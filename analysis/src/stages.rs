@@ -1,0 +1,131 @@
+//! A run taken apart by kinds of tasks: when the first of a kind started, when the last ended.
+
+use std::collections::BTreeMap;
+
+use proto::{Span, Time};
+use serde::Serialize;
+use workloads::Graph;
+
+use crate::fold::Fold;
+
+/// Kinds beyond these are told together: a graph may name one for every task.
+const KINDS_MAX: usize = 64;
+const OTHERS: &str = "others";
+/// Tasks of this kind only bring data in that the run is to find on the nodes.
+pub const KIND_LOAD: &str = "load";
+
+/// The kinds of a graph's tasks, numbered in the order in which they first appear.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Kinds {
+    names: Vec<String>,
+    of_spec: Vec<u32>,
+}
+
+impl Kinds {
+    #[must_use]
+    pub fn of(graph: &Graph) -> Self {
+        let mut kinds = Self::default();
+        let mut known: BTreeMap<&str, u32> = BTreeMap::new();
+        for spec in graph.specs() {
+            let next = kinds.names.len() as u32;
+            let number = match known.get(spec.kind.as_str()) {
+                Some(&number) => number,
+                None if known.len() < KINDS_MAX => {
+                    kinds.names.push(spec.kind.clone());
+                    known.insert(&spec.kind, next);
+                    next
+                }
+                None => KINDS_MAX as u32,
+            };
+            kinds.of_spec.push(number);
+        }
+        if kinds.of_spec.iter().any(|&number| number == KINDS_MAX as u32) {
+            kinds.names.push(OTHERS.to_owned());
+        }
+        kinds
+    }
+
+    /// The number of a task's kind.
+    #[must_use]
+    pub fn of_task(&self, graph: &Graph, task: u32) -> u32 {
+        self.of_spec[graph.task(task).spec_index as usize]
+    }
+
+    #[must_use]
+    pub fn name(&self, number: u32) -> &str {
+        self.names.get(number as usize).map_or("", String::as_str)
+    }
+}
+
+/// What the tasks of one kind took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tally {
+    executions: u64,
+    first_start: Option<Time>,
+    pub(crate) last_end: Option<Time>,
+    busy: Span,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, started: Time, ended: Time, slots: u32) {
+        self.executions += 1;
+        self.first_start = Some(self.first_start.map_or(started, |known| known.min(started)));
+        self.last_end = self.last_end.max(Some(ended));
+        self.busy.0 += ended.since(started).0 * u64::from(slots);
+    }
+}
+
+/// One kind of a run. Times are from the start of the run's clock.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct StageRow {
+    pub kind: String,
+    pub executions: u64,
+    pub first_start_s: f64,
+    pub last_end_s: f64,
+    pub busy_s: f64,
+}
+
+/// The rows of a report, in the order of the kinds.
+pub(crate) fn rows(fold: &Fold, kinds: &Kinds, begin: Time) -> Vec<StageRow> {
+    let seconds = |time: Option<Time>| time.map_or(0.0, |at| at.since(begin).as_secs_f64());
+    let row = |(&number, tally): (&u32, &Tally)| StageRow {
+        kind: kinds.name(number).to_owned(),
+        executions: tally.executions,
+        first_start_s: seconds(tally.first_start),
+        last_end_s: seconds(tally.last_end),
+        busy_s: tally.busy.as_secs_f64(),
+    };
+    fold.kinds.iter().map(row).collect()
+}
+
+/// When the last load ended, in a run that had some.
+pub(crate) fn loaded(fold: &Fold, kinds: &Kinds) -> Option<Time> {
+    let load = kinds.names.iter().position(|name| name == KIND_LOAD)?;
+    fold.kinds.get(&(load as u32))?.last_end
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::wire;
+    use workloads::{GraphBuilder, TaskInit};
+
+    use super::*;
+
+    #[test]
+    fn kinds_are_numbered_and_bounded() {
+        let mut builder = GraphBuilder::new("kinds");
+        for number in 0..70 {
+            let kind = format!("k{}", number % 66);
+            let name = number.to_string();
+            let spec = builder.spec(wire::Spec { kind, name, ..wire::Spec::default() });
+            builder.task(TaskInit::of(spec));
+        }
+        let graph = builder.finish().unwrap();
+        let kinds = Kinds::of(&graph);
+        let name = |task| kinds.name(kinds.of_task(&graph, task)).to_owned();
+        assert_eq!(
+            (name(0), name(63), name(64), name(66)),
+            ("k0".to_owned(), "k63".to_owned(), OTHERS.to_owned(), "k0".to_owned(),)
+        );
+    }
+}
