@@ -3,7 +3,8 @@ What a run was, told from its event logs, and what no run of a graph can beat.
 
 [`events`] reads the logs of the nodes and merges them; [`Fold`] adds them up in one pass and
 [`RunReport`] is what `run --json` prints; [`TraceWriter`] turns them into a Chrome trace;
-[`explain`](explain::explain) tells the story of one task; [`bounds`] are lower bounds of a graph.
+[`explain`](explain::explain) tells the story of one task; [`bounds`] are lower bounds of a graph;
+[`chart`] draws figures as SVG and puts them into pages.
 
 This room needs no cluster: bytes and graphs go in, figures and sentences come out. It reads no
 clock and does no IO of its own (the trace goes to a writer of the caller).
@@ -19,6 +20,7 @@ assert!(report.to_json().starts_with(r#"{"schema":1,"#));
 */
 
 pub mod bounds;
+pub mod chart;
 pub mod events;
 pub mod explain;
 pub mod fold;
