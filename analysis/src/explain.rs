@@ -109,12 +109,16 @@ impl Past {
                     "the completion of attempt {attempt} did not count: a later one was current"
                 )
             }
+            Event::Dismissed { attempt, .. } => {
+                format!("{} heard that attempt {attempt} is not wanted any more", name(node))
+            }
             Event::Woken { .. } => {
                 "the reconciler found that a parent's completion had not reached it".into()
             }
             Event::NodeStarted { .. }
             | Event::Staged { .. }
             | Event::Visible { .. }
+            | Event::Removing { .. }
             | Event::JobEnded { .. } => return,
         };
         self.lines.push(format!("{}: {text}", self.at(time)));

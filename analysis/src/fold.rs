@@ -221,6 +221,7 @@ pub fn task_of(event: &Event) -> Option<TaskId> {
         Event::NodeStarted { .. }
         | Event::Staged { .. }
         | Event::Visible { .. }
+        | Event::Removing { .. }
         | Event::JobEnded { .. } => None,
         Event::Queued { task, .. }
         | Event::Pushed { task, .. }
@@ -231,6 +232,7 @@ pub fn task_of(event: &Event) -> Option<TaskId> {
         | Event::Committed { task, .. }
         | Event::Replaced { task, .. }
         | Event::Stale { task, .. }
+        | Event::Dismissed { task, .. }
         | Event::Woken { task } => Some(task),
     }
 }

@@ -97,10 +97,13 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             Event::Stale { task, attempt } => {
                 self.instant(node, time, "stale", task, attempt, json!({}))
             }
+            Event::Dismissed { task, attempt } => {
+                self.instant(node, time, "dismissed", task, attempt, json!({}))
+            }
             Event::Woken { task } => {
                 self.instant(node, time, "woken", task, Attempt::default(), json!({}))
             }
-            Event::Staged { .. } | Event::Visible { .. } => Ok(()),
+            Event::Staged { .. } | Event::Visible { .. } | Event::Removing { .. } => Ok(()),
             Event::Committed { .. } | Event::JobEnded { .. } => Ok(()),
         }
     }

@@ -106,7 +106,7 @@ impl Client {
     /// Cancels a whole job, or the tasks named.
     pub async fn cancel(&self, job: JobId, tasks: &[LocalId]) -> Result<(), ClientError> {
         if tasks.is_empty() {
-            let body = request::Body::Cancel(wire::Cancel { job: job.0, locals: Vec::new() });
+            let body = request::Body::Cancel(wire::Cancel { job: job.0, ..Default::default() });
             let answer = self.ask(self.job_home(job), body).await;
             return answer.map(drop).map_err(|e| name_unknown(e, job, None));
         }
@@ -115,7 +115,7 @@ impl Client {
         for of_node in tasks.chunk_by(|a, b| self.home(a.partition()) == self.home(b.partition())) {
             for piece in of_node.chunks(limits::TASKS_PER_ANSWER_MAX) {
                 let locals = piece.iter().map(|task| task.0).collect();
-                let body = request::Body::Cancel(wire::Cancel { job: job.0, locals });
+                let body = request::Body::Cancel(wire::Cancel { job: job.0, locals, ..Default::default() });
                 let answer = self.ask(self.home(piece[0].partition()), body).await;
                 answer.map_err(|e| name_unknown(e, job, Some(piece[0])))?;
             }
@@ -271,6 +271,16 @@ impl Client {
     ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
         let answers = self.ask_all(request::Body::Node(wire::NodeQuery {}), patience).await;
         answers.into_iter().map(|(node, answer)| (node, state_of(node, answer))).collect()
+    }
+
+    /// Changes how one node decides and what it keeps; absent fields stay as they are.
+    pub async fn tune(
+        &self,
+        node: NodeId,
+        change: &wire::Tuning,
+        patience: Duration,
+    ) -> Result<(), ClientError> {
+        self.ask_once(node, request::Body::Tune(change.clone()), patience).await.map(drop)
     }
 
     /// Commits a staged job: from here on it belongs to the cluster.

@@ -145,9 +145,10 @@ enum Subject {
 fn subject(event: &Event) -> Subject {
     match *event {
         Event::NodeStarted { .. } => Subject::Node,
-        Event::Staged { job, .. } | Event::Visible { job } | Event::JobEnded { job, .. } => {
-            Subject::Job(job)
-        }
+        Event::Staged { job, .. }
+        | Event::Visible { job }
+        | Event::Removing { job }
+        | Event::JobEnded { job, .. } => Subject::Job(job),
         Event::Queued { task, .. }
         | Event::Pushed { task, .. }
         | Event::Stolen { task, .. }
@@ -157,6 +158,7 @@ fn subject(event: &Event) -> Subject {
         | Event::Committed { task, .. }
         | Event::Replaced { task, .. }
         | Event::Stale { task, .. }
+        | Event::Dismissed { task, .. }
         | Event::Woken { task } => Subject::Task(task),
     }
 }

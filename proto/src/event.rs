@@ -97,6 +97,10 @@ pub enum Event {
     Woken { task: TaskId },
     /// The job's home declared it ended.
     JobEnded { job: JobId, end: End },
+    /// A holder was told that this attempt is not wanted: it will not start here any more.
+    Dismissed { task: TaskId, attempt: Attempt },
+    /// A home heard that the whole job is cancelled: no task of it is done there any more.
+    Removing { job: JobId },
 }
 
 /// Appends events to a block.
@@ -226,6 +230,14 @@ impl Encoder {
                 self.numbers(&[job.0, end as u64]);
                 14
             }
+            Event::Dismissed { task, attempt } => {
+                self.task(task, attempt);
+                25
+            }
+            Event::Removing { job } => {
+                self.number(job.0);
+                26
+            }
         }
     }
 
@@ -345,7 +357,8 @@ impl<'a> Decoder<'a> {
             }),
             3 => Ok(Event::Visible { job: JobId(self.number()?) }),
             14 => Ok(Event::JobEnded { job: JobId(self.number()?), end: self.end()? }),
-            4..=13 => self.task_event(tag),
+            26 => Ok(Event::Removing { job: JobId(self.number()?) }),
+            4..=13 | 25 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
         }
     }
@@ -393,6 +406,7 @@ impl<'a> Decoder<'a> {
             },
             11 => Event::Replaced { task, attempt, why: self.again()? },
             12 => Event::Stale { task, attempt },
+            25 => Event::Dismissed { task, attempt },
             _ => Event::Woken { task },
         })
     }

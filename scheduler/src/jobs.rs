@@ -76,6 +76,7 @@ impl Jobs {
             ended_ns: 0,
             settings: commit.settings,
             partitions: commit.partitions,
+            cancelled_by: String::new(),
         };
         out.facts.jobs.insert(job_id, state.clone());
         let job = Job { state, counts: BTreeMap::new(), watchers: Vec::new() };
@@ -212,7 +213,7 @@ impl Job {
 
     fn cancel_everywhere(&self, homes: &Homes, out: &mut Out) {
         for home in self.homes(homes) {
-            let cancel = wire::Cancel { job: self.state.job, locals: Vec::new() };
+            let cancel = wire::Cancel { job: self.state.job, ..Default::default() };
             out.reliable.push((home, Body::Cancel(cancel)));
         }
     }

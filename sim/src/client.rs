@@ -232,10 +232,14 @@ impl World {
             Ask::Watch => (home, request::Body::WatchJob(wire::JobQuery { job: job.0 })),
             Ask::Query => (home, request::Body::Job(wire::JobQuery { job: job.0 })),
             Ask::Cancel => {
-                (home, request::Body::Cancel(wire::Cancel { job: job.0, locals: vec![] }))
+                (home, request::Body::Cancel(wire::Cancel { job: job.0, ..Default::default() }))
             }
             Ask::CancelTask(local) => {
-                let cancel = wire::Cancel { job: job.0, locals: vec![local.0] };
+                let cancel = wire::Cancel {
+                    job: job.0,
+                    locals: vec![local.0],
+                    ..Default::default()
+                };
                 (self.home(local.partition().0), request::Body::Cancel(cancel))
             }
         };

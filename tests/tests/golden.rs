@@ -208,6 +208,8 @@ fn events() -> [Event; EVENT_KINDS] {
         Event::Stale { task, attempt },
         Event::Woken { task },
         Event::JobEnded { job, end: End::Done },
+        Event::Dismissed { task, attempt },
+        Event::Removing { job },
     ]
 }
 
