@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::units::{Bandwidth, Factor, Timespan};
+use crate::tuning::{OrderName, PolicyName, TuningArgs};
+use crate::units::{Factor, Timespan};
 
 /// Runs workflows on a cluster that has no centre.
 #[derive(Parser, Debug)]
@@ -65,23 +66,6 @@ pub(crate) enum Verb {
     Man(crate::generated::ManArgs),
 }
 
-/// Scheduling policies by name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum PolicyName {
-    /// Maximised load balancing: every ready task may be stolen
-    Mlb,
-    /// Maximised data locality: tasks stay with their data
-    Mdl,
-    /// A threshold between the two
-    Rlds,
-    /// Not in this version
-    #[value(hide = true)]
-    Flds,
-    /// Not in this version
-    #[value(hide = true)]
-    Adaptive,
-}
-
 /// How nodes of a cluster are made.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
@@ -92,27 +76,13 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
     #[command(flatten)]
-    pub(crate) policy: PolicyArgs,
+    pub(crate) tuning: TuningArgs,
     /// Copies of each partition; this version keeps one
     #[arg(long, value_name = "R")]
     pub(crate) replicas: Option<u32>,
     /// Connections are not encrypted (none are in this version)
     #[arg(long)]
     pub(crate) insecure: bool,
-}
-
-/// How nodes decide.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct PolicyArgs {
-    /// Where ready tasks go [default: rlds]
-    #[arg(long)]
-    pub(crate) policy: Option<PolicyName>,
-    /// Of rlds: a transfer of at most this share of a task's length is small [default: 0.5]
-    #[arg(long, value_name = "T")]
-    pub(crate) threshold: Option<Factor>,
-    /// Assumed between any two nodes, and modelled for virtual data [default: 1Gbit]
-    #[arg(long, value_name = "B")]
-    pub(crate) bandwidth: Option<Bandwidth>,
 }
 
 /// How a workflow is read.
@@ -174,7 +144,7 @@ macro_rules! from_str_as_value {
         }
     )*};
 }
-from_str_as_value!(PolicyName, DataKind, PlacementName);
+from_str_as_value!(PolicyName, OrderName, DataKind, PlacementName);
 
 /// `best | worst | n1,n2`.
 #[derive(Clone, PartialEq, Eq, Debug)]

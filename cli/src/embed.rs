@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use daemon::{NodeHandle, NodeOptions};
 use proto::NodeId;
-use scheduler::Policy;
+use scheduler::{Policy, Tuning};
 
 use crate::Context;
-use crate::args::{ClusterArgs, PolicyArgs, PolicyName};
+use crate::args::ClusterArgs;
 use crate::errors::{Failure, plain};
 use crate::output::say;
 use crate::processes::{self, Life, NodeProcess};
-use crate::units::{Bandwidth, Factor};
+use crate::units::Bandwidth;
 
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 /// How often a run looks whether its nodes are still there.
@@ -25,30 +25,8 @@ pub(crate) struct ClusterPlan {
     /// Of each node.
     pub(crate) slots: u32,
     pub(crate) policy: Policy,
-    pub(crate) threshold: f64,
     pub(crate) bandwidth: Bandwidth,
-}
-
-/// The policy, its threshold and the bandwidth that it assumes.
-pub(crate) fn resolve_policy(
-    context: &Context,
-    args: &PolicyArgs,
-) -> Result<(Policy, f64, Bandwidth), Failure> {
-    let settings = &context.settings;
-    let Factor(threshold) = settings.pick(args.threshold, "threshold")?;
-    let name = settings.pick(args.policy, "policy")?;
-    let refuse = |name| {
-        let text = format!("policy {name} is not in this version");
-        Err(Failure::refused(text).hint("choose mlb, mdl or rlds"))
-    };
-    let policy = match name {
-        PolicyName::Mlb => Policy::Mlb,
-        PolicyName::Mdl => Policy::Mdl,
-        PolicyName::Rlds => Policy::Rlds { threshold },
-        PolicyName::Flds => return refuse("flds"),
-        PolicyName::Adaptive => return refuse("adaptive"),
-    };
-    Ok((policy, threshold, settings.pick(args.bandwidth, "bandwidth")?))
+    pub(crate) tuning: Tuning,
 }
 
 impl ClusterPlan {
@@ -65,7 +43,7 @@ impl ClusterPlan {
             return Err(Failure::usage("nodes and slots are at least 1"));
         }
         let slots = slots.unwrap_or_else(|| default_slots(nodes));
-        let (policy, threshold, bandwidth) = resolve_policy(context, &args.policy)?;
+        let tuning = args.tuning.resolve(context)?;
         let replicas: u32 = settings.pick(args.replicas, "replicas")?;
         if replicas != 1 {
             let text = format!("{replicas} copies of each partition: this version keeps one");
@@ -76,7 +54,12 @@ impl ClusterPlan {
                 "warning: --insecure: connections stay on this machine and are not encrypted",
             );
         }
-        Ok(Self { nodes, slots, policy, threshold, bandwidth })
+        Ok(Self::new(nodes, slots, tuning))
+    }
+
+    pub(crate) fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
+        let bandwidth = Bandwidth { bytes_per_s: tuning.bandwidth_bytes_per_s };
+        Self { nodes, slots, policy: tuning.policy, bandwidth, tuning }
     }
 
     pub(crate) fn total_slots(&self) -> u32 {
@@ -140,8 +123,7 @@ impl Cluster {
         }
         let base = NodeOptions {
             slots: plan.slots,
-            policy: plan.policy,
-            bandwidth_bytes_per_s: plan.bandwidth.bytes_per_s,
+            tuning: plan.tuning,
             ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
         };
         // The directory goes along: an interrupt must not remove it under nodes that start.

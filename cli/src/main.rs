@@ -24,6 +24,7 @@ mod streams;
 mod submit;
 mod summary;
 mod task;
+mod tuning;
 mod units;
 mod up;
 mod workload;

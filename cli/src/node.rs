@@ -10,9 +10,10 @@ use daemon::{NodeHandle, NodeOptions, StartError};
 use proto::NodeId;
 use rustix::fs::FlockOperation;
 
-use crate::args::{PolicyArgs, parse_node};
-use crate::embed::{default_slots, resolve_policy};
+use crate::args::parse_node;
+use crate::embed::default_slots;
 use crate::errors::{Done, Exit, Failure, plain};
+use crate::tuning::TuningArgs;
 use crate::units::Timespan;
 use crate::{Context, node_list};
 
@@ -34,11 +35,21 @@ enum NodeVerb {
         #[arg(value_parser = parse_node)]
         node: NodeId,
     },
+    /// Change how running nodes schedule and what they keep; all nodes unless some are named
+    Set(SetArgs),
     /// Stop nodes; 'starling up' starts them again
     Stop {
         #[arg(value_parser = parse_node, required = true)]
         nodes: Vec<NodeId>,
     },
+}
+
+#[derive(Args, Debug)]
+struct SetArgs {
+    #[arg(value_parser = parse_node)]
+    nodes: Vec<NodeId>,
+    #[command(flatten)]
+    tuning: TuningArgs,
 }
 
 /// A node in the foreground.
@@ -72,7 +83,7 @@ struct StartArgs {
     #[arg(long, value_name = "P")]
     partitions: Option<u32>,
     #[command(flatten)]
-    policy: PolicyArgs,
+    tuning: TuningArgs,
     /// Leave the terminal's session
     #[arg(long, hide = true)]
     detach: bool,
@@ -86,6 +97,7 @@ pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
         None => start(context, args.start),
         Some(NodeVerb::List) => node_list::list(context),
         Some(NodeVerb::Info { node }) => node_list::info(context, node),
+        Some(NodeVerb::Set(args)) => crate::tuning::set(context, &args.nodes, &args.tuning),
         Some(NodeVerb::Stop { nodes }) => node_list::stop(context, &nodes),
     }
 }
@@ -105,14 +117,13 @@ fn start(context: &Context, args: StartArgs) -> Done {
     let launcher = args.rendezvous.is_some().then(detect_here).flatten();
     let expect = args.expect.or_else(|| launcher.as_ref().map(|found| found.size)).unwrap_or(1);
     let (rank, _claim) = rank(&args, &dir, launcher.as_ref(), expect)?;
-    let (policy, _, bandwidth) = resolve_policy(context, &args.policy)?;
+    let tuning = args.tuning.resolve(context)?;
     let slots = context.settings.pick_optional(args.slots, "slots")?;
     let options = NodeOptions {
         state_dir: args.state_dir,
         slots: slots.unwrap_or_else(|| default_slots(1)),
         listen: args.listen,
-        policy,
-        bandwidth_bytes_per_s: bandwidth.bytes_per_s,
+        tuning,
         partitions: args.partitions,
         join: args.join,
         deadline: args.deadline.0,

@@ -8,10 +8,10 @@ use proto::wire::NodeState;
 use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
-use crate::{Context, units};
+use crate::{Context, tuning, units};
 
 /// How long a node may take before it counts as down.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 struct NodeList {
@@ -165,7 +165,8 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             row("cpu", units::seconds(info.cpu_s)),
             row("memory", units::bytes(info.peak_rss_bytes)),
         ];
-        context.output.table(&["", ""], &rows)?;
+        let tuning = tuning::rows(&state.tuning.unwrap_or_default());
+        context.output.table(&["", ""], &[rows.as_slice(), &tuning].concat())?;
         Ok(Exit::Ok)
     })
 }

@@ -60,9 +60,8 @@ pub(crate) fn spawn(
     let mut command = Command::new(&program);
     command.arg("--dir").arg(dir).arg("node");
     command.args(["--rank", &node.to_string(), "--expect", &plan.nodes.to_string()]);
-    command.args(["--slots", &plan.slots.to_string(), "--policy", plan.policy.name()]);
-    command.args(["--threshold", &plan.threshold.to_string()]);
-    command.args(["--bandwidth", &format!("{}B", plan.bandwidth.bytes_per_s.round())]);
+    command.args(["--slots", &plan.slots.to_string()]);
+    command.args(crate::tuning::flags(&plan.tuning));
     command.stdout(copy(&file)?).stderr(file);
     match life {
         Life::Ours => command.arg("--with-parent").stdin(Stdio::piped()),

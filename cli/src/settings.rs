@@ -11,19 +11,28 @@ use std::str::FromStr;
 use crate::errors::Failure;
 
 /// What can be set, and what holds when it is not.
-pub(crate) const KEYS: [(&str, &str); 12] = [
+pub(crate) const KEYS: [(&str, &str); 21] = [
     ("bandwidth", "1Gbit"),
+    ("cache", "6GiB"),
     ("data", "virtual"),
     ("dir", ""),
     ("nodes", "1"),
+    ("order", "bytes"),
     ("placement", "hash"),
     ("policy", "rlds"),
     ("replicas", "1"),
     ("scale", "1"),
     ("slots", "auto"),
+    ("steal_bound", "1024ms"),
+    ("steal_interval", "1ms"),
+    ("steal_neighbours", "sqrt"),
+    ("steal_share", "0.5"),
+    ("store_hard", "auto"),
+    ("store_soft", "auto"),
     ("submit", "best"),
     ("threshold", "0.5"),
     ("timeout", "none"),
+    ("wait_max", "10s"),
 ];
 
 #[derive(Clone, Debug)]

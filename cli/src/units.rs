@@ -51,6 +51,17 @@ impl FromStr for Bandwidth {
     }
 }
 
+/// `6GiB`, `500MB`; in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl FromStr for Size {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        quantity::parse_size_bytes(text).map(Self)
+    }
+}
+
 /// A factor of at least 0.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Factor(pub(crate) f64);

@@ -4,13 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use proto::{NodeId, Span, limits};
-use scheduler::Policy;
+use proto::{NodeId, limits};
+use scheduler::Tuning;
 
 use crate::error::StartError;
-
-/// Assumed between any two nodes by Algorithm 1 unless told otherwise: 1 Gbit/s.
-const BANDWIDTH_BYTES_PER_S: f64 = 125e6;
 
 /// How to start one node.
 #[derive(Clone, Debug)]
@@ -27,10 +24,9 @@ pub struct NodeOptions {
     /// Executing threads ("cores").
     pub slots: u32,
     pub listen: SocketAddr,
-    pub policy: Policy,
-    pub bandwidth_bytes_per_s: f64,
-    pub steal_interval_start: Span,
-    pub steal_interval_bound: Span,
+    /// How it decides, steals and keeps objects, until a client tells it otherwise. A store that is
+    /// not limited gets limits by the size of its file system.
+    pub tuning: Tuning,
     /// `None`: by the number of nodes. Fixed when the cluster is made.
     pub partitions: Option<u32>,
     /// Address of a node that runs: the cluster and the others' addresses are asked of it, so that
@@ -60,10 +56,7 @@ impl NodeOptions {
             expect,
             slots: cpus,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            policy: Policy::Rlds { threshold: 0.5 },
-            bandwidth_bytes_per_s: BANDWIDTH_BYTES_PER_S,
-            steal_interval_start: limits::STEAL_INTERVAL_START,
-            steal_interval_bound: limits::STEAL_INTERVAL_BOUND,
+            tuning: Tuning::default(),
             partitions: None,
             join: None,
             deadline: Duration::from_secs(60),
@@ -97,14 +90,7 @@ impl NodeOptions {
                 ));
             }
         }
-        if !(self.bandwidth_bytes_per_s.is_finite() && self.bandwidth_bytes_per_s > 0.0) {
-            return refuse("the bandwidth is above zero and finite".to_owned());
-        }
-        if self.steal_interval_start == Span::ZERO
-            || self.steal_interval_start > self.steal_interval_bound
-        {
-            return refuse("the stealing interval starts above zero, below its bound".to_owned());
-        }
+        self.tuning.check().or_else(|error| refuse(error.to_string()))?;
         if !self.listen.ip().is_loopback() {
             return Err(StartError::NotLoopback { address: self.listen });
         }
@@ -114,6 +100,8 @@ impl NodeOptions {
 
 #[cfg(test)]
 mod tests {
+    use proto::Span;
+
     use super::*;
 
     #[test]
@@ -130,8 +118,8 @@ mod tests {
         assert!(refused(&|o| o.slots = 0).contains("slots"));
         assert!(refused(&|o| o.partitions = Some(3)).contains("power of two"));
         assert!(refused(&|o| o.partitions = Some(1)).contains("power of two"));
-        assert!(refused(&|o| o.bandwidth_bytes_per_s = f64::NAN).contains("bandwidth"));
-        assert!(refused(&|o| o.steal_interval_start = Span(u64::MAX)).contains("stealing"));
+        assert!(refused(&|o| o.tuning.bandwidth_bytes_per_s = f64::NAN).contains("bandwidth"));
+        assert!(refused(&|o| o.tuning.steal_interval_start = Span(u64::MAX)).contains("stealing"));
         let listen = "10.0.0.1:7".parse().unwrap();
         assert!(refused(&|o| o.listen = listen).contains("10.0.0.1:7"));
     }

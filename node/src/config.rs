@@ -1,7 +1,7 @@
 //! What a node is told when it starts.
 
-use proto::{Incarnation, NodeId, Span, wire};
-use scheduler::{Mutant, Policy};
+use proto::{Incarnation, NodeId, wire};
+use scheduler::{Mutant, Tuning};
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -10,12 +10,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// Executing threads ("cores" of the paper).
     pub slots: u32,
-    pub policy: Policy,
-    /// Assumed between any two nodes by Algorithm 1, bytes per second.
-    pub bandwidth_bytes_per_s: f64,
-    /// Start and upper bound of the stealing interval.
-    pub steal_interval_start: Span,
-    pub steal_interval_bound: Span,
+    /// How it decides, until it is told otherwise.
+    pub tuning: Tuning,
     /// The only source of randomness of a node.
     pub seed: u64,
     /// Who is in the cluster and who holds which partition.

@@ -405,10 +405,7 @@ fn options(config: &Config) -> Options {
         me: config.node,
         incarnation: config.incarnation,
         slots: config.slots,
-        policy: config.policy,
-        bandwidth_bytes_per_s: config.bandwidth_bytes_per_s,
-        steal_interval_start: config.steal_interval_start,
-        steal_interval_bound: config.steal_interval_bound,
+        tuning: config.tuning,
         seed: config.seed,
         mutant: config.mutant,
     }

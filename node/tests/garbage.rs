@@ -4,7 +4,7 @@ use node::{Config, Effect, Input, Node};
 use prost::Message as _;
 use proto::wire::message::Body;
 use proto::{ClientId, Incarnation, NodeId, Span, Time, wire};
-use scheduler::Policy;
+use scheduler::Tuning;
 
 /// Splitmix64: the test's own dice.
 struct Dice(u64);
@@ -156,9 +156,14 @@ fn body(dice: &mut Dice) -> Body {
         }
         16 => Body::Holding(wire::Holding { tasks: tasks(dice) }),
         17 => Body::NotHeld(wire::NotHeld { tasks: tasks(dice) }),
-        18 => Body::Cancel(wire::Cancel { job: dice.number(), locals: dice.numbers() }),
+        18 => Body::Cancel(cancel(dice)),
         _ => Body::JobEnd(wire::JobEnd { job: dice.number() }),
     }
+}
+
+fn cancel(dice: &mut Dice) -> wire::Cancel {
+    let (job, locals, staged) = (dice.number(), dice.numbers(), dice.below(2) == 0);
+    wire::Cancel { job, locals, by: "nobody".to_owned(), staged }
 }
 
 fn chunk(dice: &mut Dice) -> wire::Chunk {
@@ -201,7 +206,7 @@ fn request(dice: &mut Dice) -> wire::request::Body {
             Body::Tasks(wire::TasksQuery { job, after, limit, from_start })
         }
         6 => Body::Explain(wire::TaskQuery { job: dice.number(), local: dice.number() }),
-        7 => Body::Cancel(wire::Cancel { job: dice.number(), locals: dice.numbers() }),
+        7 => Body::Cancel(cancel(dice)),
         _ => {
             let op = wire::KvOp { kind: dice.below(9) as i32, ..Default::default() };
             let (partition, epoch) = (dice.below(9) as u32, dice.below(3));
@@ -215,10 +220,7 @@ fn node() -> Node {
         node: NodeId(0),
         incarnation: Incarnation(1),
         slots: 2,
-        policy: Policy::Rlds { threshold: 0.5 },
-        bandwidth_bytes_per_s: 1e8,
-        steal_interval_start: Span::from_millis(1),
-        steal_interval_bound: Span::from_millis(64),
+        tuning: Tuning { steal_interval_bound: Span::from_millis(64), ..Tuning::default() },
         seed: 1,
         map: kvs::make_map(7, 2, 8),
         mutant: None,

@@ -62,6 +62,14 @@ pub const CREDIT_EDGES_MAX: usize = 8192;
 pub const BUNDLE_TASKS_MAX: usize = 8192;
 pub const COMPLETIONS_MAX: usize = 1024;
 pub const STEAL_NEIGHBOURS_MAX: usize = 32;
+/// Neighbours that somebody may ask for by number.
+pub const STEAL_NEIGHBOURS_SET_MAX: u32 = 4096;
+/// The longest wait or interval that a node may be tuned to.
+pub const TUNED_SPAN_MAX: Span = Span::from_secs(86_400);
+/// What FLDS lets a dedicated task wait (`tt`), unless told otherwise.
+pub const WAIT_MAX_DEFAULT: Span = Span::from_secs(10);
+/// Copies of objects made elsewhere that one node keeps, unless told otherwise.
+pub const CACHE_BYTES_DEFAULT: u64 = 6 << 30;
 /// Tasks a victim looks at, and keeps, while it fills one grant.
 pub const STEAL_SCAN_MAX: usize = 1024;
 pub const STEAL_INTERVAL_START: Span = Span::from_millis(1);
@@ -148,8 +156,30 @@ pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
 /// Objects that one node brings from others at a time; the rest wait.
 pub const FETCHES_IN_FLIGHT_MAX: usize = 32;
-/// A fetch from a node that cannot be reached is given up after this.
-pub const FETCH_RETRY_FOR: Span = Span::from_secs(600);
+/// A fetch from a node that cannot be reached is given up after this; the core asks again, there or
+/// elsewhere.
+pub const FETCH_RETRY_FOR: Span = Span::from_secs(5);
+/// Objects up to here ride in frames of a link.
+pub const SMALL_OBJECT_BYTES: u64 = 64 << 10;
+/// Small objects in one frame, and their bytes.
+pub const SMALL_OBJECTS_PER_FRAME_MAX: usize = 256;
+pub const GIVES_BYTES: usize = 1 << 20;
+/// Small objects that were asked for and have not come by then are fetched the other way.
+pub const SMALL_OBJECT_TIMEOUT: Span = Span::from_secs(5);
+/// Data connections that one node opens to another.
+pub const DATA_LINES_PER_NODE_MAX: usize = 4;
+/// Data connections that a node serves, and those among them that have not said yet who they are.
+pub const DATA_CONNECTIONS_MAX: usize = 512;
+pub const DATA_GREETINGS_MAX: usize = 64;
+/// Objects asked for at once on one data connection, and their bytes (one of any size is fine).
+pub const DATA_BATCH_OBJECTS: usize = 16;
+pub const DATA_BATCH_BYTES: u64 = 4 << 20;
+/// Of a socket or a file into memory and out of it again.
+pub const DATA_BUFFER_BYTES: usize = 256 << 10;
+/// A data connection on which nothing moves in the middle of an object is given up after this.
+pub const DATA_SILENCE: Span = Span::from_secs(20);
+/// A data connection that nobody uses is closed after this.
+pub const DATA_IDLE: Span = Span::from_secs(60);
 
 const _: () = assert!(PARTITIONS_DEFAULT.is_power_of_two());
 const _: () = assert!(PARTITIONS_DEFAULT <= PARTITIONS_MAX);
@@ -161,4 +191,5 @@ const _: () = assert!(FRAGMENT_BYTES * LINK_WINDOW_MESSAGES > MESSAGE_BYTES_MAX)
 const _: () = assert!(VALUE_BYTES_MAX <= KV_REPLY_BYTES_MAX);
 const _: () = assert!(KV_REPLY_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PIECE_BYTES < FRAME_BYTES_MAX);
+const _: () = assert!(GIVES_BYTES + SMALL_OBJECT_BYTES as usize <= FRAME_BYTES_MAX / 2);
 const _: () = assert!(STEAL_INTERVAL_START.0 < STEAL_INTERVAL_BOUND.0);

@@ -41,7 +41,7 @@ impl Scheduler {
             request::Body::Tasks(query) => Ok(response::Body::Tasks(self.list(query))),
             request::Body::Explain(query) => self.explain(query),
             request::Body::Cancel(cancel) => self.cancel(now, cancel, out),
-            request::Body::Tune(_) => Err(refused("tuning is not known here".to_owned())),
+            request::Body::Tune(change) => self.tune(change),
             request::Body::Kv(_)
             | request::Body::KvMany(_)
             | request::Body::WatchKey(_)
@@ -55,6 +55,14 @@ impl Scheduler {
         }
         out.answers.push(Answer { client, response });
         Some(())
+    }
+
+    /// Changes how this node decides, from now on.
+    fn tune(&mut self, change: &wire::Tuning) -> Result<response::Body, wire::Error> {
+        let tuning =
+            self.options.tuning.with(change).map_err(|error| refused(error.to_string()))?;
+        self.retune(tuning);
+        Ok(response::Body::Accepted(wire::Accepted {}))
     }
 
     pub fn forget_client(&mut self, client: ClientId) {
@@ -231,7 +239,8 @@ impl Scheduler {
             steals_tasks: self.stats.steals_tasks,
             pushes: self.stats.pushes,
             reconciler_wakeups: self.ledger.wakeups,
-            policy: self.options.policy.name().into(),
+            policy: self.options.tuning.policy.name().into(),
+            tuning: Some(self.options.tuning.to_wire()),
             ..Default::default()
         }
     }

@@ -27,6 +27,7 @@ mod queue;
 mod run;
 mod scheduler;
 mod steal;
+mod tuning;
 mod work;
 
 pub use homes::Homes;
@@ -35,3 +36,4 @@ pub use mutant::Mutant;
 pub use out::{Answer, Facts, Out, Place};
 pub use policy::{Assumptions, Decision, Located, Policy, decide};
 pub use scheduler::{Options, Scheduler, Stats};
+pub use tuning::{Order, Tuning, TuningError, UNLIMITED_BYTES};

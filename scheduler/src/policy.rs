@@ -1,27 +1,40 @@
 //! Policies and the decision of Algorithm 1 (Wang et al., section 2.2.3).
 
+use std::str::FromStr;
+
 use proto::event::Reason;
 use proto::{NodeId, Span};
 
-/// The scheduling policies of the paper, section 2.2.4. They differ in the threshold `t` alone.
-#[derive(Clone, Copy, PartialEq, Debug)]
+use crate::TuningError;
+
+/// The scheduling policies of the paper, section 2.2.4, and one of our own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// Maximised load balancing: t = ∞, every ready task may be stolen.
     Mlb,
     /// Maximised data locality: t = 0, every task with input bytes stays with its data.
     Mdl,
     /// Rigid load-balancing and data-locality segregation: `t` between the two.
-    Rlds { threshold: f64 },
+    Rlds,
+    /// Flexible: as RLDS, and a monitor moves what waits too long from LReadyQ to SReadyQ.
+    Flds,
+    /// Starts as FLDS; turns to MDL when too much data moves, to MLB when little does.
+    Adaptive,
+    /// Where the task is expected to end first: queue in front, and transfer of what is missing.
+    Eft,
 }
 
 impl Policy {
-    /// The `t` of Algorithm 1.
+    pub const ALL: [Self; 6] =
+        [Self::Mlb, Self::Mdl, Self::Rlds, Self::Flds, Self::Adaptive, Self::Eft];
+
+    /// The `t` of Algorithm 1, `tuned` where the policy has one between its ends.
     #[must_use]
-    pub fn threshold(self) -> f64 {
+    pub fn threshold(self, tuned: f64) -> f64 {
         match self {
             Self::Mlb => f64::INFINITY,
             Self::Mdl => 0.0,
-            Self::Rlds { threshold } => threshold,
+            Self::Rlds | Self::Flds | Self::Adaptive | Self::Eft => tuned,
         }
     }
     #[must_use]
@@ -29,8 +42,19 @@ impl Policy {
         match self {
             Self::Mlb => "mlb",
             Self::Mdl => "mdl",
-            Self::Rlds { .. } => "rlds",
+            Self::Rlds => "rlds",
+            Self::Flds => "flds",
+            Self::Adaptive => "adaptive",
+            Self::Eft => "eft",
         }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = TuningError;
+    fn from_str(name: &str) -> Result<Self, TuningError> {
+        let known = Self::ALL.into_iter().find(|policy| policy.name() == name);
+        known.ok_or_else(|| TuningError::Policy { name: name.to_owned() })
     }
 }
 
@@ -65,7 +89,7 @@ pub struct Assumptions {
 /// the first counts. A task without input bytes is shared before anything is divided.
 #[must_use]
 pub fn decide(
-    policy: Policy,
+    threshold: f64,
     assumed: Assumptions,
     here: NodeId,
     inputs: impl Iterator<Item = Located> + Clone,
@@ -77,7 +101,6 @@ pub fn decide(
     let ratio = |bytes: u64| {
         bytes as f64 / assumed.bandwidth_bytes_per_s / assumed.task_length.as_secs_f64()
     };
-    let threshold = policy.threshold();
     if ratio(all_bytes) <= threshold {
         return Decision::Shared(Reason::SmallInputs);
     }
@@ -105,18 +128,20 @@ mod tests {
     /// 100 MB/s and tasks of one second: the ratio is bytes / 10^8.
     const ASSUMED: Assumptions =
         Assumptions { bandwidth_bytes_per_s: 1e8, task_length: Span::from_secs(1) };
-    const HALF: Policy = Policy::Rlds { threshold: 0.5 };
+    const HALF: f64 = 0.5;
+    const MLB: f64 = f64::INFINITY;
+    const MDL: f64 = 0.0;
 
-    fn check(policy: Policy, inputs: &[(u64, NodeId)], expected: Decision) {
+    fn check(threshold: f64, inputs: &[(u64, NodeId)], expected: Decision) {
         let inputs = inputs.iter().map(|&(bytes, node)| Located { bytes, node });
-        assert_eq!(decide(policy, ASSUMED, HERE, inputs), expected);
+        assert_eq!(decide(threshold, ASSUMED, HERE, inputs), expected);
     }
 
     #[test]
     fn algorithm_1_line_by_line() {
         let shared = Decision::Shared;
-        check(Policy::Mdl, &[], shared(Reason::NoInput));
-        check(Policy::Mdl, &[(0, THERE)], shared(Reason::NoInput));
+        check(MDL, &[], shared(Reason::NoInput));
+        check(MDL, &[(0, THERE)], shared(Reason::NoInput));
         check(HALF, &[(50_000_000, THERE)], shared(Reason::SmallInputs)); // exactly t
         check(HALF, &[(30_000_000, THERE), (30_000_000, HERE)], shared(Reason::SmallLargest));
         check(HALF, &[(60_000_000, HERE), (1, THERE)], Decision::Local);
@@ -127,9 +152,9 @@ mod tests {
 
     #[test]
     fn mlb_and_mdl_are_the_ends_of_the_scale() {
-        check(Policy::Mlb, &[(u64::MAX / 2, THERE)], Decision::Shared(Reason::SmallInputs));
-        check(Policy::Mdl, &[(1, THERE)], Decision::Push(THERE));
-        check(Policy::Mdl, &[(1, HERE)], Decision::Local);
+        check(MLB, &[(u64::MAX / 2, THERE)], Decision::Shared(Reason::SmallInputs));
+        check(MDL, &[(1, THERE)], Decision::Push(THERE));
+        check(MDL, &[(1, HERE)], Decision::Local);
     }
 
     #[test]
@@ -137,6 +162,6 @@ mod tests {
         let none = Assumptions { task_length: Span::ZERO, ..ASSUMED };
         let inputs = [Located { bytes: 1, node: THERE }].into_iter();
         assert_eq!(decide(HALF, none, HERE, inputs.clone()), Decision::Push(THERE));
-        assert_eq!(decide(Policy::Mlb, none, HERE, inputs), Decision::Shared(Reason::SmallInputs));
+        assert_eq!(decide(MLB, none, HERE, inputs), Decision::Shared(Reason::SmallInputs));
     }
 }

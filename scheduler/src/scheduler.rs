@@ -7,7 +7,7 @@ use proto::event::{Again, Reason};
 use proto::limits::{STEP_EDGES_MAX, STEP_TASKS_MAX};
 use proto::wire::message::Body;
 use proto::{
-    Attempt, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire,
+    Attempt, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, Time, wire,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -18,12 +18,12 @@ use crate::homes::Homes;
 use crate::jobs::Jobs;
 use crate::ledger::{End, Ending, Ledger, State};
 use crate::out::Out;
-use crate::policy::{Assumptions, Decision, Located, Policy, decide};
+use crate::policy::{Assumptions, Decision, Located, decide};
 use crate::queue::{Ready, ReadyQueue};
 use crate::run::{Guest, Retry, Running, Slots, Staged};
 use crate::steal::{Hints, PendingMove, Thief};
 use crate::work::{BundleBuilder, Work};
-use crate::{LedgerRecord, Mutant, RecordError};
+use crate::{LedgerRecord, Mutant, RecordError, Tuning};
 
 /// What a scheduler is told when it starts.
 #[derive(Clone, Debug)]
@@ -31,10 +31,7 @@ pub struct Options {
     pub me: NodeId,
     pub incarnation: Incarnation,
     pub slots: u32,
-    pub policy: Policy,
-    pub bandwidth_bytes_per_s: f64,
-    pub steal_interval_start: Span,
-    pub steal_interval_bound: Span,
+    pub tuning: Tuning,
     pub seed: u64,
     pub mutant: Option<Mutant>,
 }
@@ -105,7 +102,7 @@ impl Scheduler {
             fetching: BTreeMap::new(),
             retries: BTreeMap::new(),
             copies: BTreeSet::new(),
-            thief: Thief::new(options.steal_interval_start),
+            thief: Thief::new(options.tuning.steal_interval_start),
             hints: Hints::default(),
             transit: BTreeMap::new(),
             granted: BTreeMap::new(),
@@ -136,6 +133,11 @@ impl Scheduler {
     pub fn resume(&mut self, now: Time, out: &mut Out) {
         self.ledger.resume(now, out);
         self.jobs.resume(&self.homes, out);
+    }
+
+    pub(crate) fn retune(&mut self, tuning: Tuning) {
+        self.options.tuning = tuning;
+        self.thief.restart(tuning.steal_interval_start);
     }
 
     pub fn set_homes(&mut self, homes: Homes) {
@@ -352,13 +354,14 @@ impl Scheduler {
 
     fn decide(&self, work: &Work) -> Decision {
         let assumed = Assumptions {
-            bandwidth_bytes_per_s: self.options.bandwidth_bytes_per_s,
+            bandwidth_bytes_per_s: self.options.tuning.bandwidth_bytes_per_s,
             task_length: self.estimates.length(&work.spec, work.duration),
         };
         let located =
             |input: &wire::InputAt| Located { bytes: input.size_bytes, node: NodeId(input.node) };
         let inputs = work.inputs.iter().map(located);
-        decide(self.options.policy, assumed, self.options.me, inputs)
+        let tuning = &self.options.tuning;
+        decide(tuning.policy.threshold(tuning.threshold), assumed, self.options.me, inputs)
     }
 
     /// Too wide for this node: to one where it fits, in turns, or refused.

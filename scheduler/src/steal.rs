@@ -60,6 +60,13 @@ impl Thief {
     pub(crate) fn new(interval: Span) -> Self {
         Self { phase: Phase::Idle, interval, number: 0 }
     }
+    /// Begins anew with another interval; what is under way ends as it will.
+    pub(crate) fn restart(&mut self, interval: Span) {
+        self.interval = interval;
+        if matches!(self.phase, Phase::BackingOff { .. } | Phase::Quiet) {
+            self.phase = Phase::Idle;
+        }
+    }
     pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
             Phase::Idle | Phase::Quiet => None,
@@ -102,7 +109,7 @@ impl Scheduler {
                 self.thief.phase = Phase::Idle;
             }
             if matches!(self.thief.phase, Phase::Idle) {
-                self.thief.interval = self.options.steal_interval_start;
+                self.thief.interval = self.options.tuning.steal_interval_start;
             }
         }
         match &self.thief.phase {
@@ -189,7 +196,7 @@ impl Scheduler {
     }
 
     fn steal_failed(&mut self, now: Time) {
-        if self.thief.interval >= self.options.steal_interval_bound {
+        if self.thief.interval >= self.options.tuning.steal_interval_bound {
             self.thief.phase = Phase::Quiet;
             return;
         }
@@ -197,7 +204,7 @@ impl Scheduler {
         // Jitter of a half keeps thieves that failed together from coming back together.
         let jitter = self.rng.next_u64() % (interval.0 / 2 + 1);
         self.thief.phase = Phase::BackingOff { until: now + interval + Span(jitter) };
-        self.thief.interval = interval.doubled().min(self.options.steal_interval_bound);
+        self.thief.interval = interval.doubled().min(self.options.tuning.steal_interval_bound);
     }
 
     /// A node with a surplus says so: steal from it now, wherever the interval stands.
@@ -213,7 +220,7 @@ impl Scheduler {
         }
         let busy = matches!(self.thief.phase, Phase::Probing { .. } | Phase::Requesting { .. });
         if self.is_hungry() && !busy {
-            self.thief.interval = self.options.steal_interval_start;
+            self.thief.interval = self.options.tuning.steal_interval_start;
             self.request(now, from, out);
         }
     }
@@ -241,7 +248,7 @@ impl Scheduler {
         if requested {
             self.thief.phase = Phase::Idle;
         }
-        self.thief.interval = self.options.steal_interval_start;
+        self.thief.interval = self.options.tuning.steal_interval_start;
         self.stats.steals_won += 1;
         self.stats.steals_tasks += tasks.len() as u64;
         let mut homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();

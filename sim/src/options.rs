@@ -2,7 +2,7 @@
 
 use node::Effect;
 use proto::{NodeId, Span, Time};
-use scheduler::{Mutant, Policy};
+use scheduler::{Mutant, Policy, Tuning};
 
 use crate::network::NetworkOptions;
 
@@ -14,7 +14,7 @@ pub struct WorldOptions {
     pub partitions: u32,
     /// Slots by node, repeated as needed.
     pub slots: Vec<u32>,
-    pub policy: Policy,
+    pub tuning: Tuning,
     pub mutant: Option<Mutant>,
     pub network: NetworkOptions,
     pub sync_min: Span,
@@ -32,8 +32,6 @@ pub struct WorldOptions {
     pub client_lost_permille: u64,
     /// Nothing is broken on purpose: the strict checkers apply.
     pub faultless: bool,
-    /// What Algorithm 1 assumes, bytes per second.
-    pub bandwidth_bytes_per_s: f64,
 }
 
 impl WorldOptions {
@@ -45,7 +43,7 @@ impl WorldOptions {
             nodes,
             partitions: kvs::default_partitions(nodes).min(64.max(nodes.next_power_of_two())),
             slots: vec![slots],
-            policy: Policy::Mlb,
+            tuning: Tuning { bandwidth_bytes_per_s: 1e9, ..Tuning::of(Policy::Mlb) },
             mutant: None,
             network: NetworkOptions::flat(Span::from_micros(50), 1e9),
             sync_min: Span::from_micros(200),
@@ -58,7 +56,6 @@ impl WorldOptions {
             slowness: vec![1],
             client_lost_permille: 0,
             faultless: true,
-            bandwidth_bytes_per_s: 1e9,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One workflow on a healthy simulated cluster: how long, how many messages, who ran what.
 
 use proto::{JobId, NodeId, PartitionId, Span, wire};
-use scheduler::Policy;
+use scheduler::Tuning;
 use workloads::{Graph, Placement};
 
 use crate::checkers::Violation;
@@ -20,7 +20,8 @@ pub struct SimulationOptions {
     pub seed: u64,
     pub nodes: u32,
     pub slots: u32,
-    pub policy: Policy,
+    /// How nodes decide.
+    pub tuning: Tuning,
     pub placement: Placement,
     /// Who gets the tasks; empty: all nodes.
     pub submit_to: Vec<NodeId>,
@@ -48,9 +49,8 @@ pub struct Simulation {
 /// When one of the checkers finds a demand broken: a bug of the nodes, not of the graph.
 pub fn simulate(graph: &Graph, options: &SimulationOptions) -> Result<Simulation, Violation> {
     let mut world_options = WorldOptions::healthy(options.seed, options.nodes, options.slots);
-    world_options.policy = options.policy;
+    world_options.tuning = options.tuning;
     world_options.network = NetworkOptions::flat(options.latency, options.bandwidth_bytes_per_s);
-    world_options.bandwidth_bytes_per_s = options.bandwidth_bytes_per_s;
     let mut world = World::new(world_options);
     let all = || (0..options.nodes).map(NodeId).collect();
     let homes = if options.submit_to.is_empty() { all() } else { options.submit_to.clone() };

@@ -117,7 +117,7 @@ impl Plan {
         for (work, homes) in works {
             jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
         }
-        let spreads = faultless && nodes > 1 && matches!(world.policy, Policy::Mlb);
+        let spreads = faultless && nodes > 1 && matches!(world.tuning.policy, Policy::Mlb);
         let spread = spreads.then(|| {
             let tasks = SPREAD_TASKS_PER_SLOT * total_slots(&world);
             let draft = Draft::bag(tasks as usize, SPREAD_TASK);
@@ -214,11 +214,12 @@ fn world_options(
     let mut options = WorldOptions::healthy(seed, nodes, 1);
     options.partitions = dice.pick(&[8, 16, 64]);
     options.slots = (0..nodes).map(|_| dice.pick(&[1, 2, 4])).collect();
-    options.policy = match dice.below(4) {
+    options.tuning.policy = match dice.below(4) {
         0 | 1 => Policy::Mlb,
         2 => Policy::Mdl,
-        _ => Policy::Rlds { threshold: dice.pick(&[0.01, 0.1, 1.0]) },
+        _ => Policy::Rlds,
     };
+    options.tuning.threshold = dice.pick(&[0.01, 0.1, 1.0]);
     options.mutant = mutant;
     options.network = network_options(dice, faultless);
     options.sync_max = Span::from_micros(dice.pick(&[300, 10_000, 80_000, 400_000]));
@@ -231,7 +232,7 @@ fn world_options(
     if !faultless {
         options.client_lost_permille = dice.pick(&[0, 0, 50, 300]);
     }
-    options.bandwidth_bytes_per_s = dice.pick(&[1e6, 1e8]);
+    options.tuning.bandwidth_bytes_per_s = dice.pick(&[1e6, 1e8]);
     options
 }
 

@@ -1,7 +1,7 @@
 //! Workflows on healthy simulated clusters: no makespan below the true bound, none far above it.
 
 use proto::{NodeId, Span};
-use scheduler::Policy;
+use scheduler::{Policy, Tuning};
 use sim::{Simulation, SimulationOptions, simulate};
 use workloads::{Graph, Placement, generate};
 
@@ -10,7 +10,7 @@ fn options(nodes: u32, slots: u32) -> SimulationOptions {
         seed: 1,
         nodes,
         slots,
-        policy: Policy::Mlb,
+        tuning: Tuning::of(Policy::Mlb),
         placement: Placement::Hash,
         submit_to: Vec::new(),
         latency: Span::from_micros(50),
@@ -63,11 +63,11 @@ fn locality_moves_fewer_bytes_than_balancing() {
     let graph = generate("pipeline:tasks=400,length=20,duration=10ms,output=20MB").unwrap();
     let moved = |policy| {
         let mut options = options(8, 1);
-        options.policy = policy;
+        options.tuning.policy = policy;
         run(&graph, &options).job.sum.unwrap().moved_bytes
     };
     let (mlb, mdl) = (moved(Policy::Mlb), moved(Policy::Mdl));
-    let rlds = moved(Policy::Rlds { threshold: 0.5 });
+    let rlds = moved(Policy::Rlds);
     println!("bytes moved: mlb {mlb}, rlds {rlds}, mdl {mdl}");
     assert!(mdl < mlb, "mdl {mdl}, mlb {mlb}");
     assert!(rlds < mlb, "rlds {rlds}, mlb {mlb}");

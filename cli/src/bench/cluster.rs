@@ -7,17 +7,14 @@ use anyhow::Context;
 use client::{Client, SubmitOptions};
 use proto::wire;
 use rustix::time::{ClockId, clock_gettime};
-use scheduler::Policy;
+use scheduler::Tuning;
 use workloads::Graph;
 
 use super::{Ended, Resolved};
 use crate::embed::{self, ClusterPlan};
-use crate::units::Bandwidth;
 
 /// A node that does not answer for so long is not measured any more.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The `t` of Algorithm 1; no benchmark here moves data.
-const THRESHOLD: f64 = 0.5;
 
 #[derive(Debug)]
 pub(super) struct Cluster {
@@ -51,13 +48,7 @@ pub(super) struct Ran {
 
 impl Cluster {
     pub(super) async fn start(setting: Resolved) -> anyhow::Result<Self> {
-        let plan = ClusterPlan {
-            nodes: setting.nodes,
-            slots: setting.slots,
-            policy: Policy::Rlds { threshold: THRESHOLD },
-            threshold: THRESHOLD,
-            bandwidth: Bandwidth::default(),
-        };
+        let plan = ClusterPlan::new(setting.nodes, setting.slots, Tuning::default());
         let nodes = embed::Cluster::start(&plan, setting.processes).await.map_err(Ended)?;
         let client = Client::connect(nodes.dir()).await?;
         Ok(Self { client, nodes })

@@ -1,0 +1,288 @@
+//! How nodes decide, steal and keep objects: the flags, the settings, and what travels of them.
+
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use proto::{NodeId, Span, wire};
+use scheduler::{Order, Policy, Tuning, UNLIMITED_BYTES};
+
+use crate::Context;
+use crate::errors::{Done, Exit, Failure};
+use crate::units::{self, Bandwidth, Factor, Size, Timespan};
+
+/// How nodes decide.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Scheduling")]
+pub(crate) struct TuningArgs {
+    /// Where ready tasks go [default: rlds]
+    #[arg(long)]
+    pub(crate) policy: Option<PolicyName>,
+    /// A transfer of at most this share of a task's length is small [default: 0.5]
+    #[arg(long, value_name = "T")]
+    pub(crate) threshold: Option<Factor>,
+    /// Of flds: how long a dedicated task may wait before others may take it [default: 10s]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait_max: Option<Timespan>,
+    /// Assumed between any two nodes, and modelled for virtual data [default: 1Gbit]
+    #[arg(long, value_name = "B")]
+    pub(crate) bandwidth: Option<Bandwidth>,
+    /// Which ready task goes first: most input bytes, or longest path to an end [default: bytes]
+    #[arg(long)]
+    pub(crate) order: Option<OrderName>,
+    /// Share of a victim's shared queue that one steal takes [default: 0.5]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) steal_share: Option<Factor>,
+    /// Nodes a thief asks for their load: a number, or sqrt of all, at most 32 [default: sqrt]
+    #[arg(long, value_name = "N")]
+    pub(crate) steal_neighbours: Option<Neighbours>,
+    /// A thief's first wait after it found nothing; doubled each time [default: 1ms]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) steal_interval: Option<Timespan>,
+    /// A thief's longest wait; then it stays quiet until it hears of work [default: 1024ms]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) steal_bound: Option<Timespan>,
+    /// Copies of other nodes' objects that a node keeps [default: 6GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) cache: Option<Size>,
+    /// Objects on a node above which copies go and work waits [default: 90 % of the file system]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) store_soft: Option<Size>,
+    /// Objects on a node above which nothing is taken in [default: 95 % of the file system]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) store_hard: Option<Size>,
+}
+
+/// Scheduling policies by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum PolicyName {
+    /// Maximised load balancing: every ready task may be stolen
+    Mlb,
+    /// Maximised data locality: tasks stay with their data
+    Mdl,
+    /// A threshold between the two
+    Rlds,
+    /// As rlds; what waits too long for its data's node may be stolen
+    Flds,
+    /// Starts as flds; turns to mdl or mlb by the bytes that move
+    Adaptive,
+    /// Where a task is expected to end first
+    Eft,
+}
+
+impl PolicyName {
+    fn policy(self) -> Policy {
+        match self {
+            Self::Mlb => Policy::Mlb,
+            Self::Mdl => Policy::Mdl,
+            Self::Rlds => Policy::Rlds,
+            Self::Flds => Policy::Flds,
+            Self::Adaptive => Policy::Adaptive,
+            Self::Eft => Policy::Eft,
+        }
+    }
+}
+
+/// Orders of the ready queues by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum OrderName {
+    /// Most input bytes first
+    Bytes,
+    /// Longest path to an end of the graph first
+    Urgency,
+}
+
+impl OrderName {
+    fn order(self) -> Order {
+        match self {
+            Self::Bytes => Order::Bytes,
+            Self::Urgency => Order::Urgency,
+        }
+    }
+}
+
+/// `sqrt`, or a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Neighbours(u32);
+
+impl FromStr for Neighbours {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            _ if text == "sqrt" => Ok(Self(0)),
+            Ok(number) if number > 0 => Ok(Self(number)),
+            _ => Err(format!("'{text}' is neither a number of at least 1 nor sqrt")),
+        }
+    }
+}
+
+fn nanoseconds(span: Timespan) -> u64 {
+    u64::try_from(span.0.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl TuningArgs {
+    /// What the flags change, and nothing else.
+    pub(crate) fn change(&self) -> wire::Tuning {
+        wire::Tuning {
+            policy: self.policy.map(|name| name.policy().name().to_owned()),
+            threshold: self.threshold.map(|Factor(threshold)| threshold),
+            wait_max_ns: self.wait_max.map(nanoseconds),
+            bandwidth_bytes_per_s: self.bandwidth.map(|bandwidth| bandwidth.bytes_per_s),
+            steal_interval_ns: self.steal_interval.map(nanoseconds),
+            steal_bound_ns: self.steal_bound.map(nanoseconds),
+            steal_share: self.steal_share.map(|Factor(share)| share),
+            steal_neighbours: self.steal_neighbours.map(|Neighbours(number)| number),
+            order: self.order.map(|name| name.order().name().to_owned()),
+            cache_bytes: self.cache.map(|Size(bytes)| bytes),
+            store_soft_bytes: self.store_soft.map(|Size(bytes)| bytes),
+            store_hard_bytes: self.store_hard.map(|Size(bytes)| bytes),
+        }
+    }
+
+    /// With what the settings say where a flag is not given, on top of what is built in.
+    pub(crate) fn resolve(&self, context: &Context) -> Result<Tuning, Failure> {
+        let settings = &context.settings;
+        let all = Self {
+            policy: Some(settings.pick(self.policy, "policy")?),
+            threshold: Some(settings.pick(self.threshold, "threshold")?),
+            wait_max: settings.pick_optional(self.wait_max, "wait_max")?,
+            bandwidth: Some(settings.pick(self.bandwidth, "bandwidth")?),
+            order: settings.pick_optional(self.order, "order")?,
+            steal_share: settings.pick_optional(self.steal_share, "steal_share")?,
+            steal_neighbours: settings.pick_optional(self.steal_neighbours, "steal_neighbours")?,
+            steal_interval: settings.pick_optional(self.steal_interval, "steal_interval")?,
+            steal_bound: settings.pick_optional(self.steal_bound, "steal_bound")?,
+            cache: settings.pick_optional(self.cache, "cache")?,
+            store_soft: settings.pick_optional(self.store_soft, "store_soft")?,
+            store_hard: settings.pick_optional(self.store_hard, "store_hard")?,
+        };
+        let tuned = Tuning::default().with(&all.change());
+        tuned.map_err(|error| Failure::usage(error.to_string()))
+    }
+}
+
+/// The flags that give another process this tuning.
+pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
+    let mut flags = Vec::new();
+    let mut flag = |name: &str, value: String| flags.extend([format!("--{name}"), value]);
+    let span = |Span(ns): Span| format!("{ns}ns");
+    let neighbours = match tuning.steal_neighbours {
+        0 => "sqrt".to_owned(),
+        number => number.to_string(),
+    };
+    flag("policy", tuning.policy.name().to_owned());
+    flag("threshold", tuning.threshold.to_string());
+    flag("wait-max", span(tuning.wait_max));
+    flag("bandwidth", format!("{}B", tuning.bandwidth_bytes_per_s.round()));
+    flag("order", tuning.order.name().to_owned());
+    flag("steal-share", tuning.steal_share.to_string());
+    flag("steal-neighbours", neighbours);
+    flag("steal-interval", span(tuning.steal_interval_start));
+    flag("steal-bound", span(tuning.steal_interval_bound));
+    flag("cache", format!("{}B", tuning.cache_bytes));
+    // Without limits of its own a node goes by its file system.
+    let marks = [("store-soft", tuning.store_soft_bytes), ("store-hard", tuning.store_hard_bytes)];
+    for (name, bytes) in marks.into_iter().filter(|(_, bytes)| *bytes != UNLIMITED_BYTES) {
+        flag(name, format!("{bytes}B"));
+    }
+    flags
+}
+
+/// What a node says of its tuning, as rows of a table.
+pub(crate) fn rows(tuning: &wire::Tuning) -> Vec<Vec<String>> {
+    let seconds = |ns: u64| units::seconds(ns as f64 / 1e9);
+    let size = |bytes: u64| match bytes {
+        UNLIMITED_BYTES => "unlimited".to_owned(),
+        bytes => units::bytes(bytes),
+    };
+    let neighbours = |number: u32| match number {
+        0 => "sqrt".to_owned(),
+        number => number.to_string(),
+    };
+    let rate = |rate: f64| format!("{}/s", units::bytes(rate as u64));
+    let rows = [
+        ("threshold", tuning.threshold.map(|t| t.to_string())),
+        ("longest wait", tuning.wait_max_ns.map(seconds)),
+        ("bandwidth assumed", tuning.bandwidth_bytes_per_s.map(rate)),
+        ("order", tuning.order.clone()),
+        ("steal share", tuning.steal_share.map(|share| share.to_string())),
+        ("steal neighbours", tuning.steal_neighbours.map(neighbours)),
+        ("steal interval", tuning.steal_interval_ns.map(seconds)),
+        ("steal bound", tuning.steal_bound_ns.map(seconds)),
+        ("cache", tuning.cache_bytes.map(size)),
+        ("store, soft mark", tuning.store_soft_bytes.map(size)),
+        ("store, hard mark", tuning.store_hard_bytes.map(size)),
+    ];
+    let row = |(name, value): (&str, Option<String>)| Some(vec![name.to_owned(), value?]);
+    rows.into_iter().filter_map(row).collect()
+}
+
+/// `starling node set`: changes nodes that run; all of them when none is named.
+pub(crate) fn set(context: &Context, nodes: &[NodeId], args: &TuningArgs) -> Done {
+    let change = args.change();
+    if change == wire::Tuning::default() {
+        return Err(Failure::usage("nothing is to be changed")
+            .hint("name a setting, such as --policy flds; see 'starling node set --help'"));
+    }
+    crate::block_on(async {
+        let client = context.connect().await?;
+        let known = client.nodes();
+        let nodes = if nodes.is_empty() { &known } else { nodes };
+        if let Some(node) = nodes.iter().find(|node| !known.contains(node)) {
+            return Err(Failure::refused(format!("no node {node} in this cluster"))
+                .hint("'starling node list' shows its nodes"));
+        }
+        for &node in nodes {
+            client.tune(node, &change, crate::node_list::PATIENCE).await?;
+        }
+        let count = units::number_of(nodes.len() as u64, "node");
+        context.output.note(&format!("changed {count}"));
+        Ok(Exit::Ok)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        tuning: TuningArgs,
+    }
+
+    #[test]
+    fn flags_carry_a_tuning_to_another_process() {
+        let tuning = Tuning {
+            policy: Policy::Adaptive,
+            threshold: 0.25,
+            wait_max: Span::from_millis(1_500),
+            bandwidth_bytes_per_s: 1e7,
+            steal_interval_start: Span::from_millis(3),
+            steal_interval_bound: Span::from_secs(50),
+            steal_share: 0.3,
+            steal_neighbours: 7,
+            order: Order::Urgency,
+            cache_bytes: 1,
+            store_soft_bytes: 2,
+            store_hard_bytes: 3,
+        };
+        for tuning in [tuning, Tuning::default()] {
+            let words = std::iter::once("node".to_owned()).chain(flags(&tuning));
+            let line = Line::try_parse_from(words).unwrap();
+            // From another start, so that a flag that is left out shows.
+            let other = Tuning { policy: Policy::Mlb, steal_neighbours: 1, ..Tuning::default() };
+            assert_eq!(other.with(&line.tuning.change()), Ok(tuning));
+        }
+    }
+
+    #[test]
+    fn neighbours_are_a_number_or_the_root() {
+        assert_eq!("sqrt".parse(), Ok(Neighbours(0)));
+        assert_eq!("12".parse(), Ok(Neighbours(12)));
+        for wrong in ["0", "-1", "all", ""] {
+            assert!(wrong.parse::<Neighbours>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What may be changed on a running node: policy, stealing, order of the queues, byte budgets.
+
+use std::str::FromStr;
+
+use proto::limits::{
+    CACHE_BYTES_DEFAULT, STEAL_INTERVAL_BOUND, STEAL_INTERVAL_START, STEAL_NEIGHBOURS_SET_MAX,
+    TUNED_SPAN_MAX, WAIT_MAX_DEFAULT,
+};
+use proto::{Span, wire};
+
+use crate::Policy;
+
+/// Which of the tasks in a ready queue goes first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// The one with the most input bytes, as in the paper.
+    #[default]
+    Bytes,
+    /// The one with the longest path to an end of its graph (b-level).
+    Urgency,
+}
+
+impl Order {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Urgency => "urgency",
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = TuningError;
+    fn from_str(name: &str) -> Result<Self, TuningError> {
+        match name {
+            "bytes" => Ok(Self::Bytes),
+            "urgency" => Ok(Self::Urgency),
+            _ => Err(TuningError::Order { name: name.to_owned() }),
+        }
+    }
+}
+
+/// How a node decides, steals and keeps objects. Every node may be told its own, at any time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Tuning {
+    pub policy: Policy,
+    /// `t` of Algorithm 1, where the policy has one between its ends.
+    pub threshold: f64,
+    /// `tt`: what FLDS lets a dedicated task wait. Where it starts; FLDS moves its own.
+    pub wait_max: Span,
+    /// Assumed between any two nodes until transfers have been measured, bytes per second.
+    pub bandwidth_bytes_per_s: f64,
+    pub steal_interval_start: Span,
+    pub steal_interval_bound: Span,
+    /// How much of a victim's shared queue one steal may take.
+    pub steal_share: f64,
+    /// Nodes a thief asks for their load; 0: the square root of all, up to a limit.
+    pub steal_neighbours: u32,
+    pub order: Order,
+    /// For copies of objects made elsewhere.
+    pub cache_bytes: u64,
+    /// All objects: above it copies go, and work waits while anything runs.
+    pub store_soft_bytes: u64,
+    /// All objects: nothing is taken in above it.
+    pub store_hard_bytes: u64,
+}
+
+/// A byte budget that bounds nothing.
+pub const UNLIMITED_BYTES: u64 = u64::MAX;
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Rlds,
+            threshold: 0.5,
+            wait_max: WAIT_MAX_DEFAULT,
+            bandwidth_bytes_per_s: 125e6,
+            steal_interval_start: STEAL_INTERVAL_START,
+            steal_interval_bound: STEAL_INTERVAL_BOUND,
+            steal_share: 0.5,
+            steal_neighbours: 0,
+            order: Order::Bytes,
+            cache_bytes: CACHE_BYTES_DEFAULT,
+            store_soft_bytes: UNLIMITED_BYTES,
+            store_hard_bytes: UNLIMITED_BYTES,
+        }
+    }
+}
+
+/// A value that cannot be.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum TuningError {
+    #[error("there is no policy '{name}': choose mlb, mdl, rlds, flds, adaptive or eft")]
+    Policy { name: String },
+    #[error("there is no order '{name}' of ready queues: choose bytes or urgency")]
+    Order { name: String },
+    #[error("a threshold of {given} is not possible: give a number of at least 0")]
+    Threshold { given: f64 },
+    #[error("a longest wait of {given:?} is not possible: give more than 0 and at most {max:?}")]
+    WaitMax { given: Span, max: Span },
+    #[error("a bandwidth of {given} bytes/s is not possible: give a finite number above 0")]
+    Bandwidth { given: f64 },
+    #[error(
+        "a stealing interval from {start:?} to {bound:?} is not possible: it starts above 0, not \
+         above its bound, which is at most {max:?}"
+    )]
+    Interval { start: Span, bound: Span, max: Span },
+    #[error("a share of {given} to steal is not possible: give a number above 0, at most 1")]
+    Share { given: f64 },
+    #[error("{given} neighbours to ask is too many: give at most {max}, or 0 for the square root")]
+    Neighbours { given: u32, max: u32 },
+    #[error("a soft mark of {soft} bytes above the hard one of {hard} is not possible: lower it")]
+    Store { soft: u64, hard: u64 },
+}
+
+impl Tuning {
+    /// A default with this policy.
+    #[must_use]
+    pub fn of(policy: Policy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    /// Refuses values that cannot be.
+    ///
+    /// # Errors
+    /// Names the first such value, and what is possible.
+    pub fn check(&self) -> Result<(), TuningError> {
+        let max = TUNED_SPAN_MAX;
+        // Infinity is a threshold: everything is small.
+        if self.threshold.is_nan() || self.threshold < 0.0 {
+            return Err(TuningError::Threshold { given: self.threshold });
+        }
+        if self.wait_max == Span::ZERO || self.wait_max > max {
+            return Err(TuningError::WaitMax { given: self.wait_max, max });
+        }
+        let given = self.bandwidth_bytes_per_s;
+        if !(given.is_finite() && given > 0.0) {
+            return Err(TuningError::Bandwidth { given });
+        }
+        let (start, bound) = (self.steal_interval_start, self.steal_interval_bound);
+        if start == Span::ZERO || start > bound || bound > max {
+            return Err(TuningError::Interval { start, bound, max });
+        }
+        if !(self.steal_share > 0.0 && self.steal_share <= 1.0) {
+            return Err(TuningError::Share { given: self.steal_share });
+        }
+        if self.steal_neighbours > STEAL_NEIGHBOURS_SET_MAX {
+            let given = self.steal_neighbours;
+            return Err(TuningError::Neighbours { given, max: STEAL_NEIGHBOURS_SET_MAX });
+        }
+        let (soft, hard) = (self.store_soft_bytes, self.store_hard_bytes);
+        if soft > hard {
+            return Err(TuningError::Store { soft, hard });
+        }
+        Ok(())
+    }
+
+    /// This tuning with the given fields changed.
+    ///
+    /// # Errors
+    /// As [`Self::check`]; then nothing is changed.
+    pub fn with(mut self, change: &wire::Tuning) -> Result<Self, TuningError> {
+        fn set<T: Copy>(field: &mut T, change: Option<T>) {
+            *field = change.unwrap_or(*field);
+        }
+        if let Some(name) = &change.policy {
+            self.policy = name.parse()?;
+        }
+        if let Some(name) = &change.order {
+            self.order = name.parse()?;
+        }
+        set(&mut self.threshold, change.threshold);
+        set(&mut self.wait_max, change.wait_max_ns.map(Span));
+        set(&mut self.bandwidth_bytes_per_s, change.bandwidth_bytes_per_s);
+        set(&mut self.steal_interval_start, change.steal_interval_ns.map(Span));
+        set(&mut self.steal_interval_bound, change.steal_bound_ns.map(Span));
+        set(&mut self.steal_share, change.steal_share);
+        set(&mut self.steal_neighbours, change.steal_neighbours);
+        set(&mut self.cache_bytes, change.cache_bytes);
+        set(&mut self.store_soft_bytes, change.store_soft_bytes);
+        set(&mut self.store_hard_bytes, change.store_hard_bytes);
+        self.check()?;
+        Ok(self)
+    }
+
+    /// Every field, as it travels.
+    #[must_use]
+    pub fn to_wire(&self) -> wire::Tuning {
+        wire::Tuning {
+            policy: Some(self.policy.name().to_owned()),
+            threshold: Some(self.threshold),
+            wait_max_ns: Some(self.wait_max.0),
+            bandwidth_bytes_per_s: Some(self.bandwidth_bytes_per_s),
+            steal_interval_ns: Some(self.steal_interval_start.0),
+            steal_bound_ns: Some(self.steal_interval_bound.0),
+            steal_share: Some(self.steal_share),
+            steal_neighbours: Some(self.steal_neighbours),
+            order: Some(self.order.name().to_owned()),
+            cache_bytes: Some(self.cache_bytes),
+            store_soft_bytes: Some(self.store_soft_bytes),
+            store_hard_bytes: Some(self.store_hard_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_travels_comes_back() {
+        let tuning = Tuning {
+            policy: Policy::Flds,
+            threshold: f64::INFINITY,
+            wait_max: Span::from_secs(7),
+            order: Order::Urgency,
+            steal_share: 0.25,
+            steal_neighbours: 9,
+            cache_bytes: 1,
+            store_soft_bytes: 2,
+            store_hard_bytes: 3,
+            ..Tuning::default()
+        };
+        assert_eq!(Tuning::default().with(&tuning.to_wire()), Ok(tuning));
+        assert_eq!(tuning.with(&wire::Tuning::default()), Ok(tuning), "absent: as it was");
+        assert_eq!(tuning.with(&Tuning::default().to_wire()), Ok(Tuning::default()));
+    }
+
+    #[test]
+    fn impossible_values_are_refused_by_name() {
+        let refused = |change: wire::Tuning| Tuning::default().with(&change).unwrap_err();
+        let none = wire::Tuning::default;
+        let text = |change: wire::Tuning| refused(change).to_string();
+        let policy = Some("best".to_owned());
+        assert!(text(wire::Tuning { policy, ..none() }).contains("no policy 'best'"));
+        let order = Some("size".to_owned());
+        assert!(text(wire::Tuning { order, ..none() }).contains("no order 'size'"));
+        assert!(text(wire::Tuning { threshold: Some(-1.0), ..none() }).contains("threshold"));
+        assert!(text(wire::Tuning { threshold: Some(f64::NAN), ..none() }).contains("threshold"));
+        assert!(text(wire::Tuning { wait_max_ns: Some(0), ..none() }).contains("wait"));
+        let bandwidth_bytes_per_s = Some(0.0);
+        assert!(text(wire::Tuning { bandwidth_bytes_per_s, ..none() }).contains("bandwidth"));
+        assert!(text(wire::Tuning { steal_bound_ns: Some(1), ..none() }).contains("interval"));
+        assert!(text(wire::Tuning { steal_share: Some(1.5), ..none() }).contains("share"));
+        let steal_neighbours = Some(u32::MAX);
+        assert!(text(wire::Tuning { steal_neighbours, ..none() }).contains("neighbours"));
+        let store_hard_bytes = Some(5);
+        assert!(text(wire::Tuning { store_hard_bytes, ..none() }).contains("soft mark"));
+    }
+}
