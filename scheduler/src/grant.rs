@@ -110,8 +110,9 @@ impl Scheduler {
             let transit = self.transit.remove(&key).expect("listed above");
             for (task, attempt, work) in transit.tasks {
                 let input_bytes = work.input_bytes();
+                let ready = self.ready(task, attempt, &work);
                 if self.take_guest(task, attempt, work, out) {
-                    self.shared.push(Ready { task, attempt, input_bytes });
+                    self.shared.push(ready);
                     let reason = Reason::GivenBack;
                     out.events.push(Event::Queued {
                         task,

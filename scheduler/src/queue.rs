@@ -1,4 +1,4 @@
-//! A ready queue: max-priority by input bytes, first in first out among equals.
+//! A ready queue: max-priority by rank (input bytes or urgency), first in first out among equals.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -11,7 +11,8 @@ use proto::{Attempt, TaskId};
 pub(crate) struct Ready {
     pub(crate) task: TaskId,
     pub(crate) attempt: Attempt,
-    pub(crate) input_bytes: u64,
+    /// The highest goes first.
+    pub(crate) rank: u64,
 }
 
 #[derive(PartialEq, Eq, Debug)]
@@ -22,8 +23,8 @@ struct Ranked {
 
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
-        let by_bytes = self.ready.input_bytes.cmp(&other.ready.input_bytes);
-        by_bytes.then(other.arrival.cmp(&self.arrival))
+        let by_rank = self.ready.rank.cmp(&other.ready.rank);
+        by_rank.then(other.arrival.cmp(&self.arrival))
     }
 }
 impl PartialOrd for Ranked {
@@ -35,26 +36,26 @@ impl PartialOrd for Ranked {
 /// LReadyQ or SReadyQ.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyQueue {
-    with_bytes: BinaryHeap<Ranked>,
+    ranked: BinaryHeap<Ranked>,
     /// All of the lowest rank: no heap is needed to keep their order.
-    without_bytes: VecDeque<Ready>,
+    unranked: VecDeque<Ready>,
     arrivals: u64,
 }
 
 impl ReadyQueue {
     pub(crate) fn push(&mut self, ready: Ready) {
-        if ready.input_bytes == 0 {
-            self.without_bytes.push_back(ready);
+        if ready.rank == 0 {
+            self.unranked.push_back(ready);
         } else {
             self.arrivals += 1;
-            self.with_bytes.push(Ranked { ready, arrival: self.arrivals });
+            self.ranked.push(Ranked { ready, arrival: self.arrivals });
         }
     }
     pub(crate) fn pop(&mut self) -> Option<Ready> {
-        match self.with_bytes.pop() {
+        match self.ranked.pop() {
             Some(ranked) => Some(ranked.ready),
             None => {
-                let ready = self.without_bytes.pop_front();
+                let ready = self.unranked.pop_front();
                 self.shrink();
                 ready
             }
@@ -63,12 +64,12 @@ impl ReadyQueue {
     /// The one that [`Self::pop`] gives next.
     #[must_use]
     pub(crate) fn peek(&self) -> Option<Ready> {
-        let first = self.with_bytes.peek().map(|ranked| ranked.ready);
-        first.or_else(|| self.without_bytes.front().copied())
+        let first = self.ranked.peek().map(|ranked| ranked.ready);
+        first.or_else(|| self.unranked.front().copied())
     }
     #[must_use]
     pub(crate) fn len(&self) -> usize {
-        self.with_bytes.len() + self.without_bytes.len()
+        self.ranked.len() + self.unranked.len()
     }
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
@@ -76,9 +77,9 @@ impl ReadyQueue {
     }
     /// Memory follows live tasks.
     fn shrink(&mut self) {
-        let capacity = self.without_bytes.capacity();
-        if capacity > 1024 && self.without_bytes.len() < capacity / 4 {
-            self.without_bytes.shrink_to(capacity / 2);
+        let capacity = self.unranked.capacity();
+        if capacity > 1024 && self.unranked.len() < capacity / 4 {
+            self.unranked.shrink_to(capacity / 2);
         }
     }
 }
@@ -88,11 +89,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_bytes_first_then_in_order_of_arrival() {
+    fn highest_rank_first_then_in_order_of_arrival() {
         let mut queue = ReadyQueue::default();
-        for (index, input_bytes) in [(0, 0), (1, 5), (2, 9), (3, 5), (4, 0)] {
+        for (index, rank) in [(0, 0), (1, 5), (2, 9), (3, 5), (4, 0)] {
             let task = TaskId::new(1, index);
-            queue.push(Ready { task, attempt: Attempt(1), input_bytes });
+            queue.push(Ready { task, attempt: Attempt(1), rank });
         }
         let order: Vec<u64> =
             std::iter::from_fn(|| queue.pop()).map(|ready| ready.task.local.index()).collect();

@@ -109,6 +109,7 @@ impl Scheduler {
         let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
         for (task, attempt, work) in tasks {
             let input_bytes = work.input_bytes();
+            let ready = self.ready(task, attempt, &work);
             if self.take_guest(task, attempt, work, out) {
                 let event = Event::Queued {
                     task,
@@ -117,7 +118,7 @@ impl Scheduler {
                     reason: Reason::Pushed,
                     input_bytes,
                 };
-                self.local.push(Ready { task, attempt, input_bytes });
+                self.local.push(ready);
                 out.events.push(event);
             }
         }

@@ -23,7 +23,7 @@ use crate::queue::{Ready, ReadyQueue};
 use crate::run::{Guest, Retry, Running, Slots, Staged};
 use crate::steal::{Hints, PendingMove, Thief};
 use crate::work::{BundleBuilder, Work};
-use crate::{LedgerRecord, Mutant, RecordError, Tuning};
+use crate::{LedgerRecord, Mutant, Order, RecordError, Tuning};
 
 /// What a scheduler is told when it starts.
 #[derive(Clone, Debug)]
@@ -330,7 +330,7 @@ impl Scheduler {
         }
         let attempt = self.ledger.begin_attempt(task);
         let input_bytes = work.input_bytes();
-        let ready = Ready { task, attempt, input_bytes };
+        let ready = self.ready(task, attempt, &work);
         if work.cpus() > self.options.slots {
             self.place_elsewhere(now, task, attempt, work, out);
             return;
@@ -350,6 +350,15 @@ impl Scheduler {
             self.shared.push(ready);
         }
         out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });
+    }
+
+    /// As a ready queue orders it.
+    pub(crate) fn ready(&self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
+        let rank = match self.options.tuning.order {
+            Order::Bytes => work.input_bytes(),
+            Order::Urgency => work.urgency,
+        };
+        Ready { task, attempt, rank }
     }
 
     fn decide(&self, work: &Work) -> Decision {

@@ -16,7 +16,6 @@ use proto::{Event, Incarnation, NodeId, Span, TaskId, Time, wire};
 use rand_chacha::rand_core::Rng;
 
 use crate::out::{Out, task_attempt};
-use crate::queue::Ready;
 use crate::work::unpack;
 use crate::{Mutant, Scheduler};
 
@@ -255,6 +254,7 @@ impl Scheduler {
         for (task, attempt, work) in tasks {
             let home = self.homes.home_of(task);
             let input_bytes = work.input_bytes();
+            let ready = self.ready(task, attempt, &work);
             let taken = if home == self.options.me {
                 self.ledger.take_home(task, attempt, out)
             } else {
@@ -269,7 +269,7 @@ impl Scheduler {
                 }
                 homes.entry(home).or_default().push(task_attempt(task, attempt));
             }
-            self.shared.push(Ready { task, attempt, input_bytes });
+            self.shared.push(ready);
             out.events.push(Event::Stolen { task, attempt, from });
             let reason = Reason::Stolen;
             let event = Event::Queued { task, attempt, local_queue: false, reason, input_bytes };

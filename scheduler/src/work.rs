@@ -12,6 +12,8 @@ pub(crate) struct Work {
     pub(crate) settings: Arc<wire::JobSettings>,
     pub(crate) entry: u64,
     pub(crate) duration: Span,
+    /// Longest path from here to an end of the graph; 0: not known.
+    pub(crate) urgency: u64,
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) name: String,
     pub(crate) inputs: Vec<wire::InputAt>,
@@ -93,7 +95,7 @@ impl BundleBuilder {
             name: work.name,
             inputs: work.inputs,
             settings,
-            urgency: 0,
+            urgency: work.urgency,
         });
     }
     #[must_use]
@@ -143,6 +145,7 @@ pub(crate) fn unpack(
             settings: settings.get(placed.settings as usize)?.clone(),
             entry: placed.entry,
             duration: Span(placed.duration_ns),
+            urgency: placed.urgency,
             output_sizes: placed.output_sizes,
             name: placed.name,
             inputs: placed.inputs,

@@ -265,6 +265,7 @@ impl Ledger {
             settings: job.settings.clone(),
             entry: cell.entry,
             duration: Span(cell.duration_ns),
+            urgency: cell.urgency,
             output_sizes: segment.declared_sizes(index).to_vec(),
             name: segment.name(index).unwrap_or_default().to_owned(),
             inputs: self.inputs(task).cloned().collect(),

@@ -20,6 +20,7 @@ pub(crate) use proto::event::End;
 pub(crate) struct Cell {
     pub(crate) entry: u64,
     pub(crate) duration_ns: u64,
+    pub(crate) urgency: u64,
     /// Bit per dependency slot below 64; further ones are in [`Side::filled`].
     filled: u64,
     pub(crate) attempt: Attempt,
@@ -123,6 +124,7 @@ impl Segment {
             .map(|task| Cell {
                 entry: task.entry,
                 duration_ns: task.duration_ns,
+                urgency: task.urgency,
                 filled: 0,
                 attempt: Attempt::default(),
                 spec: specs[task.spec as usize],
@@ -306,4 +308,4 @@ pub(crate) fn edges_of(piece: &wire::Children) -> impl Iterator<Item = EdgeOut> 
     columns.map(|((&child, &slot), &output)| EdgeOut { child, slot, output })
 }
 
-const _: () = assert!(size_of::<Cell>() <= 64);
+const _: () = assert!(size_of::<Cell>() <= 72);
