@@ -93,6 +93,9 @@ pub const RECONCILE_PARENTS_MAX: usize = 8;
 /// Edges told, and newly visible tasks looked at, in one step of a node.
 pub const STEP_EDGES_MAX: usize = 65_536;
 pub const STEP_TASKS_MAX: usize = 16_384;
+/// Tasks of cancelled jobs that end in one step, and those that one request may name.
+pub const STEP_CANCELS_MAX: usize = 4096;
+pub const CANCEL_TASKS_MAX: usize = 4096;
 /// Attempts launched in one step; no-ops take no slot, so slots alone do not bound them.
 pub const STEP_LAUNCHES_MAX: usize = 256;
 /// A fetch that fails is tried again after a delay that doubles up to the maximum, so many times.
@@ -118,8 +121,10 @@ pub const KV_REPLY_BYTES_MAX: usize = 12 << 20;
 pub const KV_NODE_BYTES_MAX: u64 = 8 << 30;
 
 // Execution.
-/// Tasks whose inputs are being fetched before a slot is taken, per slot.
+/// Tasks whose inputs are being fetched before a slot is taken, per slot: at least, and at most
+/// where fetching takes long.
 pub const STAGING_PER_SLOT: usize = 2;
+pub const STAGING_PER_SLOT_MAX: usize = 8;
 pub const EVENT_SEGMENT_BYTES: u64 = 64 << 20;
 /// Events gathered in memory before they are written, and how long at most.
 pub const EVENT_BLOCK_BYTES: usize = 64 << 10;
@@ -180,6 +185,30 @@ pub const DATA_BUFFER_BYTES: usize = 256 << 10;
 pub const DATA_SILENCE: Span = Span::from_secs(20);
 /// A data connection that nobody uses is closed after this.
 pub const DATA_IDLE: Span = Span::from_secs(60);
+
+// Data in the core.
+/// Copies of objects from this size on are told to the home of their maker.
+pub const COPY_TOLD_BYTES: u64 = 256 << 10;
+/// Objects whose copies one home keeps track of, and copies of each.
+pub const LOCATED_OBJECTS_MAX: usize = 1 << 16;
+pub const COPIES_PER_OBJECT_MAX: usize = 128;
+/// Nodes that one source gives an object out to at a time; further askers wait.
+pub const ASKERS_PER_SOURCE_MAX: usize = 2;
+pub const ASKERS_PER_OBJECT_MAX: usize = 1024;
+/// Who asked where an object lies and hears nothing goes to its maker after this.
+pub const LOCATE_TIMEOUT: Span = Span::from_secs(2);
+/// Copies named to the node that a task is sent to.
+pub const COPIES_NAMED_MAX: usize = 8;
+/// Objects of one message about copies or readers.
+pub const OBJECTS_TOLD_MAX: usize = 4096;
+/// Inputs of a ready task by which its queue knows it, and from which size on.
+pub const INDEXED_INPUTS_MAX: usize = 16;
+pub const INDEXED_INPUT_BYTES_MIN: u64 = 1024;
+/// Inputs of a task with at least so many dependencies travel as they are made, up to this size
+/// each, so many at a time; and how many may wait for that.
+pub const WIDE_FAN_IN_SLOTS_MIN: u32 = 64;
+pub const FETCHES_AHEAD_IN_FLIGHT_MAX: usize = 32;
+pub const FETCHES_AHEAD_WAITING_MAX: usize = 1 << 20;
 
 const _: () = assert!(PARTITIONS_DEFAULT.is_power_of_two());
 const _: () = assert!(PARTITIONS_DEFAULT <= PARTITIONS_MAX);
