@@ -115,10 +115,15 @@ impl Past {
             Event::Woken { .. } => {
                 "the reconciler found that a parent's completion had not reached it".into()
             }
+            Event::PolicyChanged { from, to } => {
+                let (node, from, to) = (name(node), policy_name(from), policy_name(to));
+                format!("{node} turned from {from} to {to}")
+            }
             Event::NodeStarted { .. }
             | Event::Staged { .. }
             | Event::Visible { .. }
             | Event::Removing { .. }
+            | Event::Shifted { .. }
             | Event::JobEnded { .. } => return,
         };
         self.lines.push(format!("{}: {text}", self.at(time)));
@@ -160,8 +165,17 @@ impl Past {
             Reason::Stolen => "it was stolen".into(),
             Reason::GivenBack => "the node that was stealing it did not complete the steal".into(),
             Reason::TooWide => "it needs more slots than its home has".into(),
+            Reason::Shifted => "it had waited too long for the node that has its data".into(),
+            Reason::EarliestHere => format!("with its {input} of input it should end first here"),
+            Reason::EarliestElsewhere => {
+                format!("with its {input} of input it should end first there")
+            }
         }
     }
+}
+
+fn policy_name(number: u8) -> &'static str {
+    proto::event::POLICY_NAMES.get(usize::from(number)).copied().unwrap_or("another policy")
 }
 
 fn ended(entry: &Entry) -> String {

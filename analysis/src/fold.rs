@@ -222,6 +222,8 @@ pub fn task_of(event: &Event) -> Option<TaskId> {
         | Event::Staged { .. }
         | Event::Visible { .. }
         | Event::Removing { .. }
+        | Event::Shifted { .. }
+        | Event::PolicyChanged { .. }
         | Event::JobEnded { .. } => None,
         Event::Queued { task, .. }
         | Event::Pushed { task, .. }

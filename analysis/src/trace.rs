@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
-use proto::event::{Again, End, Event, Reason};
+use proto::event::{Again, End, Event, POLICY_NAMES, Reason};
 use proto::{Attempt, NodeId, Span, TaskId, Time};
 use serde_json::{Value, json};
 
@@ -103,6 +103,14 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             Event::Woken { task } => {
                 self.instant(node, time, "woken", task, Attempt::default(), json!({}))
             }
+            Event::Shifted { tasks, wait_max } => {
+                let args = json!({"tasks": tasks, "longest_wait_s": wait_max.as_secs_f64()});
+                self.of_node(node, time, "shifted", args)
+            }
+            Event::PolicyChanged { from, to } => {
+                let name = |number: u8| POLICY_NAMES.get(usize::from(number));
+                self.of_node(node, time, "policy", json!({"from": name(from), "to": name(to)}))
+            }
             Event::Staged { .. } | Event::Visible { .. } | Event::Removing { .. } => Ok(()),
             Event::Committed { .. } | Event::JobEnded { .. } => Ok(()),
         }
@@ -131,9 +139,15 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             self.metadata("process_name", node, 0, name)?;
             self.metadata("process_sort_index", node, 0, json!({"sort_index": node.0}))?;
         }
+        let args = json!({"incarnation": incarnation, "slots": slots});
+        self.of_node(node, time, "node started", args)
+    }
+
+    /// A moment of a node as a whole.
+    fn of_node(&mut self, node: NodeId, time: Time, what: &str, args: Value) -> io::Result<()> {
         self.write(json!({
-            "ph": "i", "s": "p", "name": "node started", "cat": "node", "pid": node.0, "tid": 0,
-            "ts": self.micros(time), "args": {"incarnation": incarnation, "slots": slots},
+            "ph": "i", "s": "p", "name": what, "cat": "node", "pid": node.0, "tid": 0,
+            "ts": self.micros(time), "args": args,
         }))
     }
 
@@ -250,6 +264,9 @@ pub(crate) fn reason_word(reason: Reason) -> &'static str {
         Reason::Stolen => "stolen",
         Reason::GivenBack => "given back",
         Reason::TooWide => "too wide for its home",
+        Reason::Shifted => "waited too long",
+        Reason::EarliestHere => "ends first here",
+        Reason::EarliestElsewhere => "ends first there",
     }
 }
 

@@ -144,7 +144,9 @@ enum Subject {
 
 fn subject(event: &Event) -> Subject {
     match *event {
-        Event::NodeStarted { .. } => Subject::Node,
+        Event::NodeStarted { .. } | Event::Shifted { .. } | Event::PolicyChanged { .. } => {
+            Subject::Node
+        }
         Event::Staged { job, .. }
         | Event::Visible { job }
         | Event::Removing { job }

@@ -29,6 +29,12 @@ pub enum Reason {
     GivenBack = 7,
     /// Too wide for this node's slots: pushed to one where it fits.
     TooWide = 8,
+    /// It waited too long in the dedicated queue: shared (FLDS).
+    Shifted = 9,
+    /// It is expected to end first here: dedicated local queue (EFT).
+    EarliestHere = 10,
+    /// It is expected to end first on another node: pushed there (EFT).
+    EarliestElsewhere = 11,
 }
 
 /// Why the home gave a task a further attempt.
@@ -58,6 +64,9 @@ pub enum End {
     Cancelled = 2,
     Skipped = 3,
 }
+
+/// Scheduling policies, in the order in which events number them.
+pub const POLICY_NAMES: [&str; 6] = ["mlb", "mdl", "rlds", "flds", "adaptive", "eft"];
 
 /// What happened on one node.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -95,6 +104,10 @@ pub enum Event {
     Stale { task: TaskId, attempt: Attempt },
     /// The reconciler found a wake-up that had slipped through.
     Woken { task: TaskId },
+    /// The monitor of FLDS moved tasks from LReadyQ to SReadyQ; its longest wait from then on.
+    Shifted { tasks: u64, wait_max: Span },
+    /// ADAPTIVE turned from one policy to another, by their places in [`POLICY_NAMES`].
+    PolicyChanged { from: u8, to: u8 },
     /// The job's home declared it ended.
     JobEnded { job: JobId, end: End },
     /// A holder was told that this attempt is not wanted: it will not start here any more.
@@ -230,6 +243,14 @@ impl Encoder {
                 self.numbers(&[job.0, end as u64]);
                 14
             }
+            Event::Shifted { tasks, wait_max } => {
+                self.numbers(&[tasks, wait_max.0]);
+                15
+            }
+            Event::PolicyChanged { from, to } => {
+                self.numbers(&[from.into(), to.into()]);
+                16
+            }
             Event::Dismissed { task, attempt } => {
                 self.task(task, attempt);
                 25
@@ -305,7 +326,7 @@ impl<'a> Decoder<'a> {
         })
     }
     fn reason(&mut self) -> Result<Reason, DecodeError> {
-        const ALL: [Reason; 9] = [
+        const ALL: [Reason; 12] = [
             Reason::NoInput,
             Reason::SmallInputs,
             Reason::SmallLargest,
@@ -315,9 +336,18 @@ impl<'a> Decoder<'a> {
             Reason::Stolen,
             Reason::GivenBack,
             Reason::TooWide,
+            Reason::Shifted,
+            Reason::EarliestHere,
+            Reason::EarliestElsewhere,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))
+    }
+    fn policy(&mut self) -> Result<u8, DecodeError> {
+        match self.number()? {
+            n if (n as usize) < POLICY_NAMES.len() => Ok(n as u8),
+            _ => Err(DecodeError::OutOfRange(self.at)),
+        }
     }
     fn again(&mut self) -> Result<Again, DecodeError> {
         const ALL: [Again; 6] = [
@@ -357,6 +387,8 @@ impl<'a> Decoder<'a> {
             }),
             3 => Ok(Event::Visible { job: JobId(self.number()?) }),
             14 => Ok(Event::JobEnded { job: JobId(self.number()?), end: self.end()? }),
+            15 => Ok(Event::Shifted { tasks: self.number()?, wait_max: Span(self.number()?) }),
+            16 => Ok(Event::PolicyChanged { from: self.policy()?, to: self.policy()? }),
             26 => Ok(Event::Removing { job: JobId(self.number()?) }),
             4..=13 | 25 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
@@ -458,6 +490,8 @@ mod tests {
                     local_bytes: 2,
                 },
             ),
+            (Time(9_001), Event::Shifted { tasks: 2_000, wait_max: Span(20) }),
+            (Time(9_001), Event::PolicyChanged { from: 3, to: 1 }),
             (Time(9_001), Event::JobEnded { job: JobId(9), end: End::Done }),
         ];
         let mut encoder = Encoder::default();

@@ -2,13 +2,14 @@
 
 use std::str::FromStr;
 
-use proto::event::Reason;
+use proto::event::{POLICY_NAMES, Reason};
 use proto::{NodeId, Span};
 
 use crate::TuningError;
 
 /// The scheduling policies of the paper, section 2.2.4, and one of our own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Policy {
     /// Maximised load balancing: t = ∞, every ready task may be stolen.
     Mlb,
@@ -39,14 +40,7 @@ impl Policy {
     }
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Mlb => "mlb",
-            Self::Mdl => "mdl",
-            Self::Rlds => "rlds",
-            Self::Flds => "flds",
-            Self::Adaptive => "adaptive",
-            Self::Eft => "eft",
-        }
+        POLICY_NAMES[self as usize]
     }
 }
 

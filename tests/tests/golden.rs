@@ -209,6 +209,8 @@ fn events() -> [Event; EVENT_KINDS] {
         Event::Woken { task },
         Event::JobEnded { job, end: End::Done },
         Event::Dismissed { task, attempt },
+        Event::Shifted { tasks: 2_000, wait_max: Span(20_000_000_000) },
+        Event::PolicyChanged { from: 3, to: 1 },
         Event::Removing { job },
     ]
 }
