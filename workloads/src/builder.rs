@@ -58,6 +58,8 @@ impl GraphBuilder {
             child_slot: Vec::new(),
             order: None,
             edge_pairs: 0,
+            clocks_loads: false,
+            notes: Vec::new(),
         };
         Self { graph, edges: Vec::new(), too_many: None }
     }
@@ -118,6 +120,22 @@ impl GraphBuilder {
             return;
         }
         self.edges.push(RawEdge { parent, child, output });
+    }
+
+    /// The time that loads take counts like any other.
+    pub fn clock_loads(&mut self) {
+        self.graph.clocks_loads = true;
+    }
+
+    /// What whoever looks at the graph should know, in a sentence.
+    pub fn note(&mut self, text: &str) {
+        self.graph.notes.push(text.to_owned());
+    }
+
+    /// Tasks added so far.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.graph.task_spec.len()
     }
 
     /// Edges added so far.

@@ -32,7 +32,12 @@ pub struct Graph {
     /// Parents before children; `None` when the task numbers already are such an order.
     pub(crate) order: Option<Vec<u32>>,
     pub(crate) edge_pairs: u64,
+    pub(crate) clocks_loads: bool,
+    pub(crate) notes: Vec<String>,
 }
+
+/// The kind of tasks that only put data where a run shall find them.
+pub const KIND_LOAD: &str = "load";
 
 /// What one task is, without its edges.
 #[derive(Clone, Copy, Debug)]
@@ -239,6 +244,29 @@ impl Graph {
             Some(output) => self.output_bytes(parent, output as usize),
             None => 0,
         }
+    }
+
+    /// Whether the task only puts data where a run shall find them.
+    #[must_use]
+    pub fn is_load(&self, task: u32) -> bool {
+        self.specs[self.task_spec[task as usize] as usize].kind == KIND_LOAD
+    }
+
+    #[must_use]
+    pub fn has_loads(&self) -> bool {
+        self.specs.iter().any(|spec| spec.kind == KIND_LOAD)
+    }
+
+    /// Whether a run is clocked from the end of its last load, not from its submission.
+    #[must_use]
+    pub fn clock_starts_after_loads(&self) -> bool {
+        self.has_loads() && !self.clocks_loads
+    }
+
+    /// What whoever looks at the graph should know.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Multiplies all durations, rounding to whole nanoseconds; 0 makes them vanish.
