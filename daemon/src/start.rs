@@ -394,7 +394,7 @@ impl Parts {
             slots: options.slots,
             tuning: options.tuning,
             seed: instance::random_u64()?,
-            map: map.clone(),
+            map: Arc::new(map.clone()),
             mutant: None,
         };
         let mut damaged = None;

@@ -1,5 +1,7 @@
 //! What a node is told when it starts.
 
+use std::sync::Arc;
+
 use proto::{Incarnation, NodeId, wire};
 use scheduler::{Mutant, Tuning};
 
@@ -14,8 +16,8 @@ pub struct Config {
     pub tuning: Tuning,
     /// The only source of randomness of a node.
     pub seed: u64,
-    /// Who is in the cluster and who holds which partition.
-    pub map: wire::ClusterMap,
+    /// Who is in the cluster and who holds which partition; nodes of one process share it.
+    pub map: Arc<wire::ClusterMap>,
     /// Always `None` outside the simulator.
     pub mutant: Option<Mutant>,
 }

@@ -59,7 +59,7 @@ impl Node {
         now: Time,
     ) -> Result<Self, RecoverError> {
         assert_ne!(config.incarnation.0, 0, "incarnations count from 1");
-        let map = Arc::new(config.map.clone());
+        let map = Arc::clone(&config.map);
         let homes = Homes::new(config.node, &map, kvs::job_partition);
         let mut node = Self {
             scheduler: Scheduler::new(options(&config), homes),

@@ -222,7 +222,7 @@ fn node() -> Node {
         slots: 2,
         tuning: Tuning { steal_interval_bound: Span::from_millis(64), ..Tuning::default() },
         seed: 1,
-        map: kvs::make_map(7, 2, 8),
+        map: kvs::make_map(7, 2, 8).into(),
         mutant: None,
     };
     Node::recover(config, std::iter::empty(), Time(1)).expect("nothing is stored")

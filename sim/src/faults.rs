@@ -201,7 +201,7 @@ impl World {
                 self.machines[a].paused_until = self.now + span;
             }
             Fault::Map if self.machines[a].is_up() => {
-                let map = Box::new(self.map.clone());
+                let map = Box::new(self.map.as_ref().clone());
                 self.deliver(a, Input::MapCommitted { map });
             }
             Fault::Map => {}

@@ -2,6 +2,7 @@
 //! ordered by time and then by number, so a run is a function of its seed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use node::{Config, Input, Node};
 use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Span, Time, wire};
@@ -25,7 +26,7 @@ const STEPS_MAX: u64 = 5_000_000;
 pub struct World {
     pub(crate) now: Time,
     pub(crate) options: WorldOptions,
-    pub(crate) map: wire::ClusterMap,
+    pub(crate) map: Arc<wire::ClusterMap>,
     pub(crate) dice: Dice,
     queue: Queue,
     pub(crate) machines: Vec<Machine>,
@@ -74,7 +75,7 @@ impl World {
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),
-            map,
+            map: Arc::new(map),
             dice,
             queue: Queue::default(),
             machines,
@@ -336,7 +337,7 @@ impl World {
             slots: machine.slots,
             tuning: self.options.tuning,
             seed: self.dice.number(),
-            map: self.map.clone(),
+            map: Arc::clone(&self.map),
             mutant: self.options.mutant,
         };
         // The store is synced when it is opened: what recovery reads can be relied on.

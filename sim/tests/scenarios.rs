@@ -2,19 +2,15 @@
 
 use proto::{NodeId, Span};
 use scheduler::{Policy, Tuning};
-use sim::{Simulation, SimulationOptions, simulate};
-use workloads::{Graph, Placement, generate};
+use sim::{NetworkModel, Simulation, SimulationOptions, Submit, simulate};
+use workloads::{Graph, generate};
 
 fn options(nodes: u32, slots: u32) -> SimulationOptions {
+    let (latency, bytes_per_s) = (Span::from_micros(50), 125e6);
     SimulationOptions {
-        seed: 1,
-        nodes,
-        slots,
         tuning: Tuning::of(Policy::Mlb),
-        placement: Placement::Hash,
-        submit_to: Vec::new(),
-        latency: Span::from_micros(50),
-        bandwidth_bytes_per_s: 125e6,
+        network: NetworkModel::Flat { latency, bytes_per_s },
+        ..SimulationOptions::new(nodes, slots)
     }
 }
 
@@ -49,7 +45,7 @@ fn the_paper_s_four_graphs_come_near_their_bound() {
 fn worst_case_submission_spreads_by_stealing() {
     let graph = generate("bag:tasks=2000,duration=50ms").unwrap();
     let mut options = options(16, 1);
-    options.submit_to = vec![NodeId(3)];
+    options.submit = Submit::Nodes(vec![NodeId(3)]);
     let simulation = run(&graph, &options);
     let ran = &simulation.launches;
     println!("{:?} by node, {:?}", ran, simulation.makespan);

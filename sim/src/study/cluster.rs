@@ -1,0 +1,586 @@
+//! The loop of a study.
+
+use std::sync::Arc;
+
+use analysis::{Entry, Fold, Kinds};
+use node::{Config, Effect, Input, Node};
+use proto::event::{End, Event};
+use proto::work::{Fetch, Launch};
+use proto::{Attempt, ClientId, Incarnation, NodeId, Span, TaskId, Time, limits, wire};
+use workloads::{Graph, Plan};
+
+use super::machine::{Attempting, Machine};
+use super::queue::{Queue, Transfer, What};
+use super::submitter::{Sent, Submitter};
+use super::transport::Transport;
+use super::{BEGIN, JOB, Meter, Simulation, SimulationOptions};
+use crate::checkers::Violation;
+use crate::checkers::bound::cpus_of;
+use crate::dice::Dice;
+use crate::machine as model;
+use crate::service::{Counts, Part, PriceList};
+
+const CLIENT: ClientId = ClientId(1);
+/// Without an end of a task for this many steps, and so much virtual time, nothing will end.
+const STEPS_WITHOUT_END_MAX: u64 = 200_000_000;
+const SPAN_WITHOUT_END_MAX: Span = Span::from_secs(1_000_000);
+const NO_CPU_IS_FREE: &str = "an attempt that ran gives its slots back";
+
+/// What shares a node's card with others.
+#[derive(Debug)]
+enum Flow {
+    Object(Box<Transfer>),
+    Packet(Box<wire::Packet>),
+}
+
+struct Cluster<'a, 'm> {
+    now: Time,
+    graph: &'a Graph,
+    plan: &'a Plan<'a>,
+    slots: u32,
+    queue: Queue,
+    machines: Vec<Machine>,
+    transport: Transport<Flow>,
+    prices: PriceList,
+    sync: Span,
+    sync_gap: Span,
+    run_delay: Span,
+    client: Submitter<'a>,
+    sent: Vec<Sent>,
+    fold: Fold,
+    kinds: Kinds,
+    wide: bool,
+    ended: u64,
+    launches: Vec<u64>,
+    loop_busy: Vec<Span>,
+    packets: u64,
+    steps: u64,
+    /// Steps and time at the last end of a task.
+    progress: (u64, Time),
+    violation: Option<Violation>,
+    meter: Option<Meter<'m>>,
+    // Kept to save allocations.
+    inputs: Vec<Input>,
+    effects: Vec<Effect>,
+    held: Vec<Effect>,
+}
+
+pub(super) fn run(
+    graph: &Graph,
+    plan: &Plan<'_>,
+    options: &SimulationOptions,
+    map: wire::ClusterMap,
+    meter: Option<Meter<'_>>,
+) -> Result<Simulation, Violation> {
+    let mut dice = Dice::new(options.seed);
+    let map = Arc::new(map);
+    let mut machines = Vec::with_capacity(options.nodes as usize);
+    for node in 0..options.nodes {
+        let config = Config {
+            node: NodeId(node),
+            incarnation: Incarnation(1),
+            slots: options.slots,
+            tuning: options.tuning,
+            seed: dice.number(),
+            map: Arc::clone(&map),
+            mutant: None,
+        };
+        let node = Node::recover(config, std::iter::empty(), BEGIN)
+            .expect("a node without records has nothing to misread");
+        machines.push(Machine::new(node));
+    }
+    let service = &options.service;
+    let span = |ns: f64| Span(ns as u64);
+    let mut cluster = Cluster {
+        now: BEGIN,
+        graph,
+        plan,
+        slots: options.slots,
+        queue: Queue::default(),
+        transport: Transport::new(options.network, options.nodes),
+        prices: service.prices(),
+        sync: span(service.sync_ns),
+        sync_gap: span(service.sync_gap_ns),
+        run_delay: span(service.run_delay_ns),
+        client: Submitter::new(plan, graph.name(), &map, BEGIN, service.client_task_ns),
+        sent: Vec::new(),
+        fold: Fold::of_job(JOB),
+        kinds: Kinds::of(graph),
+        wide: graph.specs().iter().any(|spec| spec.cpus > 1),
+        ended: 0,
+        launches: vec![0; machines.len()],
+        loop_busy: vec![Span::ZERO; machines.len()],
+        packets: 0,
+        steps: 0,
+        progress: (0, BEGIN),
+        violation: None,
+        meter,
+        inputs: Vec::new(),
+        effects: Vec::new(),
+        held: Vec::new(),
+        machines,
+    };
+    cluster.live();
+    cluster.finish(options)
+}
+
+impl Cluster<'_, '_> {
+    /// From the first byte of the submission until the client knows the end.
+    fn live(&mut self) {
+        for node in 0..self.machines.len() {
+            self.wake(node);
+        }
+        self.client.pump(self.now, &mut self.sent);
+        self.send_requests();
+        while self.violation.is_none() && self.client.ended.is_none() {
+            let next = self.queue.next_at();
+            let flow = self.transport.next_end();
+            match (next, flow) {
+                (None, None) => self.stalled("nothing more will happen"),
+                (next, Some(at)) if next.is_none_or(|next| at <= next) => {
+                    self.now = at;
+                    let ended = self.transport.take_ended(at).expect("it ends now");
+                    self.flow_ended(ended);
+                }
+                _ => {
+                    let (at, what) = self.queue.pop().expect("looked at above");
+                    assert!(at >= self.now, "time goes forward");
+                    self.now = at;
+                    self.happen(what);
+                }
+            }
+        }
+    }
+
+    fn stalled(&mut self, why: &str) {
+        let (ended, all) = (self.ended, self.graph.len());
+        let text = format!("{why}, but only {ended} of {all} tasks have ended");
+        self.violation = Some(Violation::new("progress", text));
+    }
+
+    fn break_off(&mut self, checker: &'static str, text: String) {
+        self.violation.get_or_insert_with(|| Violation::new(checker, text));
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Step(node) => self.step(node as usize),
+            What::Timer(node) => {
+                let node = node as usize;
+                if self.machines[node].timer_at == Some(self.now) {
+                    self.machines[node].timer_at = None;
+                    self.arm(node);
+                }
+            }
+            What::Packet(packet) => {
+                let to = packet.to as usize;
+                self.deliver(to, Input::Packet(packet));
+            }
+            What::LargePacket(packet) => {
+                let bytes = crate::service::packet_bytes(&packet) as u64;
+                let (from, to) = (packet.from as usize, packet.to as usize);
+                self.transport.start(self.now, from, to, bytes, Flow::Packet(packet));
+            }
+            What::Ended(node, key) => self.attempt_ended(node as usize, *key),
+            What::Serve(transfer) => self.serve(transfer),
+            What::Arrived(transfer) => self.arrived(*transfer),
+            What::SyncBegin(node) => {
+                let machine = &mut self.machines[node as usize];
+                if machine.log.begins_at == Some(self.now) {
+                    machine.log.begins_at = None;
+                    self.consider_sync(node as usize, self.now);
+                }
+            }
+            What::SyncEnd(node, seq) => {
+                let log = &mut self.machines[node as usize].log;
+                log.synced_seq = seq;
+                log.synced_at = self.now;
+                self.deliver(node as usize, Input::Persisted { seq });
+                self.consider_sync(node as usize, self.now);
+            }
+            What::Request(node, request) => {
+                self.machines[node as usize].log.client_waits = true;
+                self.deliver(node as usize, Input::Request { client: CLIENT, request });
+            }
+            What::Response(response) => {
+                let verdict = self.client.on_response(self.now, *response, &mut self.sent);
+                self.violation = self.violation.take().or(verdict.err());
+                self.send_requests();
+            }
+        }
+    }
+
+    fn send_requests(&mut self) {
+        for (at, node, request) in self.sent.drain(..) {
+            self.queue.push(at + self.transport.latency(), What::Request(node, request));
+        }
+    }
+
+    fn deliver(&mut self, node: usize, input: Input) {
+        self.machines[node].inbox.push_back(input);
+        self.wake(node);
+    }
+
+    fn wake(&mut self, node: usize) {
+        let machine = &mut self.machines[node];
+        if !machine.step_scheduled {
+            machine.step_scheduled = true;
+            let at = machine.busy_until.max(self.now);
+            self.queue.push(at, What::Step(node as u32));
+        }
+    }
+
+    /// All inputs at hand, as many generations of no-ops as a real loop allows, one write.
+    fn step(&mut self, index: usize) {
+        self.steps += 1;
+        if let Some(meter) = &mut self.meter {
+            meter(None);
+        }
+        let (now, machine) = (self.now, &mut self.machines[index]);
+        machine.step_scheduled = false;
+        let taken = machine.inbox.len().min(limits::STEP_INPUTS_MAX);
+        let mut inputs = std::mem::take(&mut self.inputs);
+        inputs.extend(machine.inbox.drain(..taken));
+        let mut counts = Counts::default();
+        counts.add(Part::Step, 1.0);
+        let mut written = Written::default();
+        for _ in 0..limits::STEP_GENERATIONS_MAX {
+            let node = &mut self.machines[index].node;
+            for input in inputs.drain(..) {
+                count_input(&mut counts, &input);
+                node.handle(now, input);
+            }
+            if node.deadline().is_some_and(|deadline| deadline <= now) {
+                node.handle(now, Input::Timer);
+            }
+            node.flush(now, &mut self.effects);
+            self.sort(index, &mut counts, &mut inputs, &mut written);
+            if inputs.is_empty() || written.bytes >= limits::STEP_WRITE_BYTES {
+                break;
+            }
+        }
+        if written.seq > 0 {
+            counts.add(Part::Persist, 1.0);
+            counts.add(Part::PersistedKibiByte, written.bytes as f32 / 1024.0);
+        }
+        if let Some(meter) = &mut self.meter {
+            meter(Some(&counts));
+        }
+        // What no-ops left over waits in front of what has come meanwhile.
+        for input in inputs.drain(..).rev() {
+            self.machines[index].inbox.push_front(input);
+        }
+        self.inputs = inputs;
+        let cost = self.prices.cost(&counts);
+        self.loop_busy[index].0 += cost.0;
+        self.act(index, now + cost, written.seq);
+    }
+
+    /// Answers at once what needs no world; keeps the rest.
+    fn sort(
+        &mut self,
+        index: usize,
+        counts: &mut Counts,
+        inputs: &mut Vec<Input>,
+        written: &mut Written,
+    ) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Persist(batch) => {
+                    written.seq = batch.seq;
+                    let bytes = |write: &kvs::Write| {
+                        write.key.len() + write.value.as_ref().map_or(0, Vec::len)
+                    };
+                    written.bytes += batch.writes.iter().map(bytes).sum::<usize>();
+                }
+                Effect::Trace(event) => {
+                    counts.add(Part::Event, events_in(&event));
+                    self.record(index, event);
+                }
+                Effect::Launch(launch) if runs_at_once(&launch) => {
+                    self.launches[index] += 1;
+                    let (task, attempt) = (launch.task, launch.attempt);
+                    let run = self.attempt(index, &launch);
+                    self.machines[index].objects.extend(run.objects);
+                    inputs.push(Input::Finished { task, attempt, outcome: run.outcome });
+                }
+                Effect::Send { ref packet, .. } => {
+                    counts.packet_out(packet);
+                    self.held.push(effect);
+                }
+                Effect::Launch(_) => {
+                    counts.add(Part::Launch, 1.0);
+                    self.held.push(effect);
+                }
+                Effect::Fetch(_) => {
+                    counts.add(Part::Fetch, 1.0);
+                    self.held.push(effect);
+                }
+                other => self.held.push(other),
+            }
+        }
+        self.effects = effects;
+    }
+
+    /// What the step decided happens when the node is done with it.
+    fn act(&mut self, index: usize, done: Time, written_seq: u64) {
+        let mut held = std::mem::take(&mut self.held);
+        for effect in held.drain(..) {
+            match effect {
+                Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
+                Effect::Send { packet, .. } => self.send(done, packet),
+                Effect::Reply { response, .. } => {
+                    self.queue.push(done + self.transport.latency(), What::Response(response));
+                }
+                Effect::Launch(launch) => self.launch(index, done, &launch),
+                Effect::Kill { task, attempt } => {
+                    if let Some(run) = self.machines[index].running.remove(&(task, attempt)) {
+                        self.machines[index].busy_slots -= run.cpus;
+                    }
+                }
+                Effect::Fetch(fetch) => self.fetch(index, done, fetch),
+                Effect::Discard { task, attempt } => {
+                    let gone = |it: &proto::ObjectId| (it.task, it.attempt) == (task, attempt);
+                    self.machines[index].objects.retain(|object| !gone(object));
+                }
+            }
+        }
+        self.held = held;
+        let machine = &mut self.machines[index];
+        machine.busy_until = done;
+        machine.log.written_seq = machine.log.written_seq.max(written_seq);
+        let more = !machine.inbox.is_empty();
+        self.consider_sync(index, done);
+        if more {
+            self.wake(index);
+        }
+        self.arm(index);
+        let (steps, at) = self.progress;
+        if self.steps - steps > STEPS_WITHOUT_END_MAX || self.now.since(at) > SPAN_WITHOUT_END_MAX {
+            self.stalled("the nodes turn in circles");
+        }
+    }
+
+    /// Begins a sync when one is due, or makes sure that one begins when it is.
+    fn consider_sync(&mut self, index: usize, now: Time) {
+        let (sync, gap) = (self.sync, self.sync_gap);
+        let log = &mut self.machines[index].log;
+        if log.asked_seq > log.synced_seq || log.written_seq == log.synced_seq {
+            return;
+        }
+        let gap = if log.client_waits { Span::ZERO } else { gap };
+        let due = log.synced_at + gap;
+        if due <= now {
+            log.asked_seq = log.written_seq;
+            log.client_waits = false;
+            self.queue.push(now + sync, What::SyncEnd(index as u32, log.asked_seq));
+        } else if log.begins_at.is_none_or(|at| due < at) {
+            log.begins_at = Some(due);
+            self.queue.push(due, What::SyncBegin(index as u32));
+        }
+    }
+
+    /// Makes sure that the node takes a step at its deadline.
+    fn arm(&mut self, index: usize) {
+        let machine = &mut self.machines[index];
+        if machine.step_scheduled {
+            return;
+        }
+        let Some(deadline) = machine.node.deadline() else { return };
+        if deadline <= self.now {
+            return self.wake(index);
+        }
+        let at = deadline.max(machine.busy_until);
+        // One that comes too early looks again.
+        if machine.timer_at.is_none_or(|timer| at < timer) {
+            machine.timer_at = Some(at);
+            self.queue.push(at, What::Timer(index as u32));
+        }
+    }
+
+    fn record(&mut self, index: usize, event: Event) {
+        if let Event::Committed { task, end, .. } = event {
+            self.ended += 1;
+            self.progress = (self.steps, self.now);
+            if end != End::Done {
+                self.break_off("once", format!("{task} ended as {end:?}"));
+            }
+            if self.fold.ended_at(task).is_some() {
+                self.break_off("once", format!("{task} was committed twice"));
+            }
+        }
+        let entry = Entry { node: NodeId(index as u32), time: self.now, event };
+        let ended = match event {
+            Event::Ended { task, .. } => self.plan.task_of(task.local),
+            _ => None,
+        };
+        let (mut slots, mut kind) = (1, None);
+        if let Some(task) = ended {
+            kind = Some(self.kinds.of_task(self.graph, task));
+            slots = if self.wide { self.graph.cpus(task) } else { 1 };
+        }
+        self.fold.push_task(&entry, slots, kind);
+    }
+
+    fn send(&mut self, done: Time, packet: Box<wire::Packet>) {
+        self.packets += 1;
+        let bytes = crate::service::packet_bytes(&packet) as u64;
+        if self.transport.is_shared(bytes) {
+            self.queue.push(done, What::LargePacket(packet));
+        } else {
+            // What is small goes between the pieces of what is large.
+            self.queue.push(done + self.transport.latency(), What::Packet(packet));
+        }
+    }
+
+    /// Checks what a task needs, and says how it will end.
+    fn attempt(&mut self, index: usize, launch: &Launch) -> Attempting {
+        let machine = &self.machines[index];
+        let missing = launch.inputs.iter().find(|it| !machine.objects.contains(&it.object));
+        if let Some(input) = missing {
+            let text = format!("{} runs on n{index} without {:?}", launch.task, input.object);
+            self.break_off("inputs", text);
+        }
+        let run = model::run(launch, false);
+        let objects = run.objects.into_iter().map(|(object, _)| object).collect();
+        Attempting { cpus: cpus_of(launch), outcome: run.outcome, objects }
+    }
+
+    fn launch(&mut self, index: usize, done: Time, launch: &Launch) {
+        self.launches[index] += 1;
+        let run = self.attempt(index, launch);
+        let machine = &mut self.machines[index];
+        machine.busy_slots += run.cpus;
+        let busy = machine.busy_slots;
+        machine.running.insert((launch.task, launch.attempt), run);
+        if busy > self.slots {
+            let text = format!("{} makes {busy} of {} slots busy", launch.task, self.slots);
+            self.break_off("bound", text);
+        }
+        let at = done + launch.duration + self.run_delay;
+        let key = Box::new((launch.task, launch.attempt));
+        self.queue.push(at, What::Ended(index as u32, key));
+    }
+
+    fn attempt_ended(&mut self, index: usize, (task, attempt): (TaskId, Attempt)) {
+        let machine = &mut self.machines[index];
+        let Some(run) = machine.running.remove(&(task, attempt)) else { return };
+        machine.busy_slots = machine.busy_slots.checked_sub(run.cpus).expect(NO_CPU_IS_FREE);
+        machine.objects.extend(run.objects);
+        self.deliver(index, Input::Finished { task, attempt, outcome: run.outcome });
+    }
+
+    fn fetch(&mut self, index: usize, at: Time, fetch: Fetch) {
+        let machine = &mut self.machines[index];
+        if machine.fetching == limits::FETCHES_IN_FLIGHT_MAX {
+            return machine.fetches.push_back(fetch);
+        }
+        machine.fetching += 1;
+        let transfer = Box::new(Transfer { to: index as u32, fetch, found: false });
+        self.queue.push(at + self.transport.latency(), What::Serve(transfer));
+    }
+
+    /// A request for an object has arrived where it should be.
+    fn serve(&mut self, mut transfer: Box<Transfer>) {
+        let (from, to) = (transfer.fetch.from.0 as usize, transfer.to as usize);
+        let bytes = transfer.fetch.size_bytes;
+        transfer.found = self.machines[from].objects.contains(&transfer.fetch.object);
+        if transfer.found && self.transport.is_shared(bytes) {
+            return self.transport.start(self.now, from, to, bytes, Flow::Object(transfer));
+        }
+        let bytes = if transfer.found { bytes } else { 0 };
+        let at = self.now + self.transport.latency() + self.transport.alone(bytes);
+        self.queue.push(at, What::Arrived(transfer));
+    }
+
+    fn flow_ended(&mut self, flow: Flow) {
+        let at = self.now + self.transport.latency();
+        let what = match flow {
+            Flow::Object(transfer) => What::Arrived(transfer),
+            Flow::Packet(packet) => What::Packet(packet),
+        };
+        self.queue.push(at, what);
+    }
+
+    fn arrived(&mut self, transfer: Transfer) {
+        let Transfer { to, fetch, found } = transfer;
+        let (to, object) = (to as usize, fetch.object);
+        let result = match found {
+            true => {
+                self.machines[to].objects.insert(object);
+                Ok(())
+            }
+            false => Err(format!("{} has no {object:?}", fetch.from)),
+        };
+        self.machines[to].fetching -= 1;
+        if let Some(next) = self.machines[to].fetches.pop_front() {
+            self.fetch(to, self.now, next);
+        }
+        self.deliver(to, Input::Fetched { object, result });
+    }
+
+    fn finish(self, options: &SimulationOptions) -> Result<Simulation, Violation> {
+        if let Some(violation) = self.violation {
+            return Err(violation);
+        }
+        let all = self.graph.len() as u64;
+        if self.ended != all {
+            let text = format!("the job has ended, but {} of {all} tasks have", self.ended);
+            return Err(Violation::new("progress", text));
+        }
+        let ended = self.client.ended.expect("the loop ends with the job");
+        let nodes: Vec<_> = self.machines.iter().map(|machine| machine.node.state()).collect();
+        let mut facts = super::facts(self.graph, self.plan, options, &self.fold, self.kinds);
+        facts.accepted = self.client.accepted;
+        facts.ended = Some(ended);
+        facts.node_states.clone_from(&nodes);
+        Ok(Simulation {
+            makespan: ended.since(BEGIN),
+            job: self.client.told,
+            launches: self.launches,
+            packets: self.packets,
+            steps: self.steps,
+            loop_busy: self.loop_busy,
+            nodes,
+            fold: self.fold,
+            facts,
+        })
+    }
+}
+
+/// The batch of a step.
+#[derive(Debug, Default)]
+struct Written {
+    seq: u64,
+    bytes: usize,
+}
+
+/// As in the executor: what neither waits nor works has no effect that anybody could see.
+fn runs_at_once(launch: &Launch) -> bool {
+    let at_once = match launch.spec.body {
+        Some(wire::spec::Body::Sleep(_) | wire::spec::Body::Spin(_)) => launch.duration.0 == 0,
+        Some(wire::spec::Body::Noop(_)) | None => true,
+        Some(wire::spec::Body::Command(_) | wire::spec::Body::Upload(_)) => false,
+    };
+    at_once
+}
+
+fn count_input(counts: &mut Counts, input: &Input) {
+    match input {
+        Input::Packet(packet) => counts.packet_in(packet),
+        Input::Request { request, .. } => counts.request(request),
+        Input::Finished { .. } => counts.add(Part::TaskEnd, 1.0),
+        Input::Fetched { .. } => counts.add(Part::Fetched, 1.0),
+        Input::Persisted { .. } => counts.add(Part::Persisted, 1.0),
+        _ => {}
+    }
+}
+
+/// An event tells of one task, or of a run of them.
+fn events_in(event: &Event) -> f32 {
+    match event {
+        Event::NodeStarted { .. } | Event::Staged { .. } => 0.0,
+        _ => 1.0,
+    }
+}

@@ -1,0 +1,140 @@
+//! The client of a study: sends the chunks of a plan with a window for each node, commits, and
+//! waits for the end.
+
+use proto::wire::{ErrorCode, request, response};
+use proto::{JobId, PartitionId, Span, Time, limits, wire};
+use workloads::{Chunks, Plan};
+
+use crate::checkers::{Verdict, Violation, durable};
+
+const COMMIT: u64 = 1 << 62;
+const WATCH: u64 = COMMIT + 1;
+
+/// A request, when it is ready to leave, and for whom.
+pub(super) type Sent = (Time, u32, Box<wire::Request>);
+
+#[derive(Debug)]
+pub(super) struct Submitter<'p> {
+    chunks: Chunks<'p>,
+    /// For a node whose window is full.
+    held: Option<(u32, wire::Chunk)>,
+    all_sent: bool,
+    commit: Option<wire::JobCommit>,
+    job: JobId,
+    job_home: u32,
+    owners: Vec<u32>,
+    /// Chunks that are not answered yet, by node; who is asked by which request.
+    windows: Vec<usize>,
+    asked: Vec<u32>,
+    unanswered: u64,
+    task_cost_ns: f64,
+    free_at: Time,
+    pub(super) accepted: Option<Time>,
+    pub(super) ended: Option<Time>,
+    pub(super) told: wire::JobState,
+}
+
+impl<'p> Submitter<'p> {
+    pub(super) fn new(
+        plan: &'p Plan<'_>,
+        name: &str,
+        map: &wire::ClusterMap,
+        now: Time,
+        task_cost_ns: f64,
+    ) -> Self {
+        let owners: Vec<u32> = map.partitions.iter().map(|entry| entry.replicas[0]).collect();
+        let PartitionId(job_partition) = kvs::job_partition(plan.job(), owners.len() as u32);
+        let settings = wire::JobSettings::default();
+        Self {
+            chunks: plan.chunks(),
+            held: None,
+            all_sent: false,
+            commit: Some(plan.commit(name, now.0, settings)),
+            job: plan.job(),
+            job_home: owners[job_partition as usize],
+            owners,
+            windows: vec![0; map.members.len()],
+            asked: Vec::new(),
+            unanswered: 0,
+            task_cost_ns,
+            free_at: now,
+            accepted: None,
+            ended: None,
+            told: wire::JobState::default(),
+        }
+    }
+
+    /// Sends what the windows allow.
+    pub(super) fn pump(&mut self, now: Time, sent: &mut Vec<Sent>) {
+        while !self.all_sent {
+            let next = self.held.take().or_else(|| {
+                let chunk = self.chunks.next()?;
+                Some((self.owners[chunk.partition as usize], chunk))
+            });
+            let Some((node, chunk)) = next else {
+                self.all_sent = true;
+                break;
+            };
+            if self.windows[node as usize] == limits::CHUNKS_IN_FLIGHT_MAX {
+                self.held = Some((node, chunk));
+                return;
+            }
+            self.windows[node as usize] += 1;
+            self.unanswered += 1;
+            let cost_ns = chunk.tasks.len() as f64 * self.task_cost_ns;
+            self.free_at = self.free_at.max(now) + Span(cost_ns as u64);
+            self.asked.push(node);
+            let id = self.asked.len() as u64;
+            let body = Some(request::Body::Submit(chunk));
+            sent.push((self.free_at, node, Box::new(wire::Request { id, body })));
+        }
+        if self.unanswered == 0
+            && let Some(commit) = self.commit.take()
+        {
+            let body = Some(request::Body::Commit(commit));
+            let at = self.free_at.max(now);
+            sent.push((at, self.job_home, Box::new(wire::Request { id: COMMIT, body })));
+        }
+    }
+
+    pub(super) fn on_response(
+        &mut self,
+        now: Time,
+        response: wire::Response,
+        sent: &mut Vec<Sent>,
+    ) -> Verdict {
+        if let Some(error) = &response.error
+            && error.code != ErrorCode::None as i32
+        {
+            let text = format!("request {} was refused: {}", response.id, error.text);
+            return Err(Violation::new("durable", text));
+        }
+        match (response.id, response.body) {
+            (COMMIT, Some(response::Body::Accepted(_))) => {
+                self.accepted = Some(now);
+                let body = Some(request::Body::WatchJob(wire::JobQuery { job: self.job.0 }));
+                sent.push((now, self.job_home, Box::new(wire::Request { id: WATCH, body })));
+            }
+            (WATCH, Some(response::Body::Job(state))) => {
+                if durable::is_over(&state) {
+                    self.ended = Some(now);
+                } else if !response.more {
+                    let body = Some(request::Body::WatchJob(wire::JobQuery { job: self.job.0 }));
+                    sent.push((now, self.job_home, Box::new(wire::Request { id: WATCH, body })));
+                }
+                self.told = state;
+            }
+            (id, Some(response::Body::Accepted(_))) => {
+                let node = self.asked[id as usize - 1];
+                self.windows[node as usize] -= 1;
+                self.unanswered -= 1;
+                self.pump(now, sent);
+            }
+            (id, body) => {
+                let text = format!("request {id} was answered {body:?}");
+                return Err(Violation::new("durable", text));
+            }
+        }
+        Ok(())
+    }
+}
