@@ -54,6 +54,8 @@ pub const WORKFLOW_BYTES_MAX: u64 = 8 << 30;
 /// A workflow in a client's memory; 128M tasks are what the paper simulates.
 pub const GRAPH_TASKS_MAX: usize = 1 << 27;
 pub const GRAPH_EDGES_MAX: usize = 1 << 28;
+/// A generator's workflow that is only calculated with: no task of it is ever stored.
+pub const IMPLICIT_TASKS_MAX: u64 = 1 << 36;
 
 // Credits, hand-over, stealing.
 /// Edges of one `Credit`; a longer fan-out goes out in several, as the link's window allows.
@@ -68,6 +70,23 @@ pub const STEAL_NEIGHBOURS_SET_MAX: u32 = 4096;
 pub const TUNED_SPAN_MAX: Span = Span::from_secs(86_400);
 /// What FLDS lets a dedicated task wait (`tt`), unless told otherwise.
 pub const WAIT_MAX_DEFAULT: Span = Span::from_secs(10);
+/// Objects from here on tell how fast a node sends, and of how many nodes that is kept.
+pub const RATE_OBJECT_BYTES_MIN: u64 = 64 << 10;
+pub const RATES_KEPT_MAX: usize = 4096;
+/// FLDS counts the tasks that ended within this window, and looks at its queue this often.
+pub const THROUGHPUT_WINDOW: Span = Span::from_secs(10);
+pub const MONITOR_INTERVAL: Span = Span::from_millis(100);
+/// Tasks that a monitor moves from the local to the shared queue in one step.
+pub const STEP_SHIFTS_MAX: usize = 4096;
+/// ADAPTIVE weighs transfers against work over this long; it stays with a policy at least so long,
+/// doubled with each change up to the maximum.
+pub const ADAPT_WINDOW: Span = Span::from_secs(2);
+pub const ADAPT_DWELL_MAX: Span = Span::from_secs(128);
+/// A node tells a peer of its load at most this often, and what it was told counts so long.
+pub const LOAD_INTERVAL: Span = Span::from_millis(10);
+pub const LOAD_KEPT: Span = Span::from_secs(10);
+/// Copies of one object that placing looks at.
+pub const PLACES_MAX: usize = 8;
 /// Copies of objects made elsewhere that one node keeps, unless told otherwise.
 pub const CACHE_BYTES_DEFAULT: u64 = 6 << 30;
 /// Tasks a victim looks at, and keeps, while it fills one grant.
@@ -179,6 +198,8 @@ pub const DATA_GREETINGS_MAX: usize = 64;
 /// Objects asked for at once on one data connection, and their bytes (one of any size is fine).
 pub const DATA_BATCH_OBJECTS: usize = 16;
 pub const DATA_BATCH_BYTES: u64 = 4 << 20;
+/// Files of submitters that come in at a time; further ones wait.
+pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
 /// Of a socket or a file into memory and out of it again.
 pub const DATA_BUFFER_BYTES: usize = 256 << 10;
 /// A data connection on which nothing moves in the middle of an object is given up after this.

@@ -10,6 +10,7 @@
 mod all_pairs;
 mod draw;
 mod heavy_tail;
+mod implicit;
 mod keys;
 mod shapes;
 mod stacking;
@@ -25,6 +26,8 @@ use draw::Draw;
 use keys::Keys;
 
 pub use crate::graph::KIND_LOAD;
+pub use implicit::Implicit;
+pub use shapes::Shape;
 
 /// One generator: its name, its keys, what they are where they are not given, and its builder.
 #[derive(Debug)]

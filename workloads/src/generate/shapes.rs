@@ -25,35 +25,45 @@ const TABLE3: &[(&str, &str)] = &[
 /// Pairs of parent and child.
 type Edges = Box<dyn Iterator<Item = (u32, u32)>>;
 
-#[derive(Clone, Copy, Debug)]
-enum Shape {
-    /// Chains of this many tasks, one after the other.
-    Pipelines { length: u32 },
+/// How the edges of a benchmark graph follow from its task numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// Chains of this many tasks, one after the other; of one task: a bag.
+    Pipelines { length: u64 },
     /// A complete tree from its root: the children of `i` are `i*degree+1 ..= i*degree+degree`.
-    FanOut { degree: u32 },
+    FanOut { degree: u64 },
     /// The same tree with its edges and its numbers reversed: leaves come first.
-    FanIn { degree: u32 },
+    FanIn { degree: u64 },
 }
+
+/// The generators that are a [`Shape`].
+pub(super) const NAMES: &[&str] =
+    &["bag", "pipeline", "chain", "fan-out", "fan-in", "star-out", "star-in"];
 
 /// The bags, pipelines and trees.
 pub(super) fn build(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     preset(keys)?;
     let tasks = task_count(keys, "tasks")?;
-    let star = tasks.saturating_sub(1).max(1);
-    let shape = match keys.generator {
-        "pipeline" => Shape::Pipelines { length: keys.positive("length")? },
-        "chain" => Shape::Pipelines { length: tasks },
-        "fan-out" => Shape::FanOut { degree: keys.positive("degree")? },
-        "fan-in" => Shape::FanIn { degree: keys.positive("degree")? },
-        "star-out" => Shape::FanOut { degree: star },
-        "star-in" => Shape::FanIn { degree: star },
-        _ => Shape::Pipelines { length: 1 },
-    };
+    let shape = shape_of(keys, u64::from(tasks))?;
     let edges = edge_list(tasks, shape);
     let is_bag = matches!(shape, Shape::Pipelines { length: 1 });
     let (body, duration) = body_and_duration(keys)?;
     let ns = |index, data: &Data| duration.map_or(0, |draw| data.duration_ns(draw, index));
     assemble(keys, tasks, body, ns, (edges, !is_bag))
+}
+
+pub(super) fn shape_of(keys: &Keys<'_>, tasks: u64) -> Result<Shape, GeneratorError> {
+    let star = tasks.saturating_sub(1).max(1);
+    let positive = |key| keys.positive(key).map(u64::from);
+    Ok(match keys.generator {
+        "pipeline" => Shape::Pipelines { length: positive("length")? },
+        "chain" => Shape::Pipelines { length: tasks },
+        "fan-out" => Shape::FanOut { degree: positive("degree")? },
+        "fan-in" => Shape::FanIn { degree: positive("degree")? },
+        "star-out" => Shape::FanOut { degree: star },
+        "star-in" => Shape::FanIn { degree: star },
+        _ => Shape::Pipelines { length: 1 },
+    })
 }
 
 /// The bag of [`heavy_tail`].
@@ -66,7 +76,7 @@ pub(super) fn heavy(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
 }
 
 /// Fills in what a preset says; what is written out goes before it.
-fn preset(keys: &mut Keys<'_>) -> Result<(), GeneratorError> {
+pub(super) fn preset(keys: &mut Keys<'_>) -> Result<(), GeneratorError> {
     match keys.value("preset") {
         None if keys.value("slots").is_some() => {
             Err(keys.bad("slots", "it goes with preset=table3".to_owned()))
@@ -124,17 +134,20 @@ fn assemble(
     keys.finish(builder)
 }
 
-/// All edges, by child.
+/// All edges, by child. Lengths and degrees of a graph's generator fit its numbers.
 fn edge_list(tasks: u32, shape: Shape) -> Edges {
     match shape {
         Shape::Pipelines { length } => Box::new(
-            (1..tasks).filter(move |child| child % length != 0).map(|child| (child - 1, child)),
+            (1..tasks)
+                .filter(move |child| !u64::from(*child).is_multiple_of(length))
+                .map(|child| (child - 1, child)),
         ),
         Shape::FanOut { degree } => {
+            let degree = degree as u32;
             Box::new((1..tasks).map(move |child| ((child - 1) / degree, child)))
         }
         Shape::FanIn { degree } => {
-            let last = tasks - 1;
+            let (last, degree) = (tasks - 1, degree as u32);
             Box::new((0..last).map(move |parent| (parent, last - (last - parent - 1) / degree)))
         }
     }
