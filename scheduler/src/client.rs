@@ -5,7 +5,7 @@ use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::jobs::Watched;
-use crate::ledger::{Job, State, check_places};
+use crate::ledger::{State, check_places};
 use crate::out::{Answer, Out};
 
 impl Scheduler {
@@ -110,27 +110,6 @@ impl Scheduler {
             Ok(()) => Ok(response::Body::Accepted(wire::Accepted {})),
             Err(text) => Err(refused(text)),
         }
-    }
-
-    fn cancel(
-        &mut self,
-        now: Time,
-        cancel: &wire::Cancel,
-        out: &mut Out,
-    ) -> Result<response::Body, wire::Error> {
-        if cancel.locals.is_empty() {
-            if !self.jobs.cancel(JobId(cancel.job), &self.homes, out) {
-                return Err(unknown_job(cancel.job));
-            }
-        } else {
-            // The ends of a job that is never committed here would outlive its chunks.
-            let staged = |job: &Job| !job.visible;
-            if self.ledger.jobs.get(&JobId(cancel.job)).is_some_and(staged) {
-                return Err(not_yet(cancel.job));
-            }
-            self.on_cancel(now, cancel, out);
-        }
-        Ok(response::Body::Accepted(wire::Accepted {}))
     }
 
     /// A page of tasks; those this node runs right now are shown as running. After the last page
@@ -249,10 +228,10 @@ impl Scheduler {
 fn error(code: ErrorCode, text: String) -> wire::Error {
     wire::Error { code: code as i32, text, retry_after_ns: 0 }
 }
-fn refused(text: String) -> wire::Error {
+pub(crate) fn refused(text: String) -> wire::Error {
     error(ErrorCode::Refused, text)
 }
-fn not_yet(job: u64) -> wire::Error {
+pub(crate) fn not_yet(job: u64) -> wire::Error {
     busy(format!("job {job} is not committed here yet"))
 }
 fn busy(text: String) -> wire::Error {
@@ -261,12 +240,12 @@ fn busy(text: String) -> wire::Error {
         ..error(ErrorCode::Busy, text)
     }
 }
-fn unknown_job(job: u64) -> wire::Error {
+pub(crate) fn unknown_job(job: u64) -> wire::Error {
     error(ErrorCode::Unknown, format!("there is no job {job} here"))
 }
 fn unknown_task(task: TaskId) -> wire::Error {
     error(ErrorCode::Unknown, format!("there is no task {} of job {} here", task.local, task.job.0))
 }
-fn wrong_home(partition: u32) -> wire::Error {
+pub(crate) fn wrong_home(partition: u32) -> wire::Error {
     error(ErrorCode::WrongEpoch, format!("partition {partition} has another home"))
 }

@@ -22,6 +22,10 @@ impl Transit {
     pub(crate) fn has(&self, task: TaskId) -> bool {
         self.tasks.iter().any(|&(other, _, _)| other == task)
     }
+    /// It will not be taken back.
+    pub(crate) fn forget(&mut self, task: TaskId, attempt: Attempt) {
+        self.tasks.retain(|&(other, known, _)| (other, known) != (task, attempt));
+    }
 }
 
 impl Scheduler {
@@ -39,7 +43,8 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let answered = self.granted.entry(thief).or_default();
-        if request.steal <= *answered {
+        let repeated = request.steal <= *answered;
+        if repeated && self.options.mutant != Some(Mutant::GrantTwice) {
             return; // Repeated by the network.
         }
         *answered = request.steal;
@@ -51,7 +56,9 @@ impl Scheduler {
         let wanted = self.shared.len().div_ceil(2);
         while bundle.len() < wanted && !bundle.is_full() && kept.len() < STEAL_SCAN_MAX {
             let Some(ready) = self.shared.pop() else { break };
-            if self.guests.get(&ready.task).is_some_and(|guest| !guest.home_knows) {
+            let early = self.options.mutant == Some(Mutant::PassOnEarly);
+            let guest = self.guests.get(&ready.task);
+            if guest.is_some_and(|guest| !guest.home_knows && !early) {
                 kept.push((ready, None));
                 continue;
             }

@@ -3,7 +3,7 @@
 use proto::event::{Again, Event};
 use proto::limits::LOST_ATTEMPTS_MAX;
 use proto::wire::message::Body;
-use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
+use proto::{Attempt, JobId, NodeId, TaskId, Time, wire};
 
 use crate::ledger::{End, Ending, Ledger, State};
 use crate::out::{Out, task_attempt};
@@ -16,6 +16,7 @@ impl Ledger {
         let current = self
             .cell(task)
             .is_some_and(|cell| cell.state == State::Ready && cell.attempt == attempt);
+        let current = current && !self.is_removed(task.job);
         if current {
             let (me, incarnation) = (self.me, self.incarnation);
             self.set_holder(task, me, incarnation, out);
@@ -47,6 +48,11 @@ impl Scheduler {
                 out.stale.entry(from).or_default().push(task_attempt(task, attempt));
                 return;
             }
+        }
+        if self.ledger.is_removed(task.job) {
+            // It raced with the cancellation of its job, and lost.
+            self.ledger.give_up(now, task, End::Cancelled, "", out);
+            return;
         }
         self.count(task, &completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
@@ -128,11 +134,17 @@ impl Scheduler {
     /// A thief says what it holds now.
     pub(crate) fn on_moved(&mut self, thief: NodeId, moved: &wire::Moved, out: &mut Out) {
         let (mut stale, mut doubtful) = (Vec::new(), Vec::new());
+        let misses = self.options.mutant == Some(Mutant::CancelMissesHolder);
         for moved in &moved.tasks {
             let task = TaskId::new(moved.job, moved.local);
             let attempt = Attempt(moved.attempt);
             let Some(cell) = self.ledger.cell(task) else { continue };
             match cell.state {
+                State::Ended(End::Cancelled) if misses => {}
+                // Cancelled, and the turn of this task has not come: it shall not run meanwhile.
+                State::Ready if self.ledger.is_removed(task.job) => {
+                    stale.push(task_attempt(task, attempt));
+                }
                 State::Ready if cell.attempt == attempt => {
                     let incarnation = known(&self.peers, thief);
                     if cell.holder != thief || cell.holder_incarnation != incarnation {
@@ -176,35 +188,6 @@ impl Scheduler {
         }
     }
 
-    /// Ends the named tasks of a job, or all of them, wherever they are.
-    pub(crate) fn on_cancel(&mut self, now: Time, cancel: &wire::Cancel, out: &mut Out) {
-        let job_id = JobId(cancel.job);
-        let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
-        let tasks: Vec<TaskId> = if cancel.locals.is_empty() {
-            let parts = job.parts.iter();
-            let all = parts.flat_map(|(&p, part)| part.indices().map(move |i| LocalId::new(p, i)));
-            all.map(|local| TaskId { job: job_id, local }).collect()
-        } else {
-            cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local)).collect()
-        };
-        for task in tasks {
-            self.cancel_task(now, task, out);
-        }
-    }
-
-    fn cancel_task(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let Some(cell) = self.ledger.cell(task) else { return };
-        let (state, holder, attempt) = (cell.state, cell.holder, cell.attempt);
-        match state {
-            State::Ended(_) => return,
-            State::Ready => {
-                out.stale.entry(holder).or_default().push(task_attempt(task, attempt));
-            }
-            State::Waiting => {}
-        }
-        self.ledger.end(now, task, End::Cancelled, holder, Ending::default(), out);
-    }
-
     /// The job is over everywhere: what it holds in memory may go when there is need of room.
     pub(crate) fn on_job_end(&mut self, job_id: JobId, out: &mut Out) {
         self.copies.retain(|object| object.task.job != job_id);
@@ -218,16 +201,12 @@ impl Scheduler {
         }
         job.ended = true;
         self.ledger.live.remove(&job_id);
-        let settings = *job.settings;
         let mut retired = Vec::new();
         for (&partition, part) in &mut job.parts {
             retired.push((partition, part.take_ended()));
-            let record = wire::VisibleRecord {
-                settings: Some(settings),
-                chunks: part.chunks(),
-                ended: true,
-                ..Default::default()
-            };
+        }
+        for (&partition, part) in &job.parts {
+            let record = job.visible_record(part.chunks());
             out.facts.visible.insert((partition, job_id), record);
         }
         for (partition, chunks) in retired {

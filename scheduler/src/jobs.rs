@@ -48,6 +48,9 @@ impl Jobs {
     ) -> Result<(), String> {
         let job_id = JobId(commit.job);
         if let Some(job) = self.jobs.get(&job_id) {
+            if job.state.total == 0 {
+                return Err(format!("job {} was cancelled before its commit", commit.job));
+            }
             let same = job.state.partitions == commit.partitions;
             let other = || format!("job {} exists already and is another one", commit.job);
             return if same { Ok(()) } else { Err(other()) };
@@ -134,14 +137,55 @@ impl Jobs {
         job.notify(out);
     }
 
-    pub(crate) fn cancel(&mut self, job_id: JobId, homes: &Homes, out: &mut Out) -> bool {
-        let Some(job) = self.jobs.get_mut(&job_id) else { return false };
-        if job.state.ended_ns == 0 {
-            job.state.set_phase(wire::JobPhase::JobCancelled);
-            out.facts.jobs.insert(job_id, job.state.clone());
-            job.cancel_everywhere(homes, out);
+    /// Cancels a whole job. `None`: it is not known here.
+    pub(crate) fn cancel(
+        &mut self,
+        now: Time,
+        cancel: &wire::Cancel,
+        homes: &Homes,
+        out: &mut Out,
+    ) -> Option<wire::Cancelled> {
+        let job_id = JobId(cancel.job);
+        let Some(job) = self.jobs.get_mut(&job_id) else {
+            if !cancel.staged {
+                return None;
+            }
+            self.forbid(now, job_id, &cancel.by, homes, out);
+            return Some(wire::Cancelled::default());
+        };
+        let sum = job.state.sum.clone().unwrap_or_default();
+        let ended = sum.done + sum.failed + sum.cancelled + sum.skipped;
+        let open = job.state.total.saturating_sub(ended);
+        if job.state.ended_ns != 0 {
+            return Some(wire::Cancelled { ended: job.state.total, ..Default::default() });
         }
-        true
+        if job.state.phase() != wire::JobPhase::JobCancelled {
+            job.state.set_phase(wire::JobPhase::JobCancelled);
+            job.state.cancelled_by.clone_from(&cancel.by);
+            out.facts.jobs.insert(job_id, job.state.clone());
+        }
+        job.cancel_everywhere(homes, out);
+        Some(wire::Cancelled { cancelled: open, ended, ..Default::default() })
+    }
+
+    /// A job that is staged somewhere, and shall not be committed any more.
+    fn forbid(&mut self, now: Time, job_id: JobId, by: &str, homes: &Homes, out: &mut Out) {
+        let state = wire::JobState {
+            job: job_id.0,
+            phase: wire::JobPhase::JobCancelled as i32,
+            sum: Some(wire::PartitionCount::default()),
+            submitted_ns: now.0,
+            ended_ns: now.0.max(1),
+            cancelled_by: by.to_owned(),
+            ..Default::default()
+        };
+        out.facts.jobs.insert(job_id, state.clone());
+        out.events.push(Event::JobEnded { job: job_id, end: End::Cancelled });
+        self.jobs.insert(job_id, Job { state, counts: BTreeMap::new(), watchers: Vec::new() });
+        // What is staged anywhere goes; what still comes is asked about, and goes then.
+        for member in homes.members() {
+            out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job_id.0 })));
+        }
     }
 
     pub(crate) fn state(&self, job_id: JobId) -> Option<&wire::JobState> {
@@ -305,6 +349,9 @@ fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     }
     if sum.lost.is_empty() {
         sum.lost.clone_from(&count.lost);
+    }
+    if sum.cancelled_by.is_empty() {
+        sum.cancelled_by.clone_from(&count.cancelled_by);
     }
 }
 

@@ -24,6 +24,7 @@ mod mutant;
 mod out;
 mod policy;
 mod queue;
+mod removal;
 mod run;
 mod scheduler;
 mod steal;

@@ -32,10 +32,24 @@ pub enum Mutant {
     IgnoreIncarnation,
     /// The end of a job is told to the client before it is durable.
     TellBeforeDurable,
+    /// A cancelled task's holder is not told.
+    CancelMissesHolder,
+    /// A cancelled task that is held somewhere is left to its holder: its home keeps it open.
+    CancelTrustsHolder,
+    /// A holder does not look among the tasks that are on their way to a thief.
+    CancelForgetsTransit,
+    /// A restarted home does not know any more that a job is cancelled.
+    CancelForgottenOnRestart,
+    /// A stolen task is passed on before its home knows of the first move.
+    PassOnEarly,
+    /// A steal request that the network repeats is granted once more.
+    GrantTwice,
+    /// A thief does not tell the homes what it has, only the victim.
+    ThiefTellsNobody,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 20] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
         Self::NoOutbox,
@@ -49,6 +63,13 @@ impl Mutant {
         Self::RelativeCounts,
         Self::IgnoreIncarnation,
         Self::TellBeforeDurable,
+        Self::CancelMissesHolder,
+        Self::CancelTrustsHolder,
+        Self::CancelForgetsTransit,
+        Self::CancelForgottenOnRestart,
+        Self::PassOnEarly,
+        Self::GrantTwice,
+        Self::ThiefTellsNobody,
     ];
 
     /// The name on the command line.
@@ -68,6 +89,13 @@ impl Mutant {
             Self::RelativeCounts => "relative-counts",
             Self::IgnoreIncarnation => "ignore-incarnation",
             Self::TellBeforeDurable => "tell-before-durable",
+            Self::CancelMissesHolder => "cancel-misses-holder",
+            Self::CancelTrustsHolder => "cancel-trusts-holder",
+            Self::CancelForgetsTransit => "cancel-forgets-transit",
+            Self::CancelForgottenOnRestart => "cancel-forgotten-on-restart",
+            Self::PassOnEarly => "pass-on-early",
+            Self::GrantTwice => "grant-twice",
+            Self::ThiefTellsNobody => "thief-tells-nobody",
         }
     }
 }

@@ -433,29 +433,13 @@ impl Scheduler {
         }
     }
 
-    /// The home says these attempts are not wanted.
-    pub(crate) fn on_stale(&mut self, tasks: &[wire::TaskAttempt], out: &mut Out) {
-        for stale in tasks {
-            let task = TaskId::new(stale.job, stale.local);
-            self.drop_task(task, Attempt(stale.attempt), out);
-        }
+    pub(crate) fn forget_staged(&mut self, task: TaskId) {
+        self.staging.remove(&task);
+        self.staged.retain(|&other| other != task);
     }
-
-    /// Stops and forgets one attempt, in whatever form this node has it. What it left when it had
-    /// finished stays: its home may have lost the end in a power cut after children learned of it.
-    pub(crate) fn drop_task(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
-        if self.guests.get(&task).is_some_and(|guest| guest.attempt == attempt) {
-            self.guests.remove(&task);
-        }
-        if self.staging.get(&task).is_some_and(|staged| staged.attempt == attempt) {
-            self.staging.remove(&task);
-            self.staged.retain(|&other| other != task);
-        }
-        if self.running.get(&task).is_some_and(|running| running.attempt == attempt) {
-            let running = self.running.remove(&task).expect("looked at above");
+    pub(crate) fn forget_running(&mut self, task: TaskId) {
+        if let Some(running) = self.running.remove(&task) {
             self.slots.give_back(running.slot);
-            out.kills.push((task, attempt));
-            out.discards.push((task, attempt));
         }
     }
 

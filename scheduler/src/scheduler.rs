@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::event::{Again, Reason};
-use proto::limits::{STEP_EDGES_MAX, STEP_TASKS_MAX};
+use proto::limits::{STEP_CANCELS_MAX, STEP_EDGES_MAX, STEP_TASKS_MAX};
 use proto::wire::message::Body;
 use proto::{
     Attempt, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, Time, wire,
@@ -178,7 +178,9 @@ impl Scheduler {
             Body::Counts(counts) => self.jobs.on_counts(now, from, counts, &self.homes, out),
             Body::Holding(holding) => self.on_holding(from, &holding.tasks, out),
             Body::NotHeld(not_held) => self.on_not_held(from, &not_held.tasks, out),
-            Body::Cancel(cancel) => self.on_cancel(now, &cancel, out),
+            Body::Cancel(cancel) => {
+                self.on_cancel(now, &cancel, out);
+            }
             Body::JobEnd(end) => self.on_job_end(JobId(end.job), out),
             // Links put large messages together before they come here.
             Body::Fragment(_) => {}
@@ -235,6 +237,7 @@ impl Scheduler {
     /// [`Self::deadline`] is now.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         self.ledger.activate(STEP_TASKS_MAX);
+        self.ledger.remove_some(now, STEP_CANCELS_MAX, out);
         let homes = std::mem::replace(&mut self.homes, Homes::empty());
         self.ledger.pump(now, &homes, STEP_EDGES_MAX, out);
         self.homes = homes;
@@ -319,7 +322,9 @@ impl Scheduler {
     /// Puts a ready task where Algorithm 1 says.
     fn place(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let complete = |state: State, missing: u32| state == State::Waiting && missing == 0;
-        if !self.ledger.cell(task).is_some_and(|cell| complete(cell.state, cell.missing)) {
+        let placeable =
+            self.ledger.cell(task).is_some_and(|cell| complete(cell.state, cell.missing));
+        if !placeable || self.ledger.is_removed(task.job) {
             return;
         }
         let work = self.ledger.work(task).expect("a live task has its work");

@@ -263,7 +263,8 @@ impl Scheduler {
             if !taken {
                 continue;
             }
-            if home != self.options.me && home != from {
+            let tells = self.options.mutant != Some(Mutant::ThiefTellsNobody);
+            if home != self.options.me && home != from && tells {
                 if let Some(guest) = self.guests.get_mut(&task) {
                     guest.home_knows = false;
                 }

@@ -7,8 +7,8 @@ use proto::limits::CREDIT_EDGES_MAX;
 use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, TaskId, Time, wire};
 
+use super::Ledger;
 use super::segment::{EdgeOut, End, State};
-use super::{Ending, Ledger};
 use crate::Mutant;
 use crate::homes::Homes;
 use crate::out::Out;
@@ -168,9 +168,9 @@ impl Ledger {
             return false;
         }
         if credit.verdict != wire::Verdict::Done as i32 {
-            let node = cell.holder;
-            self.end(now, task, End::Skipped, node, Ending::default(), out);
-            return true;
+            let cancelled = credit.verdict == wire::Verdict::Cancelled as i32;
+            let end = if cancelled { End::Cancelled } else { End::Skipped };
+            return self.give_up(now, task, end, "", out);
         }
         let changed = self.apply_credit(task, credit, slot, output);
         if changed == Changed::Filled && self.is_complete(task) {

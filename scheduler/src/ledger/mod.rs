@@ -11,6 +11,7 @@ mod credit;
 mod part;
 mod query;
 mod recover;
+mod removal;
 mod segment;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,6 +43,8 @@ pub(crate) struct Job {
     pub(crate) settings: Arc<wire::JobSettings>,
     pub(crate) visible: bool,
     pub(crate) ended: bool,
+    /// As a whole: nothing of it is done here any more.
+    pub(crate) cancelled: bool,
     /// When its submitter was last heard of; staged tasks expire.
     pub(crate) touched: Time,
     specs: Vec<Arc<wire::Spec>>,
@@ -67,6 +70,8 @@ pub(crate) struct Ledger {
     deliveries: VecDeque<Delivery>,
     /// Partitions of committed jobs whose tasks are still to be looked at.
     activations: VecDeque<(JobId, PartitionId)>,
+    /// Cancelled jobs some of whose tasks have not ended yet.
+    removals: VecDeque<removal::Removal>,
     /// Chunks whose tasks have all ended, oldest first, with what each costs to keep; and the sum.
     retired: VecDeque<(JobId, PartitionId, u32, usize)>,
     retired_weight: usize,
@@ -99,6 +104,7 @@ impl Ledger {
             retired: VecDeque::new(),
             retired_weight: 0,
             activations: VecDeque::new(),
+            removals: VecDeque::new(),
             ready: VecDeque::new(),
             waiting: 0,
             wakeups: 0,
@@ -227,7 +233,8 @@ impl Ledger {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.activations.is_empty() || !self.deliveries.is_empty() || !self.ready.is_empty()
+        let waiting = !self.deliveries.is_empty() || !self.ready.is_empty();
+        waiting || !self.activations.is_empty() || !self.removals.is_empty()
     }
 
     pub(crate) fn part(&self, task: TaskId) -> Option<&Part> {
@@ -249,9 +256,10 @@ impl Ledger {
     }
     /// Whether this attempt is ready and held by this node: a queue may be behind.
     pub(crate) fn is_held_here(&self, task: TaskId, attempt: Attempt) -> bool {
-        self.cell(task).is_some_and(|cell| {
+        let held = self.cell(task).is_some_and(|cell| {
             cell.state == State::Ready && cell.attempt == attempt && cell.holder == self.me
-        })
+        });
+        held && !self.is_removed(task.job)
     }
 
     /// Everything a holder needs to run the task.
@@ -353,7 +361,8 @@ impl Ledger {
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");
         part.dirty = true;
-        if part.has_edges(index) {
+        // Where the whole job is cancelled, all homes of children hear that as well.
+        if part.has_edges(index) && !job.cancelled {
             self.deliver(task);
         } else {
             let idle = part.take_idle(index);
@@ -471,6 +480,7 @@ impl Job {
             settings: Arc::new(wire::JobSettings::default()),
             visible: false,
             ended: false,
+            cancelled: false,
             touched: now,
             specs: Vec::new(),
             spec_numbers: HashMap::with_hasher(FixedState::with_seed(0)),
@@ -493,6 +503,17 @@ impl Job {
         numbers.push(number);
         self.specs.push(Arc::new(spec.clone()));
         number
+    }
+
+    /// What is stored of it with each of its parts, once it is visible.
+    pub(crate) fn visible_record(&self, chunks: u32) -> wire::VisibleRecord {
+        wire::VisibleRecord {
+            settings: Some(*self.settings),
+            chunks,
+            ended: self.ended,
+            cancelled: self.cancelled,
+            ..Default::default()
+        }
     }
 
     /// Staged, and without an end: a task can end before the home hears of the commit (an ancestor

@@ -88,6 +88,16 @@ impl Part {
     pub(crate) fn indices(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments.iter().flat_map(|s| s.first..s.first + u64::from(s.len()))
     }
+    /// The first task from `from` on that has not ended.
+    pub(crate) fn next_open(&self, from: u64) -> Option<u64> {
+        let end = |segment: &Segment| segment.first + u64::from(segment.len());
+        let start = self.segments.partition_point(|segment| end(segment) <= from);
+        let mut open = self.segments[start..].iter().filter(|segment| segment.open > 0);
+        open.find_map(|segment| {
+            let mut indices = segment.first.max(from)..end(segment);
+            indices.find(|&index| !matches!(segment.state(index), State::Ended(_)))
+        })
+    }
     pub(crate) fn state(&self, index: u64) -> Option<State> {
         self.segment(index).map(|segment| segment.state(index))
     }

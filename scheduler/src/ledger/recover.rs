@@ -34,6 +34,7 @@ impl Ledger {
         job: JobId,
         record: LedgerRecord,
     ) -> Result<(), RecordError> {
+        let forgets = self.mutant == Some(Mutant::CancelForgottenOnRestart);
         let place = |index: u64| TaskId { job, local: LocalId::new(partition, index) };
         match record {
             LedgerRecord::Chunk(chunk) => {
@@ -44,6 +45,7 @@ impl Ledger {
                 let job = self.open_job(now, job);
                 job.visible = true;
                 job.ended |= visible.ended;
+                job.cancelled |= visible.cancelled && !forgets;
                 job.settings = Arc::new(visible.settings.unwrap_or_default());
                 // Chunks are read before; a part that lacks some says so again.
                 job.parts.entry(partition).or_default().demand(partition, visible.chunks);
@@ -94,6 +96,7 @@ impl Ledger {
             if end == End::Failed {
                 self.keep_failure(task, Attempt(attempt), NodeId(node), &detail);
             }
+            let by = if end == End::Cancelled { detail.error.clone() } else { String::new() };
             let ending = Ending {
                 output_sizes: detail.output_sizes,
                 exit_code: detail.exit_code,
@@ -101,6 +104,7 @@ impl Ledger {
                 stderr_tail: detail.stderr_tail,
             };
             self.apply_end(task, Attempt(attempt), end, NodeId(node), ending);
+            self.keep_canceller(task, &by);
         }
         Ok(())
     }
@@ -166,8 +170,9 @@ impl Ledger {
     /// looks at every task that may be ready.
     pub(crate) fn resume(&mut self, now: Time, out: &mut Out) {
         let mut ended: Vec<TaskId> = Vec::new();
-        let mut retired = Vec::new();
+        let (mut retired, mut cancelled) = (Vec::new(), Vec::new());
         for (&job_id, job) in &mut self.jobs {
+            cancelled.extend((job.cancelled && job.open > 0).then_some(job_id));
             if job.ended {
                 self.live.remove(&job_id);
                 let parts = job.parts.iter_mut();
@@ -179,6 +184,9 @@ impl Ledger {
             }
             if job.visible {
                 job.report_everything(now);
+            }
+            if job.cancelled {
+                continue; // Nothing becomes ready, and nobody has to be told.
             }
             for (&partition, part) in &job.parts {
                 if job.visible {
@@ -192,6 +200,7 @@ impl Ledger {
                 ended.extend(tasks.map(id));
             }
         }
+        cancelled.into_iter().for_each(|job_id| self.go_on_removing(job_id));
         for (job, partition, chunks) in retired {
             self.retire(job, partition, &chunks);
         }

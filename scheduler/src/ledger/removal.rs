@@ -1,0 +1,113 @@
+//! Removal at a home: tasks end because somebody says so, wherever they are.
+//!
+//! A task that has not ended takes with it all that waits for it: its children hear by the outbox,
+//! like those of any ended task, and end cancelled too. One that has ended stays, and so do its
+//! children (the paper's rule). A whole job is marked first, durably; from then on nothing of it is
+//! placed, run or taken as done here, and its tasks end a bounded number in each step.
+
+use proto::{Event, JobId, LocalId, TaskId, Time};
+
+use super::segment::{End, State};
+use super::{Ending, Ledger};
+use crate::Mutant;
+use crate::out::{Out, task_attempt};
+
+/// How far the removal of a whole job has come.
+#[derive(Debug)]
+pub(super) struct Removal {
+    job: JobId,
+    /// Tasks before this one have ended.
+    from: LocalId,
+}
+
+impl Ledger {
+    /// Ends a task that will not be done, and tells its holder. False when it had ended before.
+    /// `by`: who named it; empty when it goes because of something else.
+    pub(crate) fn give_up(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        end: End,
+        by: &str,
+        out: &mut Out,
+    ) -> bool {
+        let Some(cell) = self.cell(task) else { return false };
+        let (state, holder, attempt) = (cell.state, cell.holder, cell.attempt);
+        match state {
+            State::Ended(_) => return false,
+            State::Ready if self.mutant == Some(Mutant::CancelMissesHolder) => {}
+            State::Ready => {
+                out.stale.entry(holder).or_default().push(task_attempt(task, attempt));
+                if self.mutant == Some(Mutant::CancelTrustsHolder) {
+                    return true;
+                }
+            }
+            State::Waiting => {}
+        }
+        let ending = Ending { error: by.to_owned(), ..Ending::default() };
+        self.end(now, task, end, holder, ending, out);
+        if end == End::Cancelled {
+            self.keep_canceller(task, by);
+        }
+        true
+    }
+
+    /// Whoever named the first cancelled task of a part is in its report.
+    pub(super) fn keep_canceller(&mut self, task: TaskId, by: &str) {
+        if let Some(part) = self.part_mut(task)
+            && part.count.cancelled_by.is_empty()
+        {
+            by.clone_into(&mut part.count.cancelled_by);
+        }
+    }
+
+    /// The whole job is cancelled. False when that was known, or there is no such job here: its
+    /// home tells of the commit first, on the same link.
+    pub(crate) fn begin_removal(&mut self, job_id: JobId, out: &mut Out) -> bool {
+        let Some(job) = self.jobs.get_mut(&job_id) else { return false };
+        if !job.visible || job.ended || job.cancelled {
+            return false;
+        }
+        job.cancelled = true;
+        for (&partition, part) in &job.parts {
+            let record = job.visible_record(part.chunks());
+            out.facts.visible.insert((partition, job_id), record);
+        }
+        out.events.push(Event::Removing { job: job_id });
+        self.go_on_removing(job_id);
+        true
+    }
+
+    pub(super) fn go_on_removing(&mut self, job: JobId) {
+        self.removals.push_back(Removal { job, from: LocalId(0) });
+    }
+
+    /// Ends up to `budget` tasks of removed jobs.
+    pub(crate) fn remove_some(&mut self, now: Time, budget: usize, out: &mut Out) {
+        for _ in 0..budget {
+            let Some(removal) = self.removals.front() else { return };
+            let Some(task) = self.next_open(removal) else {
+                self.removals.pop_front();
+                continue;
+            };
+            self.give_up(now, task, End::Cancelled, "", out);
+            let removal = self.removals.front_mut().expect("looked at above");
+            removal.from = LocalId(task.local.0 + 1);
+        }
+    }
+
+    fn next_open(&self, removal: &Removal) -> Option<TaskId> {
+        let job = self.jobs.get(&removal.job)?;
+        let start = removal.from.partition();
+        job.parts.range(start..).find_map(|(&partition, part)| {
+            let first = if partition == start { removal.from.index() } else { 0 };
+            let index = part.next_open(first)?;
+            Some(TaskId { job: removal.job, local: LocalId::new(partition, index) })
+        })
+    }
+
+    /// Nothing of this job is done here any more.
+    pub(crate) fn is_removed(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.cancelled)
+    }
+}
