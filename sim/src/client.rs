@@ -6,14 +6,14 @@ use node::Input;
 use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, PartitionId, Span, Time, wire};
 
-use crate::checkers::{Violation, bound, durable, progress};
+use crate::checkers::{Violation, bound, durable, progress, removal};
 use crate::queue::{Connection, Happening, Who};
 use crate::truth::{JobTruth, Promise};
 use crate::workload::Submission;
 use crate::world::World;
 
-/// Out of a thousand accepted chunks, after these the client cancels a task before the commit.
-const CANCELS_EARLY_PERMILLE: u64 = 5;
+/// Out of a thousand accepted chunks, after these the client cancels something before the commit.
+const CANCELS_EARLY_PERMILLE: u64 = 10;
 
 /// When a client dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,14 +58,17 @@ impl ClientPlan {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Ask {
     Chunk(usize),
     Commit,
     Watch,
     Query,
     Cancel,
-    CancelTask(LocalId),
+    /// Before the commit.
+    Forbid,
+    /// Of one home.
+    CancelTasks(Vec<LocalId>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -218,8 +221,8 @@ impl World {
         let client = &self.clients[index];
         let (job, faultless) = (client.job, self.options.faultless);
         let home = self.job_home(job);
-        let (node, body) = match ask {
-            Ask::Chunk(at) => {
+        let (node, body) = match &ask {
+            &Ask::Chunk(at) => {
                 let chunk = client.submission.chunks[at].clone();
                 let partition = PartitionId(chunk.partition);
                 (self.home(partition.0), request::Body::Submit(chunk))
@@ -231,25 +234,27 @@ impl World {
             }
             Ask::Watch => (home, request::Body::WatchJob(wire::JobQuery { job: job.0 })),
             Ask::Query => (home, request::Body::Job(wire::JobQuery { job: job.0 })),
-            Ask::Cancel => {
-                (home, request::Body::Cancel(wire::Cancel { job: job.0, ..Default::default() }))
+            Ask::Cancel | Ask::Forbid => {
+                let by = format!("client-{index}");
+                let staged = ask == Ask::Forbid;
+                let cancel = wire::Cancel { job: job.0, by, staged, ..Default::default() };
+                (home, request::Body::Cancel(cancel))
             }
-            Ask::CancelTask(local) => {
-                let cancel = wire::Cancel {
-                    job: job.0,
-                    locals: vec![local.0],
-                    ..Default::default()
-                };
-                (self.home(local.partition().0), request::Body::Cancel(cancel))
+            Ask::CancelTasks(named) => {
+                let locals = named.iter().map(|local| local.0).collect();
+                let by = format!("client-{index}");
+                let cancel = wire::Cancel { job: job.0, locals, by, staged: false };
+                (self.home(named[0].partition().0), request::Body::Cancel(cancel))
             }
         };
         let id = self.request(Who::Job(index), node, body);
+        let watches = ask == Ask::Watch;
         self.clients[index].asks.insert(id, ask);
         // Without faults nothing is lost, and an answer that needs a second request is a bug.
-        let patience = match (faultless, ask) {
+        let patience = match (faultless, watches) {
             (true, _) => Span::from_secs(100_000),
-            (false, Ask::Watch) => self.dice.span(Span::from_millis(300), Span::from_secs(3)),
-            (false, _) => self.dice.span(Span::from_millis(20), Span::from_millis(600)),
+            (false, true) => self.dice.span(Span::from_millis(300), Span::from_secs(3)),
+            (false, false) => self.dice.span(Span::from_millis(20), Span::from_millis(600)),
         };
         let what = Happening::Timeout { who: Who::Job(index), request: id };
         self.schedule(self.now + patience, what);
@@ -290,8 +295,7 @@ impl World {
             Stage::Watching => {
                 let cancels = client.plan.cancel_after.take().is_some();
                 if cancels {
-                    let whole = self.dice.chance(500);
-                    self.cancel(index, whole);
+                    self.cancel(index);
                 } else if !self.clients[index].asks.values().any(|ask| *ask == Ask::Watch) {
                     self.ask(index, Ask::Watch);
                 }
@@ -301,13 +305,47 @@ impl World {
         }
     }
 
-    /// The whole job, or one task of it.
-    fn cancel(&mut self, index: usize, whole: bool) {
+    /// The whole job, one task of it, or a tenth of them.
+    fn cancel(&mut self, index: usize) {
+        let share_permille = self.dice.pick(&[0, 1, 100]);
+        let tasks: Vec<LocalId> = self.truth(index).tasks.keys().copied().collect();
+        if share_permille == 0 {
+            self.truth(index).cancelled = true;
+            return self.ask(index, Ask::Cancel);
+        }
+        let mut named = vec![self.dice.pick(&tasks)];
+        if share_permille > 1 {
+            named.extend(tasks.iter().filter(|_| self.dice.chance(share_permille)));
+        }
+        self.cancel_tasks(index, named);
+    }
+
+    fn cancel_tasks(&mut self, index: usize, named: Vec<LocalId>) {
+        self.truth(index).named.extend(&named);
+        let mut by_home: BTreeMap<usize, Vec<LocalId>> = BTreeMap::new();
+        for local in named {
+            let same = by_home.entry(self.home(local.partition().0)).or_default();
+            if !same.contains(&local) {
+                same.push(local);
+            }
+        }
+        for named in by_home.into_values() {
+            self.ask(index, Ask::CancelTasks(named));
+        }
+    }
+
+    /// The client does not want the job that it is about to submit.
+    fn forbid(&mut self, index: usize) {
         let truth = self.truth(index);
-        truth.cancelled = true;
-        let tasks: Vec<LocalId> = truth.tasks.keys().copied().collect();
-        let task = self.dice.pick(&tasks);
-        self.ask(index, if whole { Ask::Cancel } else { Ask::CancelTask(task) });
+        (truth.cancelled, truth.forbidden) = (true, true);
+        self.ask(index, Ask::Forbid);
+    }
+
+    /// What was not committed by now never will be.
+    fn forbidden(&mut self, index: usize) {
+        if self.truth(index).promise == Promise::Staged {
+            self.tell(|| format!("client {index} hears that its job may not be committed"));
+        }
     }
 
     fn next_chunk(&mut self, index: usize) {
@@ -358,7 +396,7 @@ impl World {
 
     fn job_response(&mut self, index: usize, response: wire::Response) {
         let id = response.id;
-        let Some(&ask) = self.clients[index].asks.get(&id) else { return };
+        let Some(ask) = self.clients[index].asks.get(&id).cloned() else { return };
         if !response.more {
             self.clients[index].asks.remove(&id);
         }
@@ -370,9 +408,14 @@ impl World {
         match (ask, response.body) {
             (Ask::Chunk(at), Some(response::Body::Accepted(_))) => self.chunk_accepted(index, at),
             (Ask::Commit, Some(response::Body::Accepted(_))) => self.commit_accepted(index),
-            (Ask::Cancel | Ask::CancelTask(_), Some(response::Body::Accepted(_))) => {}
-            (Ask::Watch | Ask::Query, Some(response::Body::Job(state))) => {
-                self.job_told(index, &state, ask, response.more);
+            (Ask::Cancel, Some(response::Body::Cancelled(_))) => {}
+            (Ask::Forbid, Some(response::Body::Cancelled(_))) => self.forbidden(index),
+            (Ask::CancelTasks(named), Some(response::Body::Cancelled(answer))) => {
+                let verdict = removal::on_answered(self.truth(index), &named, &answer);
+                self.judge(verdict);
+            }
+            (ask @ (Ask::Watch | Ask::Query), Some(response::Body::Job(state))) => {
+                self.job_told(index, &state, &ask, response.more);
             }
             (ask, body) => {
                 let text = format!("{:?} was answered {body:?}", ask);
@@ -395,6 +438,11 @@ impl World {
                 let verdict = durable::on_unknown(&self.jobs[&job]);
                 self.judge(verdict);
             }
+            ErrorCode::Refused if ask == Ask::Commit && self.jobs[&job].forbidden => {
+                self.clients[index].stage = Stage::Dead;
+                let truth = self.truth(index);
+                (truth.promise, truth.abandoned) = (Promise::Staged, true);
+            }
             code => {
                 let text = format!("{job}: {ask:?} was refused with {code:?}: {}", error.text);
                 self.judge(Err(Violation::new("durable", text)));
@@ -413,7 +461,10 @@ impl World {
             return self.client_dies(index);
         }
         if self.dice.chance(CANCELS_EARLY_PERMILLE) && !self.options.faultless {
-            self.cancel(index, false);
+            match self.dice.chance(500) {
+                true => self.forbid(index),
+                false => self.cancel(index),
+            }
         }
         let client = &mut self.clients[index];
         if accepted == all {
@@ -442,12 +493,12 @@ impl World {
         }
     }
 
-    fn job_told(&mut self, index: usize, state: &wire::JobState, ask: Ask, more: bool) {
+    fn job_told(&mut self, index: usize, state: &wire::JobState, ask: &Ask, more: bool) {
         let verdict = durable::on_told(self.truth(index), state);
         self.judge(verdict);
         if !durable::is_over(state) {
             // A watch that was answered for good before the end, or a poll: keep watching.
-            if !more && self.clients[index].stage == Stage::Watching && ask == Ask::Watch {
+            if !more && self.clients[index].stage == Stage::Watching && *ask == Ask::Watch {
                 self.ask(index, Ask::Watch);
             }
             return;
@@ -461,8 +512,9 @@ impl World {
             let (job, again) = (client.job, client.plan.asks_again);
             let slots = self.machines.iter().map(|machine| u64::from(machine.slots)).sum();
             let truth = &self.jobs[&job];
-            let verdict =
-                progress::on_end(truth).and_then(|()| bound::on_end(truth, makespan, slots));
+            let verdict = progress::on_end(truth)
+                .and_then(|()| removal::on_end(truth))
+                .and_then(|()| bound::on_end(truth, makespan, slots));
             self.tell(|| format!("client {index} is told the end of {job}"));
             self.judge(verdict);
             for _ in 0..again {

@@ -7,7 +7,7 @@ use proto::event::{End, Event};
 use proto::work::{Fetch, Launch, LaunchInput, Outcome};
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, wire};
 
-use crate::checkers::{bound, durable, inputs, known, once, order, quiet};
+use crate::checkers::{bound, durable, inputs, known, once, order, quiet, removal};
 use crate::machine::{self, Doom, Unsynced};
 use crate::options::Action;
 use crate::queue::Happening;
@@ -21,9 +21,20 @@ const KILL_RACES_PERMILLE: u64 = 200;
 /// What one flush makes true once its batch is written.
 #[derive(Debug, Default)]
 struct Facts {
-    commits: Vec<(TaskId, Attempt, End, NodeId)>,
+    commits: Vec<Committed>,
     replaced: Vec<TaskId>,
     ended: Vec<JobId>,
+    removing: Vec<JobId>,
+}
+
+#[derive(Debug)]
+struct Committed {
+    task: TaskId,
+    attempt: Attempt,
+    end: End,
+    node: NodeId,
+    /// In the same flush its home heard, before this, that the whole job is cancelled.
+    heard: bool,
 }
 
 impl Facts {
@@ -31,9 +42,11 @@ impl Facts {
         let mut facts = Self::default();
         for effect in effects {
             match effect {
-                Effect::Trace(Event::Committed { task, attempt, end, node, .. }) => {
-                    facts.commits.push((*task, *attempt, *end, *node));
+                &Effect::Trace(Event::Committed { task, attempt, end, node, .. }) => {
+                    let heard = facts.removing.contains(&task.job);
+                    facts.commits.push(Committed { task, attempt, end, node, heard });
                 }
+                Effect::Trace(Event::Removing { job }) => facts.removing.push(*job),
                 Effect::Trace(Event::Replaced { task, .. }) => facts.replaced.push(*task),
                 Effect::Trace(Event::JobEnded { job, .. }) => facts.ended.push(*job),
                 _ => {}
@@ -118,14 +131,19 @@ impl World {
             self.judge(verdict);
         }
         let mut commits = Vec::new();
-        for (task, attempt, end, node) in facts.commits {
-            let verdict = once::on_committed(&mut self.jobs, task, attempt, end, node);
+        for Committed { task, attempt, end, node, heard } in facts.commits {
+            let verdict = once::on_committed(&mut self.jobs, self.now, task, attempt, end, node);
             self.judge(verdict);
+            let known = self.jobs.get(&task.job).is_some_and(|job| job.heard.contains(&index));
+            self.judge(removal::on_committed(task, end, heard || known));
             commits.push((task, attempt));
         }
+        let mut removing = facts.removing;
+        let jobs = &mut self.jobs;
+        removing.retain(|job| jobs.get_mut(job).is_some_and(|job| job.heard.insert(index)));
         let machine = &mut self.machines[index];
         if let Some(seq) = seq {
-            machine.unsynced.push(Unsynced { seq, commits, ended: facts.ended });
+            machine.unsynced.push(Unsynced { seq, commits, ended: facts.ended, removing });
         }
     }
 
@@ -152,8 +170,12 @@ impl World {
                 self.machines[index].objects.retain(|object, _| !gone(object));
             }
             Effect::Trace(event) => {
-                if let Event::Woken { task } = event {
-                    self.judge(quiet::on_woken(task));
+                match event {
+                    Event::Woken { task } => self.judge(quiet::on_woken(task)),
+                    Event::Dismissed { task, attempt } => {
+                        self.machines[index].dismissed.insert((task, attempt));
+                    }
+                    _ => {}
                 }
                 self.trace_event(index, &event);
             }
@@ -181,6 +203,17 @@ impl World {
             Err(violation) => return self.judge(Err(violation)),
         }
         let node = NodeId(index as u32);
+        let home = self.home(task.partition().0);
+        let machine = &self.machines[index];
+        let launched = removal::Launched {
+            task,
+            at_home: home == index,
+            home_heard: self.jobs[&task.job].heard.contains(&home),
+            dismissed: machine.dismissed.contains(&(task, attempt)),
+            healed: self.faults_until,
+            now: self.now,
+        };
+        self.judge(removal::on_launch(&self.jobs[&task.job], &launched));
         let machine = &mut self.machines[index];
         machine.launches += 1;
         let job = &self.jobs[&task.job];
@@ -284,6 +317,11 @@ impl World {
             for (task, attempt) in unsynced.commits {
                 self.judge(durable::on_task_undone(&self.jobs, task, attempt));
                 once::undo(&mut self.jobs, task, attempt);
+            }
+            for job in unsynced.removing {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.heard.remove(&index);
+                }
             }
             for job in unsynced.ended {
                 self.judge(durable::on_end_undone(&self.jobs, job));

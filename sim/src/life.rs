@@ -125,7 +125,10 @@ impl World {
             self.passed()?;
         }
         for job in abandoned {
-            let prefixes = [kvs::keys::TASK, kvs::keys::JOB, kvs::keys::META]
+            // That it was forbidden stays known.
+            let forbidden = self.jobs[&job].forbidden;
+            let own = if forbidden { kvs::keys::TASK } else { kvs::keys::JOB };
+            let prefixes = [kvs::keys::TASK, own, kvs::keys::META]
                 .map(|namespace| kvs::keys::job_prefix(namespace, job));
             for (node, machine) in self.machines.iter().enumerate() {
                 let mine = |key: &[u8]| prefixes.iter().any(|prefix| key.starts_with(prefix));
@@ -134,6 +137,11 @@ impl World {
                     return Err(quiet::left_behind(job, node, left));
                 }
             }
+        }
+        let running = |machine: &Machine| machine.running.first_key_value().map(|(&key, _)| key);
+        if let Some((task, attempt)) = self.machines.iter().find_map(running) {
+            let text = format!("all jobs have ended, but {task} attempt {attempt} runs");
+            return Err(Violation::new("removal", text));
         }
         let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
         for (node, state) in self.node_states()?.iter().enumerate() {

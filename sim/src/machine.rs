@@ -1,6 +1,6 @@
 //! One simulated machine: a node, its disk, and a model of its executor.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use node::{Input, Node};
 use proto::work::{Launch, Outcome};
@@ -34,6 +34,8 @@ pub(crate) struct Unsynced {
     pub seq: u64,
     pub commits: Vec<(TaskId, Attempt)>,
     pub ended: Vec<JobId>,
+    /// Jobs that it was the first to call cancelled.
+    pub removing: Vec<JobId>,
 }
 
 #[derive(Debug)]
@@ -56,6 +58,8 @@ pub(crate) struct Machine {
     /// What its object store holds; files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
     pub doom: Option<Doom>,
+    /// Attempts of other homes that its process was told to let go.
+    pub dismissed: BTreeSet<(TaskId, Attempt)>,
     pub unsynced: Vec<Unsynced>,
     /// The last batch of this incarnation, and whether a sync is under way.
     pub last_seq: u64,
@@ -81,6 +85,7 @@ impl Machine {
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
             doom: None,
+            dismissed: BTreeSet::new(),
             unsynced: Vec::new(),
             last_seq: 0,
             syncing: false,
@@ -99,6 +104,7 @@ impl Machine {
         self.node = None;
         self.inbox.clear();
         self.running.clear();
+        self.dismissed.clear();
         self.step_scheduled = false;
         self.timer_at = None;
         self.timer_queued = false;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::End;
-use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, wire};
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 /// Spec kinds that the executor model understands.
 pub const KIND_PLAIN: &str = "plain";
@@ -20,6 +20,7 @@ pub(crate) struct Commit {
     pub node: NodeId,
     /// A power cut took it, or a lost input made it void.
     pub undone: bool,
+    pub at: Time,
 }
 
 /// One dependency slot.
@@ -76,7 +77,14 @@ pub(crate) struct JobTruth {
     pub job: JobId,
     pub tasks: BTreeMap<LocalId, TaskTruth>,
     pub promise: Promise,
+    /// Its client wants all of it cancelled.
     pub cancelled: bool,
+    /// ... and wanted so before it sent the commit.
+    pub forbidden: bool,
+    /// Tasks that its client wants cancelled.
+    pub named: BTreeSet<LocalId>,
+    /// Nodes that have heard that the whole job is cancelled.
+    pub heard: BTreeSet<usize>,
     /// Its client died before it sent the commit: it must vanish.
     pub abandoned: bool,
     pub told: Option<wire::JobState>,
@@ -119,6 +127,9 @@ impl JobTruth {
             tasks,
             promise: Promise::Staged,
             cancelled: false,
+            forbidden: false,
+            named: BTreeSet::new(),
+            heard: BTreeSet::new(),
             abandoned: false,
             told: None,
         }

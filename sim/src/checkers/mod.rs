@@ -10,6 +10,7 @@ pub(crate) mod once;
 pub(crate) mod order;
 pub(crate) mod progress;
 pub(crate) mod quiet;
+pub(crate) mod removal;
 
 use std::collections::BTreeMap;
 

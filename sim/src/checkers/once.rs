@@ -3,7 +3,7 @@
 //! an attempt that an executor finished.
 
 use proto::event::End;
-use proto::{Attempt, NodeId, TaskId};
+use proto::{Attempt, NodeId, TaskId, Time};
 
 use super::{Jobs, Verdict, Violation, known};
 use crate::truth::Commit;
@@ -12,6 +12,7 @@ const NAME: &str = "once";
 
 pub(crate) fn on_committed(
     jobs: &mut Jobs,
+    now: Time,
     task: TaskId,
     attempt: Attempt,
     end: End,
@@ -30,7 +31,7 @@ pub(crate) fn on_committed(
         let text = format!("{task} is done by attempt {attempt}, which has finished nowhere");
         return Err(Violation::new(NAME, text));
     }
-    truth.commits.push(Commit { attempt, end, node, undone: false });
+    truth.commits.push(Commit { attempt, end, node, undone: false, at: now });
     Ok(())
 }
 

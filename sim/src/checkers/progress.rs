@@ -3,7 +3,7 @@
 use proto::LocalId;
 use proto::event::End;
 
-use super::{Verdict, Violation};
+use super::{Verdict, Violation, removal};
 use crate::truth::{Commit, JobTruth, KIND_FAILING, KIND_FLAKY, Promise, Slot, TaskTruth};
 
 const NAME: &str = "progress";
@@ -53,7 +53,8 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
     if job.cancelled || job.promise != Promise::Ended {
         return Ok(());
     }
-    for (&local, task) in &job.tasks {
+    let removed = removal::below(job, &job.named);
+    for (&local, task) in job.tasks.iter().filter(|(local, _)| !removed.contains(local)) {
         let end = task.current().expect("conservation was checked").end;
         let all_done = task.slots.iter().flatten().all(|slot| {
             let parent = &job.tasks[&slot.parent];
