@@ -51,6 +51,8 @@ pub(crate) enum Verb {
     /// Workflow files: make, inspect, convert
     #[command(subcommand)]
     Workload(crate::workload::WorkloadVerb),
+    /// Run a workflow on simulated nodes, at any scale
+    Sim(crate::sim::SimArgs),
     /// Search for faults with the simulator and its checkers
     Check(crate::check::CheckArgs),
     /// Measure

@@ -54,7 +54,7 @@ struct FailedSeed {
 
 pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let options = sim::CheckOptions {
+    let options = ::sim::CheckOptions {
         first_seed: args.seed.unwrap_or(1),
         seeds: args.seeds.unwrap_or_else(|| if args.seed.is_some() { 1 } else { 2000 }),
         mutant: args.mutant,
@@ -62,7 +62,7 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
         stop_early: args.mutant.is_some(),
     };
     let began = Instant::now();
-    let report = sim::check(&options);
+    let report = ::sim::check(&options);
     let took_s = began.elapsed().as_secs_f64().max(1e-9);
     let exit = if report.failed.is_empty() { Exit::Ok } else { Exit::Failed };
     let checked = Checked {

@@ -19,6 +19,7 @@ mod progress;
 mod run;
 mod selector;
 mod settings;
+mod sim;
 mod story;
 mod streams;
 mod submit;
@@ -127,6 +128,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Task(verb) => task::run(context, &verb),
         Verb::Kv(verb) => kv::run(context, &verb),
         Verb::Workload(verb) => workload::run(context, &verb),
+        Verb::Sim(args) => sim::run(context, &args),
         Verb::Check(args) => check::run(context, &args),
         Verb::Bench(args) => bench::run(context, &args),
         Verb::Trace(args) => story::trace(context, &args),

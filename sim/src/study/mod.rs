@@ -181,6 +181,7 @@ fn facts(
         one_process: true,
         remote_bytes: Some(fold.remote_bytes(JOB, data_edges)),
         kinds,
+        clock_starts_after_loads: graph.clock_starts_after_loads(),
         ..RunFacts::default()
     }
 }
