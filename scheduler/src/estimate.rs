@@ -1,23 +1,82 @@
-//! How long tasks take: the mean of the completed ones, per kind (section 2.2.3).
+//! What is measured: how long tasks take, per kind and with spread; how fast bytes come, per node
+//! they come from (section 2.2.3 of the paper assumes the latter).
 
 use std::collections::BTreeMap;
 
-use proto::{Span, wire};
+use proto::limits::{RATES_KEPT_MAX, RATE_OBJECT_BYTES_MIN};
+use proto::{NodeId, Span, wire};
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    total_ns: u128,
+/// Lengths of tasks: mean and spread (Welford), and a coarse histogram for heavy tails.
+#[derive(Clone, Debug)]
+struct Lengths {
     samples: u64,
+    mean_ns: f64,
+    /// Sum of squared distances from the mean.
+    squares: f64,
+    /// By the number of bits of the length in nanoseconds.
+    octaves: [u32; 65],
 }
 
-impl Mean {
-    fn add(&mut self, length: Span) {
-        self.total_ns += u128::from(length.0);
-        self.samples += 1;
+impl Default for Lengths {
+    fn default() -> Self {
+        Self { samples: 0, mean_ns: 0.0, squares: 0.0, octaves: [0; 65] }
     }
-    fn value(self) -> Option<Span> {
-        let mean_ns = self.total_ns.checked_div(u128::from(self.samples))?;
-        Some(Span(u64::try_from(mean_ns).unwrap_or(u64::MAX)))
+}
+
+impl Lengths {
+    fn add(&mut self, length: Span) {
+        self.samples += 1;
+        let length_ns = length.0 as f64;
+        let before = length_ns - self.mean_ns;
+        self.mean_ns += before / self.samples as f64;
+        self.squares += before * (length_ns - self.mean_ns);
+        let octave = &mut self.octaves[(64 - length.0.leading_zeros()) as usize];
+        *octave = octave.saturating_add(1);
+    }
+    fn mean(&self) -> Option<Span> {
+        (self.samples > 0).then(|| Span(self.mean_ns.round() as u64))
+    }
+    fn deviation(&self) -> Span {
+        Span((self.squares / self.samples.max(1) as f64).sqrt() as u64)
+    }
+    /// The length that a share of the tasks does not exceed, to within its octave.
+    fn quantile(&self, share: f64) -> Option<Span> {
+        let total: u64 = self.octaves.iter().map(|&count| u64::from(count)).sum();
+        let wanted = share * total as f64;
+        let mut before = 0.0;
+        for (bits, &count) in self.octaves.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let until = before + f64::from(count);
+            if until >= wanted {
+                let low = if bits == 0 { 0.0 } else { 2_f64.powi(bits as i32 - 1) };
+                let within = (wanted - before) / f64::from(count);
+                return Some(Span((low + within * low).round() as u64));
+            }
+            before = until;
+        }
+        None
+    }
+}
+
+/// Bytes per second of transfers, the recent ones counting most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    samples: u32,
+    bytes_per_s: f64,
+}
+
+impl Rate {
+    /// The weight of the newest transfer once there are several.
+    const NEWEST: f64 = 0.125;
+    /// Fewer transfers than these say little.
+    const SAMPLES_MIN: u32 = 4;
+
+    fn add(&mut self, bytes_per_s: f64) {
+        self.samples = self.samples.saturating_add(1);
+        let weight = Self::NEWEST.max(1.0 / f64::from(self.samples));
+        self.bytes_per_s += weight * (bytes_per_s - self.bytes_per_s);
+    }
+    fn known(self) -> Option<f64> {
+        (self.samples >= Self::SAMPLES_MIN).then_some(self.bytes_per_s)
     }
 }
 
@@ -28,17 +87,33 @@ const LENGTH_UNKNOWN: Span = Span::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Estimates {
-    kinds: BTreeMap<String, Mean>,
-    all: Mean,
+    kinds: BTreeMap<String, Lengths>,
+    all: Lengths,
+    rates: BTreeMap<NodeId, Rate>,
+    rate: Rate,
+    /// Of the tasks placed or taken in here, the recent ones counting most.
+    input_bytes: f64,
 }
 
 impl Estimates {
     pub(crate) fn completed(&mut self, kind: &str, length: Span) {
         self.all.add(length);
-        if let Some(mean) = self.kinds.get_mut(kind) {
-            mean.add(length);
+        if let Some(lengths) = self.kinds.get_mut(kind) {
+            lengths.add(length);
         } else if self.kinds.len() < KINDS_MAX {
             self.kinds.entry(kind.to_owned()).or_default().add(length);
+        }
+    }
+
+    /// An object came from another node. Small ones tell of delays, not of bandwidth.
+    pub(crate) fn transferred(&mut self, from: NodeId, bytes: u64, took: Span) {
+        if bytes < RATE_OBJECT_BYTES_MIN || took == Span::ZERO {
+            return;
+        }
+        let bytes_per_s = bytes as f64 / took.as_secs_f64();
+        self.rate.add(bytes_per_s);
+        if self.rates.len() < RATES_KEPT_MAX || self.rates.contains_key(&from) {
+            self.rates.entry(from).or_default().add(bytes_per_s);
         }
     }
 
@@ -46,13 +121,45 @@ impl Estimates {
     /// all.
     #[must_use]
     pub(crate) fn length(&self, spec: &wire::Spec, declared: Span) -> Span {
-        if let Some(mean) = self.kinds.get(&spec.kind).copied().and_then(Mean::value) {
+        if let Some(mean) = self.kinds.get(&spec.kind).and_then(Lengths::mean) {
             return mean;
         }
         if declared > Span::ZERO {
             return declared;
         }
-        self.all.value().unwrap_or(LENGTH_UNKNOWN)
+        self.mean_length()
+    }
+    /// Over all tasks that ended here.
+    #[must_use]
+    pub(crate) fn mean_length(&self) -> Span {
+        self.all.mean().unwrap_or(LENGTH_UNKNOWN)
+    }
+    /// Mean, deviation, median and 95th percentile of what ended here.
+    #[must_use]
+    pub(crate) fn spread(&self) -> Option<[Span; 4]> {
+        let all = &self.all;
+        Some([all.mean()?, all.deviation(), all.quantile(0.5)?, all.quantile(0.95)?])
+    }
+
+    /// From one node: measured there, else over all nodes, else assumed.
+    #[must_use]
+    pub(crate) fn bandwidth_from(&self, node: NodeId, assumed: f64) -> f64 {
+        let of_node = self.rates.get(&node).copied().and_then(Rate::known);
+        of_node.unwrap_or_else(|| self.bandwidth(assumed))
+    }
+    #[must_use]
+    pub(crate) fn bandwidth(&self, assumed: f64) -> f64 {
+        self.rate.known().unwrap_or(assumed)
+    }
+
+    /// A task was placed here or came here.
+    pub(crate) fn placed(&mut self, input_bytes: u64) {
+        self.input_bytes += (input_bytes as f64 - self.input_bytes) / 32.0;
+    }
+    /// What a task here reads, about.
+    #[must_use]
+    pub(crate) fn input_bytes(&self) -> f64 {
+        self.input_bytes
     }
 }
 
@@ -70,5 +177,39 @@ mod tests {
         assert_eq!(estimates.length(&spec("a"), Span(99)), Span(15));
         assert_eq!(estimates.length(&spec("b"), Span(99)), Span(99));
         assert_eq!(estimates.length(&spec("b"), Span::ZERO), Span(15));
+    }
+
+    #[test]
+    fn lengths_have_spread_and_tail() {
+        let mut estimates = Estimates::default();
+        assert_eq!(estimates.spread(), None);
+        for length_s in (0..90).map(|_| 1).chain((0..10).map(|_| 1_000)) {
+            estimates.completed("a", Span::from_secs(length_s));
+        }
+        let [mean, deviation, median, high] = estimates.spread().unwrap();
+        assert_eq!(mean.as_secs_f64().round(), 101.0);
+        assert_eq!(deviation.as_secs_f64().round(), 300.0, "0.9 * 100^2 + 0.1 * 899^2");
+        assert!((0.5..=2.0).contains(&median.as_secs_f64()), "{median:?}");
+        assert!((500.0..=2_000.0).contains(&high.as_secs_f64()), "{high:?}");
+    }
+
+    #[test]
+    fn bandwidth_is_assumed_then_measured_then_known_by_node() {
+        let (near, far) = (NodeId(1), NodeId(2));
+        let mut estimates = Estimates::default();
+        let second = Span::from_secs(1);
+        estimates.transferred(near, 10, second);
+        assert_eq!(estimates.bandwidth_from(near, 7.0), 7.0, "small objects tell nothing");
+        for _ in 0..Rate::SAMPLES_MIN {
+            assert_eq!(estimates.bandwidth_from(near, 7.0), 7.0, "too few to know");
+            estimates.transferred(near, 100_000_000, second);
+        }
+        assert_eq!(estimates.bandwidth_from(near, 7.0), 1e8);
+        assert_eq!(estimates.bandwidth_from(far, 7.0), 1e8, "as the others");
+        for _ in 0..100 {
+            estimates.transferred(far, 10_000_000, second);
+        }
+        assert_eq!(estimates.bandwidth_from(near, 7.0), 1e8);
+        assert!((estimates.bandwidth_from(far, 7.0) - 1e7).abs() < 1e3);
     }
 }
