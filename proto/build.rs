@@ -11,6 +11,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ".starling.v1.Packet",
         ".starling.v1.Piece",
         ".starling.v1.TaskStream",
+        ".starling.v1.Give",
+        ".starling.v1.UploadPart",
     ]);
     config.compile_fds(files)?;
     Ok(())

@@ -30,6 +30,7 @@ impl AddressBook {
             pid: member.pid,
             slots: member.slots,
             launch: String::new(),
+            data: String::new(),
         });
     }
 
@@ -43,6 +44,7 @@ impl AddressBook {
             pid: greeting.pid,
             slots: greeting.slots,
             launch: greeting.launch.clone(),
+            data: greeting.data_address.clone(),
         });
     }
 
@@ -100,6 +102,7 @@ mod tests {
                 pid: 1,
                 slots: 2,
                 launch: String::new(),
+                data: String::new(),
             };
             instance.write_address(&file).unwrap();
         };

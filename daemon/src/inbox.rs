@@ -4,6 +4,7 @@ use node::Input;
 use proto::{ClientId, Incarnation, NodeId, wire};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::data::Wanted;
 use crate::replies::ReplySender;
 use crate::store::StoreError;
 
@@ -25,12 +26,17 @@ pub(crate) enum Incoming {
         peer: NodeId,
         incarnation: Incarnation,
         link: u64,
-        queue: mpsc::Sender<wire::Packet>,
+        queue: mpsc::Sender<wire::LinkFrame>,
     },
     Packet(Box<wire::Packet>),
     LinkDown {
         peer: NodeId,
         link: u64,
+    },
+    /// Objects that a client wants here.
+    Wants {
+        from: NodeId,
+        wanted: Vec<Wanted>,
     },
     /// Answered when all events so far are in the files.
     FlushEvents(oneshot::Sender<()>),

@@ -52,6 +52,9 @@ pub struct AddressFile {
     /// The launch that the process belongs to; empty outside a launcher.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub launch: String,
+    /// Where it gives out objects.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub data: String,
 }
 
 /// An instance directory, made when it was not there.
@@ -442,6 +445,7 @@ mod tests {
             address: "127.0.0.1:1".to_owned(),
             pid: 1,
             slots: 2,
+            data: "127.0.0.1:8".to_owned(),
             launch: String::new(),
         };
         assert_eq!(instance.read_address(NodeId(2)), None);

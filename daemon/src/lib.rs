@@ -8,7 +8,7 @@ then the world hears of it. One loop owns a node, on a thread of its own with a 
 runtime, so the core needs no locks. Several nodes in one process are the same code several times.
 
 The files in reading order: [`start()`] puts a node together, `run_loop` is its life, `links` and
-`service` are its streams, `rendezvous` waits for the others, `transfer` brings objects here,
+`service` are its streams, `rendezvous` waits for the others, `transfer` and `data` bring objects here,
 [`events`] and [`store`] are its files, [`instance`] its directory, [`launcher`] its place.
 
 ```no_run
@@ -33,7 +33,7 @@ for node in nodes {
 mod addresses;
 mod background;
 mod clock;
-mod connections;
+mod data;
 mod error;
 pub mod events;
 mod handle;
@@ -55,6 +55,7 @@ mod stats;
 pub mod store;
 mod sync;
 mod transfer;
+mod upload;
 
 /// The stubs of the service `Peer`; the messages are [`proto::wire`]'s.
 pub mod rpc {

@@ -18,7 +18,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Status, Streaming};
+use wire::link_frame::Body;
 
+use crate::data;
 use crate::inbox::Incoming;
 use crate::peers;
 use crate::service::Shared;
@@ -41,14 +43,12 @@ async fn in_time<T>(
     }
 }
 
-/// The frames that go out on a link: the greeting, then packets as they come.
+/// The frames that go out on a link: the greeting, then others as they come.
 pub(crate) fn frames(
     greeting: wire::LinkFrame,
-    packets: mpsc::Receiver<wire::Packet>,
+    queue: mpsc::Receiver<wire::LinkFrame>,
 ) -> impl Stream<Item = wire::LinkFrame> + Send + 'static {
-    let packets = ReceiverStream::new(packets)
-        .map(|packet| wire::LinkFrame { body: Some(wire::link_frame::Body::Packet(packet)) });
-    tokio_stream::once(greeting).chain(packets)
+    tokio_stream::once(greeting).chain(ReceiverStream::new(queue))
 }
 
 /// Asks whoever listens at `address` who it is.
@@ -86,8 +86,8 @@ pub(crate) async fn keep(shared: Arc<Shared>, peer: NodeId) {
 async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<Duration, String> {
     let address = shared.addresses.read(peer).ok_or("it has not said where it listens")?;
     let mut client = peers::connect(&address.address, &shared.identity.credentials).await?;
-    let (queue, packets) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
-    let outgoing = frames(shared.identity.greeting(false), packets);
+    let (queue, queued) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
+    let outgoing = frames(shared.identity.greeting(false), queued);
     let mut incoming = in_time("link", client.link(outgoing)).await?.into_inner();
     let greeting = shared.identity.check(in_time("greeting", incoming.message()).await?)?;
     if greeting.node != peer.0 {
@@ -104,7 +104,7 @@ pub(crate) fn accept(
     shared: &Arc<Shared>,
     greeting: wire::Greeting,
     incoming: Streaming<wire::LinkFrame>,
-) -> Result<mpsc::Receiver<wire::Packet>, Status> {
+) -> Result<mpsc::Receiver<wire::LinkFrame>, Status> {
     shared.addresses.hear_greeting(&greeting);
     let (queue, packets) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
     if greeting.probe {
@@ -121,34 +121,71 @@ pub(crate) fn accept(
     Ok(packets)
 }
 
-/// Hands a link's packets to the loop until it ends.
+/// Hands a link's packets to the loop, and small objects to whoever asked, until it ends.
 async fn read(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     greeting: &wire::Greeting,
-    queue: mpsc::Sender<wire::Packet>,
+    queue: mpsc::Sender<wire::LinkFrame>,
     mut incoming: Streaming<wire::LinkFrame>,
 ) {
     let peer = NodeId(greeting.node);
     let incarnation = Incarnation(greeting.incarnation);
     let link = shared.next_number.fetch_add(1, Ordering::Relaxed);
+    // The link ends when the loop lets go of its queue, whatever is asked on it.
+    let answers = queue.downgrade();
     shared.log.peer(&format!("link to node {} up, its incarnation {}", peer.0, incarnation.0));
     if shared.inbox.send(Incoming::LinkUp { peer, incarnation, link, queue }).await.is_err() {
         return; // The node stops.
     }
     let reason = loop {
-        match incoming.message().await {
-            Ok(Some(wire::LinkFrame { body: Some(wire::link_frame::Body::Packet(packet)) }))
-                if packet.from == peer.0 =>
-            {
+        let body = match incoming.message().await {
+            Ok(Some(frame)) => frame.body,
+            Ok(None) => break "it closed the link".to_owned(),
+            Err(status) => break status.message().to_owned(),
+        };
+        match body {
+            Some(Body::Packet(packet)) if packet.from == peer.0 => {
                 if shared.inbox.send(Incoming::Packet(Box::new(packet))).await.is_err() {
                     return;
                 }
             }
-            Ok(Some(_)) => break "it sent a frame that does not belong on its link".to_owned(),
-            Ok(None) => break "it closed the link".to_owned(),
-            Err(status) => break status.message().to_owned(),
+            Some(Body::Asks(asks)) => answer(shared, asks, &answers).await,
+            Some(Body::Gives(gives)) => take(shared, peer, gives).await,
+            _ => break "it sent a frame that does not belong on its link".to_owned(),
         }
     };
     shared.log.peer(&format!("link to node {} down: {reason}", peer.0));
     let _ = shared.inbox.send(Incoming::LinkDown { peer, link }).await;
+}
+
+/// So many small objects are read or written in the loop's own thread: cheaper than to change it.
+const INLINE_OBJECTS: usize = 4;
+
+/// Gives what was asked for. Where the queue is full it is dropped, and asked for another way.
+async fn answer(
+    shared: &Arc<Shared>,
+    asks: wire::Asks,
+    answers: &mpsc::WeakSender<wire::LinkFrame>,
+) {
+    let store = shared.executor.objects().clone();
+    let frames = if asks.objects.len() <= INLINE_OBJECTS {
+        data::give(&store, &asks)
+    } else {
+        let read = tokio::task::spawn_blocking(move || data::give(&store, &asks));
+        let Ok(frames) = read.await else { return };
+        frames
+    };
+    let Some(queue) = answers.upgrade() else { return };
+    for gives in frames {
+        let _ = queue.try_send(wire::LinkFrame { body: Some(Body::Gives(gives)) });
+    }
+}
+
+async fn take(shared: &Arc<Shared>, peer: NodeId, gives: wire::Gives) {
+    if gives.objects.len() <= INLINE_OBJECTS {
+        return data::take(shared, peer, gives);
+    }
+    let shared = Arc::clone(shared);
+    // A panic there is told by whoever waits for the objects: they come another way.
+    let _ = tokio::task::spawn_blocking(move || data::take(&shared, peer, gives)).await;
 }

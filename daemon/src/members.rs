@@ -105,6 +105,7 @@ mod tests {
             pid: 77,
             slots: 2,
             launch: String::new(),
+            data: String::new(),
         }
     }
 

@@ -14,6 +14,8 @@ use crate::rpc::peer_client::PeerClient;
 
 const SECRET: &str = "starling-secret";
 const VERSION: &str = "starling-version";
+/// Characters of a secret.
+pub(crate) const SECRET_BYTES: usize = 64;
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,6 +37,18 @@ impl Credentials {
             secret.parse().expect("a secret was checked to be hexadecimal");
         secret.set_sensitive(true);
         Self { secret, version: MetadataValue::from(limits::FORMAT_VERSION) }
+    }
+
+    /// For connections that are not calls.
+    pub(crate) fn secret_bytes(&self) -> [u8; SECRET_BYTES] {
+        let mut bytes = [0; SECRET_BYTES];
+        let secret = self.secret.as_bytes();
+        let count = secret.len().min(SECRET_BYTES);
+        bytes[..count].copy_from_slice(&secret[..count]);
+        bytes
+    }
+    pub(crate) fn is_secret(&self, given: &[u8]) -> bool {
+        equal_in_constant_time(given, self.secret.as_bytes())
     }
 
     /// Whether a call may be served.
@@ -80,6 +94,8 @@ pub(crate) struct Identity {
     pub(crate) address: String,
     pub(crate) slots: u32,
     pub(crate) launch: String,
+    /// Where it gives out objects.
+    pub(crate) data_address: String,
 }
 
 impl Identity {
@@ -94,6 +110,7 @@ impl Identity {
             pid: std::process::id(),
             slots: self.slots,
             launch: self.launch.clone(),
+            data_address: self.data_address.clone(),
         };
         wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(greeting)) }
     }
@@ -182,6 +199,7 @@ mod tests {
             address: "127.0.0.1:7".to_owned(),
             slots: 2,
             launch: String::new(),
+            data_address: String::new(),
         }
     }
 

@@ -22,8 +22,10 @@ use node::{Effect, Input, Node};
 use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
+use wire::link_frame::Body;
 
 use crate::clock::Clock;
+use crate::data::Smalls;
 use crate::error::NodeError;
 use crate::events::EventLog;
 use crate::inbox::{Incoming, Local};
@@ -38,7 +40,7 @@ use crate::transfer::Transfers;
 struct Link {
     number: u64,
     incarnation: Incarnation,
-    queue: mpsc::Sender<wire::Packet>,
+    queue: mpsc::Sender<wire::LinkFrame>,
 }
 
 /// How far the log is durable.
@@ -192,7 +194,10 @@ impl Loop {
                 // A delayed stream of an earlier life must not replace that of the present one.
                 let newest = state.links.get(&peer).is_none_or(|it| it.incarnation <= incarnation);
                 if newest {
-                    state.links.insert(peer, Link { number, incarnation, queue });
+                    let link = Link { number, incarnation, queue };
+                    if state.links.insert(peer, link).is_some() {
+                        Smalls::lost(&self.shared, peer);
+                    }
                     let file = self.shared.addresses.read(peer);
                     if self.members.up(peer, incarnation, file) {
                         let map = Box::new(self.members.map().clone());
@@ -205,7 +210,11 @@ impl Loop {
                 if state.links.get(&peer).is_some_and(|it| it.number == link) {
                     state.links.remove(&peer);
                     self.members.down(peer);
+                    Smalls::lost(&self.shared, peer);
                 }
+            }
+            Incoming::Wants { from, wanted } => {
+                wanted.into_iter().for_each(|wanted| self.transfers.want(from, wanted));
             }
             Incoming::FlushEvents(flushed) => state.waiting_for_events.push(flushed),
         }
@@ -236,6 +245,7 @@ impl Loop {
             self.act(now, effect);
         }
         self.state.held = held;
+        self.ask();
         self.flush_events(now)
     }
 
@@ -298,15 +308,34 @@ impl Loop {
             Effect::Launch(launch) => executor.launch(*launch),
             Effect::Kill { task, attempt } => executor.kill(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),
-            Effect::Fetch(fetch) => self.transfers.begin(now, fetch),
+            Effect::Evict { objects } => {
+                for object in objects {
+                    executor.objects().discard_object(object);
+                }
+            }
+            Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
             Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
+        }
+    }
+
+    /// Asks for small objects, all that this step wants of one node together.
+    fn ask(&mut self) {
+        for (from, wanted) in self.transfers.take_asks() {
+            let link = self.state.links.get(&from);
+            let asks = self.shared.smalls.ask(from, wanted);
+            let frame = wire::LinkFrame { body: Some(Body::Asks(asks.clone())) };
+            match link.map(|link| link.queue.try_send(frame)) {
+                Some(Ok(())) => Smalls::watch(&self.shared, from, asks),
+                _ => Smalls::give_up(&self.shared, from, &asks.objects),
+            }
         }
     }
 
     /// A packet that cannot go now is dropped: the core sends again what is not acknowledged.
     fn send(&mut self, to: NodeId, packet: wire::Packet) {
+        let frame = wire::LinkFrame { body: Some(Body::Packet(packet)) };
         if let Some(link) = self.state.links.get(&to)
-            && let Err(TrySendError::Full(_)) = link.queue.try_send(packet)
+            && let Err(TrySendError::Full(_)) = link.queue.try_send(frame)
         {
             self.shared.log.refusal(&format!("dropped a packet: node {} reads too slowly", to.0));
         }
@@ -337,6 +366,7 @@ impl Loop {
     /// Ends in order: no work runs, no event is lost, the log is on stable storage.
     fn end(mut self) -> Result<(), NodeError> {
         self.shared.executor.stop();
+        self.shared.lines.close();
         self.events.flush().map_err(|error| self.events_error(error))?;
         self.store.sync().map_err(|error| self.store_error(error))?;
         Ok(())

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use executor::Executor;
-use proto::{Attempt, ClientId, JobId, LocalId, NodeId, ObjectId, TaskId, limits, wire};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use proto::{ClientId, NodeId, limits, wire};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::addresses::AddressBook;
 use crate::background::in_background;
+use crate::data::{Lines, Registry, Smalls};
 use crate::events::{Filter, Pieces, Reader};
 use crate::inbox::Incoming;
 use crate::links;
@@ -34,6 +35,13 @@ pub(crate) struct Shared {
     pub(crate) executor: Arc<Executor>,
     pub(crate) log: NodeLog,
     pub(crate) events_dir: std::path::PathBuf,
+    /// The objects that are on their way here.
+    pub(crate) lines: Lines,
+    pub(crate) smalls: Smalls,
+    /// Files of submitters that come in at a time.
+    pub(crate) uploading: Semaphore,
+    /// The data connections on which objects leave.
+    pub(crate) given: Registry,
     /// Numbers clients and links.
     pub(crate) next_number: AtomicU64,
     /// By node: it came up and wants to be dialled.
@@ -128,11 +136,24 @@ impl Peer for PeerService {
         &self,
         request: Request<wire::ObjectRequest>,
     ) -> Result<Response<Self::FetchStream>, Status> {
-        let wire::ObjectRequest { job, task, attempt, output } = request.into_inner();
-        let task = TaskId { job: JobId(job), local: LocalId(task) };
-        let object = ObjectId { task, attempt: Attempt(attempt), output };
+        let object = crate::data::object_of(request.get_ref());
         let pieces = crate::transfer::read(&self.shared.executor, object)?;
         Ok(Response::new(Box::pin(ReceiverStream::new(pieces))))
+    }
+
+    async fn put(
+        &self,
+        request: Request<Streaming<wire::UploadPart>>,
+    ) -> Result<Response<wire::UploadReply>, Status> {
+        crate::upload::take(&self.shared, request.into_inner()).await?;
+        Ok(Response::new(wire::UploadReply {}))
+    }
+
+    async fn bring(
+        &self,
+        request: Request<wire::BringRequest>,
+    ) -> Result<Response<wire::BringReply>, Status> {
+        crate::transfer::bring(&self.shared, request.get_ref()).await.map(Response::new)
     }
 
     async fn events(
@@ -175,7 +196,7 @@ impl Peer for PeerService {
     }
 }
 
-fn stopping() -> Status {
+pub(crate) fn stopping() -> Status {
     Status::unavailable("the node stops")
 }
 

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use executor::{Executor, ExecutorConfig};
 use node::{Config, Input, Node};
 use proto::{Incarnation, NodeId, limits, wire};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tonic::transport::server::TcpIncoming;
 
 use crate::addresses::AddressBook;
 use crate::clock::Clock;
+use crate::data::{Lines, Registry, Smalls};
 use crate::error::{NodeError, StartError};
 use crate::events::EventLog;
 use crate::handle::{NodeHandle, Phase, Progress};
@@ -26,7 +27,7 @@ use crate::service::{self, Shared};
 use crate::store::RocksStore;
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
-use crate::{links, open_files, rendezvous};
+use crate::{data, links, open_files, rendezvous};
 
 /// How long streams may take to end after the node has.
 const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(500);
@@ -57,6 +58,9 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     // First, so that a port that cannot be had leaves nothing behind.
     let listener = listen(options.listen)?;
     let address = listener.local_addr().map_err(|error| listen_error(options.listen, error))?;
+    let data_listener = listen(SocketAddr::new(options.listen.ip(), 0))?;
+    let data_address =
+        data_listener.local_addr().map_err(|error| listen_error(options.listen, error))?;
     let clock = Clock::start();
     let instance = Instance::open(&options.dir)?;
     let secret = instance.secret()?;
@@ -84,7 +88,12 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
             address: address.to_string(),
             slots: options.slots,
             launch: options.launch.clone(),
+            data_address: data_address.to_string(),
         },
+        lines: Lines::default(),
+        smalls: Smalls::default(),
+        uploading: Semaphore::new(limits::UPLOADS_IN_FLIGHT_MAX),
+        given: Registry::default(),
         addresses,
         inbox: inbox_sender,
         executor: Arc::new(executor),
@@ -107,6 +116,7 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
         state,
         store,
         listener,
+        data_listener,
         address,
         shared,
         local_sender,
@@ -227,6 +237,7 @@ struct Parts {
     state: StateDir,
     store: RocksStore,
     listener: TcpListener,
+    data_listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
     local_sender: mpsc::UnboundedSender<Local>,
@@ -256,6 +267,8 @@ impl Parts {
         let shared = Arc::clone(&self.shared);
         let result = runtime.block_on(self.serve_and_run(inbox, local));
         shared.executor.stop();
+        shared.lines.close();
+        shared.given.close();
         runtime.shutdown_timeout(LAST_WORDS);
         match result {
             // Told to whoever waits for the start, or else when the node is joined.
@@ -292,6 +305,10 @@ impl Parts {
             // An error means that the sender is gone: then it is over too.
             let _ = ended.wait_for(|ended| *ended).await;
         }));
+        let data_listener = self.data_listener.try_clone().map_err(|e| failed(e.to_string()))?;
+        let data_listener =
+            tokio::net::TcpListener::from_std(data_listener).map_err(|e| failed(e.to_string()))?;
+        tokio::spawn(data::serve(Arc::clone(&self.shared), data_listener));
         let mut stop = self.shared.stop.subscribe();
         let own = self.appear()?;
         let _presence = Presence {
@@ -333,6 +350,7 @@ impl Parts {
             pid: std::process::id(),
             slots: self.options.slots,
             launch: self.options.launch.clone(),
+            data: self.shared.identity.data_address.clone(),
         };
         self.instance.write_address(&file)?;
         self.shared.log.line(&format!(

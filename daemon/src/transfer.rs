@@ -1,9 +1,9 @@
 /*!
-Bringing objects here, and giving them out.
+Bringing objects here, and giving them out to clients.
 
-Real bytes go straight from the node that has them, in pieces, over a connection of their own, so
-that a large object never stands in front of a packet. Virtual data is only waited for: its size
-times the modelled cost of a byte, one transfer after another for each pair of nodes.
+Real bytes go straight from the node that has them (see [`crate::data`]). Virtual data is only
+waited for: its size times the modelled cost of a byte, one transfer after another for each pair of
+nodes.
 */
 
 use std::cmp::Reverse;
@@ -11,37 +11,31 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use executor::objects::ObjectName;
 use executor::{Executor, ObjectError};
 use node::Input;
 use proto::work::Fetch;
-use proto::{JobId, LocalId, NodeId, ObjectId, Span, Time, limits, wire};
-use tokio::sync::{Semaphore, mpsc};
-use tonic::{Code, Status};
+use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, Span, TaskId, Time, limits, wire};
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
 
 use crate::background::in_background;
-use crate::connections::Connections;
-use crate::inbox::Local;
-use crate::service::Shared;
+use crate::data::{self, Wanted};
+use crate::inbox::{Incoming, Local};
+use crate::service::{self, Shared};
 
-/// Objects up to here are read and written in the loop's own thread: cheaper than to change it.
+/// Objects up to here are read in the loop's own thread: cheaper than to change it.
 const INLINE_BYTES: u64 = 64 << 10;
-
-/// What all transfers of a node share.
-#[derive(Debug)]
-struct Lines {
-    connections: Connections,
-    /// A task may have any number of inputs, a process only so many open files.
-    permits: Semaphore,
-}
 
 /// The objects that are on their way to this node.
 #[derive(Debug)]
 pub(crate) struct Transfers {
     shared: Arc<Shared>,
     local: mpsc::UnboundedSender<Local>,
-    lines: Arc<Lines>,
+    /// Small objects to ask for at the end of the step.
+    asks: BTreeMap<NodeId, Vec<Wanted>>,
     /// When each modelled transfer ends.
     modelled: BinaryHeap<Reverse<(Time, ObjectId)>>,
     /// Until when the modelled link from a node is taken.
@@ -53,10 +47,7 @@ impl Transfers {
         Self {
             shared,
             local,
-            lines: Arc::new(Lines {
-                connections: Connections::default(),
-                permits: Semaphore::new(limits::FETCHES_IN_FLIGHT_MAX),
-            }),
+            asks: BTreeMap::new(),
             modelled: BinaryHeap::new(),
             busy_until: BTreeMap::new(),
         }
@@ -67,19 +58,43 @@ impl Transfers {
         !fetch.settings.real_data && modelled_span(fetch) == Span::ZERO
     }
 
-    pub(crate) fn begin(&mut self, now: Time, fetch: Fetch) {
+    pub(crate) fn begin(&mut self, now: Time, fetch: &Fetch) {
         if !fetch.settings.real_data {
             let busy_until = self.busy_until.entry(fetch.from).or_default();
-            *busy_until = (*busy_until).max(now) + modelled_span(&fetch);
+            *busy_until = (*busy_until).max(now) + modelled_span(fetch);
             self.modelled.push(Reverse((*busy_until, fetch.object)));
             return;
         }
-        let (shared, local) = (Arc::clone(&self.shared), self.local.clone());
-        let lines = Arc::clone(&self.lines);
-        tokio::spawn(async move {
-            let result = bring(&shared, &lines, &fetch).await;
-            let _ = local.send(Local::Input(Input::Fetched { object: fetch.object, result }));
+        let (object, local) = (fetch.object, self.local.clone());
+        let wanted = Wanted::new(object, fetch.size_bytes, move |result| {
+            // A loop that is gone wants nothing any more.
+            let _ = local.send(Local::Input(Input::Fetched { object, result }));
         });
+        self.want(fetch.from, wanted);
+    }
+
+    /// Brings real bytes here.
+    pub(crate) fn want(&mut self, from: NodeId, wanted: Wanted) {
+        if self.shared.executor.objects().contains(wanted.object) {
+            wanted.end(Ok(()));
+        } else if wanted.size_bytes <= limits::SMALL_OBJECT_BYTES {
+            self.asks.entry(from).or_default().push(wanted);
+        } else {
+            data::bring(&self.shared, from, wanted);
+        }
+    }
+
+    /// The small objects to ask for, a frame each.
+    pub(crate) fn take_asks(&mut self) -> Vec<(NodeId, Vec<Wanted>)> {
+        let mut frames = Vec::new();
+        for (from, mut wanted) in std::mem::take(&mut self.asks) {
+            while wanted.len() > limits::SMALL_OBJECTS_PER_FRAME_MAX {
+                let rest = wanted.split_off(limits::SMALL_OBJECTS_PER_FRAME_MAX);
+                frames.push((from, std::mem::replace(&mut wanted, rest)));
+            }
+            frames.push((from, wanted));
+        }
+        frames
     }
 
     /// When the next modelled transfer ends.
@@ -102,94 +117,46 @@ fn modelled_span(fetch: &Fetch) -> Span {
     Span((fetch.size_bytes as f64 * fetch.settings.transfer_ns_per_byte) as u64)
 }
 
-enum Failure {
-    /// The other node may come back: try again.
-    Unreachable(String),
-    Final(String),
-}
-
-impl From<ObjectError> for Failure {
-    fn from(error: ObjectError) -> Self {
-        Self::Final(error.to_string())
-    }
-}
-
-async fn bring(shared: &Arc<Shared>, lines: &Lines, fetch: &Fetch) -> Result<(), String> {
-    if shared.executor.objects().contains(fetch.object) {
-        return Ok(());
-    }
-    let from = fetch.from.0;
-    let start = Instant::now();
-    let mut wait = limits::REDIAL_AFTER;
-    loop {
-        // Not kept while it waits to try again: other nodes may answer meanwhile.
-        let permit = lines.permits.acquire().await.map_err(|error| error.to_string())?;
-        let result = bring_once(shared, &lines.connections, fetch).await;
-        drop(permit);
-        let reason = match result {
-            Ok(()) => return Ok(()),
-            Err(Failure::Final(reason)) => return Err(format!("from node {from}: {reason}")),
-            Err(Failure::Unreachable(reason)) => reason,
-        };
-        shared.log.refusal(&format!("cannot fetch from node {from}: {reason}"));
-        if start.elapsed() > Duration::from_nanos(limits::FETCH_RETRY_FOR.0) {
-            return Err(format!("from node {from}: cannot be reached: {reason}"));
-        }
-        tokio::time::sleep(Duration::from_nanos(wait.0)).await;
-        wait = Span(wait.doubled().0.min(limits::REDIAL_AFTER_MAX.0));
-    }
-}
-
-async fn bring_once(
+/// Brings objects here as tasks that need them would, tells how long that took, and lets them go.
+pub(crate) async fn bring(
     shared: &Arc<Shared>,
-    connections: &Connections,
-    fetch: &Fetch,
-) -> Result<(), Failure> {
-    let unreachable = |reason: &str| Failure::Unreachable(reason.to_owned());
-    let file = shared.addresses.read(fetch.from).ok_or_else(|| unreachable("it does not run"))?;
-    let (number, mut client) = connections
-        .get(fetch.from, &file.address, &shared.identity.credentials)
-        .await
-        .map_err(Failure::Unreachable)?;
-    let failed = |status: Status| {
-        connections.after(fetch.from, number, &status);
-        let text = status.message().to_owned();
-        match status.code() {
-            Code::NotFound | Code::Unauthenticated | Code::FailedPrecondition => {
-                Failure::Final(text)
-            }
-            _ => Failure::Unreachable(text),
+    request: &wire::BringRequest,
+) -> Result<wire::BringReply, Status> {
+    let store = shared.executor.objects();
+    let (mut wanted, mut ends) = (Vec::new(), Vec::new());
+    for told in &request.objects {
+        let object = ObjectId {
+            task: TaskId { job: JobId(told.job), local: LocalId(told.task) },
+            attempt: Attempt(told.attempt),
+            output: told.output,
+        };
+        if store.contains(object) {
+            let name = ObjectName(object);
+            return Err(Status::failed_precondition(format!("object {name} is here already")));
         }
-    };
-    let request = wire::ObjectRequest {
-        job: fetch.object.task.job.0,
-        task: fetch.object.task.local.0,
-        attempt: fetch.object.attempt.0,
-        output: fetch.object.output,
-    };
-    let mut pieces = client.fetch(request).await.map_err(failed)?.into_inner();
-    let mut incoming = shared.executor.objects().create_incoming(fetch.object)?;
-    let mut total_bytes = 0;
-    while let Some(piece) = pieces.message().await.map_err(failed)? {
-        total_bytes = piece.total_bytes;
-        if piece.data.len() as u64 <= INLINE_BYTES {
-            incoming.write(&piece.data)?;
-            continue;
+        let (end, ended) = oneshot::channel();
+        wanted.push(Wanted::new(object, told.size_bytes, move |result| {
+            let _ = end.send(result); // Whoever asked may be gone.
+        }));
+        ends.push((object, ended));
+    }
+    let start = Instant::now();
+    let wants = Incoming::Wants { from: NodeId(request.from), wanted };
+    shared.inbox.send(wants).await.map_err(|_| service::stopping())?;
+    let mut failure = None;
+    let mut came = Vec::with_capacity(ends.len());
+    for (object, ended) in ends {
+        match ended.await.map_err(|_| service::stopping())? {
+            Ok(()) => came.push(object),
+            Err(reason) => failure = Some(reason),
         }
-        let written = tokio::task::spawn_blocking(move || {
-            let result = incoming.write(&piece.data);
-            (incoming, result)
-        });
-        let (back, result) = written.await.map_err(|e| Failure::Final(e.to_string()))?;
-        incoming = back;
-        result?;
     }
-    if incoming.size_bytes() != total_bytes {
-        let text = format!("{} of {total_bytes} bytes came", incoming.size_bytes());
-        return Err(Failure::Unreachable(text));
+    let took_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    came.into_iter().for_each(|object| store.discard_object(object));
+    match failure {
+        Some(reason) => Err(Status::aborted(reason)),
+        None => Ok(wire::BringReply { took_ns }),
     }
-    incoming.commit()?;
-    Ok(())
 }
 
 /// Begins to read an object of this node for somebody else.

@@ -18,6 +18,7 @@ use crate::stage::SpareDirs;
 use crate::streams::Streams;
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
+use crate::uploads::Uploads;
 use crate::{strays, synthetic};
 
 /// What an executor is told when it starts.
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) tasks_dir: PathBuf,
     pub(crate) spare_dirs: SpareDirs,
     pub(crate) objects: ObjectStore,
+    pub(crate) uploads: Uploads,
     pub(crate) streams: Streams,
     pub(crate) table: Table,
     pub(crate) pool: Pool,
@@ -111,6 +113,7 @@ impl Executor {
             spare_dirs: SpareDirs::new(&tasks_dir),
             tasks_dir,
             objects: ObjectStore::open(&state_dir.join("objects"), config.max_object_bytes)?,
+            uploads: Uploads::open(&state_dir.join("uploads"), config.max_object_bytes)?,
             streams: Streams::open(&state_dir.join("streams"))?,
             table: Table::default(),
             pool: Pool::new(config.slots, &format!("{}-work", config.node)),
@@ -162,6 +165,12 @@ impl Executor {
     #[must_use]
     pub fn objects(&self) -> &ObjectStore {
         &self.shared.objects
+    }
+
+    /// The files that submitters gave this node.
+    #[must_use]
+    pub fn uploads(&self) -> &Uploads {
+        &self.shared.uploads
     }
 
     /// What tasks printed on this node.

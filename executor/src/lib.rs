@@ -6,6 +6,7 @@ inputs are all here, and reports how it ended through the callback given at the 
 unless the attempt was [killed](Executor::kill) before. It never blocks its caller.
 
 * [`objects`]: one file per output of an attempt, under an attempt-scoped name.
+* [`Uploads`]: files of submitters, until their tasks make them objects.
 * [`streams`]: stdout and stderr of all tasks, packed into a few append-only files.
 * [`spawner`]: commands are not children of the node but of a small helper process of its own.
   It is quick to fork from, and when the node dies it kills all it started: a command never
@@ -56,9 +57,11 @@ pub mod streams;
 mod synthetic;
 mod table;
 mod timer;
+mod uploads;
 
 pub use error::ExecutorError;
 pub use executor::{Executor, ExecutorConfig};
 pub use objects::{IncomingObject, ObjectError, ObjectStore};
 pub use streams::{StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
+pub use uploads::{IncomingUpload, UploadError, Uploads};

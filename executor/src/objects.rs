@@ -19,6 +19,8 @@ use proto::{Attempt, JobId, LocalId, ObjectId, TaskId};
 use crate::error::{ExecutorError, reason};
 
 const PART_SUFFIX: &str = ".part";
+/// Taking room beforehand pays from here on.
+const RESERVE_BYTES_MIN: u64 = 1 << 20;
 
 /// Why bytes of an object cannot be had or kept.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +59,35 @@ struct Inner {
     root: PathBuf,
     limit_bytes: u64,
     parts: AtomicU64,
-    /// Object to size.
-    index: Mutex<BTreeMap<ObjectId, u64>>,
+    index: Mutex<Index>,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    objects: BTreeMap<ObjectId, Entry>,
+    /// Of all of them.
+    size_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    size_bytes: u64,
+    /// xxh3 of the bytes, once somebody has made it.
+    checksum: Option<u64>,
+}
+
+impl Index {
+    fn insert(&mut self, object: ObjectId, size_bytes: u64, checksum: Option<u64>) {
+        self.remove(object);
+        self.size_bytes += size_bytes;
+        self.objects.insert(object, Entry { size_bytes, checksum });
+    }
+
+    fn remove(&mut self, object: ObjectId) {
+        if let Some(entry) = self.objects.remove(&object) {
+            self.size_bytes -= entry.size_bytes;
+        }
+    }
 }
 
 impl ObjectStore {
@@ -73,19 +102,39 @@ impl ObjectStore {
 
     #[must_use]
     pub fn contains(&self, object: ObjectId) -> bool {
-        self.index().contains_key(&object)
+        self.index().objects.contains_key(&object)
     }
 
     #[must_use]
     pub fn size_bytes(&self, object: ObjectId) -> Option<u64> {
-        self.index().get(&object).copied()
+        self.index().objects.get(&object).map(|entry| entry.size_bytes)
     }
 
     /// Number of objects and their bytes.
     #[must_use]
     pub fn totals(&self) -> (usize, u64) {
         let index = self.index();
-        (index.len(), index.values().sum())
+        (index.objects.len(), index.size_bytes)
+    }
+
+    /// Every object that is here, with its size.
+    #[must_use]
+    pub fn list(&self) -> Vec<(ObjectId, u64)> {
+        let index = self.index();
+        index.objects.iter().map(|(object, entry)| (*object, entry.size_bytes)).collect()
+    }
+
+    /// The checksum of an object's bytes, where it is known.
+    #[must_use]
+    pub fn checksum(&self, object: ObjectId) -> Option<u64> {
+        self.index().objects.get(&object)?.checksum
+    }
+
+    /// Keeps a checksum for the next who asks. Objects do not change.
+    pub fn note_checksum(&self, object: ObjectId, checksum: u64) {
+        if let Some(entry) = self.index().objects.get_mut(&object) {
+            entry.checksum = Some(checksum);
+        }
     }
 
     /// Opens an object for reading, with its size.
@@ -125,7 +174,7 @@ impl ObjectStore {
             fs::create_dir_all(directory).map_err(wrong)?;
             fs::rename(file, &target).map_err(wrong)?;
         }
-        self.index().insert(object, metadata.len());
+        self.index().insert(object, metadata.len(), None);
         Ok(metadata.len())
     }
 
@@ -162,9 +211,9 @@ impl ObjectStore {
 
     fn remove_range(&self, range: std::ops::RangeInclusive<ObjectId>) {
         let mut index = self.index();
-        let objects: Vec<_> = index.range(range).map(|(object, _)| *object).collect();
+        let objects: Vec<_> = index.objects.range(range).map(|(object, _)| *object).collect();
         for object in &objects {
-            index.remove(object);
+            index.remove(*object);
         }
         drop(index);
         for object in objects {
@@ -181,7 +230,7 @@ impl ObjectStore {
         Err(ObjectError::TooLarge { object: ObjectName(object), limit_bytes })
     }
 
-    fn index(&self) -> MutexGuard<'_, BTreeMap<ObjectId, u64>> {
+    fn index(&self) -> MutexGuard<'_, Index> {
         self.inner.index.lock().expect("no holder of the index panics")
     }
 }
@@ -207,9 +256,34 @@ impl IncomingObject {
         Ok(())
     }
 
+    /// Takes the room for all of it now: a full disk is known before bytes come in vain.
+    pub fn reserve(&self, total_bytes: u64) -> Result<(), ObjectError> {
+        self.store.check_limit(self.object, total_bytes)?;
+        if total_bytes < RESERVE_BYTES_MIN {
+            return Ok(());
+        }
+        let mode = rustix::fs::FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, mode, 0, total_bytes) {
+            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
+                let full = io::Error::from(io::ErrorKind::StorageFull);
+                Err(failed("write", self.object, &full))
+            }
+            // Not every file system can; then it is found out while writing.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    /// As [`Self::commit`], with the checksum of what was written.
+    pub fn commit_with(self, checksum: u64) -> Result<u64, ObjectError> {
+        let (store, object) = (self.store.clone(), self.object);
+        let size_bytes = self.commit()?;
+        store.note_checksum(object, checksum);
+        Ok(size_bytes)
     }
 
     /// Publishes the object. Answers its size in bytes.
@@ -248,8 +322,8 @@ fn parse_name(job: JobId, name: &str) -> Option<ObjectId> {
 }
 
 /// Lists whole objects and removes `.part` files of an earlier incarnation.
-fn scan(root: &Path) -> io::Result<BTreeMap<ObjectId, u64>> {
-    let mut index = BTreeMap::new();
+fn scan(root: &Path) -> io::Result<Index> {
+    let mut index = Index::default();
     for directory in fs::read_dir(root)? {
         let directory = directory?;
         let name = directory.file_name();
@@ -263,7 +337,7 @@ fn scan(root: &Path) -> io::Result<BTreeMap<ObjectId, u64>> {
             if name.ends_with(PART_SUFFIX) {
                 fs::remove_file(entry.path())?;
             } else if let Some(object) = parse_name(JobId(job), name) {
-                index.insert(object, entry.metadata()?.len());
+                index.insert(object, entry.metadata()?.len(), None);
             }
         }
     }

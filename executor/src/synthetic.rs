@@ -1,4 +1,5 @@
-//! Work that is not a command: no-ops, sleeps and spins, with virtual or real data.
+//! Work that is not a command: no-ops, sleeps and spins, with virtual or real data, and files of
+//! submitters.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -46,6 +47,9 @@ pub(crate) fn launch(shared: &Arc<Shared>, launch: Launch) {
             let later = theirs.clone();
             theirs.timer.after(duration, move || write_later(&later, launch, cancelled));
             return;
+        }
+        if matches!(launch.spec.body, Some(Body::Upload(_))) {
+            return theirs.finish(key, theirs.uploads.run(&theirs.objects, &launch));
         }
         if matches!(launch.spec.body, Some(Body::Spin(_))) {
             spin(duration, &cancelled);

@@ -1,0 +1,190 @@
+//! What goes over a data connection, byte by byte. All integers are little-endian.
+//!
+//! ```text
+//! asking side                                  giving side
+//! hello    magic version cluster from to secret ─▶
+//!                                              ◀─ welcome  magic code
+//! request  job task attempt output ─▶              (any number, ahead of the answers)
+//!                                              ◀─ head     status size, then the bytes of the object
+//!                                                          and their checksum; or a text
+//! ```
+//! Everything but the bytes of an object and a text has a fixed size, so nothing is believed before
+//! memory is taken.
+
+use proto::{ObjectId, limits, wire};
+
+use super::{object_of, request_of};
+use crate::peers::SECRET_BYTES;
+
+const MAGIC: [u8; 4] = *b"SDT1";
+pub(super) const HELLO_BYTES: usize = 24 + SECRET_BYTES;
+pub(super) const WELCOME_BYTES: usize = 8;
+pub(super) const REQUEST_BYTES: usize = 28;
+pub(super) const HEAD_BYTES: usize = 12;
+pub(super) const CHECKSUM_BYTES: usize = 8;
+
+/// Who asks, and whom.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    pub(crate) cluster: u64,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) secret: [u8; SECRET_BYTES],
+}
+
+impl std::fmt::Debug for Hello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hello").field("from", &self.from).field("to", &self.to).finish()
+    }
+}
+
+/// Reads fixed fields one after another.
+struct Fields<'b>(&'b [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (field, rest) = self.0.split_first_chunk::<N>().expect("frames have a fixed size");
+        self.0 = rest;
+        *field
+    }
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+}
+
+impl Hello {
+    pub(super) fn to_bytes(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..8].copy_from_slice(&self.version.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.cluster.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.from.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.to.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.secret);
+        bytes
+    }
+
+    /// `None` for what is no greeting at all.
+    pub(super) fn from_bytes(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        (fields.take() == MAGIC).then(|| Self {
+            version: fields.u32(),
+            cluster: fields.u64(),
+            from: fields.u32(),
+            to: fields.u32(),
+            secret: fields.take(),
+        })
+    }
+}
+
+/// The answer to a greeting. A refusal says no more than that to one who has not the secret.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Welcome {
+    Come,
+    NotTrusted,
+    OtherVersion,
+    OtherNode,
+    Busy,
+}
+
+impl Welcome {
+    const ALL: [Self; 5] =
+        [Self::Come, Self::NotTrusted, Self::OtherVersion, Self::OtherNode, Self::Busy];
+
+    pub(super) fn to_bytes(self) -> [u8; WELCOME_BYTES] {
+        let mut bytes = [0; WELCOME_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        let code = Self::ALL.iter().position(|it| *it == self).expect("all are listed");
+        bytes[4] = code as u8;
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; WELCOME_BYTES]) -> Option<Self> {
+        let mut fields = Fields(&bytes);
+        if fields.take() != MAGIC {
+            return None;
+        }
+        Self::ALL.get(fields.u32() as usize).copied()
+    }
+}
+
+pub(super) fn request_to_bytes(object: ObjectId) -> [u8; REQUEST_BYTES] {
+    let wire::ObjectRequest { job, task, attempt, output } = request_of(object);
+    let mut bytes = [0; REQUEST_BYTES];
+    bytes[..8].copy_from_slice(&job.to_le_bytes());
+    bytes[8..16].copy_from_slice(&task.to_le_bytes());
+    bytes[16..24].copy_from_slice(&attempt.to_le_bytes());
+    bytes[24..].copy_from_slice(&output.to_le_bytes());
+    bytes
+}
+
+pub(super) fn request_from_bytes(bytes: &[u8; REQUEST_BYTES]) -> ObjectId {
+    let mut fields = Fields(bytes);
+    let (job, task, attempt) = (fields.u64(), fields.u64(), fields.u64());
+    object_of(&wire::ObjectRequest { job, task, attempt, output: fields.u32() })
+}
+
+/// What begins an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Head {
+    /// So many bytes of the object follow, and their checksum.
+    Object(u64),
+    /// So many bytes of a text follow: why there is no object.
+    Refusal(u32),
+}
+
+impl Head {
+    pub(super) fn to_bytes(self) -> [u8; HEAD_BYTES] {
+        let (status, size): (u32, u64) = match self {
+            Self::Object(size_bytes) => (0, size_bytes),
+            Self::Refusal(text_bytes) => (1, text_bytes.into()),
+        };
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..4].copy_from_slice(&status.to_le_bytes());
+        bytes[4..].copy_from_slice(&size.to_le_bytes());
+        bytes
+    }
+
+    /// `None` for what cannot begin an answer.
+    pub(super) fn from_bytes(bytes: [u8; HEAD_BYTES]) -> Option<Self> {
+        let mut fields = Fields(&bytes);
+        match (fields.u32(), fields.u64()) {
+            (0, size_bytes) => Some(Self::Object(size_bytes)),
+            (1, text) if text <= limits::ERROR_BYTES_MAX as u64 => Some(Self::Refusal(text as u32)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Attempt, TaskId};
+
+    use super::*;
+
+    #[test]
+    fn frames_survive_and_garbage_does_not() {
+        let hello = Hello { version: 1, cluster: 2, from: 3, to: 4, secret: [b'a'; 64] };
+        let mut bytes = hello.to_bytes();
+        assert_eq!(Hello::from_bytes(&bytes), Some(hello));
+        bytes[0] ^= 1;
+        assert_eq!(Hello::from_bytes(&bytes), None);
+        for welcome in Welcome::ALL {
+            assert_eq!(Welcome::from_bytes(welcome.to_bytes()), Some(welcome));
+        }
+        assert_eq!(Welcome::from_bytes([0; 8]), None);
+        assert_eq!(Welcome::from_bytes(*b"SDT1\x05\0\0\0"), None);
+        let task = TaskId::new(u64::MAX, 7);
+        let object = ObjectId { task, attempt: Attempt(5 << 32), output: u32::MAX };
+        assert_eq!(request_from_bytes(&request_to_bytes(object)), object);
+        for head in [Head::Object(u64::MAX), Head::Object(0), Head::Refusal(4096)] {
+            assert_eq!(Head::from_bytes(head.to_bytes()), Some(head));
+        }
+        assert_eq!(Head::from_bytes(Head::Refusal(4097).to_bytes()), None);
+        assert_eq!(Head::from_bytes([0xff; 12]), None);
+    }
+}

@@ -1,0 +1,391 @@
+/*!
+The asking side: what is wanted from each node, and the threads that bring it.
+
+A *line* is one connection to one node, used by one thread at a time. Whoever takes a line asks for
+a batch of small things or for one large thing, reads the answers in order, and puts the line back.
+Lines that broke are not missed: what they had not brought is wanted again.
+*/
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use executor::{ObjectError, ObjectStore};
+use proto::{NodeId, ObjectId, Span, limits};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::frame::{self, CHECKSUM_BYTES, HEAD_BYTES, Head};
+use super::stream::{self, Known};
+use crate::service::Shared;
+
+/// A thread without work ends after this.
+const IDLE: Duration = Duration::from_secs(5);
+
+type Done = Box<dyn FnOnce(Result<(), String>) + Send>;
+
+/// An object that this node is to have.
+pub(crate) struct Wanted {
+    pub(crate) object: ObjectId,
+    pub(crate) size_bytes: u64,
+    since: Instant,
+    wait: Span,
+    done: Done,
+}
+
+impl std::fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wanted").field("object", &self.object).finish_non_exhaustive()
+    }
+}
+
+impl Wanted {
+    /// `done` is called once, from a thread of the lines, and must not block.
+    pub(crate) fn new(
+        object: ObjectId,
+        size_bytes: u64,
+        done: impl FnOnce(Result<(), String>) + Send + 'static,
+    ) -> Self {
+        let (since, wait) = (Instant::now(), limits::REDIAL_AFTER);
+        Self { object, size_bytes, since, wait, done: Box::new(done) }
+    }
+
+    pub(crate) fn end(self, result: Result<(), String>) {
+        (self.done)(result);
+    }
+}
+
+/// What is wanted, and who is about it.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    state: Mutex<State>,
+    changed: Condvar,
+    registry: stream::Registry,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sources: BTreeMap<NodeId, Source>,
+    /// Where the last batch came from: the nodes take turns.
+    last: Option<NodeId>,
+    /// What did not come, and when to try again.
+    later: Vec<(Instant, NodeId, Wanted)>,
+    threads: usize,
+    idle: usize,
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct Source {
+    waiting: VecDeque<Wanted>,
+    busy: usize,
+    spare: Vec<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    address: String,
+    stream: TcpStream,
+    _known: Known,
+}
+
+impl Lines {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing comes any more; what is on its way breaks off.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.is_over = true;
+        state.later.clear();
+        state.sources.clear();
+        drop(state);
+        self.registry.close();
+        self.changed.notify_all();
+    }
+}
+
+/// Brings an object here; its end is told by what it carries. Never blocks.
+pub(crate) fn bring(shared: &Arc<Shared>, from: NodeId, wanted: Wanted) {
+    let lines = &shared.lines;
+    let mut state = lines.state();
+    if state.is_over {
+        return;
+    }
+    state.sources.entry(from).or_default().waiting.push_back(wanted);
+    if state.idle > 0 || state.threads >= limits::FETCHES_IN_FLIGHT_MAX {
+        drop(state);
+        lines.changed.notify_one();
+        return;
+    }
+    let theirs = Arc::clone(shared);
+    let started = std::thread::Builder::new()
+        .name(format!("{}-fetch", shared.identity.node))
+        .spawn(move || work(&theirs));
+    match started {
+        Ok(_) => state.threads += 1,
+        // Others will come to it, if there are any.
+        Err(_) if state.threads > 0 => {}
+        Err(error) => {
+            let waiting = state.sources.remove(&from).unwrap_or_default().waiting;
+            drop(state);
+            for wanted in waiting {
+                wanted.end(Err(format!("cannot start a thread: {error}")));
+            }
+        }
+    }
+}
+
+/// One thread's life.
+fn work(shared: &Arc<Shared>) {
+    let mut buffer = vec![0; limits::DATA_BUFFER_BYTES];
+    while let Some((from, line, batch)) = next(&shared.lines) {
+        let line = fetch(shared, from, line, batch, &mut buffer);
+        let mut state = shared.lines.state();
+        if let Some(source) = state.sources.get_mut(&from) {
+            source.busy -= 1;
+            source.spare.extend(line);
+        }
+        // What waits for this node could not be taken while its lines were all busy.
+        shared.lines.changed.notify_one();
+    }
+    shared.lines.state().threads -= 1;
+}
+
+/// The next thing to do; `None` when there has been nothing for long, or all is over.
+fn next(lines: &Lines) -> Option<(NodeId, Option<Line>, VecDeque<Wanted>)> {
+    let mut state = lines.state();
+    loop {
+        if state.is_over {
+            return None;
+        }
+        let now = Instant::now();
+        let wake = state.requeue(now);
+        if let Some(turn) = state.take() {
+            return Some(turn);
+        }
+        let patience = wake.map_or(IDLE, |at| at.saturating_duration_since(now));
+        state.idle += 1;
+        let (back, slept) =
+            lines.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+        state = back;
+        state.idle -= 1;
+        let nothing = state.later.is_empty() && state.sources.values().all(Source::is_quiet);
+        if slept.timed_out() && wake.is_none() && nothing {
+            return None;
+        }
+    }
+}
+
+impl Source {
+    fn is_quiet(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl State {
+    /// Wants again what is due. When the next is.
+    fn requeue(&mut self, now: Instant) -> Option<Instant> {
+        let mut kept = Vec::new();
+        for (at, from, wanted) in self.later.drain(..) {
+            if at <= now {
+                self.sources.entry(from).or_default().waiting.push_back(wanted);
+            } else {
+                kept.push((at, from, wanted));
+            }
+        }
+        self.later = kept;
+        self.later.iter().map(|(at, _, _)| *at).min()
+    }
+
+    /// A batch from the node whose turn it is.
+    fn take(&mut self) -> Option<(NodeId, Option<Line>, VecDeque<Wanted>)> {
+        let can = |source: &Source| {
+            !source.waiting.is_empty() && source.busy < limits::DATA_LINES_PER_NODE_MAX
+        };
+        let after = self.last;
+        let later = self.sources.iter().find(|(node, it)| Some(**node) > after && can(it));
+        let found = later.or_else(|| self.sources.iter().find(|(_, it)| can(it)));
+        let node = *found?.0;
+        self.last = Some(node);
+        let source = self.sources.get_mut(&node).expect("found above");
+        source.busy += 1;
+        // The lines share what waits: a batch is no larger than this one's part of it.
+        let lines = limits::DATA_LINES_PER_NODE_MAX;
+        let share = source.waiting.len().div_ceil(lines).min(limits::DATA_BATCH_OBJECTS);
+        let mut batch = VecDeque::with_capacity(share);
+        let mut bytes = 0_u64;
+        while batch.len() < share
+            && let Some(wanted) = source.waiting.front()
+            && (batch.is_empty() || bytes + wanted.size_bytes <= limits::DATA_BATCH_BYTES)
+        {
+            bytes += wanted.size_bytes;
+            batch.extend(source.waiting.pop_front());
+        }
+        Some((node, source.spare.pop(), batch))
+    }
+}
+
+/// Brings a batch over a line, a new one where there is none. The line, if it is still good.
+fn fetch(
+    shared: &Arc<Shared>,
+    from: NodeId,
+    line: Option<Line>,
+    mut batch: VecDeque<Wanted>,
+    buffer: &mut [u8],
+) -> Option<Line> {
+    let address = shared.addresses.read(from).map(|file| file.data).unwrap_or_default();
+    if let Some(line) = line.filter(|line| line.address == address) {
+        match fetch_over(shared, &line, &mut batch, buffer) {
+            Ok(()) => return Some(line),
+            // It was closed while nobody used it, or its node is another one now.
+            Err(_) if batch.is_empty() => return None,
+            Err(_) => {}
+        }
+    }
+    let opened = open(shared, from, address);
+    let fetched = opened.and_then(|line| {
+        fetch_over(shared, &line, &mut batch, buffer)?;
+        Ok(line)
+    });
+    match fetched {
+        Ok(line) => Some(line),
+        Err(reason) => {
+            put_back(shared, from, batch, &reason);
+            None
+        }
+    }
+}
+
+fn open(shared: &Arc<Shared>, from: NodeId, address: String) -> Result<Line, String> {
+    if address.is_empty() {
+        return Err("it does not run".to_owned());
+    }
+    let stream = stream::open(&shared.identity, from, &address)?;
+    let known = shared.lines.registry.enter(&stream).ok_or("this node stops")?;
+    Ok(Line { address, stream, _known: known })
+}
+
+/// What did not come is wanted again, but not for ever.
+fn put_back(shared: &Arc<Shared>, from: NodeId, batch: VecDeque<Wanted>, reason: &str) {
+    shared.log.refusal(&format!("cannot fetch from node {from}: {reason}"));
+    for mut wanted in batch {
+        if wanted.since.elapsed() > Duration::from_nanos(limits::FETCH_RETRY_FOR.0) {
+            wanted.end(Err(format!("from node {from}: cannot be reached: {reason}")));
+            continue;
+        }
+        let at = Instant::now() + Duration::from_nanos(wanted.wait.0);
+        wanted.wait = Span(wanted.wait.doubled().0.min(limits::REDIAL_AFTER_MAX.0));
+        let mut state = shared.lines.state();
+        if !state.is_over {
+            state.later.push((at, from, wanted));
+        }
+    }
+}
+
+/// Why an object did not come.
+#[derive(Debug)]
+enum Failure {
+    /// The line is to blame: the object may come over another one.
+    Line(String),
+    /// The object is to blame; its bytes may still be on the line.
+    Object(String),
+}
+
+impl From<ObjectError> for Failure {
+    fn from(error: ObjectError) -> Self {
+        Self::Object(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Line(error.to_string())
+    }
+}
+
+/// Asks for all of a batch and takes the answers, in order. What came, or never will, is no longer
+/// in the batch. After an error the line is of no use.
+fn fetch_over(
+    shared: &Arc<Shared>,
+    line: &Line,
+    batch: &mut VecDeque<Wanted>,
+    buffer: &mut [u8],
+) -> Result<(), String> {
+    let mut stream = &line.stream;
+    let broke = |error: std::io::Error| error.to_string();
+    let requests: Vec<u8> =
+        batch.iter().flat_map(|wanted| frame::request_to_bytes(wanted.object)).collect();
+    stream.write_all(&requests).map_err(broke)?;
+    while let Some(wanted) = batch.front() {
+        let mut head = [0; HEAD_BYTES];
+        stream.read_exact(&mut head).map_err(broke)?;
+        let result = match Head::from_bytes(head).ok_or("it answers nonsense")? {
+            Head::Object(size_bytes) => {
+                match receive(shared.executor.objects(), stream, wanted, size_bytes, buffer) {
+                    Ok(()) => Ok(()),
+                    Err(Failure::Line(reason)) => return Err(reason),
+                    Err(Failure::Object(reason)) => {
+                        if let Some(wanted) = batch.pop_front() {
+                            wanted.end(Err(reason));
+                        }
+                        return Err("an object could not be kept".to_owned());
+                    }
+                }
+            }
+            Head::Refusal(text_bytes) => {
+                let text = &mut buffer[..text_bytes as usize];
+                stream.read_exact(text).map_err(broke)?;
+                Err(String::from_utf8_lossy(text).into_owned())
+            }
+        };
+        if let Some(wanted) = batch.pop_front() {
+            wanted.end(result);
+        }
+    }
+    Ok(())
+}
+
+/// Takes the bytes of one object.
+fn receive(
+    store: &ObjectStore,
+    mut stream: &TcpStream,
+    wanted: &Wanted,
+    size_bytes: u64,
+    buffer: &mut [u8],
+) -> Result<(), Failure> {
+    if size_bytes != wanted.size_bytes {
+        let expected = wanted.size_bytes;
+        let text = format!("it has {size_bytes} bytes there instead of {expected}");
+        return Err(Failure::Object(text));
+    }
+    let mut incoming = store.create_incoming(wanted.object)?;
+    incoming.reserve(size_bytes)?;
+    let mut hash = Xxh3::new();
+    let mut rest = size_bytes;
+    while rest > 0 {
+        let count = rest.min(buffer.len() as u64) as usize;
+        let came = match stream.read(&mut buffer[..count]) {
+            Ok(0) => {
+                let came = size_bytes - rest;
+                return Err(Failure::Line(format!("{came} of {size_bytes} bytes came")));
+            }
+            Ok(came) => came,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+        hash.update(&buffer[..came]);
+        incoming.write(&buffer[..came])?;
+        rest -= came as u64;
+    }
+    let mut checksum = [0; CHECKSUM_BYTES];
+    stream.read_exact(&mut checksum)?;
+    let checksum = u64::from_le_bytes(checksum);
+    if hash.digest() != checksum {
+        return Err(Failure::Line("its bytes came damaged".to_owned()));
+    }
+    incoming.commit_with(checksum)?;
+    Ok(())
+}

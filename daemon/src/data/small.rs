@@ -1,0 +1,178 @@
+//! Small objects: asked for and given in frames of the link, as many in one as there are.
+//!
+//! A link may break and a frame may be dropped where a queue is full, so nothing relies on the
+//! answer: what has not come in time is fetched over a line.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use executor::ObjectStore;
+use proto::{NodeId, ObjectId, limits, wire};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Wanted, bring, object_of, request_of};
+use crate::service::Shared;
+
+/// The small objects that were asked for and are not here yet.
+#[derive(Debug, Default)]
+pub(crate) struct Smalls {
+    asked: Mutex<BTreeMap<ObjectId, (NodeId, Wanted)>>,
+}
+
+impl Smalls {
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<ObjectId, (NodeId, Wanted)>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what is asked for, and what to ask.
+    pub(crate) fn ask(&self, from: NodeId, wanted: Vec<Wanted>) -> wire::Asks {
+        let objects = wanted.iter().map(|wanted| request_of(wanted.object)).collect();
+        let mut asked = self.asked();
+        for wanted in wanted {
+            asked.insert(wanted.object, (from, wanted));
+        }
+        wire::Asks { objects }
+    }
+
+    /// What no frame will bring any more comes over a line.
+    pub(crate) fn give_up(shared: &Arc<Shared>, from: NodeId, objects: &[wire::ObjectRequest]) {
+        for request in objects {
+            let object = object_of(request);
+            let mut asked = shared.smalls.asked();
+            if asked.get(&object).is_some_and(|(node, _)| *node == from)
+                && let Some((from, wanted)) = asked.remove(&object)
+            {
+                drop(asked);
+                bring(shared, from, wanted);
+            }
+        }
+    }
+
+    /// Gives up what has not come in time.
+    pub(crate) fn watch(shared: &Arc<Shared>, from: NodeId, asks: wire::Asks) {
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_nanos(limits::SMALL_OBJECT_TIMEOUT.0)).await;
+            Self::give_up(&shared, from, &asks.objects);
+        });
+    }
+
+    /// The link to a node is lost, and with it what it was about to bring.
+    pub(crate) fn lost(shared: &Arc<Shared>, from: NodeId) {
+        let asked = shared.smalls.asked();
+        let objects: Vec<_> = asked
+            .iter()
+            .filter(|(_, (node, _))| *node == from)
+            .map(|(object, _)| request_of(*object))
+            .collect();
+        drop(asked);
+        Self::give_up(shared, from, &objects);
+    }
+}
+
+/// What a peer asked for, in as many frames as it takes.
+pub(crate) fn give(store: &ObjectStore, asks: &wire::Asks) -> Vec<wire::Gives> {
+    let mut frames = Vec::new();
+    let mut open = wire::Gives::default();
+    let mut bytes = 0;
+    // What is beyond the limit was not asked for by a node of this version.
+    for request in asks.objects.iter().take(limits::SMALL_OBJECTS_PER_FRAME_MAX) {
+        let given = read(store, object_of(request));
+        bytes += given.as_ref().map_or(0, |(data, _)| data.len());
+        let object = Some(*request);
+        open.objects.push(match given {
+            Ok((data, checksum)) => {
+                wire::Give { object, data: data.into(), checksum, error: String::new() }
+            }
+            Err(error) => wire::Give { object, error, ..wire::Give::default() },
+        });
+        if bytes >= limits::GIVES_BYTES {
+            frames.push(std::mem::take(&mut open));
+            bytes = 0;
+        }
+    }
+    frames.extend((!open.objects.is_empty()).then_some(open));
+    frames
+}
+
+fn read(store: &ObjectStore, object: ObjectId) -> Result<(Vec<u8>, u64), String> {
+    use std::io::Read;
+    let (file, size_bytes) = store.open_object(object).map_err(|error| error.to_string())?;
+    if size_bytes > limits::SMALL_OBJECT_BYTES {
+        return Err(format!("it has {size_bytes} bytes: too many for a frame"));
+    }
+    let mut data = Vec::with_capacity(size_bytes as usize + 1);
+    let read = file.take(size_bytes + 1).read_to_end(&mut data);
+    read.map_err(|error| error.to_string())?;
+    if data.len() as u64 != size_bytes {
+        return Err(format!("its file has {} bytes instead of {size_bytes}", data.len()));
+    }
+    let checksum = xxh3_64(&data);
+    Ok((data, checksum))
+}
+
+/// Keeps what a peer gave. What is damaged comes over a line.
+pub(crate) fn take(shared: &Arc<Shared>, from: NodeId, gives: wire::Gives) {
+    for give in gives.objects {
+        let Some(object) = give.object.as_ref().map(object_of) else { continue };
+        let mut asked = shared.smalls.asked();
+        // What nobody asked this node for is not believed.
+        if asked.get(&object).is_none_or(|(node, _)| *node != from) {
+            continue;
+        }
+        let Some((_, wanted)) = asked.remove(&object) else { continue };
+        drop(asked);
+        let whole = give.data.len() as u64 == wanted.size_bytes;
+        if !give.error.is_empty() {
+            wanted.end(Err(format!("from node {from}: {}", give.error)));
+        } else if whole && xxh3_64(&give.data) == give.checksum {
+            let kept = keep(shared.executor.objects(), object, &give.data, give.checksum);
+            wanted.end(kept.map_err(|error| error.to_string()));
+        } else {
+            bring(shared, from, wanted);
+        }
+    }
+}
+
+fn keep(
+    store: &ObjectStore,
+    object: ObjectId,
+    data: &[u8],
+    checksum: u64,
+) -> Result<(), executor::ObjectError> {
+    let mut incoming = store.create_incoming(object)?;
+    incoming.write(data)?;
+    incoming.commit_with(checksum)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use executor::{Executor, ExecutorConfig};
+    use proto::{Attempt, TaskId};
+
+    use super::*;
+
+    #[test]
+    fn frames_stay_small_and_what_is_not_there_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ExecutorConfig::new(dir.path(), NodeId(0), 1);
+        let executor = Executor::start(config, |_, _, _| {}).unwrap();
+        let store = executor.objects();
+        let object = |n: u64| ObjectId { task: TaskId::new(1, n), attempt: Attempt(1), output: 0 };
+        let big = vec![7; limits::SMALL_OBJECT_BYTES as usize];
+        for number in 0..40 {
+            keep(store, object(number), &big, xxh3_64(&big)).unwrap();
+        }
+        keep(store, object(40), &vec![0; big.len() + 1], 0).unwrap();
+        let asks = wire::Asks { objects: (0..42).map(|n| request_of(object(n))).collect() };
+        let frames = give(store, &asks);
+        assert_eq!(frames.len(), 3, "40 times 64 KiB, a mebibyte a frame");
+        let all: Vec<_> = frames.into_iter().flat_map(|frame| frame.objects).collect();
+        assert_eq!(all.len(), 42);
+        assert!(all[..40].iter().all(|give| give.data == big && give.error.is_empty()));
+        assert!(all[40].error.contains("too many") && all[40].data.is_empty(), "{:?}", all[40]);
+        assert!(all[41].error.contains("not on this node"), "{:?}", all[41]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Files of submitters on their way in: whole, checked and on stable storage, or not there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use executor::{IncomingUpload, UploadError};
+use proto::{JobId, LocalId, TaskId, limits, wire};
+use tonic::{Status, Streaming};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::service::Shared;
+
+fn refused(error: &UploadError) -> Status {
+    match error {
+        UploadError::Size { .. } => Status::invalid_argument(error.to_string()),
+        UploadError::TooLarge { .. } => Status::out_of_range(error.to_string()),
+        UploadError::Io { .. } => Status::resource_exhausted(error.to_string()),
+    }
+}
+
+/// Takes one file. A stream that breaks off, or says nothing for long, leaves nothing behind.
+pub(crate) async fn take(
+    shared: &Arc<Shared>,
+    mut parts: Streaming<wire::UploadPart>,
+) -> Result<(), Status> {
+    let _permit = shared.uploading.acquire().await.map_err(|_| crate::service::stopping())?;
+    let first = next(&mut parts).await?;
+    let task = TaskId { job: JobId(first.job), local: LocalId(first.task) };
+    let size_bytes = first.size_bytes;
+    let mut incoming =
+        shared.executor.uploads().begin(task, size_bytes).map_err(|error| refused(&error))?;
+    let mut hash = Xxh3::new();
+    let mut part = first;
+    loop {
+        hash.update(&part.data);
+        let (is_last, checksum) = (part.last, part.checksum);
+        incoming = write(incoming, part.data, is_last).await?;
+        if is_last {
+            if hash.digest() != checksum {
+                return Err(Status::data_loss(format!("the file of task {task} came damaged")));
+            }
+            return commit(incoming).await;
+        }
+        part = next(&mut parts).await?;
+    }
+}
+
+async fn next(parts: &mut Streaming<wire::UploadPart>) -> Result<wire::UploadPart, Status> {
+    let patience = Duration::from_nanos(limits::DATA_SILENCE.0);
+    let part = tokio::time::timeout(patience, parts.message()).await;
+    let part = part.map_err(|_| Status::deadline_exceeded("the file came to a halt"))??;
+    part.ok_or_else(|| Status::invalid_argument("the file broke off"))
+}
+
+async fn write(
+    mut incoming: IncomingUpload,
+    data: bytes::Bytes,
+    is_last: bool,
+) -> Result<IncomingUpload, Status> {
+    let write = move || incoming.write(&data).map(|()| incoming);
+    let written = if is_last {
+        write()
+    } else {
+        tokio::task::spawn_blocking(write).await.map_err(|e| Status::internal(e.to_string()))?
+    };
+    written.map_err(|error| refused(&error))
+}
+
+async fn commit(incoming: IncomingUpload) -> Result<(), Status> {
+    let committed = tokio::task::spawn_blocking(move || incoming.commit()).await;
+    committed.map_err(|e| Status::internal(e.to_string()))?.map_err(|error| refused(&error))
+}

@@ -1,0 +1,205 @@
+/*!
+Files of submitters: they come before their job is committed, and become the one output of the task
+that stands for them.
+
+A file lies at `uploads/<job>/<task>`, whole or not at all. The task links it into the object store
+as often as it is tried, so a second attempt finds it too. It goes with its job.
+*/
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proto::work::{Launch, Outcome};
+use proto::{Attempt, JobId, ObjectId, TaskId};
+
+use crate::error::{ExecutorError, reason};
+use crate::objects::{ObjectError, ObjectStore};
+
+const PART_SUFFIX: &str = ".part";
+
+/// Why a file of a submitter was not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    #[error("cannot keep the file of task {task}: {reason}")]
+    Io { task: TaskId, reason: String },
+    #[error("the file of task {task} has {came_bytes} bytes instead of {size_bytes}")]
+    Size { task: TaskId, came_bytes: u64, size_bytes: u64 },
+    #[error("the file of task {task} is larger than {limit_bytes} bytes, the most this node keeps")]
+    TooLarge { task: TaskId, limit_bytes: u64 },
+}
+
+fn failed(task: TaskId, error: &io::Error) -> UploadError {
+    UploadError::Io { task, reason: reason(error) }
+}
+
+/// The files that were uploaded to this node. Clones share one.
+#[derive(Clone, Debug)]
+pub struct Uploads {
+    root: Arc<Path>,
+    limit_bytes: u64,
+    parts: Arc<AtomicU64>,
+}
+
+impl Uploads {
+    /// Opens the directory and forgets what is not whole.
+    pub(crate) fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
+        let wrong = |error: io::Error| ExecutorError::directory(root, &error);
+        fs::create_dir_all(root).map_err(wrong)?;
+        for directory in fs::read_dir(root).map_err(wrong)? {
+            let directory = directory.map_err(wrong)?.path();
+            for file in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                if file.file_name().to_string_lossy().ends_with(PART_SUFFIX) {
+                    let _ = fs::remove_file(file.path());
+                }
+            }
+        }
+        Ok(Self { root: root.into(), limit_bytes, parts: Arc::default() })
+    }
+
+    fn directory(&self, job: JobId) -> PathBuf {
+        self.root.join(format!("{:016x}", job.0))
+    }
+
+    fn path(&self, task: TaskId) -> PathBuf {
+        self.directory(task.job).join(task.local.to_string())
+    }
+
+    /// Begins a file; it is there once committed. A file that is there already is replaced.
+    pub fn begin(&self, task: TaskId, size_bytes: u64) -> Result<IncomingUpload, UploadError> {
+        if size_bytes > self.limit_bytes {
+            return Err(UploadError::TooLarge { task, limit_bytes: self.limit_bytes });
+        }
+        let directory = self.directory(task.job);
+        fs::create_dir_all(&directory).map_err(|error| failed(task, &error))?;
+        let number = self.parts.fetch_add(1, Ordering::Relaxed);
+        let part = directory.join(format!("{}-{number}{PART_SUFFIX}", task.local));
+        let file = File::create(&part).map_err(|error| failed(task, &error))?;
+        let to = self.path(task);
+        Ok(IncomingUpload { task, size_bytes, came_bytes: 0, part, to, file, is_whole: false })
+    }
+
+    /// Removes the files of a job.
+    pub fn discard_job(&self, job: JobId) {
+        // What is not there need not go; what cannot go is only space.
+        let _ = fs::remove_dir_all(self.directory(job));
+    }
+
+    /// Makes the file of a task the output of its attempt.
+    fn adopt(&self, store: &ObjectStore, task: TaskId, attempt: Attempt) -> Result<u64, String> {
+        let file = self.path(task);
+        let object = ObjectId { task, attempt, output: 0 };
+        let number = self.parts.fetch_add(1, Ordering::Relaxed);
+        let link = file.with_extension(format!("{number}{PART_SUFFIX}"));
+        fs::hard_link(&file, &link).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                "its file was not uploaded to this node: submit the job again".to_owned()
+            }
+            _ => format!("its file cannot be used: {}", reason(&error)),
+        })?;
+        store.adopt(&link, object).map_err(|error: ObjectError| {
+            let _ = fs::remove_file(&link);
+            error.to_string()
+        })
+    }
+
+    /// Runs the task that stands for a file.
+    pub(crate) fn run(&self, store: &ObjectStore, launch: &Launch) -> Outcome {
+        match self.adopt(store, launch.task, launch.attempt) {
+            Ok(size_bytes) => Outcome { output_sizes: vec![size_bytes], ..Outcome::default() },
+            Err(error) => Outcome { error, exit_code: 1, ..Outcome::default() },
+        }
+    }
+}
+
+/// A file on its way in. Dropping it before [`Self::commit`] removes what was written.
+#[derive(Debug)]
+pub struct IncomingUpload {
+    task: TaskId,
+    size_bytes: u64,
+    came_bytes: u64,
+    part: PathBuf,
+    to: PathBuf,
+    file: File,
+    is_whole: bool,
+}
+
+impl IncomingUpload {
+    /// Appends the next piece.
+    pub fn write(&mut self, piece: &[u8]) -> Result<(), UploadError> {
+        self.came_bytes += piece.len() as u64;
+        self.check(self.came_bytes <= self.size_bytes)?;
+        self.file.write_all(piece).map_err(|error| failed(self.task, &error))
+    }
+
+    fn check(&self, is_right: bool) -> Result<(), UploadError> {
+        let &Self { task, came_bytes, size_bytes, .. } = self;
+        if is_right { Ok(()) } else { Err(UploadError::Size { task, came_bytes, size_bytes }) }
+    }
+
+    /// Gives the file its name, on stable storage: the job that is committed next relies on it.
+    pub fn commit(mut self) -> Result<(), UploadError> {
+        self.check(self.came_bytes == self.size_bytes)?;
+        self.file.sync_all().map_err(|error| failed(self.task, &error))?;
+        fs::rename(&self.part, &self.to).map_err(|error| failed(self.task, &error))?;
+        self.is_whole = true;
+        Ok(())
+    }
+}
+
+impl Drop for IncomingUpload {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            let _ = fs::remove_file(&self.part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(root: &Path) -> usize {
+        fs::read_dir(root)
+            .unwrap()
+            .flatten()
+            .map(|it| fs::read_dir(it.path()).unwrap().count())
+            .sum()
+    }
+
+    #[test]
+    fn an_upload_is_whole_or_not_there_and_serves_every_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let uploads = Uploads::open(&dir.path().join("uploads"), 100).unwrap();
+        let store = ObjectStore::open(&dir.path().join("objects"), 100).unwrap();
+        let task = TaskId::new(4, 9);
+        assert!(matches!(uploads.begin(task, 101), Err(UploadError::TooLarge { .. })));
+        let mut short = uploads.begin(task, 5).unwrap();
+        short.write(b"1234").unwrap();
+        assert!(short.commit().unwrap_err().to_string().contains("4 bytes instead of 5"));
+        let mut long = uploads.begin(task, 3).unwrap();
+        assert!(long.write(b"1234").is_err());
+        drop(long);
+        assert_eq!(files(&uploads.root), 0);
+        let missing = uploads.adopt(&store, task, Attempt(1)).unwrap_err();
+        assert!(missing.contains("not uploaded"), "{missing}");
+
+        let mut whole = uploads.begin(task, 4).unwrap();
+        whole.write(b"1234").unwrap();
+        whole.commit().unwrap();
+        for attempt in [1, 2] {
+            assert_eq!(uploads.adopt(&store, task, Attempt(attempt)), Ok(4));
+            store.discard(task, Attempt(attempt));
+        }
+        let mut torn = uploads.begin(task, 4).unwrap();
+        torn.write(b"12").unwrap();
+        std::mem::forget(torn);
+        assert_eq!(files(&uploads.root), 2);
+        let uploads = Uploads::open(&dir.path().join("uploads"), 100).unwrap();
+        assert_eq!(files(&uploads.root), 1, "what is not whole is gone after a restart");
+        uploads.discard_job(JobId(4));
+        assert_eq!(files(&uploads.root), 0);
+    }
+}
