@@ -57,6 +57,8 @@ pub(crate) enum Verb {
     Check(crate::check::CheckArgs),
     /// Measure
     Bench(crate::bench::BenchArgs),
+    /// Evaluate: the figures of the paper beside ours
+    Eval(crate::eval::EvalArgs),
     /// Write a job's run as a Chrome trace, which Perfetto opens
     Trace(crate::story::TraceArgs),
     /// Settings and where they come from

@@ -6,6 +6,7 @@ mod check;
 mod config;
 mod embed;
 mod errors;
+mod eval;
 mod generated;
 mod job;
 mod jobs;
@@ -131,6 +132,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Sim(args) => sim::run(context, &args),
         Verb::Check(args) => check::run(context, &args),
         Verb::Bench(args) => bench::run(context, &args),
+        Verb::Eval(args) => eval::run(context, &args),
         Verb::Trace(args) => story::trace(context, &args),
         Verb::Config(verb) => config::run(context, &verb),
         Verb::Completion(args) => generated::completion(context, &args),

@@ -1,0 +1,246 @@
+//! Carries the runs out: each is a process of this program, so that one that fails takes nothing
+//! with it, and its CPU time and memory are its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use proto::Time;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use super::point::{Arm, Point};
+use super::results::{Outcome, Results};
+use crate::Context;
+use crate::errors::{Failure, plain};
+use crate::units;
+
+/// How long a run may take to end when it is asked to.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// How the runs of an evaluation are carried out.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// Where reports of single runs are kept.
+    pub(super) dir: PathBuf,
+    /// Reports that are there already are taken.
+    pub(super) reuse: bool,
+    pub(super) first_seed: u64,
+    /// A run that takes longer is given up.
+    pub(super) patience: Duration,
+}
+
+/// One run that is to be made.
+#[derive(Clone, Debug)]
+struct Job {
+    point: Point,
+    round: u32,
+    command: String,
+    arguments: Vec<String>,
+    /// Where its report is kept.
+    file: PathBuf,
+}
+
+/// Makes all runs: what needs the machine for itself one after the other, then what is simulated
+/// or computed, as many at once as there are CPUs.
+pub(super) async fn run(
+    context: &Context,
+    plan: &Plan,
+    points: &BTreeMap<Point, u32>,
+) -> Result<Results, Failure> {
+    let runs = plan.dir.join("runs");
+    std::fs::create_dir_all(&runs).map_err(|error| Failure::file(&runs, &error))?;
+    let jobs = points.iter().flat_map(|(point, repeats)| plan.jobs(point, *repeats, &runs));
+    let (alone, together): (Vec<Job>, Vec<Job>) = jobs.partition(|job| job.point.arm == Arm::Real);
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut told = Told { context, done: 0, total: alone.len() + together.len() };
+    let mut results = Results::default();
+    for (jobs, at_once) in [(alone, 1), (together, cpus)] {
+        let mut waiting = jobs.into_iter();
+        let mut under_way = JoinSet::new();
+        loop {
+            while under_way.len() < at_once
+                && let Some(job) = waiting.next()
+            {
+                under_way.spawn(carry_out(job, plan.clone()));
+            }
+            let Some(ended) = under_way.join_next().await else { break };
+            let (job, outcome) = ended.expect("carrying out does not panic");
+            told.tell(&outcome);
+            results.add(job.point, outcome);
+        }
+    }
+    Ok(results)
+}
+
+impl Plan {
+    fn jobs(&self, point: &Point, repeats: u32, runs: &Path) -> Vec<Job> {
+        let job = |round: u32| {
+            let seed = self.first_seed + u64::from(round);
+            let command = point.command(seed);
+            let name = xxhash(&format!("{command} {round}"));
+            Job {
+                point: point.clone(),
+                round,
+                arguments: point.arguments(seed),
+                command,
+                file: runs.join(format!("{name:016x}.json")),
+            }
+        };
+        (0..repeats).map(job).collect()
+    }
+}
+
+/// A name for a command line that stays the same from one evaluation to the next.
+fn xxhash(text: &str) -> u64 {
+    // FNV-1a: names of files need no better.
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+async fn carry_out(job: Job, plan: Plan) -> (Job, Outcome) {
+    let kept = plan.reuse.then(|| kept(&job)).flatten();
+    let reused = kept.is_some();
+    let began = Instant::now();
+    let report = match kept {
+        Some(report) => Ok(report),
+        None => match tokio::time::timeout(plan.patience, measure(&job)).await {
+            Ok(report) => report,
+            Err(_) => Err(format!("not ended within {} s", plan.patience.as_secs())),
+        },
+    };
+    let report = report.map(slim);
+    if let (Ok(report), false) = (&report, reused) {
+        // Only the next evaluation would miss it.
+        let _ = std::fs::write(&job.file, format!("{report}\n"));
+    }
+    let outcome = Outcome {
+        arm: job.point.arm,
+        command: job.command.clone(),
+        round: job.round,
+        wall_s: began.elapsed().as_secs_f64(),
+        reused,
+        report,
+    };
+    (job, outcome)
+}
+
+/// Without the rows of single nodes, of which no figure speaks.
+fn slim(mut report: Value) -> Value {
+    if let Some(report) = report.as_object_mut() {
+        report.remove("per_node");
+    }
+    report
+}
+
+fn kept(job: &Job) -> Option<Value> {
+    serde_json::from_slice(&std::fs::read(&job.file).ok()?).ok()
+}
+
+/// A process of ours. Dropped before its end, it is asked to end, so that it can end what it has
+/// started itself.
+#[derive(Debug)]
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let id = self.0.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let Some(id) = id else { return };
+        // It may have ended since.
+        let _ = kill_process(id, Signal::TERM);
+        let deadline = Instant::now() + STOP_PATIENCE;
+        while let Ok(None) = self.0.try_wait() {
+            if Instant::now() >= deadline {
+                let _ = self.0.start_kill();
+                return;
+            }
+            std::thread::sleep(LOOK_AGAIN_AFTER);
+        }
+    }
+}
+
+/// Runs a command line and reads what it prints.
+async fn measure(job: &Job) -> Result<Value, String> {
+    let told = |error: std::io::Error| plain(&error);
+    let program = std::env::current_exe().map_err(told)?;
+    let mut command = Command::new(program);
+    command.args(&job.arguments).args(["--json", "--quiet"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = Process(command.spawn().map_err(told)?);
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let stdout = process.0.stdout.take().expect("it is piped");
+    let stderr = process.0.stderr.take().expect("it is piped");
+    let (mut stdout, mut stderr) = (stdout, stderr);
+    let both = tokio::join!(stdout.read_to_end(&mut out), stderr.read_to_end(&mut err));
+    both.0.and(both.1).map_err(told)?;
+    let status = process.0.wait().await.map_err(told)?;
+    if !status.success() {
+        let text = String::from_utf8_lossy(&err);
+        let said = text.lines().rev().find_map(|line| line.strip_prefix("error: "));
+        return Err(said.map_or_else(|| format!("it ended with {status}"), str::to_owned));
+    }
+    serde_json::from_slice(&out).map_err(|error| format!("its report cannot be read: {error}"))
+}
+
+/// Says how the evaluation gets on.
+struct Told<'c> {
+    context: &'c Context,
+    done: usize,
+    total: usize,
+}
+
+impl Told<'_> {
+    fn tell(&mut self, outcome: &Outcome) {
+        self.done += 1;
+        let how = match &outcome.report {
+            Ok(_) if outcome.reused => "kept".to_owned(),
+            Ok(_) => units::seconds(outcome.wall_s),
+            Err(why) => format!("failed: {why}"),
+        };
+        let (done, total) = (self.done, self.total);
+        self.context.output.note(&format!("[{done}/{total}] {how}: {}", outcome.command));
+    }
+}
+
+/// The day and time, for people.
+pub(super) fn date() -> String {
+    let Time(now_ns) = Time(client::now_ns());
+    let days = now_ns / 86_400_000_000_000;
+    let (year, month, day) = civil(days as i64);
+    let minutes = now_ns / 60_000_000_000 % 1440;
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
+}
+
+/// The date of a day since 1970-01-01, by the proleptic Gregorian calendar.
+fn civil(days: i64) -> (i64, i64, i64) {
+    // Years begin in March, so that the leap day is the last of its year.
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_777), (2026, 11, 20));
+    }
+}

@@ -1,0 +1,111 @@
+//! What is measured: command lines of this very program, as data.
+
+use serde::Serialize;
+
+/// Stands in a command line for the number of a repeat.
+pub(super) const SEED: &str = "{seed}";
+
+/// Kodiak, as the paper gives it: 1 GbE, full duplex. The latency is not given; 100 us is assumed.
+const KODIAK: [&str; 6] = ["--network", "maxmin", "--bandwidth", "1Gbit", "--latency", "100us"];
+
+/// Where a figure comes from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Arm {
+    /// The nodes' own code under virtual time.
+    Simulated,
+    /// Processes on this machine.
+    Real,
+    /// Bounds: nothing runs.
+    Computed,
+}
+
+/// A point of a figure. Two figures with the same point share its runs.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Point {
+    pub(super) arm: Arm,
+    words: Vec<String>,
+}
+
+impl Point {
+    /// A workflow on simulated nodes of Kodiak.
+    pub(super) fn simulated(workload: &str, nodes: u32, slots: u32) -> Self {
+        Self::new(Arm::Simulated, &["sim", workload])
+            .on(nodes, slots)
+            .with(&KODIAK)
+            .with(&["--seed", SEED])
+    }
+
+    /// As [`Self::simulated`], over a network of which only the flags are known.
+    pub(super) fn simulated_over(network: &[&str], workload: &str, nodes: u32, slots: u32) -> Self {
+        Self::new(Arm::Simulated, &["sim", workload])
+            .on(nodes, slots)
+            .with(network)
+            .with(&["--seed", SEED])
+    }
+
+    /// A workflow on node processes of this machine.
+    pub(super) fn real(workload: &str, nodes: u32, slots: u32) -> Self {
+        Self::new(Arm::Real, &["run", workload]).on(nodes, slots).with(&["--processes"])
+    }
+
+    /// A benchmark of this machine, which makes its own rounds.
+    pub(super) fn bench(words: &[&str]) -> Self {
+        Self::new(Arm::Real, &["bench"]).with(words)
+    }
+
+    /// The bounds of a workflow on Kodiak.
+    pub(super) fn bound(workload: &str, nodes: u32, slots: u32) -> Self {
+        Self::new(Arm::Computed, &["bound", workload]).on(nodes, slots).with(&[
+            "--bandwidth",
+            "1Gbit",
+            "--latency",
+            "100us",
+        ])
+    }
+
+    fn new(arm: Arm, words: &[&str]) -> Self {
+        Self { arm, words: Vec::new() }.with(words)
+    }
+
+    fn on(self, nodes: u32, slots: u32) -> Self {
+        self.with(&["--nodes", &nodes.to_string(), "--slots", &slots.to_string()])
+    }
+
+    #[must_use]
+    pub(super) fn with(mut self, words: &[&str]) -> Self {
+        self.words.extend(words.iter().map(|&word| word.to_owned()));
+        self
+    }
+
+    /// The arguments of one of its runs.
+    pub(super) fn arguments(&self, seed: u64) -> Vec<String> {
+        let seed = seed.to_string();
+        self.words.iter().map(|word| word.replace(SEED, &seed)).collect()
+    }
+
+    /// The command line of one of its runs, as a shell would take it.
+    pub(super) fn command(&self, seed: u64) -> String {
+        let quoted = |word: String| match word.contains(['(', ')', ' ', '*', '{']) {
+            true => format!("'{word}'"),
+            false => word,
+        };
+        let words: Vec<String> = self.arguments(seed).into_iter().map(quoted).collect();
+        format!("starling {}", words.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_can_be_typed_again() {
+        let point = Point::simulated("bag:tasks=5,duration=uniform(0,1s),seed={seed}", 4, 2);
+        assert_eq!(
+            point.with(&["--policy", "mlb"]).command(7),
+            "starling sim 'bag:tasks=5,duration=uniform(0,1s),seed=7' --nodes 4 --slots 2 \
+             --network maxmin --bandwidth 1Gbit --latency 100us --seed 7 --policy mlb"
+        );
+    }
+}

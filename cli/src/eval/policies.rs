@@ -1,0 +1,36 @@
+//! The policies that are compared, as flags.
+
+use super::point::Point;
+
+/// A policy with the parameters of an experiment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Choice {
+    pub(super) label: &'static str,
+    flags: &'static [&'static str],
+}
+
+/// As a user gets it who says nothing.
+pub(super) const DEFAULT: Choice = Choice { label: "default", flags: &[] };
+pub(super) const FLDS: Choice =
+    Choice { label: "FLDS", flags: &["--policy", "flds", "--order", "bytes"] };
+pub(super) const MDL: Choice =
+    Choice { label: "MDL", flags: &["--policy", "mdl", "--order", "bytes"] };
+pub(super) const MLB: Choice =
+    Choice { label: "MLB", flags: &["--policy", "mlb", "--order", "bytes"] };
+pub(super) const RLDS: Choice =
+    Choice { label: "RLDS", flags: &["--policy", "rlds", "--order", "bytes"] };
+pub(super) const ADAPTIVE: Choice =
+    Choice { label: "ADAPTIVE", flags: &["--policy", "adaptive", "--order", "bytes"] };
+pub(super) const EFT: Choice = Choice { label: "EFT", flags: &["--policy", "eft"] };
+
+pub(super) const ALL: [Choice; 7] = [FLDS, MDL, MLB, RLDS, ADAPTIVE, EFT, DEFAULT];
+
+impl Choice {
+    /// With the paper's t = 0.5, and its tt for the experiment; the default takes neither.
+    pub(super) fn on(self, point: Point, wait_max: &str) -> Point {
+        match self.flags {
+            [] => point,
+            flags => point.with(flags).with(&["--threshold", "0.5", "--wait-max", wait_max]),
+        }
+    }
+}
