@@ -53,5 +53,10 @@ pub enum Effect {
         task: TaskId,
         attempt: Attempt,
     },
+    /// These objects go from the store of this node; each may not be there. Those who still need
+    /// one fetch it anew.
+    Evict {
+        objects: Vec<ObjectId>,
+    },
     Trace(Event),
 }

@@ -318,6 +318,9 @@ impl Node {
         effects.extend(kills);
         let discards = out.discards.drain(..);
         effects.extend(discards.map(|(task, attempt)| Effect::Discard { task, attempt }));
+        if !out.evicted.is_empty() {
+            effects.push(Effect::Evict { objects: std::mem::take(&mut out.evicted) });
+        }
         effects.extend(out.fetches.drain(..).map(Effect::Fetch));
         let launches = out.launches.drain(..);
         effects.extend(launches.map(|launch| Effect::Launch(Box::new(launch))));

@@ -208,7 +208,7 @@ impl Scheduler {
     /// What this node says of itself; the shell adds what only it knows.
     #[must_use]
     pub fn node_state(&self) -> wire::NodeState {
-        wire::NodeState {
+        let mut state = wire::NodeState {
             ready_local: self.local.len() as u64,
             ready_shared: self.shared.len() as u64,
             running: self.running.len() as u64,
@@ -221,7 +221,9 @@ impl Scheduler {
             policy: self.options.tuning.policy.name().into(),
             tuning: Some(self.options.tuning.to_wire()),
             ..Default::default()
-        }
+        };
+        self.data_state(&mut state);
+        state
     }
 }
 

@@ -7,7 +7,6 @@ use proto::{Attempt, Event, NodeId, TaskId, wire};
 
 use crate::out::Out;
 use crate::queue::Ready;
-use crate::run::Guest;
 use crate::steal::known;
 use crate::work::{BundleBuilder, Work};
 use crate::{Mutant, Scheduler};
@@ -55,7 +54,7 @@ impl Scheduler {
         // Half, rounded up: the last task may be stolen too.
         let wanted = self.shared.len().div_ceil(2);
         while bundle.len() < wanted && !bundle.is_full() && kept.len() < STEAL_SCAN_MAX {
-            let Some(ready) = self.shared.pop() else { break };
+            let Some(ready) = self.shared.pop_distant() else { break };
             let early = self.options.mutant == Some(Mutant::PassOnEarly);
             let guest = self.guests.get(&ready.task);
             if guest.is_some_and(|guest| !guest.home_knows && !early) {
@@ -81,7 +80,11 @@ impl Scheduler {
             }
         }
         for (ready, work) in kept {
-            self.put_back(ready, work);
+            // Too wide for this thief, or its home does not know of it yet.
+            match work {
+                Some(work) => self.put_back(false, ready, work),
+                None => self.enqueue(false, ready),
+            }
         }
         if !guests.is_empty() {
             self.transit.insert((thief, request.steal), Transit { tasks: guests });
@@ -90,17 +93,6 @@ impl Scheduler {
         let grant = wire::StealGrant { steal: request.steal, bundle: Some(bundle.finish()) };
         let queue = if loose { &mut out.loose } else { &mut out.reliable };
         queue.push((thief, Body::StealGrant(grant)));
-    }
-
-    /// A task that this thief does not get: too wide for it, or its home does not know of it yet.
-    fn put_back(&mut self, ready: Ready, work: Option<Work>) {
-        if let Some(work) = work
-            && self.homes.home_of(ready.task) != self.options.me
-        {
-            let guest = Guest { attempt: ready.attempt, work, home_knows: true };
-            self.guests.insert(ready.task, guest);
-        }
-        self.shared.push(ready);
     }
 
     /// The thief has the tasks and all homes know.
@@ -119,7 +111,7 @@ impl Scheduler {
                 let input_bytes = work.input_bytes();
                 let ready = self.ready(task, attempt, &work);
                 if self.take_guest(task, attempt, work, out) {
-                    self.shared.push(ready);
+                    self.enqueue(false, ready);
                     let reason = Reason::GivenBack;
                     out.events.push(Event::Queued {
                         task,

@@ -108,6 +108,9 @@ impl Scheduler {
         }
         add(&mut count.moved_bytes, completion.moved_bytes);
         add(&mut count.local_bytes, completion.local_bytes);
+        add(&mut count.inputs, completion.inputs.into());
+        add(&mut count.inputs_local, completion.inputs_local.into());
+        add(&mut count.inputs_copied, completion.inputs_copied.into());
         count.last_finish_ns = count.last_finish_ns.max(completion.finished_ns);
         if count.first_start_ns == 0 || completion.started_ns < count.first_start_ns {
             count.first_start_ns = completion.started_ns;
@@ -190,7 +193,7 @@ impl Scheduler {
 
     /// The job is over everywhere: what it holds in memory may go when there is need of room.
     pub(crate) fn on_job_end(&mut self, job_id: JobId, out: &mut Out) {
-        self.copies.retain(|object| object.task.job != job_id);
+        self.forget_data(job_id, out);
         let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
         if job.ended {
             return;

@@ -301,8 +301,9 @@ impl Job {
         if lost {
             self.cancel_everywhere(homes, out);
         }
-        for home in self.homes(homes) {
-            out.reliable.push((home, Body::JobEnd(wire::JobEnd { job: job.0 })));
+        // Nodes that are home of none of it may have run some, and hold objects.
+        for member in homes.members() {
+            out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job.0 })));
         }
     }
 
@@ -336,6 +337,9 @@ fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     sum.produced_bytes += count.produced_bytes;
     sum.moved_bytes += count.moved_bytes;
     sum.local_bytes += count.local_bytes;
+    sum.inputs += count.inputs;
+    sum.inputs_local += count.inputs_local;
+    sum.inputs_copied += count.inputs_copied;
     sum.last_finish_ns = sum.last_finish_ns.max(count.last_finish_ns);
     if count.first_start_ns != 0 {
         let known = if sum.first_start_ns == 0 { u64::MAX } else { sum.first_start_ns };
@@ -366,4 +370,7 @@ fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     sum.produced_bytes = sum.produced_bytes.saturating_sub(count.produced_bytes);
     sum.moved_bytes = sum.moved_bytes.saturating_sub(count.moved_bytes);
     sum.local_bytes = sum.local_bytes.saturating_sub(count.local_bytes);
+    sum.inputs = sum.inputs.saturating_sub(count.inputs);
+    sum.inputs_local = sum.inputs_local.saturating_sub(count.inputs_local);
+    sum.inputs_copied = sum.inputs_copied.saturating_sub(count.inputs_copied);
 }

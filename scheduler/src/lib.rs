@@ -9,24 +9,33 @@ messages and client requests, and notes in [`Out`] what is to be stored, sent an
 It never knows how records are stored or sent: [`Facts`] and messages are the node's to carry.
 
 Where to change what: a policy → `policy.rs`; the order of queues → `queue.rs`; stealing →
-`steal.rs` (thief), `grant.rs` (victim); what a record holds → `ledger/`; slots and inputs →
-`run.rs`.
+`steal.rs` (thief), `grant.rs` (victim); what a record holds → `ledger/`; launches and ends →
+`run.rs`; from queue to slot → `staging.rs`; fetches → `fetching.rs`; copies, locations and who
+still reads → `data.rs`.
 */
 
+mod admission;
 mod client;
+mod data;
 mod estimate;
+mod fetching;
 mod grant;
 mod home;
 mod homes;
 mod jobs;
 mod ledger;
+mod locations;
 mod mutant;
+mod objects;
 mod out;
 mod policy;
 mod queue;
+mod readers;
 mod removal;
 mod run;
 mod scheduler;
+mod slots;
+mod staging;
 mod steal;
 mod tuning;
 mod work;

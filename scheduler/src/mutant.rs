@@ -46,10 +46,16 @@ pub enum Mutant {
     GrantTwice,
     /// A thief does not tell the homes what it has, only the victim.
     ThiefTellsNobody,
+    /// A copy is evicted while a task uses it.
+    EvictPinned,
+    /// An object goes when the first of its readers has ended.
+    DeleteOnFirstRead,
+    /// Who does not find a copy where it was said to be does not turn to its maker.
+    NoFetchFallback,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
         Self::NoOutbox,
@@ -70,6 +76,9 @@ impl Mutant {
         Self::PassOnEarly,
         Self::GrantTwice,
         Self::ThiefTellsNobody,
+        Self::EvictPinned,
+        Self::DeleteOnFirstRead,
+        Self::NoFetchFallback,
     ];
 
     /// The name on the command line.
@@ -96,6 +105,9 @@ impl Mutant {
             Self::PassOnEarly => "pass-on-early",
             Self::GrantTwice => "grant-twice",
             Self::ThiefTellsNobody => "thief-tells-nobody",
+            Self::EvictPinned => "evict-pinned",
+            Self::DeleteOnFirstRead => "delete-on-first-read",
+            Self::NoFetchFallback => "no-fetch-fallback",
         }
     }
 }

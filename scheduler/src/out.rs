@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto::wire::message::Body;
 use proto::work::{Fetch, Launch};
-use proto::{Attempt, Event, JobId, NodeId, PartitionId, TaskId, wire};
+use proto::{Attempt, Event, JobId, NodeId, ObjectId, PartitionId, TaskId, wire};
 
 /// Facts of one job in one partition.
 pub type Place = (PartitionId, JobId);
@@ -59,6 +59,15 @@ pub struct Out {
     /// Completions for other homes, gathered into one message a home and step.
     pub completions: BTreeMap<NodeId, Vec<wire::Completion>>,
     pub stale: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
+    /// Objects on this node that go.
+    pub evicted: Vec<ObjectId>,
+    /// Copies that came or went, by the home that keeps track of them.
+    pub copies: BTreeMap<NodeId, wire::Copies>,
+    /// Objects to ask for, and answers to those who asked.
+    pub locate: BTreeMap<NodeId, Vec<wire::Object>>,
+    pub located: BTreeMap<NodeId, Vec<wire::ObjectAt>>,
+    /// Edges whose readers have ended, by object.
+    pub(crate) consumed: BTreeMap<ObjectId, u32>,
 }
 
 impl Out {
@@ -76,6 +85,15 @@ impl Out {
             for piece in tasks.chunks(BUNDLE_TASKS_MAX) {
                 self.reliable.push((holder, Body::Stale(wire::Stale { tasks: piece.to_vec() })));
             }
+        }
+        for (home, copies) in std::mem::take(&mut self.copies) {
+            self.loose.push((home, Body::Copies(copies)));
+        }
+        for (home, objects) in std::mem::take(&mut self.locate) {
+            self.loose.push((home, Body::Locate(wire::Locate { objects })));
+        }
+        for (asker, objects) in std::mem::take(&mut self.located) {
+            self.loose.push((asker, Body::Located(wire::Located { objects })));
         }
     }
 }

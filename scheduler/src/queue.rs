@@ -1,9 +1,12 @@
-//! A ready queue: max-priority by rank (input bytes or urgency), first in first out among equals.
+//! A ready queue: max-priority by rank (input bytes or urgency). Of equal rank the tasks go first
+//! whose inputs are all here, in order of arrival; then those whose last inputs are on their way;
+//! then the rest, those with the same missing object together, in an order that differs from node
+//! to node: nodes that hold alike tasks ask for different objects, and each comes once for all.
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use proto::{Attempt, TaskId};
+use proto::{Attempt, ObjectId, TaskId};
 
 /// A ready task in a queue. Queues are caches: whoever pops it asks the record whether this attempt
 /// is still the current one, so nothing has to be searched when a task is cancelled.
@@ -15,61 +18,193 @@ pub(crate) struct Ready {
     pub(crate) rank: u64,
 }
 
-#[derive(PartialEq, Eq, Debug)]
-struct Ranked {
-    ready: Ready,
-    arrival: u64,
+/// Whether an object can be read on this node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Presence {
+    Here,
+    Coming,
+    Absent,
 }
 
-impl Ord for Ranked {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_rank = self.ready.rank.cmp(&other.ready.rank);
-        by_rank.then(other.arrival.cmp(&self.arrival))
-    }
+/// Rank, what groups tasks with the same missing object, and arrival.
+type Key = (Reverse<u64>, u64, u64);
+
+#[derive(Debug)]
+struct Entry {
+    ready: Ready,
+    /// Objects that were not here when it came, each once.
+    inputs: Box<[ObjectId]>,
+    presence: Presence,
+    group: u64,
 }
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
+
+#[derive(Debug)]
+struct Wanted {
+    presence: Presence,
+    /// Arrivals of the tasks that read it.
+    readers: BTreeSet<u64>,
 }
 
 /// LReadyQ or SReadyQ.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyQueue {
-    ranked: BinaryHeap<Ranked>,
-    /// All of the lowest rank: no heap is needed to keep their order.
+    /// What makes the order of missing objects differ from node to node.
+    salt: u64,
+    /// By the farthest of a task's inputs.
+    here: BTreeMap<Key, Ready>,
+    coming: BTreeSet<Key>,
+    absent: BTreeSet<Key>,
+    /// Tasks with inputs that were not here, by arrival.
+    entries: BTreeMap<u64, Entry>,
+    wanted: BTreeMap<ObjectId, Wanted>,
+    /// All of the lowest rank, with nothing to fetch: no tree is needed to keep their order.
     unranked: VecDeque<Ready>,
     arrivals: u64,
 }
 
 impl ReadyQueue {
-    pub(crate) fn push(&mut self, ready: Ready) {
-        if ready.rank == 0 {
-            self.unranked.push_back(ready);
-        } else {
-            self.arrivals += 1;
-            self.ranked.push(Ranked { ready, arrival: self.arrivals });
-        }
+    pub(crate) fn new(salt: u64) -> Self {
+        Self { salt, ..Self::default() }
     }
-    pub(crate) fn pop(&mut self) -> Option<Ready> {
-        match self.ranked.pop() {
-            Some(ranked) => Some(ranked.ready),
-            None => {
-                let ready = self.unranked.pop_front();
-                self.shrink();
-                ready
+
+    /// `missing`: its larger inputs that are not here, each once.
+    pub(crate) fn push(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
+        self.arrivals += 1;
+        let arrival = self.arrivals;
+        if missing.is_empty() {
+            if ready.rank == 0 {
+                self.unranked.push_back(ready);
+            } else {
+                self.here.insert((Reverse(ready.rank), 0, arrival), ready);
+            }
+            return;
+        }
+        for &(object, presence) in missing {
+            let fresh = || Wanted { presence, readers: BTreeSet::new() };
+            self.wanted.entry(object).or_insert_with(fresh).readers.insert(arrival);
+        }
+        let inputs = missing.iter().map(|&(object, _)| object).collect();
+        let entry = Entry { ready, inputs, presence: Presence::Here, group: 0 };
+        self.entries.insert(arrival, entry);
+        self.file(arrival);
+    }
+
+    /// Puts an entry where it belongs by now.
+    fn file(&mut self, arrival: u64) {
+        let Some(entry) = self.entries.get(&arrival) else { return };
+        let of = |object: &ObjectId| self.wanted.get(object).map_or(Presence::Here, |w| w.presence);
+        let presence = entry.inputs.iter().map(of).max().unwrap_or(Presence::Here);
+        let apart = |object: &&ObjectId| presence != Presence::Here && of(object) == presence;
+        let missing = entry.inputs.iter().filter(apart);
+        let (count, least) = missing.fold((0u64, u64::MAX), |(count, least), object| {
+            (count + 1, least.min(mix(self.salt, object)))
+        });
+        // Fewer transfers first.
+        let group = if count == 0 { 0 } else { count.min(255) << 56 | least >> 8 };
+        let rank = Reverse(entry.ready.rank);
+        let (old, new) = ((rank, entry.group, arrival), (rank, group, arrival));
+        self.here.remove(&old);
+        self.coming.remove(&old);
+        self.absent.remove(&old);
+        match presence {
+            Presence::Here => {
+                self.here.insert(new, entry.ready);
+            }
+            Presence::Coming => {
+                self.coming.insert(new);
+            }
+            Presence::Absent => {
+                self.absent.insert(new);
             }
         }
+        if let Some(entry) = self.entries.get_mut(&arrival) {
+            entry.presence = presence;
+            entry.group = group;
+        }
     }
-    /// The one that [`Self::pop`] gives next.
+
+    /// An object came, went, or is on its way.
+    pub(crate) fn changed(&mut self, object: &ObjectId, presence: Presence) {
+        let Some(wanted) = self.wanted.get_mut(object) else { return };
+        if wanted.presence == presence {
+            return;
+        }
+        wanted.presence = presence;
+        let readers: Vec<u64> = wanted.readers.iter().copied().collect();
+        for arrival in readers {
+            self.file(arrival);
+        }
+    }
+
+    /// The next in order, wherever its inputs are.
+    pub(crate) fn pop(&mut self) -> Option<Ready> {
+        let here = self.here.first_key_value().map(|(&key, _)| key);
+        let coming = self.coming.first().copied();
+        let absent = self.absent.first().copied();
+        let classes = [(here, 0u8), (coming, 1), (absent, 2)];
+        let ranked = classes.into_iter().filter_map(|(key, class)| Some((key?, class)));
+        match ranked.min_by_key(|&(key, class)| (key.0, class)) {
+            Some((key, _)) => self.take(key),
+            None => self.pop_unranked(),
+        }
+    }
+    /// The next of those whose larger inputs are all here.
+    pub(crate) fn pop_here(&mut self) -> Option<Ready> {
+        match self.here.first_key_value().map(|(&key, _)| key) {
+            Some(key) => self.take(key),
+            None => self.pop_unranked(),
+        }
+    }
+    /// The next of those that something is to be fetched for.
+    pub(crate) fn pop_absent(&mut self) -> Option<Ready> {
+        let key = self.absent.first().copied()?;
+        self.take(key)
+    }
+    /// One of the highest rank that this node would miss least: its inputs are to be fetched
+    /// anyhow, and not next.
+    pub(crate) fn pop_distant(&mut self) -> Option<Ready> {
+        let here = self.here.first_key_value().map(|(key, _)| key.0);
+        let firsts = [here, self.coming.first().map(|k| k.0), self.absent.first().map(|k| k.0)];
+        let Some(rank) = firsts.into_iter().flatten().min() else { return self.pop_unranked() };
+        let all = (rank, 0, 0)..=(rank, u64::MAX, u64::MAX);
+        let distant = self.absent.range(all.clone()).next_back().copied();
+        let distant = distant.or_else(|| self.coming.range(all.clone()).next_back().copied());
+        let first = || self.here.range(all).next().map(|(&key, _)| key);
+        let key = distant.or_else(first).expect("some task has the highest rank");
+        self.take(key)
+    }
+
+    fn pop_unranked(&mut self) -> Option<Ready> {
+        let ready = self.unranked.pop_front();
+        self.shrink();
+        ready
+    }
+
+    fn take(&mut self, key: Key) -> Option<Ready> {
+        let (_, _, arrival) = key;
+        let here = self.here.remove(&key);
+        self.coming.remove(&key);
+        self.absent.remove(&key);
+        let Some(entry) = self.entries.remove(&arrival) else { return here };
+        for object in &entry.inputs {
+            if let Some(wanted) = self.wanted.get_mut(object) {
+                wanted.readers.remove(&arrival);
+                if wanted.readers.is_empty() {
+                    self.wanted.remove(object);
+                }
+            }
+        }
+        Some(entry.ready)
+    }
+
+    /// Tasks whose larger inputs are all here.
     #[must_use]
-    pub(crate) fn peek(&self) -> Option<Ready> {
-        let first = self.ranked.peek().map(|ranked| ranked.ready);
-        first.or_else(|| self.unranked.front().copied())
+    pub(crate) fn here(&self) -> usize {
+        self.here.len() + self.unranked.len()
     }
     #[must_use]
     pub(crate) fn len(&self) -> usize {
-        self.ranked.len() + self.unranked.len()
+        self.here() + self.coming.len() + self.absent.len()
     }
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,20 +219,96 @@ impl ReadyQueue {
     }
 }
 
+/// A number that looks random and differs from node to node.
+fn mix(salt: u64, object: &ObjectId) -> u64 {
+    let words = [object.task.local.0, object.attempt.0, u64::from(object.output)];
+    words.iter().fold(salt ^ object.task.job.0, |sum, &word| {
+        let mixed = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 29
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Presence::{Absent, Coming, Here};
+
+    fn ready(index: u64, rank: u64) -> Ready {
+        Ready { task: TaskId::new(1, index), attempt: Attempt(1), rank }
+    }
+    fn object(index: u64) -> ObjectId {
+        ObjectId { task: TaskId::new(1, 1000 + index), attempt: Attempt(1), output: 0 }
+    }
+    fn order(mut pop: impl FnMut() -> Option<Ready>) -> Vec<u64> {
+        std::iter::from_fn(|| pop()).map(|ready| ready.task.local.index()).collect()
+    }
 
     #[test]
     fn highest_rank_first_then_in_order_of_arrival() {
         let mut queue = ReadyQueue::default();
         for (index, rank) in [(0, 0), (1, 5), (2, 9), (3, 5), (4, 0)] {
-            let task = TaskId::new(1, index);
-            queue.push(Ready { task, attempt: Attempt(1), rank });
+            queue.push(ready(index, rank), &[]);
         }
-        let order: Vec<u64> =
-            std::iter::from_fn(|| queue.pop()).map(|ready| ready.task.local.index()).collect();
-        assert_eq!(order, [2, 1, 3, 0, 4]);
+        assert_eq!(order(|| queue.pop()), [2, 1, 3, 0, 4]);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn of_equals_what_is_here_goes_first() {
+        let mut queue = ReadyQueue::new(3);
+        queue.push(ready(1, 5), &[(object(1), Absent), (object(2), Absent)]);
+        queue.push(ready(2, 5), &[(object(1), Absent)]);
+        queue.push(ready(3, 5), &[(object(3), Coming)]);
+        queue.push(ready(4, 5), &[]);
+        queue.push(ready(5, 1), &[]);
+        queue.push(ready(6, 9), &[(object(1), Absent)]);
+        assert_eq!(queue.here(), 2);
+        // Both objects of task 1 come: it arrived before task 4.
+        queue.changed(&object(2), Coming);
+        queue.changed(&object(2), Here);
+        queue.changed(&object(1), Here);
+        assert_eq!(order(|| queue.pop_here()), [6, 1, 2, 4, 5]);
+        assert_eq!((queue.len(), queue.pop_absent()), (1, None));
+        queue.changed(&object(3), Absent);
+        assert_eq!(order(|| queue.pop_absent()), [3]);
+        assert!(queue.wanted.is_empty() && queue.entries.is_empty() && queue.is_empty());
+    }
+
+    #[test]
+    fn rank_comes_before_presence() {
+        let mut queue = ReadyQueue::default();
+        queue.push(ready(1, 5), &[]);
+        queue.push(ready(2, 6), &[(object(1), Absent)]);
+        queue.push(ready(3, 5), &[(object(1), Absent)]);
+        queue.push(ready(4, 5), &[(object(2), Coming)]);
+        assert_eq!(order(|| queue.pop()), [2, 1, 4, 3]);
+    }
+
+    #[test]
+    fn tasks_with_the_same_missing_object_stay_together_and_nodes_differ() {
+        let orders: Vec<Vec<u64>> = (0..8)
+            .map(|salt| {
+                let mut queue = ReadyQueue::new(salt);
+                for index in 0..30 {
+                    queue.push(ready(index, 5), &[(object(index % 10), Absent)]);
+                }
+                order(|| queue.pop()).into_iter().map(|index| index % 10).collect()
+            })
+            .collect();
+        for order in &orders {
+            assert!(order.chunks(3).all(|three| three.iter().all(|&o| o == three[0])));
+        }
+        assert!(orders.iter().any(|order| order[0] != orders[0][0]));
+    }
+
+    #[test]
+    fn a_thief_gets_what_is_far_from_here() {
+        let mut queue = ReadyQueue::default();
+        queue.push(ready(1, 5), &[]);
+        queue.push(ready(2, 5), &[(object(1), Absent)]);
+        queue.push(ready(3, 5), &[(object(2), Coming)]);
+        queue.push(ready(4, 7), &[]);
+        queue.push(ready(5, 0), &[]);
+        assert_eq!(order(|| queue.pop_distant()), [4, 2, 3, 1, 5]);
     }
 }

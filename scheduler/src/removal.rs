@@ -108,11 +108,11 @@ impl Scheduler {
             found = true;
         }
         if self.staging.get(&task).is_some_and(|staged| staged.attempt == attempt) {
-            self.forget_staged(task);
+            self.forget_staged(task, out);
             found = true;
         }
         if self.running.get(&task).is_some_and(|running| running.attempt == attempt) {
-            self.forget_running(task);
+            self.forget_running(task, out);
             found = true;
             let launches = out.launches.len();
             out.launches.retain(|launch| (launch.task, launch.attempt) != (task, attempt));

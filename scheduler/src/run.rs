@@ -1,19 +1,18 @@
-//! Holding ready tasks and running them: inputs, slots, launches, completions.
+//! Holding ready tasks and running them: launches, completions. What comes between queue and slot
+//! is in `staging.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proto::event::{End as EventEnd, Reason};
-use proto::limits::{
-    FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_MAX, STAGING_PER_SLOT, STEP_LAUNCHES_MAX,
-};
-use proto::work::{Fetch, Outcome};
-use proto::{Attempt, Event, NodeId, ObjectId, Span, TaskId, Time, wire};
+use proto::work::Outcome;
+use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
+use crate::Scheduler;
+use crate::data::{Reads, is_real};
 use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
-use crate::work::{Work, object_of, unpack};
-use crate::{Mutant, Scheduler};
+use crate::staging::Staged;
+use crate::work::{Work, unpack};
 
 /// A ready task of another home, held here.
 #[derive(Debug)]
@@ -25,25 +24,6 @@ pub(crate) struct Guest {
     pub(crate) home_knows: bool,
 }
 
-/// A task that left its queue and has no slot yet.
-#[derive(Debug)]
-pub(crate) struct Staged {
-    pub(crate) attempt: Attempt,
-    work: Work,
-    /// When it left its queue, and its fetches began.
-    since: Time,
-    /// Objects on their way, each with the node it comes from and its size.
-    missing: BTreeMap<ObjectId, (NodeId, u64)>,
-    moved_bytes: u64,
-    local_bytes: u64,
-}
-
-impl Staged {
-    pub(crate) fn missing(&self) -> usize {
-        self.missing.len()
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) attempt: Attempt,
@@ -51,55 +31,11 @@ pub(crate) struct Running {
     /// The first of its slots; a no-op has none.
     slot: Option<u32>,
     started: Time,
-    moved_bytes: u64,
-    local_bytes: u64,
-}
-
-/// A fetch that failed.
-#[derive(Debug)]
-pub(crate) struct Retry {
-    tries: u32,
-    /// When to try again; `None` while the next try is under way.
-    pub(crate) at: Option<Time>,
-    fetch: Fetch,
-}
-
-/// The executing threads of the node.
-#[derive(Debug)]
-pub(crate) struct Slots {
-    free: BTreeSet<u32>,
-    /// The further slots of tasks that take several, by the first.
-    wide: BTreeMap<u32, Vec<u32>>,
-    total: u32,
-}
-
-impl Slots {
-    pub(crate) fn new(total: u32) -> Self {
-        Self { free: (0..total).collect(), wide: BTreeMap::new(), total }
-    }
-    pub(crate) fn free(&self) -> u32 {
-        self.free.len() as u32
-    }
-    pub(crate) fn total(&self) -> u32 {
-        self.total
-    }
-    /// Takes the lowest free ones; the first of them names the set.
-    fn take(&mut self, cpus: u32) -> u32 {
-        assert!(cpus > 0, "a task takes at least one slot");
-        assert!(cpus <= self.free(), "slots are counted before they are taken");
-        let first = self.free.pop_first().expect("counted above");
-        let more: Vec<u32> = (1..cpus).filter_map(|_| self.free.pop_first()).collect();
-        if !more.is_empty() {
-            self.wide.insert(first, more);
-        }
-        first
-    }
-    fn give_back(&mut self, first: Option<u32>) {
-        let Some(first) = first else { return };
-        let fresh = self.free.insert(first);
-        assert!(fresh, "slot {first} was free already");
-        self.free.extend(self.wide.remove(&first).unwrap_or_default());
-    }
+    reads: Reads,
+    pins: Vec<ObjectId>,
+    /// Reserved for what it writes.
+    output_bytes: u64,
+    real: bool,
 }
 
 impl Scheduler {
@@ -118,7 +54,7 @@ impl Scheduler {
                     reason: Reason::Pushed,
                     input_bytes,
                 };
-                self.local.push(ready);
+                self.enqueue(true, ready);
                 out.events.push(event);
             }
         }
@@ -172,200 +108,17 @@ impl Scheduler {
         }
     }
 
-    /// Fills free slots: tasks with all inputs first, then LReadyQ, then SReadyQ.
-    pub(crate) fn dispatch(&mut self, now: Time, out: &mut Out) {
-        let staging_max = STAGING_PER_SLOT * self.slots.total() as usize;
-        let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
-        while self.slots.free() > 0 && out.launches.len() < launches_max {
-            if let Some(&task) = self.staged.front() {
-                let Some(staged) = self.staging.get(&task) else {
-                    self.staged.pop_front();
-                    continue;
-                };
-                if !staged.work.is_instant() && staged.work.cpus() > self.slots.free() {
-                    return; // It is next; narrower tasks do not overtake it for ever.
-                }
-                self.staged.pop_front();
-                let staged = self.staging.remove(&task).expect("looked at above");
-                self.start(now, task, staged, out);
-                continue;
-            }
-            if self.staging.len() >= staging_max {
-                break;
-            }
-            let Some(ready) = self.local.pop().or_else(|| self.shared.pop()) else { break };
-            if let Some(work) = self.take_work(ready) {
-                self.stage(now, ready, work, out);
-            }
-        }
-        self.prefetch(now, staging_max, out);
-    }
-
-    /// While all slots are busy, brings the inputs of the next dedicated tasks.
-    fn prefetch(&mut self, now: Time, staging_max: usize, out: &mut Out) {
-        while self.staging.len() < staging_max {
-            let Some(ready) = self.local.peek() else { return };
-            let needs = self.is_current(ready) && self.needs_fetch(ready.task);
-            if self.is_current(ready) && !needs {
-                return;
-            }
-            self.local.pop();
-            if let Some(work) = self.take_work(ready) {
-                self.stage(now, ready, work, out);
-            }
-        }
-    }
-
-    fn needs_fetch(&self, task: TaskId) -> bool {
-        let me = self.options.me.0;
-        let absent = |input: &wire::InputAt| {
-            input.node != me && !self.copies.contains(&object_of(task, input))
-        };
-        match self.guests.get(&task) {
-            Some(guest) => guest.work.inputs.iter().any(absent),
-            None => self.ledger.inputs(task).any(absent),
-        }
-    }
-
-    /// Takes the task out of its queue and sees to its inputs.
-    fn stage(&mut self, now: Time, ready: Ready, work: Work, out: &mut Out) {
-        let Ready { task, attempt, .. } = ready;
-        let (cpus, slots) = (work.cpus(), self.slots.total());
-        if cpus > slots && !work.is_instant() {
-            let error = format!("it needs {cpus} cpus and node {} has {slots}", self.options.me);
-            let outcome = Outcome { error, exit_code: 1, ..Default::default() };
-            self.finish(now, task, attempt, now, (0, 0), outcome, out);
-            return;
-        }
-        let missing = BTreeMap::new();
-        let mut staged =
-            Staged { attempt, work, since: now, missing, moved_bytes: 0, local_bytes: 0 };
-        for input in &staged.work.inputs {
-            let object = object_of(task, input);
-            let here = input.node == self.options.me.0 || self.copies.contains(&object);
-            if here {
-                staged.local_bytes += input.size_bytes;
-                continue;
-            }
-            staged.moved_bytes += input.size_bytes;
-            staged.missing.insert(object, (NodeId(input.node), input.size_bytes));
-            // Single flight: however many tasks want it, it comes once.
-            let waiting = self.fetching.entry(object).or_default();
-            if waiting.is_empty() {
-                let fetch = Fetch {
-                    object,
-                    from: NodeId(input.node),
-                    size_bytes: input.size_bytes,
-                    settings: staged.work.settings.clone(),
-                };
-                out.fetches.push(fetch);
-            }
-            if !waiting.contains(&task) {
-                waiting.push(task);
-            }
-        }
-        let complete =
-            staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
-        self.staging.insert(task, staged);
-        if complete {
-            self.staged.push_back(task);
-        }
-    }
-
-    fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
-        let Staged { attempt, work, moved_bytes, local_bytes, .. } = staged;
+    pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
+        let Staged { attempt, work, reads, pins, output_bytes, .. } = staged;
         let slot = (!work.is_instant()).then(|| self.slots.take(work.cpus()));
+        let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
-        let running = Running { attempt, spec, slot, started: now, moved_bytes, local_bytes };
+        let running =
+            Running { attempt, spec, slot, started: now, reads, pins, output_bytes, real };
         let slot = slot.unwrap_or(0);
         self.running.insert(task, running);
         out.events.push(Event::Started { task, attempt, slot });
         out.launches.push(work.launch(task, attempt, slot));
-    }
-
-    /// A fetch ended.
-    pub fn on_fetched(
-        &mut self,
-        now: Time,
-        object: ObjectId,
-        result: Result<(), String>,
-        out: &mut Out,
-    ) {
-        let Some(tasks) = self.fetching.get(&object) else { return };
-        match result {
-            Ok(()) => {
-                let tasks = self.fetching.remove(&object).unwrap_or_default();
-                self.retries.remove(&object);
-                self.copies.insert(object);
-                for task in tasks {
-                    self.input_arrived(now, task, object, out);
-                }
-            }
-            Err(error) => {
-                let tasks = tasks.clone();
-                self.fetch_failed(now, object, &tasks, &error, out);
-            }
-        }
-    }
-
-    fn input_arrived(&mut self, now: Time, task: TaskId, object: ObjectId, out: &mut Out) {
-        let Some(staged) = self.staging.get_mut(&task) else { return };
-        let Some((from, bytes)) = staged.missing.remove(&object) else { return };
-        let (attempt, took) = (staged.attempt, now.since(staged.since));
-        out.events.push(Event::Fetched { task, attempt, from, bytes, took });
-        if staged.missing.is_empty() {
-            self.staged.push_back(task);
-        }
-    }
-
-    fn fetch_failed(
-        &mut self,
-        now: Time,
-        object: ObjectId,
-        tasks: &[TaskId],
-        error: &str,
-        out: &mut Out,
-    ) {
-        let wanted = tasks.iter().find_map(|task| {
-            let staged = self.staging.get(task)?;
-            let &(node, size_bytes) = staged.missing.get(&object)?;
-            Some((node, size_bytes, staged.work.settings.clone()))
-        });
-        let Some((node, size_bytes, settings)) = wanted else {
-            self.fetching.remove(&object);
-            self.retries.remove(&object);
-            return;
-        };
-        let fetch = Fetch { object, from: node, size_bytes, settings };
-        let retry = self.retries.entry(object).or_insert(Retry { tries: 0, at: None, fetch });
-        retry.tries += 1;
-        if retry.tries < FETCH_TRIES_MAX {
-            let doubled = FETCH_RETRY_START.0 << retry.tries.min(16);
-            retry.at = Some(now + Span(doubled.min(FETCH_RETRY_MAX.0)));
-            return;
-        }
-        self.fetching.remove(&object);
-        self.retries.remove(&object);
-        let error = format!("input {} of {} on node {node}: {error}", object.output, object.task);
-        for &task in tasks {
-            if let Some(staged) = self.staging.remove(&task) {
-                let outcome = Outcome { error: error.clone(), exit_code: 1, ..Default::default() };
-                self.finish(now, task, staged.attempt, now, (0, 0), outcome, out);
-            }
-        }
-    }
-
-    pub(crate) fn retry_fetches(&mut self, now: Time, out: &mut Out) {
-        for (object, retry) in &mut self.retries {
-            if retry.at.is_some_and(|at| at <= now) {
-                retry.at = None;
-                if self.fetching.contains_key(object) {
-                    out.fetches.push(retry.fetch.clone());
-                }
-            }
-        }
-        let fetching = &self.fetching;
-        self.retries.retain(|object, _| fetching.contains_key(object));
     }
 
     /// An attempt launched here has ended.
@@ -388,24 +141,46 @@ impl Scheduler {
         if outcome.is_done() {
             self.estimates.completed(&running.spec.kind, now.since(started));
         }
-        let bytes = (running.moved_bytes, running.local_bytes);
-        self.finish(now, task, attempt, started, bytes, outcome, out);
+        self.keep_outputs(task, &running, &outcome);
+        self.release(&running, out);
+        self.count_reads(running.reads, now.since(started));
+        self.finish(now, task, attempt, started, running.reads, outcome, out);
+    }
+
+    /// What an attempt has made lies here from now on.
+    fn keep_outputs(&mut self, task: TaskId, running: &Running, outcome: &Outcome) {
+        let (attempt, real) = (running.attempt, running.real);
+        for (output, &size_bytes) in (0u32..).zip(&outcome.output_sizes) {
+            if size_bytes > 0 || real {
+                let object = ObjectId { task, attempt, output };
+                let declared = running.spec.outputs.get(output as usize);
+                let keep = declared.is_some_and(|declared| declared.keep);
+                self.data.objects.made(object, size_bytes, real, keep);
+            }
+        }
+    }
+
+    /// An attempt that ran lets go of its inputs and of the room it was promised.
+    fn release(&mut self, running: &Running, out: &mut Out) {
+        self.data.reserved_bytes -= running.output_bytes;
+        self.unpin(&running.pins, out);
     }
 
     /// Tells the task's home how the attempt ended.
     #[expect(clippy::too_many_arguments, reason = "what a completion consists of")]
-    fn finish(
+    pub(crate) fn finish(
         &mut self,
         now: Time,
         task: TaskId,
         attempt: Attempt,
         started: Time,
-        (moved_bytes, local_bytes): (u64, u64),
+        reads: Reads,
         outcome: Outcome,
         out: &mut Out,
     ) {
         let done = outcome.is_done();
         let end = if done { EventEnd::Done } else { EventEnd::Failed };
+        let Reads { moved_bytes, local_bytes, .. } = reads;
         out.events.push(Event::Ended { task, attempt, end, started, moved_bytes, local_bytes });
         let completion = wire::Completion {
             job: task.job.0,
@@ -423,7 +198,9 @@ impl Scheduler {
             local_bytes,
             node: self.options.me.0,
             lost: outcome.lost,
-            ..Default::default()
+            inputs: reads.inputs,
+            inputs_local: reads.made_here,
+            inputs_copied: reads.copied,
         };
         let home = self.homes.home_of(task);
         if home == self.options.me {
@@ -433,13 +210,13 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn forget_staged(&mut self, task: TaskId) {
-        self.staging.remove(&task);
-        self.staged.retain(|&other| other != task);
+    pub(crate) fn forget_staged(&mut self, task: TaskId, out: &mut Out) {
+        self.unstage(task, out);
     }
-    pub(crate) fn forget_running(&mut self, task: TaskId) {
+    pub(crate) fn forget_running(&mut self, task: TaskId, out: &mut Out) {
         if let Some(running) = self.running.remove(&task) {
             self.slots.give_back(running.slot);
+            self.release(&running, out);
         }
     }
 

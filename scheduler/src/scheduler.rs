@@ -1,17 +1,16 @@
 //! The scheduler of one node: a home for tasks (ledger, jobs) and a holder of ready ones (queues,
 //! slots, stealing). This file is its switchboard; each concern has a file of its own.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use proto::event::{Again, Reason};
 use proto::limits::{STEP_CANCELS_MAX, STEP_EDGES_MAX, STEP_TASKS_MAX};
 use proto::wire::message::Body;
-use proto::{
-    Attempt, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, Time, wire,
-};
+use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
+use crate::data::Data;
 use crate::estimate::Estimates;
 use crate::grant::Transit;
 use crate::homes::Homes;
@@ -20,7 +19,9 @@ use crate::ledger::{End, Ending, Ledger, State};
 use crate::out::Out;
 use crate::policy::{Assumptions, Decision, Located, decide};
 use crate::queue::{Ready, ReadyQueue};
-use crate::run::{Guest, Retry, Running, Slots, Staged};
+use crate::run::{Guest, Running};
+use crate::slots::Slots;
+use crate::staging::Staged;
 use crate::steal::{Hints, PendingMove, Thief};
 use crate::work::{BundleBuilder, Work};
 use crate::{LedgerRecord, Mutant, Order, RecordError, Tuning};
@@ -64,10 +65,7 @@ pub struct Scheduler {
     /// Tasks whose inputs are on their way, and those that wait for a slot with all inputs here.
     pub(crate) staging: BTreeMap<TaskId, Staged>,
     pub(crate) staged: VecDeque<TaskId>,
-    pub(crate) fetching: BTreeMap<ObjectId, Vec<TaskId>>,
-    pub(crate) retries: BTreeMap<ObjectId, Retry>,
-    /// Objects of other nodes that were brought here.
-    pub(crate) copies: BTreeSet<ObjectId>,
+    pub(crate) data: Data,
     pub(crate) thief: Thief,
     pub(crate) hints: Hints,
     pub(crate) transit: BTreeMap<(NodeId, u64), Transit>,
@@ -92,16 +90,14 @@ impl Scheduler {
             estimates: Estimates::default(),
             rng: ChaCha8Rng::seed_from_u64(seed),
             stats: Stats::default(),
-            local: ReadyQueue::default(),
-            shared: ReadyQueue::default(),
+            local: ReadyQueue::new(options.me.0.into()),
+            shared: ReadyQueue::new(options.me.0.into()),
             guests: hashbrown::HashMap::with_hasher(foldhash::fast::FixedState::with_seed(0)),
             running: BTreeMap::new(),
             slots: Slots::new(options.slots),
             staging: BTreeMap::new(),
             staged: VecDeque::new(),
-            fetching: BTreeMap::new(),
-            retries: BTreeMap::new(),
-            copies: BTreeSet::new(),
+            data: Data::new(options.mutant),
             thief: Thief::new(options.tuning.steal_interval_start),
             hints: Hints::default(),
             transit: BTreeMap::new(),
@@ -184,8 +180,11 @@ impl Scheduler {
             Body::JobEnd(end) => self.on_job_end(JobId(end.job), out),
             // Links put large messages together before they come here.
             Body::Fragment(_) => {}
-            Body::Copies(_) | Body::Locate(_) | Body::Located(_) => {}
-            Body::Consumed(_) | Body::Unwanted(_) => {}
+            Body::Copies(copies) => self.on_copies(now, from, &copies, out),
+            Body::Locate(asked) => self.on_locate(now, from, &asked, out),
+            Body::Located(located) => self.on_located(now, &located, out),
+            Body::Consumed(consumed) => self.on_consumed(&consumed, out),
+            Body::Unwanted(unwanted) => self.on_unwanted(&unwanted, out),
         }
     }
 
@@ -249,6 +248,7 @@ impl Scheduler {
             let bundle = Some(bundle.finish());
             out.reliable.push((node, Body::Push(wire::Push { bundle })));
         }
+        self.tell_consumed(out);
     }
 
     /// After everything is settled: fills slots, steals, hints, reports.
@@ -263,6 +263,7 @@ impl Scheduler {
         }
         self.expire_staged(now, out);
         self.reconcile(now, out);
+        self.tell_consumed(out);
     }
 
     fn expire_staged(&mut self, now: Time, out: &mut Out) {
@@ -307,7 +308,7 @@ impl Scheduler {
         let ttl = proto::limits::STAGED_JOB_TTL;
         let staged = self.ledger.live_jobs().filter(|(_, job)| job.may_expire());
         let expiry = staged.map(|(_, job)| job.touched + ttl).min();
-        let retry = self.retries.values().filter_map(|retry| retry.at).min();
+        let retry = self.data.deadline();
         let due = [
             self.thief.deadline(),
             self.hints.deadline(),
@@ -327,7 +328,8 @@ impl Scheduler {
         if !placeable || self.ledger.is_removed(task.job) {
             return;
         }
-        let work = self.ledger.work(task).expect("a live task has its work");
+        let mut work = self.ledger.work(task).expect("a live task has its work");
+        self.name_copies(task, &mut work.inputs);
         let fits_nowhere = work.cpus() > self.options.slots.max(self.homes.slots_max());
         if fits_nowhere && self.homes.any_unknown() {
             self.homeless.push(task); // A wider node may be about to come back.
@@ -349,11 +351,7 @@ impl Scheduler {
             }
             Decision::Push(_) => (false, Reason::TooWide),
         };
-        if local_queue {
-            self.local.push(ready);
-        } else {
-            self.shared.push(ready);
-        }
+        self.enqueue(local_queue, ready);
         out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });
     }
 

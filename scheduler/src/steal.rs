@@ -270,7 +270,7 @@ impl Scheduler {
                 }
                 homes.entry(home).or_default().push(task_attempt(task, attempt));
             }
-            self.shared.push(ready);
+            self.enqueue(false, ready);
             out.events.push(Event::Stolen { task, attempt, from });
             let reason = Reason::Stolen;
             let event = Event::Queued { task, attempt, local_queue: false, reason, input_bytes };

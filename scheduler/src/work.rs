@@ -24,6 +24,16 @@ impl Work {
     pub(crate) fn input_bytes(&self) -> u64 {
         self.inputs.iter().fold(0, |sum, input| sum.saturating_add(input.size_bytes))
     }
+    /// What it writes, as far as that is declared.
+    #[must_use]
+    pub(crate) fn declared_output_bytes(&self) -> u64 {
+        let declared = |output: usize| {
+            let own = self.output_sizes.get(output).copied();
+            own.or_else(|| self.spec.outputs.get(output).map(|output| output.size_bytes))
+        };
+        let outputs = self.output_sizes.len().max(self.spec.outputs.len());
+        (0..outputs).filter_map(declared).fold(0, u64::saturating_add)
+    }
     #[must_use]
     pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)

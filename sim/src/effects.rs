@@ -169,6 +169,12 @@ impl World {
                 let gone = |object: &ObjectId| (object.task, object.attempt) == (task, attempt);
                 self.machines[index].objects.retain(|object, _| !gone(object));
             }
+            Effect::Evict { objects } => {
+                for object in objects {
+                    self.tell(|| format!("n{index} lets {object:?} go"));
+                    self.machines[index].objects.remove(&object);
+                }
+            }
             Effect::Trace(event) => {
                 match event {
                     Event::Woken { task } => self.judge(quiet::on_woken(task)),

@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Again;
-use proto::limits::CREDIT_EDGES_MAX;
+use proto::limits::{
+    COPY_TOLD_BYTES, CREDIT_EDGES_MAX, FETCHES_AHEAD_WAITING_MAX, WIDE_FAN_IN_SLOTS_MIN,
+};
 use proto::wire::message::Body;
-use proto::{Attempt, Event, LocalId, NodeId, TaskId, Time, wire};
+use proto::{Attempt, Event, LocalId, NodeId, ObjectId, TaskId, Time, wire};
 
 use super::Ledger;
 use super::segment::{EdgeOut, End, State};
 use crate::Mutant;
+use crate::fetching::Ahead;
 use crate::homes::Homes;
 use crate::out::Out;
+use crate::work::object_of;
 
 /// Telling the children of one ended task: the outbox, with a cursor.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub(crate) struct Delivery {
     end: End,
     node: NodeId,
     output_sizes: Vec<u64>,
+    /// How many edges carry each output; empty where none has bytes.
+    consumers: Vec<u32>,
     /// Edges that have been told.
     told: usize,
 }
@@ -34,6 +40,7 @@ impl Delivery {
             node: self.node.0,
             verdict: self.end as i32,
             output_sizes: self.output_sizes.clone(),
+            consumers: self.consumers.clone(),
             ..Default::default()
         }
     }
@@ -50,8 +57,61 @@ impl Ledger {
         let (attempt, node) = (cell.attempt, cell.holder);
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
         segment.undelivered += 1;
-        let delivery = Delivery { parent, attempt, end, node, output_sizes, told: 0 };
+        let consumers = self.consumers(parent, &output_sizes);
+        self.expect_readers(parent, attempt, node, &output_sizes, &consumers);
+        let delivery = Delivery { parent, attempt, end, node, output_sizes, consumers, told: 0 };
         self.deliveries.push_back(delivery);
+    }
+
+    /// How many edges carry each output of a task; nobody counts where none has bytes.
+    fn consumers(&self, parent: TaskId, output_sizes: &[u64]) -> Vec<u32> {
+        if output_sizes.iter().all(|&size_bytes| size_bytes == 0) {
+            return Vec::new();
+        }
+        let mut consumers = vec![0u32; output_sizes.len()];
+        let runs = self.part(parent).into_iter().flat_map(|p| p.edge_runs(parent.local.index()));
+        for edge in runs.flatten().filter(|edge| edge.output > 0) {
+            if let Some(count) = consumers.get_mut(edge.output as usize - 1) {
+                *count += 1;
+            }
+        }
+        consumers
+    }
+
+    /// Outputs that are read, and not to be kept, go when their last reader has ended.
+    fn expect_readers(
+        &mut self,
+        parent: TaskId,
+        attempt: Attempt,
+        node: NodeId,
+        output_sizes: &[u64],
+        consumers: &[u32],
+    ) {
+        let Some(spec) = self.spec(parent).cloned() else { return };
+        for (output, (&size_bytes, &readers)) in (0u32..).zip(output_sizes.iter().zip(consumers)) {
+            let keep = spec.outputs.get(output as usize).is_some_and(|declared| declared.keep);
+            if size_bytes > 0 && !keep {
+                let object = ObjectId { task: parent, attempt, output };
+                self.readers.expect(object, readers, node);
+            }
+        }
+    }
+
+    /// A task has ended for good: what it would have read it does not need any more. Parents that
+    /// end later are not told; their outputs stay until the end of the job.
+    pub(super) fn consume(&mut self, task: TaskId, out: &mut Out) {
+        let index = task.local.index();
+        let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) else {
+            return;
+        };
+        if segment.side(index).is_none_or(|side| side.inputs.is_empty()) {
+            return;
+        }
+        for input in std::mem::take(&mut segment.side_mut(index).inputs).into_values() {
+            if input.size_bytes > 0 {
+                *out.consumed.entry(object_of(task, &input)).or_default() += 1;
+            }
+        }
     }
 
     /// Tells children of ended tasks, up to `budget` edges: local ones at once, others by message.
@@ -172,7 +232,11 @@ impl Ledger {
             let end = if cancelled { End::Cancelled } else { End::Skipped };
             return self.give_up(now, task, end, "", out);
         }
+        let wide = cell.slots >= WIDE_FAN_IN_SLOTS_MIN && output > 0;
         let changed = self.apply_credit(task, credit, slot, output);
+        if wide && changed == Changed::Filled {
+            self.bring_ahead(task, credit, output);
+        }
         if changed == Changed::Filled && self.is_complete(task) {
             self.ready.push_back(task);
         }
@@ -180,6 +244,19 @@ impl Ledger {
             self.replace_ready(task, Again::InputReplaced, out);
         }
         changed != Changed::Nothing
+    }
+
+    /// Small inputs of a wide fan-in travel as they are made, not all at its end.
+    fn bring_ahead(&mut self, child: TaskId, credit: &wire::Credit, output: u32) {
+        let size_bytes = credit.output_sizes.get(output as usize - 1).copied().unwrap_or(0);
+        let (maker, me) = (NodeId(credit.node), self.me);
+        let small = (1..COPY_TOLD_BYTES).contains(&size_bytes);
+        if small && maker != me && self.ahead.len() < FETCHES_AHEAD_WAITING_MAX {
+            let task = TaskId::new(credit.job, credit.parent);
+            let (attempt, output) = (Attempt(credit.attempt), output - 1);
+            let object = ObjectId { task, attempt, output };
+            self.ahead.push(Ahead { object, child, maker, size_bytes });
+        }
     }
 
     fn is_complete(&self, task: TaskId) -> bool {
@@ -284,7 +361,8 @@ impl Ledger {
         }
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
         let (attempt, node) = (cell.attempt, cell.holder);
-        let delivery = Delivery { parent, attempt, end, node, output_sizes, told: 0 };
+        let consumers = self.consumers(parent, &output_sizes);
+        let delivery = Delivery { parent, attempt, end, node, output_sizes, consumers, told: 0 };
         let mut credit = delivery.credit();
         for edge in part.edge_runs(index).flatten().filter(|edge| children.contains(&edge.child)) {
             credit.child.push(edge.child);

@@ -32,7 +32,9 @@ pub use recover::{LedgerRecord, RecordError};
 pub(crate) use segment::{Cell, End, Segment, State};
 
 use crate::Mutant;
+use crate::fetching::Ahead;
 use crate::out::Out;
+use crate::readers::Readers;
 use crate::work::Work;
 
 type FixedState = foldhash::fast::FixedState;
@@ -79,6 +81,10 @@ pub(crate) struct Ledger {
     pub(crate) ready: VecDeque<TaskId>,
     pub(crate) waiting: u64,
     pub(crate) wakeups: u64,
+    /// Who still reads the outputs of ended tasks.
+    pub(crate) readers: Readers,
+    /// Inputs of wide fan-ins that were just made and may travel.
+    pub(crate) ahead: Vec<Ahead>,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -108,6 +114,8 @@ impl Ledger {
             ready: VecDeque::new(),
             waiting: 0,
             wakeups: 0,
+            readers: Readers::new(mutant == Some(Mutant::DeleteOnFirstRead)),
+            ahead: Vec::new(),
             mutant,
         }
     }
@@ -358,6 +366,7 @@ impl Ledger {
         record_end(task, attempt, end, node, &ending, out);
         out.events.push(Event::Committed { task, attempt, end, node, output_bytes });
         self.apply_end(task, attempt, end, node, ending);
+        self.consume(task, out);
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");
         part.dirty = true;

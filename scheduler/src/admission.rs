@@ -1,0 +1,86 @@
+//! Whether there is room for a task's inputs and outputs on the disk of this node.
+
+/// What to do with a task that is next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Admission {
+    Now,
+    /// When something that runs or is staged here has ended.
+    Later,
+    /// Not even alone.
+    Never {
+        needed_bytes: u64,
+        budget_bytes: u64,
+        taken_bytes: u64,
+    },
+}
+
+/// `needed`: bytes that come with it; `taken`: bytes that cannot go by eviction, and those promised
+/// to others; `marks`: soft and hard. While nothing is under way nothing will make room by itself:
+/// then a task is admitted above the soft mark, or it fails.
+#[must_use]
+pub(crate) fn admit(needed: u64, taken: u64, (soft, hard): (u64, u64), busy: bool) -> Admission {
+    let after = taken.saturating_add(needed);
+    if after <= soft {
+        Admission::Now
+    } else if busy {
+        Admission::Later
+    } else if after <= hard {
+        Admission::Now
+    } else {
+        Admission::Never { needed_bytes: needed, budget_bytes: hard, taken_bytes: taken }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_marks() {
+        let marks = (100, 120);
+        assert_eq!(admit(40, 60, marks, true), Admission::Now);
+        assert_eq!(admit(41, 60, marks, true), Admission::Later);
+        assert_eq!(admit(41, 60, marks, false), Admission::Now);
+        let never = Admission::Never { needed_bytes: 61, budget_bytes: 120, taken_bytes: 60 };
+        assert_eq!(admit(61, 60, marks, false), never);
+        assert_eq!(admit(61, 60, marks, true), Admission::Later);
+        assert_eq!(admit(u64::MAX, 60, (u64::MAX, u64::MAX), true), Admission::Now);
+    }
+
+    /// A node with any marks and tasks works through all of them: each is run or refused.
+    #[test]
+    fn it_never_dead_locks() {
+        let mut random = 1u64;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for _ in 0..2_000 {
+            let hard = draw(200);
+            let soft = draw(hard + 1);
+            let mut waiting: Vec<u64> = (0..draw(20)).map(|_| draw(120)).collect();
+            let (mut running, mut kept) = (Vec::new(), 0);
+            let mut steps = 0;
+            while !waiting.is_empty() || !running.is_empty() {
+                steps += 1;
+                assert!(steps < 1_000, "it makes no progress");
+                let taken = kept + running.iter().sum::<u64>();
+                let next = waiting.last().copied().filter(|_| running.len() < 4);
+                match next.map(|needed| admit(needed, taken, (soft, hard), !running.is_empty())) {
+                    Some(Admission::Now) => {
+                        let needed = waiting.pop().expect("looked at above");
+                        assert!(taken + needed <= hard, "above the hard mark");
+                        running.push(needed);
+                    }
+                    Some(Admission::Never { .. }) => {
+                        waiting.pop();
+                    }
+                    Some(Admission::Later) | None => {
+                        let ended = running.pop().expect("later only while something runs");
+                        kept += draw(ended / 4 + 1);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The data side of a node: what is here, what is on its way, who is told.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use proto::limits::OBJECTS_TOLD_MAX;
+use proto::wire::message::Body;
+use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
+
+use crate::fetching::{Ahead, Flight};
+use crate::locations::Locations;
+use crate::objects::Objects;
+use crate::out::Out;
+use crate::queue::Presence;
+use crate::{Mutant, Scheduler};
+
+/// What attempts read, and from where.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Reads {
+    /// Objects; of them those made here, and those that an earlier task's transfer brought.
+    pub(crate) inputs: u32,
+    pub(crate) made_here: u32,
+    pub(crate) copied: u32,
+    /// Brought by transfers that were begun for this very task.
+    pub(crate) moved_bytes: u64,
+    /// The rest: here already, or on the way for an earlier task.
+    pub(crate) local_bytes: u64,
+}
+
+/// Sums since the start of this incarnation.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Totals {
+    pub(crate) inputs: u64,
+    pub(crate) made_here: u64,
+    pub(crate) copied: u64,
+    pub(crate) local_bytes: u64,
+    /// Bytes that came over the network, each once.
+    pub(crate) brought_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Data {
+    pub(crate) objects: Objects,
+    pub(crate) locations: Locations,
+    pub(crate) flights: BTreeMap<ObjectId, Flight>,
+    /// When a flight is to be looked at again.
+    pub(crate) timers: BTreeSet<(Time, ObjectId)>,
+    /// Inputs of wide fan-ins that are to travel as soon as there is room.
+    pub(crate) ahead: VecDeque<Ahead>,
+    pub(crate) ahead_in_flight: usize,
+    /// Bytes on their way here and bytes that admitted tasks will write.
+    pub(crate) reserved_bytes: u64,
+    /// How long fetches have taken lately.
+    pub(crate) fetch_time: Span,
+    /// And tasks.
+    pub(crate) task_length: Span,
+    pub(crate) totals: Totals,
+}
+
+impl Data {
+    pub(crate) fn new(mutant: Option<Mutant>) -> Self {
+        let mut objects = Objects::default();
+        objects.ignores_pins = mutant == Some(Mutant::EvictPinned);
+        Self {
+            objects,
+            locations: Locations::default(),
+            flights: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            ahead: VecDeque::new(),
+            ahead_in_flight: 0,
+            reserved_bytes: 0,
+            fetch_time: Span::ZERO,
+            task_length: Span::ZERO,
+            totals: Totals::default(),
+        }
+    }
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.timers.first().map(|&(at, _)| at)
+    }
+}
+
+/// Whether outputs of this task are files: their bytes take room on the disk.
+#[must_use]
+pub(crate) fn is_real(spec: &wire::Spec, settings: &wire::JobSettings) -> bool {
+    settings.real_data || matches!(spec.body, Some(wire::spec::Body::Command(_)))
+}
+
+#[must_use]
+pub(crate) fn object_id(object: &wire::Object) -> ObjectId {
+    let (task, attempt) = (TaskId::new(object.job, object.task), Attempt(object.attempt));
+    ObjectId { task, attempt, output: object.output }
+}
+#[must_use]
+pub(crate) fn wire_object(object: ObjectId, size_bytes: u64) -> wire::Object {
+    wire::Object {
+        job: object.task.job.0,
+        task: object.task.local.0,
+        attempt: object.attempt.0,
+        output: object.output,
+        size_bytes,
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn presence(&self, object: &ObjectId) -> Presence {
+        if self.data.objects.contains(object) {
+            Presence::Here
+        } else if self.data.flights.contains_key(object) {
+            Presence::Coming
+        } else {
+            Presence::Absent
+        }
+    }
+    /// Tells the queues where an object is now.
+    pub(crate) fn object_changed(&mut self, object: &ObjectId) {
+        let presence = self.presence(object);
+        self.local.changed(object, presence);
+        self.shared.changed(object, presence);
+    }
+
+    /// The home of the task that made it; `None` when that cannot be.
+    pub(crate) fn home_of_object(&self, object: &ObjectId) -> Option<NodeId> {
+        self.homes.owner(object.task.partition())
+    }
+
+    /// Names copies to the node that a task goes to, as far as they are known here.
+    pub(crate) fn name_copies(&self, task: TaskId, inputs: &mut [wire::InputAt]) {
+        use proto::limits::{COPIES_NAMED_MAX, COPY_TOLD_BYTES};
+        let me = self.options.me;
+        for input in inputs.iter_mut().filter(|input| input.size_bytes >= COPY_TOLD_BYTES) {
+            let object = crate::work::object_of(task, input);
+            let maker = NodeId(input.node);
+            let mine = self.home_of_object(&object) == Some(me);
+            let told = if mine { Some(self.data.locations.nodes(&object)) } else { None };
+            let here = (maker != me && self.data.objects.contains(&object)).then_some(me);
+            let told = told.into_iter().flatten().filter(|&node| node != maker && node != me);
+            input.copies =
+                here.into_iter().chain(told).take(COPIES_NAMED_MAX).map(|node| node.0).collect();
+        }
+    }
+
+    /// Lets idle copies go until the budgets hold, as far as that is possible.
+    pub(crate) fn evict(&mut self, real_max: u64, out: &mut Out) {
+        let gone = self.data.objects.evict(self.options.tuning.cache_bytes, real_max);
+        for (object, size_bytes) in gone {
+            self.object_changed(&object);
+            out.evicted.push(object);
+            let told = size_bytes >= proto::limits::COPY_TOLD_BYTES;
+            if let Some(home) = self.home_of_object(&object).filter(|_| told) {
+                let copies = out.copies.entry(home).or_default();
+                copies.removed.push(wire_object(object, size_bytes));
+            }
+        }
+    }
+
+    /// A task lets go of its inputs.
+    pub(crate) fn unpin(&mut self, pins: &[ObjectId], out: &mut Out) {
+        for &object in pins {
+            if self.data.objects.unpin(object) {
+                self.object_changed(&object);
+                out.evicted.push(object);
+            }
+        }
+        if !pins.is_empty() {
+            self.evict(self.options.tuning.store_hard_bytes, out);
+        }
+    }
+
+    /// Nodes tell which copies of this home's objects they have.
+    pub(crate) fn on_copies(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        copies: &wire::Copies,
+        out: &mut Out,
+    ) {
+        let me = self.options.me;
+        for object in copies.removed.iter().map(object_id) {
+            self.data.locations.remove(object, from);
+        }
+        for told in &copies.added {
+            let object = object_id(told);
+            let known = self.home_of_object(&object) == Some(me)
+                && self.ledger.jobs.get(&object.task.job).is_some_and(|job| !job.ended);
+            if !known {
+                continue;
+            }
+            for (asker, source) in self.data.locations.add(now, object, from) {
+                locate(out, asker, *told, source);
+            }
+        }
+    }
+
+    /// A node asks from where to fetch.
+    pub(crate) fn on_locate(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        locate: &wire::Locate,
+        out: &mut Out,
+    ) {
+        for asked in &locate.objects {
+            let object = object_id(asked);
+            if self.home_of_object(&object) != Some(self.options.me) {
+                continue;
+            }
+            let Some(job) = self.ledger.jobs.get(&object.task.job) else { continue };
+            if job.ended {
+                continue;
+            }
+            let cell = self.ledger.cell(object.task);
+            let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
+            if let Some(source) = self.data.locations.ask(now, object, from, maker) {
+                self::locate(out, from, *asked, source);
+            }
+        }
+    }
+
+    /// Tells the homes of what ended tasks have read that they have.
+    pub(crate) fn tell_consumed(&mut self, out: &mut Out) {
+        let mut told: BTreeMap<NodeId, Vec<wire::Consumption>> = BTreeMap::new();
+        for (object, readers) in std::mem::take(&mut out.consumed) {
+            let Some(home) = self.home_of_object(&object) else { continue };
+            told.entry(home).or_default().push(wire::Consumption {
+                job: object.task.job.0,
+                task: object.task.local.0,
+                attempt: object.attempt.0,
+                output: object.output,
+                readers,
+            });
+        }
+        for (home, outputs) in told {
+            for piece in outputs.chunks(OBJECTS_TOLD_MAX) {
+                let body = Body::Consumed(wire::Consumed { outputs: piece.to_vec() });
+                out.reliable.push((home, body));
+            }
+        }
+    }
+
+    /// Readers of outputs made by tasks of this home have ended for good.
+    pub(crate) fn on_consumed(&mut self, consumed: &wire::Consumed, out: &mut Out) {
+        let mut unwanted: BTreeMap<NodeId, Vec<wire::Object>> = BTreeMap::new();
+        for read in &consumed.outputs {
+            let task = TaskId::new(read.job, read.task);
+            let object = ObjectId { task, attempt: Attempt(read.attempt), output: read.output };
+            let Some(maker) = self.ledger.readers.consume(&object, read.readers) else { continue };
+            let mut nodes: BTreeSet<NodeId> =
+                self.data.locations.forget(&object).into_iter().collect();
+            nodes.insert(maker);
+            for node in nodes {
+                unwanted.entry(node).or_default().push(wire_object(object, 0));
+            }
+        }
+        for (node, objects) in unwanted {
+            for piece in objects.chunks(OBJECTS_TOLD_MAX) {
+                let body = Body::Unwanted(wire::Unwanted { objects: piece.to_vec() });
+                out.reliable.push((node, body));
+            }
+        }
+    }
+
+    /// Nobody will read these any more.
+    pub(crate) fn on_unwanted(&mut self, unwanted: &wire::Unwanted, out: &mut Out) {
+        for object in unwanted.objects.iter().map(object_id) {
+            if self.data.objects.doom(object) {
+                self.object_changed(&object);
+                out.evicted.push(object);
+            }
+        }
+    }
+
+    /// The job is over everywhere: whatever is left of it here is stale, its objects go but for
+    /// what is to be kept.
+    pub(crate) fn forget_data(&mut self, job: JobId, out: &mut Out) {
+        let first = TaskId { job, local: proto::LocalId(0) };
+        let last = TaskId { job, local: proto::LocalId(u64::MAX) };
+        let guests = self.guests.iter().filter(|(task, _)| task.job == job);
+        let mut held: Vec<_> = guests.map(|(&task, guest)| (task, guest.attempt)).collect();
+        held.extend(self.staging.range(first..=last).map(|(&task, staged)| (task, staged.attempt)));
+        held.extend(self.running.range(first..=last).map(|(&task, run)| (task, run.attempt)));
+        held.sort_unstable();
+        for (task, attempt) in held {
+            self.drop_task(task, attempt, out);
+        }
+        let flights: Vec<ObjectId> =
+            self.data.flights.keys().filter(|object| object.task.job == job).copied().collect();
+        for object in flights {
+            self.end_flight(&object);
+            self.object_changed(&object);
+        }
+        self.data.ahead.retain(|ahead| ahead.object.task.job != job);
+        for object in self.data.objects.forget_job(job) {
+            self.object_changed(&object);
+            out.evicted.push(object);
+        }
+        self.data.locations.forget_job(job);
+        self.ledger.readers.forget_job(job);
+    }
+
+    /// Counts what an attempt read.
+    pub(crate) fn count_reads(&mut self, reads: Reads, length: Span) {
+        let before = self.data.task_length.0;
+        self.data.task_length = Span(before - before / 8 + length.0 / 8);
+        let totals = &mut self.data.totals;
+        totals.inputs += u64::from(reads.inputs);
+        totals.made_here += u64::from(reads.made_here);
+        totals.copied += u64::from(reads.copied);
+        totals.local_bytes = totals.local_bytes.saturating_add(reads.local_bytes);
+    }
+
+    /// What is stored and moved, as a node tells it.
+    pub(crate) fn data_state(&self, state: &mut wire::NodeState) {
+        let (objects, totals) = (&self.data.objects, &self.data.totals);
+        state.stored_bytes = objects.stored_bytes;
+        state.copied_bytes = objects.copied_bytes;
+        state.copies = objects.copies;
+        state.evicted_bytes = objects.evicted_bytes;
+        state.bytes_moved = totals.brought_bytes;
+        state.bytes_read_local = totals.local_bytes;
+        state.inputs = totals.inputs;
+        state.inputs_local = totals.made_here;
+        state.inputs_copied = totals.copied;
+    }
+}
+
+fn locate(out: &mut Out, asker: NodeId, object: wire::Object, source: NodeId) {
+    let at = wire::ObjectAt { object: Some(object), nodes: vec![source.0] };
+    out.located.entry(asker).or_default().push(at);
+}
+
+/// What a fetch needs to know of the job.
+pub(crate) type Settings = Arc<wire::JobSettings>;

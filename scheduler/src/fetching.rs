@@ -1,0 +1,302 @@
+//! Bringing objects here: once each, however many tasks want them, from their maker or a copy.
+
+use std::sync::Arc;
+
+use proto::limits::{
+    COPY_TOLD_BYTES, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_MAX,
+    FETCHES_AHEAD_IN_FLIGHT_MAX, LOCATE_TIMEOUT,
+};
+use proto::work::{Fetch, Outcome};
+use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
+
+use crate::data::{Reads, Settings, wire_object};
+use crate::out::Out;
+use crate::{Mutant, Scheduler};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The home of its maker is asked where to fetch it.
+    Locating,
+    Moving,
+    /// A fetch failed; the next try comes later.
+    Pausing,
+}
+
+/// An object on its way here.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    /// Staged tasks that wait for it.
+    pub(crate) tasks: Vec<TaskId>,
+    /// The one that it was begun for, unless it was begun ahead of any.
+    pub(crate) first: Option<TaskId>,
+    maker: NodeId,
+    from: NodeId,
+    size_bytes: u64,
+    settings: Settings,
+    real: bool,
+    phase: Phase,
+    tries: u32,
+    since: Time,
+    timer: Option<Time>,
+}
+
+/// An input of a wide fan-in that may travel before the task is ready.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    pub(crate) object: ObjectId,
+    pub(crate) child: TaskId,
+    pub(crate) maker: NodeId,
+    pub(crate) size_bytes: u64,
+}
+
+/// An object that is to come.
+#[derive(Debug)]
+pub(crate) struct Wish<'a> {
+    pub(crate) object: ObjectId,
+    pub(crate) maker: NodeId,
+    pub(crate) size_bytes: u64,
+    /// Tasks that read it; 0: not known.
+    pub(crate) readers: u32,
+    pub(crate) settings: &'a Settings,
+}
+
+impl Scheduler {
+    /// Begins to bring an object here.
+    pub(crate) fn begin_flight(
+        &mut self,
+        now: Time,
+        wish: &Wish<'_>,
+        first: Option<TaskId>,
+        out: &mut Out,
+    ) {
+        let &Wish { object, maker, size_bytes, .. } = wish;
+        let me = self.options.me;
+        let home = self.home_of_object(&object);
+        // Others may have a copy of what several tasks read.
+        let shared = size_bytes >= COPY_TOLD_BYTES && wish.readers != 1 && maker != me;
+        let asked = home.filter(|_| shared && self.homes.nodes() > 2);
+        let flight = Flight {
+            tasks: first.into_iter().collect(),
+            first,
+            maker,
+            from: maker,
+            size_bytes,
+            settings: wish.settings.clone(),
+            real: wish.settings.real_data,
+            phase: if asked.is_some() { Phase::Locating } else { Phase::Moving },
+            tries: 0,
+            since: now,
+            timer: None,
+        };
+        self.data.ahead_in_flight += usize::from(first.is_none());
+        self.data.reserved_bytes += size_bytes;
+        self.data.flights.insert(object, flight);
+        match asked {
+            Some(home) => {
+                out.locate.entry(home).or_default().push(wire_object(object, size_bytes));
+                self.set_timer(object, Some(now + LOCATE_TIMEOUT));
+            }
+            None => self.fetch_from(now, object, maker, out),
+        }
+        self.object_changed(&object);
+    }
+
+    /// Takes a flight off the list, however it ended.
+    pub(crate) fn end_flight(&mut self, object: &ObjectId) -> Option<Flight> {
+        self.set_timer(*object, None);
+        let flight = self.data.flights.remove(object)?;
+        self.data.ahead_in_flight -= usize::from(flight.first.is_none());
+        self.data.reserved_bytes -= flight.size_bytes;
+        Some(flight)
+    }
+
+    fn set_timer(&mut self, object: ObjectId, at: Option<Time>) {
+        let Some(flight) = self.data.flights.get_mut(&object) else { return };
+        if let Some(old) = std::mem::replace(&mut flight.timer, at) {
+            self.data.timers.remove(&(old, object));
+        }
+        self.data.timers.extend(at.map(|at| (at, object)));
+    }
+
+    fn fetch_from(&mut self, now: Time, object: ObjectId, from: NodeId, out: &mut Out) {
+        self.set_timer(object, None);
+        let Some(flight) = self.data.flights.get_mut(&object) else { return };
+        flight.phase = Phase::Moving;
+        flight.from = from;
+        flight.since = now;
+        let settings = Arc::clone(&flight.settings);
+        out.fetches.push(Fetch { object, from, size_bytes: flight.size_bytes, settings });
+    }
+
+    /// A home says where objects lie.
+    pub(crate) fn on_located(&mut self, now: Time, located: &wire::Located, out: &mut Out) {
+        for at in &located.objects {
+            let Some(object) = at.object.as_ref().map(crate::data::object_id) else { continue };
+            let Some(flight) = self.data.flights.get(&object) else { continue };
+            if flight.phase != Phase::Locating {
+                continue;
+            }
+            let (me, members) = (self.options.me, self.homes.nodes());
+            let mut sources = at.nodes.iter().map(|&node| NodeId(node));
+            let source = sources.find(|&node| node != me && (node.0 as usize) < members);
+            let source = source.unwrap_or(flight.maker);
+            self.fetch_from(now, object, source, out);
+        }
+    }
+
+    /// Looks after flights whose time has come.
+    pub(crate) fn retry_fetches(&mut self, now: Time, out: &mut Out) {
+        while let Some(&(at, object)) = self.data.timers.first()
+            && at <= now
+        {
+            self.data.timers.remove(&(at, object));
+            let Some(flight) = self.data.flights.get_mut(&object) else { continue };
+            flight.timer = None;
+            let maker = flight.maker;
+            self.fetch_from(now, object, maker, out);
+        }
+        self.fetch_ahead(now, out);
+    }
+
+    /// A fetch ended.
+    pub fn on_fetched(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        result: Result<(), String>,
+        out: &mut Out,
+    ) {
+        let moving =
+            self.data.flights.get(&object).is_some_and(|flight| flight.phase == Phase::Moving);
+        match result {
+            Ok(()) if moving => self.arrived(now, object, out),
+            // Nobody waits for it any more.
+            Ok(()) if self.presence(&object) == crate::queue::Presence::Absent => {
+                out.evicted.push(object);
+            }
+            Err(error) if moving => self.fetch_failed(now, object, &error, out),
+            _ => {}
+        }
+    }
+
+    fn arrived(&mut self, now: Time, object: ObjectId, out: &mut Out) {
+        let flight = self.end_flight(&object).expect("it was on its way");
+        let Flight { maker, from, size_bytes, real, .. } = flight;
+        if maker == self.options.me {
+            // An earlier incarnation made it; whether it is to be kept is not known.
+            self.data.objects.made(object, size_bytes, real, true);
+        } else {
+            let ahead = flight.first.is_none();
+            self.data.objects.copied(object, size_bytes, real, ahead);
+            self.data.totals.brought_bytes += size_bytes;
+            self.measure(from, size_bytes, now.since(flight.since));
+            if size_bytes >= COPY_TOLD_BYTES
+                && let Some(home) = self.home_of_object(&object)
+            {
+                let copies = out.copies.entry(home).or_default();
+                copies.added.push(wire_object(object, size_bytes));
+            }
+        }
+        for task in flight.tasks {
+            let first = flight.first == Some(task);
+            self.input_arrived(now, task, object, first.then_some(from), out);
+        }
+        self.object_changed(&object);
+        self.evict(self.options.tuning.store_hard_bytes, out);
+    }
+
+    /// Learns from a transfer how long the next ones take.
+    fn measure(&mut self, from: NodeId, size_bytes: u64, took: Span) {
+        self.estimates.transferred(from, size_bytes, took);
+        let before = self.data.fetch_time.0;
+        self.data.fetch_time = Span(before - before / 8 + took.0 / 8);
+    }
+
+    fn input_arrived(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        object: ObjectId,
+        from: Option<NodeId>,
+        out: &mut Out,
+    ) {
+        let Some(staged) = self.staging.get_mut(&task) else { return };
+        let Some(bytes) = staged.missing.remove(&object) else { return };
+        let (attempt, took) = (staged.attempt, now.since(staged.since));
+        if self.data.objects.pin(object) {
+            staged.pins.push(object);
+        }
+        if let Some(from) = from {
+            out.events.push(Event::Fetched { task, attempt, from, bytes, took });
+        }
+        if staged.missing.is_empty() && !staged.complete {
+            staged.complete = true;
+            self.staged.push_back(task);
+        }
+    }
+
+    fn fetch_failed(&mut self, now: Time, object: ObjectId, error: &str, out: &mut Out) {
+        let Some(flight) = self.data.flights.get(&object) else { return };
+        let (maker, from) = (flight.maker, flight.from);
+        let waits = |task: &TaskId| {
+            self.staging.get(task).is_some_and(|staged| staged.missing.contains_key(&object))
+        };
+        let wanted = flight.tasks.iter().any(waits);
+        let blind = self.options.mutant == Some(Mutant::NoFetchFallback);
+        if !wanted {
+            self.end_flight(&object);
+            self.object_changed(&object);
+            return;
+        }
+        if from != maker && !blind {
+            // A copy may have gone meanwhile; the maker has it.
+            self.fetch_from(now, object, maker, out);
+            return;
+        }
+        let flight = self.data.flights.get_mut(&object).expect("looked at above");
+        flight.tries += 1;
+        let tries = flight.tries;
+        if tries < FETCH_TRIES_MAX && !(blind && from != maker) {
+            flight.phase = Phase::Pausing;
+            let doubled = FETCH_RETRY_START.0 << tries.min(16);
+            self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
+            return;
+        }
+        let tasks = self.end_flight(&object).map(|flight| flight.tasks).unwrap_or_default();
+        self.object_changed(&object);
+        let error = format!("input {} of {} on node {from}: {error}", object.output, object.task);
+        for task in tasks {
+            let waits = self.staging.get(&task).is_some_and(|s| s.missing.contains_key(&object));
+            if !waits {
+                continue;
+            }
+            if let Some(staged) = self.unstage(task, out) {
+                let outcome = Outcome { error: error.clone(), exit_code: 1, ..Default::default() };
+                self.finish(now, task, staged.attempt, now, Reads::default(), outcome, out);
+            }
+        }
+    }
+
+    /// Small inputs of wide fan-ins travel to the home of the task as they are made.
+    fn fetch_ahead(&mut self, now: Time, out: &mut Out) {
+        let jobs = &self.ledger.jobs;
+        let news = std::mem::take(&mut self.ledger.ahead);
+        self.data.ahead.extend(news.into_iter().filter(|ahead| {
+            jobs.get(&ahead.child.job).is_some_and(|job| job.visible && !job.ended)
+        }));
+        while self.data.ahead_in_flight < FETCHES_AHEAD_IN_FLIGHT_MAX {
+            let Some(ahead) = self.data.ahead.pop_front() else { return };
+            let Ahead { object, child, maker, size_bytes } = ahead;
+            let waits = self.ledger.state(child) == Some(crate::ledger::State::Waiting);
+            let room = self.data.objects.copied_bytes.saturating_add(size_bytes)
+                <= self.options.tuning.cache_bytes;
+            let absent = self.presence(&object) == crate::queue::Presence::Absent;
+            let Some(job) = self.ledger.jobs.get(&child.job) else { continue };
+            if waits && room && absent {
+                let settings = job.settings.clone();
+                let wish = Wish { object, maker, size_bytes, readers: 1, settings: &settings };
+                self.begin_flight(now, &wish, None, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Where the outputs of the tasks homed here lie beside their makers: told by nodes that gain or
+//! lose a copy, never needed for correctness. Who needs an object asks here which node to fetch it
+//! from; askers are spread over the copies, and wait while all of them are busy giving it out.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proto::limits::{
+    ASKERS_PER_OBJECT_MAX, ASKERS_PER_SOURCE_MAX, COPIES_PER_OBJECT_MAX, LOCATE_TIMEOUT,
+    LOCATED_OBJECTS_MAX,
+};
+use proto::{JobId, NodeId, ObjectId, Time};
+
+use crate::objects::first_of;
+
+/// A node that was told to fetch the object from another.
+#[derive(Debug)]
+struct Asker {
+    node: NodeId,
+    source: NodeId,
+    since: Time,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Nodes with a copy, and the maker once somebody has asked.
+    sources: Vec<NodeId>,
+    askers: Vec<Asker>,
+    /// Asked while all sources were busy.
+    waiting: VecDeque<NodeId>,
+}
+
+impl Known {
+    fn askers_of(&self, source: NodeId) -> usize {
+        self.askers.iter().filter(|asker| asker.source == source).count()
+    }
+    /// The source with the fewest askers, if it may take one more.
+    fn take_source(&mut self, asker: NodeId, now: Time) -> Option<NodeId> {
+        self.askers.retain(|other| other.node != asker && now < other.since + LOCATE_TIMEOUT);
+        let others = self.sources.iter().copied().filter(|&source| source != asker);
+        // Of equal ones, askers with different numbers begin with different sources.
+        let turn = |source: NodeId| source.0.wrapping_sub(asker.0);
+        let source = others.min_by_key(|&source| (self.askers_of(source), turn(source)))?;
+        if self.askers_of(source) >= ASKERS_PER_SOURCE_MAX {
+            return None;
+        }
+        self.askers.push(Asker { node: asker, source, since: now });
+        Some(source)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Locations {
+    objects: BTreeMap<ObjectId, Known>,
+}
+
+impl Locations {
+    /// A node has a copy now. Returns askers that waited, each with its source.
+    pub(crate) fn add(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        node: NodeId,
+    ) -> Vec<(NodeId, NodeId)> {
+        let Some(known) = self.known(object) else { return Vec::new() };
+        known.askers.retain(|asker| asker.node != node);
+        known.waiting.retain(|&other| other != node);
+        if known.sources.len() < COPIES_PER_OBJECT_MAX && !known.sources.contains(&node) {
+            known.sources.push(node);
+        }
+        let mut answers = Vec::new();
+        while let Some(&asker) = known.waiting.front() {
+            let Some(source) = known.take_source(asker, now) else { break };
+            known.waiting.pop_front();
+            answers.push((asker, source));
+        }
+        answers
+    }
+    pub(crate) fn remove(&mut self, object: ObjectId, node: NodeId) {
+        if let Some(known) = self.objects.get_mut(&object) {
+            known.sources.retain(|&other| other != node);
+        }
+    }
+
+    /// Which node to fetch from; `None`: the asker hears later. The maker may not be known any
+    /// more; the asker knows it.
+    pub(crate) fn ask(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        asker: NodeId,
+        maker: Option<NodeId>,
+    ) -> Option<NodeId> {
+        let Some(known) = self.known(object) else { return maker };
+        if let Some(maker) = maker.filter(|maker| !known.sources.contains(maker)) {
+            known.sources.push(maker);
+        }
+        let source = known.take_source(asker, now);
+        let room = known.waiting.len() < ASKERS_PER_OBJECT_MAX;
+        if source.is_none() && room && !known.waiting.contains(&asker) {
+            known.waiting.push_back(asker);
+        }
+        source
+    }
+
+    fn known(&mut self, object: ObjectId) -> Option<&mut Known> {
+        if self.objects.len() >= LOCATED_OBJECTS_MAX && !self.objects.contains_key(&object) {
+            return None;
+        }
+        Some(self.objects.entry(object).or_default())
+    }
+
+    /// Nodes that have it, as far as known.
+    pub(crate) fn nodes(&self, object: &ObjectId) -> impl Iterator<Item = NodeId> + '_ {
+        self.objects.get(object).into_iter().flat_map(|known| known.sources.iter().copied())
+    }
+    pub(crate) fn forget(&mut self, object: &ObjectId) -> Vec<NodeId> {
+        self.objects.remove(object).map(|known| known.sources).unwrap_or_default()
+    }
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        let of_job = self.objects.range(first_of(job)..).take_while(|(o, _)| o.task.job == job);
+        let gone: Vec<_> = of_job.map(|(&object, _)| object).collect();
+        for object in gone {
+            self.objects.remove(&object);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::{Attempt, TaskId};
+
+    const NOW: Time = Time(1_000_000_000);
+    const MAKER: NodeId = NodeId(0);
+
+    fn object(number: u64) -> ObjectId {
+        ObjectId { task: TaskId::new(1, number), attempt: Attempt(7), output: 0 }
+    }
+
+    #[test]
+    fn askers_are_spread_over_the_copies_and_wait_while_all_are_busy() {
+        let mut locations = Locations::default();
+        let ask = |locations: &mut Locations, node: u32| {
+            locations.ask(NOW, object(1), NodeId(node), Some(MAKER))
+        };
+        for node in 1..=ASKERS_PER_SOURCE_MAX as u32 {
+            assert_eq!(ask(&mut locations, node), Some(MAKER));
+        }
+        assert_eq!(ask(&mut locations, 50), None);
+        assert_eq!(ask(&mut locations, 51), None);
+        // Node 1 has it: the maker is free for one more, and node 1 for another.
+        let answers = locations.add(NOW, object(1), NodeId(1));
+        let expected = [(NodeId(50), NodeId(1)), (NodeId(51), MAKER)];
+        assert!(answers.iter().all(|answer| expected.contains(answer)), "{answers:?}");
+        assert_eq!(answers.len(), 2);
+        assert!(locations.nodes(&object(1)).eq([MAKER, NodeId(1)]));
+        locations.remove(object(1), NodeId(1));
+        assert!(locations.nodes(&object(1)).eq([MAKER]));
+    }
+
+    #[test]
+    fn a_node_is_not_sent_to_itself_and_silent_askers_are_forgotten() {
+        let mut locations = Locations::default();
+        locations.add(NOW, object(1), NodeId(5));
+        assert_eq!(locations.ask(NOW, object(1), NodeId(5), None), None);
+        for node in 10..10 + ASKERS_PER_SOURCE_MAX as u32 {
+            assert_eq!(locations.ask(NOW, object(1), NodeId(node), None), Some(NodeId(5)));
+        }
+        assert_eq!(locations.ask(NOW, object(1), NodeId(99), None), None);
+        let later = NOW + LOCATE_TIMEOUT;
+        assert_eq!(locations.ask(later, object(1), NodeId(98), None), Some(NodeId(5)));
+    }
+
+    #[test]
+    fn it_is_bounded_and_goes_with_the_job() {
+        let mut locations = Locations::default();
+        for number in 0..LOCATED_OBJECTS_MAX as u64 + 10 {
+            locations.add(NOW, object(number), NodeId(1));
+        }
+        assert_eq!(locations.objects.len(), LOCATED_OBJECTS_MAX);
+        let beyond = object(LOCATED_OBJECTS_MAX as u64 + 1);
+        assert_eq!(locations.ask(NOW, beyond, NodeId(2), Some(MAKER)), Some(MAKER));
+        for node in 0..2 * COPIES_PER_OBJECT_MAX as u32 {
+            locations.add(NOW, object(0), NodeId(node));
+        }
+        assert_eq!(locations.nodes(&object(0)).count(), COPIES_PER_OBJECT_MAX);
+        locations.forget_job(JobId(1));
+        assert!(locations.objects.is_empty());
+    }
+}

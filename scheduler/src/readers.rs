@@ -1,0 +1,87 @@
+//! Who still reads the outputs of the tasks homed here: counts, kept in memory alone. Each reader is
+//! counted once, when its end is durable; what a restart forgets is never counted again. So a count
+//! can only be too high: an object is let go of late, never early.
+
+use std::collections::BTreeMap;
+
+use proto::{JobId, NodeId, ObjectId};
+
+use crate::objects::first_of;
+
+#[derive(Debug)]
+struct Reading {
+    /// Edges to tasks that have not ended.
+    left: u32,
+    /// Where it was made.
+    node: NodeId,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    objects: BTreeMap<ObjectId, Reading>,
+    /// A bug on purpose: the first reader's end counts for all.
+    first_is_all: bool,
+}
+
+impl Readers {
+    pub(crate) fn new(first_is_all: bool) -> Self {
+        Self { objects: BTreeMap::new(), first_is_all }
+    }
+    /// An output of a task that has ended, with so many edges to readers.
+    pub(crate) fn expect(&mut self, object: ObjectId, readers: u32, node: NodeId) {
+        if readers > 0 {
+            self.objects.insert(object, Reading { left: readers, node });
+        }
+    }
+
+    /// So many edges' readers have ended. Returns where it was made when those were the last.
+    pub(crate) fn consume(&mut self, object: &ObjectId, readers: u32) -> Option<NodeId> {
+        let reading = self.objects.get_mut(object)?;
+        reading.left = reading.left.saturating_sub(readers);
+        if reading.left > 0 && !self.first_is_all {
+            return None;
+        }
+        self.objects.remove(object).map(|reading| reading.node)
+    }
+
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        let of_job = self.objects.range(first_of(job)..).take_while(|(o, _)| o.task.job == job);
+        let gone: Vec<_> = of_job.map(|(&object, _)| object).collect();
+        for object in gone {
+            self.objects.remove(&object);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::{Attempt, TaskId};
+
+    fn object(attempt: u64) -> ObjectId {
+        ObjectId { task: TaskId::new(1, 3), attempt: Attempt(attempt), output: 0 }
+    }
+
+    #[test]
+    fn the_last_reader_lets_go() {
+        let mut readers = Readers::default();
+        readers.expect(object(7), 3, NodeId(4));
+        assert_eq!(readers.consume(&object(7), 2), None);
+        assert_eq!(readers.consume(&object(6), 1), None, "another attempt's output");
+        assert_eq!(readers.consume(&object(7), 1), Some(NodeId(4)));
+        assert_eq!(readers.consume(&object(7), 1), None, "once");
+    }
+
+    #[test]
+    fn a_restart_makes_it_late_never_early() {
+        let mut readers = Readers::default();
+        readers.expect(object(7), 2, NodeId(4));
+        readers.consume(&object(7), 1);
+        // The home restarts and counts anew; the first reader does not tell again.
+        let mut readers = Readers::default();
+        readers.expect(object(7), 2, NodeId(4));
+        assert_eq!(readers.consume(&object(7), 1), None);
+        readers.forget_job(JobId(1));
+        assert!(readers.objects.is_empty());
+    }
+}

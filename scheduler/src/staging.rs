@@ -1,0 +1,310 @@
+//! Between queue and slot: the inputs of a task are brought here, as far ahead as it pays.
+
+use std::collections::BTreeMap;
+
+use proto::limits::{
+    INDEXED_INPUT_BYTES_MIN, INDEXED_INPUTS_MAX, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX,
+    STEP_LAUNCHES_MAX,
+};
+use proto::work::Outcome;
+use proto::{Attempt, NodeId, ObjectId, TaskId, Time, wire};
+
+use crate::admission::{Admission, admit};
+use crate::data::{Reads, is_real};
+use crate::fetching::Wish;
+use crate::out::Out;
+use crate::queue::{Presence, Ready};
+use crate::run::Guest;
+use crate::work::{Work, object_of};
+use crate::{Mutant, Scheduler};
+
+/// A task that left its queue and has no slot yet.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub(crate) attempt: Attempt,
+    pub(crate) work: Work,
+    /// When it left its queue, and its fetches began.
+    pub(crate) since: Time,
+    /// Objects on their way, each with its size.
+    pub(crate) missing: BTreeMap<ObjectId, u64>,
+    /// It waits for a slot alone.
+    pub(crate) complete: bool,
+    /// Its inputs that are here and may not go.
+    pub(crate) pins: Vec<ObjectId>,
+    pub(crate) reads: Reads,
+    /// What it will write, as far as declared.
+    pub(crate) output_bytes: u64,
+}
+
+impl Staged {
+    pub(crate) fn missing(&self) -> usize {
+        self.missing.len()
+    }
+}
+
+/// What became of a task that was to be staged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Staging {
+    Done,
+    /// There is no room on the disk before others have ended; it is back in its queue.
+    Later,
+}
+
+impl Scheduler {
+    /// Its larger inputs that are not here, each once: by these a queue knows it.
+    pub(crate) fn missing_inputs<'a>(
+        &self,
+        task: TaskId,
+        inputs: impl IntoIterator<Item = &'a wire::InputAt>,
+    ) -> Vec<(ObjectId, Presence)> {
+        let me = self.options.me.0;
+        let mut missing: Vec<(ObjectId, Presence)> = Vec::new();
+        for input in inputs {
+            if input.node == me || input.size_bytes < INDEXED_INPUT_BYTES_MIN {
+                continue;
+            }
+            if missing.len() == INDEXED_INPUTS_MAX {
+                break;
+            }
+            let object = object_of(task, input);
+            if !missing.iter().any(|&(other, _)| other == object) {
+                missing.push((object, self.presence(&object)));
+            }
+        }
+        missing
+    }
+
+    /// Puts a ready task that is held here into one of this node's queues.
+    pub(crate) fn enqueue(&mut self, local_queue: bool, ready: Ready) {
+        let missing = match self.guests.get(&ready.task) {
+            Some(guest) => self.missing_inputs(ready.task, &guest.work.inputs),
+            None => self.missing_inputs(ready.task, self.ledger.inputs(ready.task)),
+        };
+        let queue = if local_queue { &mut self.local } else { &mut self.shared };
+        queue.push(ready, &missing);
+    }
+
+    /// Fills free slots: tasks that are staged first, then LReadyQ, then SReadyQ; of these, tasks
+    /// whose inputs are here. Then sees to the inputs of those that come next.
+    pub(crate) fn dispatch(&mut self, now: Time, out: &mut Out) {
+        let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
+        while self.slots.free() > 0 && out.launches.len() < launches_max {
+            if let Some(&task) = self.staged.front() {
+                let Some(staged) = self.staging.get(&task) else {
+                    self.staged.pop_front();
+                    continue;
+                };
+                if !staged.work.is_instant() && staged.work.cpus() > self.slots.free() {
+                    return; // It is next; narrower tasks do not overtake it for ever.
+                }
+                self.staged.pop_front();
+                let staged = self.staging.remove(&task).expect("looked at above");
+                self.start(now, task, staged, out);
+                continue;
+            }
+            if self.staging.len() >= STAGING_PER_SLOT_MAX * self.slots.total() as usize {
+                break;
+            }
+            let (local_queue, ready) = match self.local.pop_here() {
+                Some(ready) => (true, Some(ready)),
+                None => (false, self.shared.pop_here()),
+            };
+            let Some(ready) = ready else { break };
+            if self.take_and_stage(now, local_queue, ready, out) == Staging::Later {
+                return;
+            }
+        }
+        self.stage_ahead(now, out);
+    }
+
+    /// Brings the inputs of the next tasks while there is little else that could run next.
+    fn stage_ahead(&mut self, now: Time, out: &mut Out) {
+        while self.wants_more_staged() {
+            let (local_queue, ready) = match self.local.pop_absent() {
+                Some(ready) => (true, Some(ready)),
+                None => (false, self.shared.pop_absent()),
+            };
+            let Some(ready) = ready else { return };
+            if self.take_and_stage(now, local_queue, ready, out) == Staging::Later {
+                return;
+            }
+        }
+    }
+
+    fn wants_more_staged(&self) -> bool {
+        let slots = self.slots.total() as usize;
+        let most = slots * self.staged_per_slot();
+        let full = self.data.objects.pinned_bytes().saturating_add(self.data.reserved_bytes)
+            >= self.options.tuning.cache_bytes;
+        let idle = self.slots.free() as usize;
+        let at_hand = self.staged.len() + self.local.here() + self.shared.here();
+        if full {
+            // Beyond the budget only what an idle slot waits for.
+            return self.staging.len() < idle;
+        }
+        self.staging.len() < most && (at_hand < most || self.staging.len() < idle)
+    }
+
+    /// So many that a slot does not wait for the network while there is work: more where fetching
+    /// takes long compared with the tasks.
+    fn staged_per_slot(&self) -> usize {
+        let length = self.data.task_length.0.max(1);
+        let fetches = (2 * self.data.fetch_time.0).div_ceil(length);
+        usize::try_from(fetches)
+            .unwrap_or(STAGING_PER_SLOT_MAX)
+            .saturating_add(1)
+            .clamp(STAGING_PER_SLOT, STAGING_PER_SLOT_MAX)
+    }
+
+    fn take_and_stage(
+        &mut self,
+        now: Time,
+        local_queue: bool,
+        ready: Ready,
+        out: &mut Out,
+    ) -> Staging {
+        let Some(work) = self.take_work(ready) else { return Staging::Done };
+        match self.admission(ready.task, &work) {
+            Admission::Now => self.stage(now, ready, work, out),
+            Admission::Later => {
+                self.put_back(local_queue, ready, work);
+                return Staging::Later;
+            }
+            Admission::Never { needed_bytes, budget_bytes, taken_bytes } => {
+                let error = format!(
+                    "{} needs {needed_bytes} bytes on node {}, whose store has {taken_bytes} of \
+                     at most {budget_bytes} taken by what cannot go: raise its hard mark or run \
+                     it where there is room",
+                    ready.task, self.options.me
+                );
+                let outcome = Outcome { error, exit_code: 1, ..Default::default() };
+                let Ready { task, attempt, .. } = ready;
+                self.finish(now, task, attempt, now, Reads::default(), outcome, out);
+            }
+        }
+        Staging::Done
+    }
+
+    /// A task that was taken out of its queue goes back to it.
+    pub(crate) fn put_back(&mut self, local_queue: bool, ready: Ready, work: Work) {
+        if self.homes.home_of(ready.task) != self.options.me {
+            let guest = Guest { attempt: ready.attempt, work, home_knows: true };
+            self.guests.insert(ready.task, guest);
+        }
+        self.enqueue(local_queue, ready);
+    }
+
+    fn admission(&self, task: TaskId, work: &Work) -> Admission {
+        let tuning = &self.options.tuning;
+        let marks = (tuning.store_soft_bytes, tuning.store_hard_bytes);
+        if marks.0 == u64::MAX || !is_real(&work.spec, &work.settings) {
+            return Admission::Now;
+        }
+        let absent = |input: &&wire::InputAt| {
+            let object = object_of(task, input);
+            input.node != self.options.me.0 && self.presence(&object) == Presence::Absent
+        };
+        let inputs = work.inputs.iter().filter(absent);
+        let inputs_bytes = inputs.fold(0u64, |sum, i| sum.saturating_add(i.size_bytes));
+        let needed = inputs_bytes.saturating_add(work.declared_output_bytes());
+        let taken = self.data.objects.firm_bytes().saturating_add(self.data.reserved_bytes);
+        let busy = !self.running.is_empty() || !self.staging.is_empty();
+        admit(needed, taken, marks, busy)
+    }
+
+    /// Takes the task out of its queue and sees to its inputs.
+    fn stage(&mut self, now: Time, ready: Ready, work: Work, out: &mut Out) {
+        let Ready { task, attempt, .. } = ready;
+        let (cpus, slots) = (work.cpus(), self.slots.total());
+        if cpus > slots && !work.is_instant() {
+            let error = format!("it needs {cpus} cpus and node {} has {slots}", self.options.me);
+            let outcome = Outcome { error, exit_code: 1, ..Default::default() };
+            self.finish(now, task, attempt, now, Reads::default(), outcome, out);
+            return;
+        }
+        let real = is_real(&work.spec, &work.settings);
+        let mut staged = Staged {
+            attempt,
+            since: now,
+            missing: BTreeMap::new(),
+            complete: false,
+            pins: Vec::new(),
+            reads: Reads::default(),
+            output_bytes: if real { work.declared_output_bytes() } else { 0 },
+            work,
+        };
+        self.data.reserved_bytes += staged.output_bytes;
+        let inputs = std::mem::take(&mut staged.work.inputs);
+        for input in &inputs {
+            self.stage_input(now, task, &mut staged, input, out);
+        }
+        staged.work.inputs = inputs;
+        staged.complete =
+            staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
+        if staged.complete {
+            self.staged.push_back(task);
+        }
+        self.staging.insert(task, staged);
+        // What it uses is pinned by now.
+        let soft = self.options.tuning.store_soft_bytes;
+        self.evict(soft.saturating_sub(self.data.reserved_bytes), out);
+    }
+
+    fn stage_input(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        staged: &mut Staged,
+        input: &wire::InputAt,
+        out: &mut Out,
+    ) {
+        let object = object_of(task, input);
+        let made_here = input.node == self.options.me.0;
+        let real = staged.work.settings.real_data;
+        let reads = &mut staged.reads;
+        reads.inputs += 1;
+        if staged.missing.contains_key(&object) {
+            reads.copied += 1; // Read twice.
+            reads.local_bytes = reads.local_bytes.saturating_add(input.size_bytes);
+            return;
+        }
+        // What has no bytes is not written down where it was made, and is not let go of.
+        let untracked = made_here && input.size_bytes == 0 && !real;
+        let first = if untracked || self.data.objects.pin(object) {
+            if !untracked {
+                staged.pins.push(object);
+            }
+            !made_here && !self.data.objects.read_copy(&object)
+        } else if let Some(flight) = self.data.flights.get_mut(&object) {
+            // Single flight: however many tasks want it, it comes once.
+            flight.tasks.push(task);
+            staged.missing.insert(object, input.size_bytes);
+            flight.first.is_none() && flight.tasks.len() == 1
+        } else {
+            staged.missing.insert(object, input.size_bytes);
+            let wish = Wish {
+                object,
+                maker: NodeId(input.node),
+                size_bytes: input.size_bytes,
+                readers: input.consumers,
+                settings: &staged.work.settings,
+            };
+            self.begin_flight(now, &wish, Some(task), out);
+            !made_here
+        };
+        let reads = &mut staged.reads;
+        reads.made_here += u32::from(made_here);
+        reads.copied += u32::from(!made_here && !first);
+        let bytes = if first { &mut reads.moved_bytes } else { &mut reads.local_bytes };
+        *bytes = bytes.saturating_add(input.size_bytes);
+    }
+
+    /// Takes a task out of staging for good.
+    pub(crate) fn unstage(&mut self, task: TaskId, out: &mut Out) -> Option<Staged> {
+        let staged = self.staging.remove(&task)?;
+        self.staged.retain(|&other| other != task);
+        self.data.reserved_bytes -= staged.output_bytes;
+        self.unpin(&staged.pins, out);
+        Some(staged)
+    }
+}
