@@ -340,6 +340,11 @@ impl Cluster<'_, '_> {
                     }
                 }
                 Effect::Fetch(fetch) => self.fetch(index, done, fetch),
+                Effect::Evict { objects } => {
+                    for object in objects {
+                        self.machines[index].objects.remove(&object);
+                    }
+                }
                 Effect::Discard { task, attempt } => {
                     let gone = |it: &proto::ObjectId| (it.task, it.attempt) == (task, attempt);
                     self.machines[index].objects.retain(|object| !gone(object));
