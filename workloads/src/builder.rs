@@ -59,6 +59,7 @@ impl GraphBuilder {
             order: None,
             edge_pairs: 0,
             clocks_loads: false,
+            seed: 0,
             notes: Vec::new(),
         };
         Self { graph, edges: Vec::new(), too_many: None }
@@ -120,6 +121,11 @@ impl GraphBuilder {
             return;
         }
         self.edges.push(RawEdge { parent, child, output });
+    }
+
+    /// Decides where loads go.
+    pub fn seed(&mut self, seed: u64) {
+        self.graph.seed = seed;
     }
 
     /// The time that loads take counts like any other.

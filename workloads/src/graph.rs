@@ -33,6 +33,8 @@ pub struct Graph {
     pub(crate) order: Option<Vec<u32>>,
     pub(crate) edge_pairs: u64,
     pub(crate) clocks_loads: bool,
+    /// Decides where loads go.
+    pub(crate) seed: u64,
     pub(crate) notes: Vec<String>,
 }
 

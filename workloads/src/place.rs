@@ -1,4 +1,4 @@
-//! Which tasks go together: even pieces by number, or connected pieces along the edges.
+//! Which tasks go together: runs by number, or connected pieces along the edges.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,8 @@ use proto::{JobId, PartitionId};
 
 use crate::graph::Graph;
 use crate::layout::{Layout, Used};
-use crate::random::mix;
+use crate::pieces::{self, Pieces};
+use crate::random::{Shuffle, mix};
 
 /// Who decides which home a task gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -15,7 +16,8 @@ pub enum Placement {
     /// Even pieces of consecutive tasks.
     #[default]
     Hash,
-    /// Connected, even pieces: a chain or a subtree completes without leaving its home.
+    /// Connected, even pieces: a chain or a subtree completes without leaving its home, and what
+    /// reads loaded data is homed with most of it.
     Graph,
 }
 
@@ -26,11 +28,15 @@ const PIECE_TASKS_MAX: u64 = 256;
 /// A home's tasks are spread over so many partitions that each gets about this many: few enough
 /// records of the partition itself, large enough chunks.
 const PARTITION_TASKS: u64 = 1024;
-/// Neighbours of a task that are sorted by the bytes between them; of a hub they are not.
-const SORTED_NEIGHBOURS_MAX: usize = 64;
+/// How much more than its share a home may get of tasks that follow loaded data.
+const FOLLOWERS_EXCESS: f64 = 0.02;
+const STREAM_LOADS: u64 = 0x6c6f_6164;
+
+/// A home and the partitions of it that a job uses.
+type Chosen = (u32, Vec<PartitionId>);
 
 /// Each home's partitions that this job uses, rotated by the job so that small jobs spread.
-fn rotated(job: JobId, homes: &[Vec<PartitionId>], tasks: u64) -> Vec<(u32, Vec<PartitionId>)> {
+fn rotated(job: JobId, homes: &[Vec<PartitionId>], tasks: u64) -> Vec<Chosen> {
     assert!(!homes.is_empty(), "a job needs a home");
     assert!(homes.iter().all(|home| !home.is_empty()), "a home holds at least one partition");
     let turn = mix(job.0) as usize;
@@ -50,6 +56,9 @@ fn rotated(job: JobId, homes: &[Vec<PartitionId>], tasks: u64) -> Vec<(u32, Vec<
 pub(crate) fn by_number(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     let tasks = graph.len() as u64;
     let chosen = rotated(job, homes, tasks);
+    if graph.has_loads() {
+        return runs_beside_loads(graph, &chosen);
+    }
     let piece = (tasks / (homes.len() as u64 * PIECES_PER_HOME)).clamp(1, PIECE_TASKS_MAX);
     let pieces = tasks.div_ceil(piece);
     // Equal turns for all homes need equally many partitions of each.
@@ -61,97 +70,167 @@ pub(crate) fn by_number(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -
     Layout::dealt(tasks as u32, piece as u32, &order)
 }
 
-/// Connected pieces, each to the home that has fewest tasks so far.
-pub(crate) fn by_graph(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
-    let tasks = graph.len() as u64;
-    let chosen = rotated(job, homes, tasks);
-    let walk = walk(graph);
-    let mut lists: Vec<Vec<Vec<u32>>> =
-        chosen.iter().map(|(_, list)| vec![Vec::new(); list.len()]).collect();
-    let mut load: BinaryHeap<Reverse<(u64, usize)>> =
-        (0..chosen.len()).map(|home| Reverse((0, home))).collect();
-    let mut rounds = vec![0_usize; chosen.len()];
-    for piece in pieces(graph, &walk, homes.len() as u64) {
-        let Reverse((before, home)) = load.pop().expect("there is a home");
-        load.push(Reverse((before + piece.len() as u64, home)));
-        let width = lists[home].len();
-        lists[home][rounds[home] % width].extend_from_slice(piece);
-        rounds[home] += 1;
+/// Loads dealt out; of the other tasks one run for each home, because tasks that stand together
+/// read the same data.
+fn runs_beside_loads(graph: &Graph, chosen: &[Chosen]) -> Layout {
+    let mut lists = deal_loads(graph, chosen.len());
+    let others: Vec<u32> = graph.indices().filter(|&task| !graph.is_load(task)).collect();
+    let (count, homes) = (others.len(), chosen.len());
+    for (home, list) in lists.iter_mut().enumerate() {
+        list.extend(&others[home * count / homes..(home + 1) * count / homes]);
     }
+    listed(chosen, lists)
+}
+
+/// Loads of each home. Those of one spec are shuffled and dealt in turn, then those of the next:
+/// every home gets equally many of each, one more or less.
+fn deal_loads(graph: &Graph, homes: usize) -> Vec<Vec<u32>> {
+    let mut of_spec: Vec<Vec<u32>> = vec![Vec::new(); graph.specs().len()];
+    for task in graph.indices().filter(|&task| graph.is_load(task)) {
+        of_spec[graph.task(task).spec_index as usize].push(task);
+    }
+    let mut lists = vec![Vec::new(); homes];
+    let mut turn = 0;
+    for loads in of_spec.iter().filter(|loads| !loads.is_empty()) {
+        let shuffle = Shuffle::new(graph.seed, STREAM_LOADS + turn as u64, loads.len() as u64);
+        for at in 0..loads.len() {
+            lists[turn % homes].push(loads[shuffle.at(at as u64) as usize]);
+            turn += 1;
+        }
+    }
+    lists
+}
+
+/// Splits each home's list among its partitions.
+fn listed(chosen: &[Chosen], lists: Vec<Vec<u32>>) -> Layout {
     let mut placed = Vec::new();
-    for ((home, partitions), lists) in chosen.iter().zip(lists) {
-        for (round, (&partition, list)) in partitions.iter().zip(lists).enumerate() {
-            if !list.is_empty() {
-                let used = Used { partition, home: *home, tasks: list.len() as u32 };
-                placed.push((round, used, list));
+    for ((home, partitions), list) in chosen.iter().zip(lists) {
+        let (count, width) = (list.len(), partitions.len());
+        for (round, &partition) in partitions.iter().enumerate() {
+            let part = &list[round * count / width..(round + 1) * count / width];
+            if !part.is_empty() {
+                let used = Used { partition, home: *home, tasks: part.len() as u32 };
+                placed.push((round, used, part.to_vec()));
             }
         }
     }
     // Chunks go out in this order: homes take turns.
     placed.sort_by_key(|(round, ..)| *round);
-    let placed = placed.into_iter().map(|(_, used, list)| (used, list)).collect();
-    Layout::listed(placed)
+    Layout::listed(placed.into_iter().map(|(_, used, list)| (used, list)).collect())
 }
 
-/// All tasks in an order in which neighbours stand together. Depth first, without recursion, from
-/// each task not yet met: what a task needs beside the task we came from, then what follows it;
-/// where most bytes flow, first.
-fn walk(graph: &Graph) -> Vec<u32> {
-    let mut met = vec![false; graph.len()];
-    let mut walk = Vec::with_capacity(graph.len());
-    let mut stack: Vec<u32> = Vec::new();
-    let mut near: Vec<(u64, u32)> = Vec::new();
-    for root in graph.indices() {
-        stack.push(root);
-        while let Some(task) = stack.pop() {
-            if std::mem::replace(&mut met[task as usize], true) {
-                continue;
+/// Connected pieces. Loads are dealt out first; what reads mostly from one home's loads goes
+/// there; what is left is cut along its edges.
+pub(crate) fn by_graph(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
+    let chosen = rotated(job, homes, graph.len() as u64);
+    let mut shares = Shares::new(graph, chosen.len());
+    if graph.has_loads() {
+        shares.follow_loads(graph);
+    }
+    let pieces = pieces::cut(graph, &shares.weights, shares.share);
+    shares.give_whole(&pieces);
+    shares.give_runs(&pieces);
+    listed(&chosen, shares.lists)
+}
+
+/// What each home has so far.
+#[derive(Debug)]
+struct Shares {
+    /// By task; 0 for those that are placed before anything is cut.
+    weights: Vec<f64>,
+    /// What each home should get.
+    share: f64,
+    /// Tasks and weight, by home.
+    lists: Vec<Vec<u32>>,
+    loads: Vec<f64>,
+}
+
+impl Shares {
+    fn new(graph: &Graph, homes: usize) -> Self {
+        let weights = pieces::weights(graph);
+        let share = weights.iter().sum::<f64>() / homes as f64;
+        Self { weights, share, lists: vec![Vec::new(); homes], loads: vec![0.0; homes] }
+    }
+
+    fn give(&mut self, home: usize, tasks: &[u32], weight: f64) {
+        self.lists[home].extend_from_slice(tasks);
+        self.loads[home] += weight;
+    }
+
+    /// Deals the loads, and gives each home the tasks most of whose input bytes it has.
+    fn follow_loads(&mut self, graph: &Graph) {
+        self.lists = deal_loads(graph, self.loads.len());
+        let mut load_home = vec![u32::MAX; graph.len()];
+        for (home, list) in self.lists.iter().enumerate() {
+            for &load in list {
+                load_home[load as usize] = home as u32;
             }
-            walk.push(task);
-            let later = graph.children(task).map(|e| (graph.edge_bytes(task, e.output), e.task));
-            push_near(&mut stack, &mut near, &met, later);
-            let sooner = graph.parents(task).map(|e| (graph.edge_bytes(e.task, e.output), e.task));
-            push_near(&mut stack, &mut near, &met, sooner);
+        }
+        let room = self.share * (1.0 + FOLLOWERS_EXCESS);
+        let mut parts: Vec<(u32, u64)> = Vec::new();
+        for task in graph.indices().filter(|&task| load_home[task as usize] == u32::MAX) {
+            let weight = self.weights[task as usize];
+            let home = most_input(graph, task, &load_home, &mut parts);
+            if let Some(home) = home.filter(|home| self.loads[*home as usize] + weight <= room) {
+                self.weights[task as usize] = 0.0;
+                self.give(home as usize, &[task], weight);
+            }
         }
     }
-    assert_eq!(walk.len(), graph.len(), "every task is met once");
-    walk
-}
 
-/// Pushes neighbours so that the one with most bytes, then the first, is popped first.
-fn push_near(
-    stack: &mut Vec<u32>,
-    near: &mut Vec<(u64, u32)>,
-    met: &[bool],
-    neighbours: impl Iterator<Item = (u64, u32)>,
-) {
-    near.clear();
-    near.extend(neighbours.filter(|(_, task)| !met[*task as usize]));
-    if near.len() <= SORTED_NEIGHBOURS_MAX {
-        near.sort_by_key(|(bytes, _)| Reverse(*bytes));
-    }
-    stack.extend(near.iter().rev().map(|(_, task)| *task));
-}
-
-/// Cuts the walk into about equal pieces; a chain stays whole up to a home's fair share.
-fn pieces<'w>(graph: &Graph, walk: &'w [u32], homes: u64) -> Vec<&'w [u32]> {
-    let tasks = walk.len() as u64;
-    let target = tasks.div_ceil(homes * PIECES_PER_HOME).max(1) as usize;
-    let cap = tasks.div_ceil(homes).max(1) as usize;
-    let is_chain = |parent: u32, child: u32| {
-        graph.slots(child) == 1
-            && graph.fan_out(parent) == 1
-            && graph.parents(child).next().is_some_and(|edge| edge.task == parent)
-    };
-    let mut pieces = Vec::new();
-    let mut start = 0;
-    for at in 1..walk.len() {
-        let length = at - start;
-        if length >= cap || (length >= target && !is_chain(walk[at - 1], walk[at])) {
-            pieces.push(&walk[start..at]);
-            start = at;
+    /// Whole components, each to the home that has least.
+    fn give_whole(&mut self, pieces: &Pieces) {
+        let mut least: BinaryHeap<Reverse<(u64, usize)>> =
+            (0..self.loads.len()).map(|home| Reverse((self.loads[home].to_bits(), home))).collect();
+        for (tasks, weight) in pieces.whole() {
+            let Reverse((_, home)) = least.pop().expect("there is a home");
+            self.give(home, tasks, weight);
+            // Bits of numbers that are not negative order as the numbers do.
+            least.push(Reverse((self.loads[home].to_bits(), home)));
         }
     }
-    pieces.push(&walk[start..]);
-    pieces
+
+    /// All other pieces in their order, in which neighbours stand together: each home takes a run
+    /// of what it still has room for.
+    fn give_runs(&mut self, pieces: &Pieces) {
+        let room: Vec<f64> = self.loads.iter().map(|load| (self.share - load).max(0.0)).collect();
+        let all_room: f64 = room.iter().sum();
+        let all_weight: f64 = pieces.parts().map(|(_, weight)| weight).sum();
+        let scale = if all_room > 0.0 { all_weight / all_room } else { 0.0 };
+        let (mut home, mut given) = (0, 0.0);
+        let mut until = room[0] * scale;
+        for (tasks, weight) in pieces.parts() {
+            while given + weight / 2.0 > until && home + 1 < self.loads.len() {
+                home += 1;
+                until += room[home] * scale;
+            }
+            given += weight;
+            self.give(home, tasks, weight);
+        }
+    }
+}
+
+/// The home whose loads make up more than half of the bytes that a task reads.
+fn most_input(
+    graph: &Graph,
+    task: u32,
+    load_home: &[u32],
+    parts: &mut Vec<(u32, u64)>,
+) -> Option<u32> {
+    parts.clear();
+    let mut all_bytes = 0_u64;
+    for edge in graph.parents(task) {
+        let bytes = graph.edge_bytes(edge.task, edge.output);
+        all_bytes = all_bytes.saturating_add(bytes);
+        if load_home[edge.task as usize] != u32::MAX {
+            parts.push((load_home[edge.task as usize], bytes));
+        }
+    }
+    parts.sort_unstable_by_key(|(home, _)| *home);
+    let sums = parts.chunk_by(|a, b| a.0 == b.0).map(|of_home| {
+        let bytes = of_home.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        (of_home[0].0, bytes)
+    });
+    let (home, bytes) = sums.max_by_key(|(_, bytes)| *bytes)?;
+    (bytes > all_bytes - bytes.min(all_bytes)).then_some(home)
 }

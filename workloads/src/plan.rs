@@ -24,6 +24,8 @@ pub struct Plan<'g> {
     layout: Layout,
     /// Chunks of each used partition.
     chunk_counts: Vec<u32>,
+    /// Of each task; empty when none is more urgent than its duration says.
+    urgencies: Vec<u64>,
 }
 
 impl<'g> Plan<'g> {
@@ -43,7 +45,8 @@ impl<'g> Plan<'g> {
             Placement::Hash => place::by_number(graph, job, homes),
             Placement::Graph => place::by_graph(graph, job, homes),
         };
-        let mut plan = Self { graph, job, layout, chunk_counts: Vec::new() };
+        let mut plan =
+            Self { graph, job, layout, chunk_counts: Vec::new(), urgencies: graph.urgencies() };
         let mut counts = vec![0; plan.layout.used().len()];
         let mut cutter = Cutter::new(&plan);
         while let Some(turn) = cutter.cut(None) {
@@ -242,7 +245,9 @@ impl<'p> Cutter<'p> {
             if is_new_spec {
                 chunk.specs.push(view.spec.clone());
             }
-            chunk.tasks.push(wire_task(&view, spec, self.plan.graph.slots(task)));
+            let urgency = self.plan.urgencies.get(task as usize).copied().unwrap_or(0);
+            let slots = self.plan.graph.slots(task);
+            chunk.tasks.push(wire_task(&view, spec, slots, urgency));
         }
         self.open = Some(Open { task, index: self.index, children_done: 0, parents_done: 0 });
         self.index += 1;
@@ -331,7 +336,7 @@ impl<'p> Cutter<'p> {
     }
 }
 
-fn wire_task(view: &TaskView<'_>, spec: u32, slots: u32) -> wire::Task {
+fn wire_task(view: &TaskView<'_>, spec: u32, slots: u32, urgency: u64) -> wire::Task {
     wire::Task {
         spec,
         entry: view.entry,
@@ -339,6 +344,6 @@ fn wire_task(view: &TaskView<'_>, spec: u32, slots: u32) -> wire::Task {
         slots,
         output_sizes: view.output_sizes.to_vec(),
         name: view.name.to_owned(),
-        urgency: 0,
+        urgency,
     }
 }

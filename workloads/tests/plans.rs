@@ -71,8 +71,11 @@ fn check(graph: &Graph, placement: Placement, homes: &[Vec<PartitionId>], job: u
     let plan = Plan::new(graph, JobId(job), placement, homes);
     let ledger = Ledger::of(&plan);
     assert_eq!(ledger.tasks.len(), graph.len());
+    let urgencies = graph.urgencies();
     for task in graph.tasks() {
         let id = plan.local_id(task.index);
+        let urgency = urgencies.get(task.index as usize).copied().unwrap_or(0);
+        assert_eq!(ledger.tasks[&id].0.urgency, urgency);
         assert_eq!(plan.task_of(id), Some(task.index));
         let (sent, spec) = &ledger.tasks[&id];
         assert_eq!(spec, task.spec);
@@ -231,4 +234,96 @@ fn graph_placement_keeps_chains_and_subtrees_together() {
     // One long chain is cut only where a home's share ends.
     let (kept, all) = inside("chain:tasks=10000");
     assert_eq!(all - kept, 3);
+}
+
+#[test]
+fn table_3_is_spread_evenly_and_kept_together() {
+    // Of 200,000 tasks on 100 homes: how many of all edges may be cut, in percent.
+    let shapes = [("bag", 0.0), ("pipeline", 0.0), ("fan-out", 1.5), ("fan-in", 1.5)];
+    for (shape, cut_most_percent) in shapes {
+        let graph = generate(&format!("{shape}:preset=table3,slots=200")).expect("a preset");
+        let spread = graph.spread(Placement::Graph, 100);
+        let excess = spread.tasks_most as f64 / spread.tasks_mean;
+        assert!(excess <= 1.05, "{shape}: {spread:?}");
+        assert!(spread.work_most_over_mean <= 1.05, "{shape}: {spread:?}");
+        let cut = spread.edges_cut as f64 * 100.0;
+        assert!(cut <= cut_most_percent * spread.edges as f64, "{shape}: {spread:?}");
+        let by_number = graph.spread(Placement::Hash, 100);
+        assert!(by_number.work_most_over_mean <= 1.25, "{shape}: {by_number:?}");
+        assert!(by_number.bytes_cut >= spread.bytes_cut, "{shape}: {by_number:?}");
+    }
+}
+
+#[test]
+fn parents_of_one_child_share_its_home() {
+    let graph = generate("fan-in:preset=table3,slots=200").expect("a preset");
+    let homes = homes(100, 16);
+    let plan = Plan::new(&graph, JobId(3), Placement::Graph, &homes);
+    let home_of: BTreeMap<PartitionId, u32> =
+        plan.layout().used().iter().map(|used| (used.partition, used.home)).collect();
+    let home = |task: u32| home_of[&plan.local_id(task).partition()];
+    // The children whose parents are all leaves.
+    let lowest = graph.indices().filter(|&child| {
+        graph.slots(child) > 0 && graph.parents(child).all(|edge| graph.slots(edge.task) == 0)
+    });
+    let (mut together, mut all) = (0, 0);
+    for child in lowest {
+        all += 1;
+        together += u32::from(graph.parents(child).all(|edge| home(edge.task) == home(child)));
+    }
+    assert!(together * 100 >= all * 99, "{together} of {all}");
+}
+
+#[test]
+fn loads_are_dealt_evenly_and_their_readers_follow_where_they_can() {
+    let texts = ["image-stacking:locality=30", "all-pairs:files=100", "all-pairs:files=40,tile=7"];
+    for text in texts {
+        let graph = generate(text).expect(text);
+        for placement in [Placement::Hash, Placement::Graph] {
+            let spread = graph.spread(placement, 20);
+            assert!(spread.work_most_over_mean <= 1.06, "{text} {placement:?}: {spread:?}");
+            let homes = homes(20, 16);
+            let plan = Plan::new(&graph, JobId(3), placement, &homes);
+            let mut loads: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+            for used in plan.layout().used() {
+                for index in 0..used.tasks {
+                    let id = LocalId::new(used.partition, u64::from(index));
+                    let task = plan.task_of(id).expect("it is placed");
+                    if graph.is_load(task) {
+                        *loads.entry((graph.task(task).spec_index, used.home)).or_default() += 1;
+                    }
+                }
+            }
+            let specs = 1 + u32::from(text.starts_with("all-pairs"));
+            for spec in 0..specs {
+                let at = |home| loads.get(&(spec, home)).copied().unwrap_or(0);
+                let (least, most) = ((0..20).map(at).min(), (0..20).map(at).max());
+                assert!(most <= least.map(|least| least + 1), "{text} {placement:?}: {loads:?}");
+            }
+        }
+    }
+    let stacking = generate(texts[0]).expect("known").spread(Placement::Graph, 20);
+    assert!(stacking.bytes_cut * 50 < stacking.bytes, "files are read at home: {stacking:?}");
+    let other_seed = |seed| generate(&format!("all-pairs:files=20,seed={seed}")).expect("known");
+    let homes = homes(5, 16);
+    let load_at = |graph: &Graph| {
+        let plan = Plan::new(graph, JobId(3), Placement::Hash, &homes);
+        graph.indices().take(40).map(|task| plan.local_id(task).partition()).collect::<Vec<_>>()
+    };
+    assert_ne!(load_at(&other_seed(1)), load_at(&other_seed(2)), "the seed decides");
+}
+
+#[test]
+fn tiles_stay_whole_by_number() {
+    let graph = generate("all-pairs:files=100").expect("known");
+    let homes = homes(100, 16);
+    let plan = Plan::new(&graph, JobId(3), Placement::Hash, &homes);
+    let mut read: BTreeMap<u32, std::collections::BTreeSet<u32>> = BTreeMap::new();
+    let home_of: BTreeMap<PartitionId, u32> =
+        plan.layout().used().iter().map(|used| (used.partition, used.home)).collect();
+    for task in graph.indices().filter(|&task| !graph.is_load(task)) {
+        let home = home_of[&plan.local_id(task).partition()];
+        read.entry(home).or_default().extend(graph.parents(task).map(|edge| edge.task));
+    }
+    assert!(read.values().all(|files| files.len() == 20), "10 x 10 pairs read 20 files: {read:?}");
 }

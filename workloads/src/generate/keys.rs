@@ -95,8 +95,9 @@ impl<'a> Keys<'a> {
         Draw::parse(value, parse).map(Some).map_err(|reason| self.bad(key, reason))
     }
 
-    /// Whether the time that loads take counts.
+    /// Where loads go, and whether the time they take counts.
     pub(super) fn data_load(&self, builder: &mut GraphBuilder) -> Result<(), GeneratorError> {
+        builder.seed(self.number("seed")?);
         match self.value("data-load") {
             Some("unclocked") => Ok(()),
             Some("clocked") => {
