@@ -117,6 +117,7 @@ async fn execute(
         bound_lower_s: bounds.lower().as_secs_f64(),
         bound_paper_s: paper.timespan_s,
         kinds: Kinds::of(work.graph),
+        clock_starts_after_loads: work.graph.clock_starts_after_loads(),
         ..story::facts(&state, logs.states.clone())
     };
     let report = story::report(&fold, &facts, &state);
