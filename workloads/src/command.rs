@@ -50,7 +50,7 @@ impl Graph {
         };
         let build = || {
             let table = table(&name, argv, options)?;
-            assemble(&name.replace("{i}", ""), &[table], &options.submit_dir)
+            assemble(&name.replace("{i}", ""), &[table], &options.submit_dir, false)
         };
         build().map_err(|fault: Fault| LoadError::new("", fault.problem))
     }

@@ -34,13 +34,22 @@ pub struct Info {
 }
 
 impl Graph {
+    /// How long a task lasts, where that is fixed before the run; 0 for a command, whatever is
+    /// estimated of it: bounds must not rest on guesses.
+    #[must_use]
+    pub fn known_duration_ns(&self, task: u32) -> u64 {
+        let spec = &self.specs[self.task_spec[task as usize] as usize];
+        match spec.body {
+            Some(proto::wire::spec::Body::Command(_)) => 0,
+            _ => self.task_duration_ns[task as usize],
+        }
+    }
+
     /// Sum of durations times slots, nanoseconds.
     #[must_use]
     pub fn work_ns(&self) -> u128 {
         self.indices()
-            .map(|task| {
-                u128::from(self.task_duration_ns[task as usize]) * u128::from(self.cpus(task))
-            })
+            .map(|task| u128::from(self.known_duration_ns(task)) * u128::from(self.cpus(task)))
             .sum()
     }
 
@@ -52,7 +61,7 @@ impl Graph {
         for task in self.topological() {
             let start_ns =
                 self.parents(task).map(|edge| finish_ns[edge.task as usize]).max().unwrap_or(0);
-            let end_ns = start_ns.saturating_add(self.task_duration_ns[task as usize]);
+            let end_ns = start_ns.saturating_add(self.known_duration_ns(task));
             finish_ns[task as usize] = end_ns;
             longest_ns = longest_ns.max(end_ns);
         }

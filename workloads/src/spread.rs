@@ -1,6 +1,6 @@
 //! What a placement does to a graph: how even it is, and what it cuts.
 
-use proto::{JobId, PartitionId};
+use proto::{JobId, PartitionId, limits};
 
 use crate::graph::Graph;
 use crate::place::{self, Placement};
@@ -22,16 +22,18 @@ pub struct Spread {
     pub bytes_cut: u64,
 }
 
-/// Partitions of each home here, as a small cluster has.
-const PARTITIONS_PER_HOME: u32 = 16;
+/// Partitions of each home here: the fewest that a cluster has.
+const PARTITIONS_PER_HOME: u32 = 8;
+const _: () = assert!(limits::NODES_MAX * PARTITIONS_PER_HOME <= limits::PARTITIONS_MAX);
 
 impl Graph {
     /// How a placement spreads the graph over `homes` homes that hold equally many partitions.
     ///
     /// # Panics
-    /// When there are no homes.
+    /// When there are no homes, or more than nodes in the largest cluster.
     #[must_use]
     pub fn spread(&self, placement: Placement, homes: u32) -> Spread {
+        assert!((1..=limits::NODES_MAX).contains(&homes), "{homes} homes are no cluster");
         let partition = |home, at| PartitionId(home * PARTITIONS_PER_HOME + at);
         let of_home = |home| (0..PARTITIONS_PER_HOME).map(|at| partition(home, at)).collect();
         let partitions: Vec<Vec<PartitionId>> = (0..homes).map(of_home).collect();

@@ -80,9 +80,10 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Graph, LoadError> {
     let read = || {
         let raw = raw::parse(text)?;
         let name = raw.name.clone().unwrap_or_else(|| crate::detect::stem(&file));
+        let clocks_loads = raw.clocks_loads()?;
         let tables: Vec<table::TaskTable> =
             raw.tasks().into_iter().map(table::TaskTable::from_raw).collect::<Result<_, _>>()?;
-        assemble::assemble(&name, &tables, &directory)
+        assemble::assemble(&name, &tables, &directory, clocks_loads)
     };
     read().map_err(|fault: Fault| fault.in_text(&file, text))
 }

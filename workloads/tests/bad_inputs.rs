@@ -68,7 +68,7 @@ fn broken_toml() {
         (
             "[[task]]\nnme = \"a\"\n",
             "w.toml:2:1: unknown field `nme`, expected one of `name`, `array`, `kind`, `command`, \
-             `body`, `duration`, `inputs`, `outputs`, `after`, `env`, `cwd`, `stdin`, `cpus`, \
+             `body`, `duration`, `duration_estimate`, `inputs`, `outputs`, `after`, `env`, `cwd`, `stdin`, `cpus`, \
              `memory`, `retries`, `time_limit`",
         ),
         ("[[task]]\ncommand = [\"true\"]\n", "w.toml:1:1: missing field `name`"),
@@ -77,6 +77,14 @@ fn broken_toml() {
         (
             "[[task]]\nname = \"a\"\nbody = \"dance\"\n",
             "w.toml:3:8: task 'a': unknown body 'dance'",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nduration = \"1s\"\nduration_estimate = \"2s\"\n",
+            "w.toml:4:21: task 'a': an estimate goes with a command",
+        ),
+        (
+            "data_load = \"free\"\n[[task]]\nname = \"a\"\nduration = \"1s\"\n",
+            "w.toml:1:13: data_load = 'free': it is clocked or unclocked",
         ),
         (
             "[[task]]\nname = \"a\"\nduration = \"soon\"\n",

@@ -215,3 +215,30 @@ fn one_command() {
     });
     assert_eq!(text, "task 'true': 'x' is not an array such as 1-40 or 1,3,5-9");
 }
+
+#[test]
+fn estimates_of_commands_are_no_certainties() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = "[[task]]\nname = \"a\"\ncommand = [\"true\"]\nduration_estimate = \"2s\"\n\
+                [[task]]\nname = \"b\"\nduration = \"3s\"\nafter = [\"a\"]\n";
+    let graph = read(directory.path(), text);
+    assert_eq!(graph.task(0).duration_ns, 2_000_000_000, "estimates travel with the task");
+    assert_eq!(graph.urgencies(), [5_000_000_000, 3_000_000_000]);
+    assert_eq!((graph.work_ns(), graph.critical_path_ns()), (3_000_000_000, 3_000_000_000));
+    let again = read(directory.path(), &write(&graph, OutputFormat::Toml));
+    assert_eq!(again.task(0).duration_ns, 2_000_000_000);
+}
+
+#[test]
+fn loads_keep_their_meaning_in_a_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (text, after_loads) in
+        [("all-pairs:files=3", true), ("all-pairs:files=3,data-load=clocked", false)]
+    {
+        let graph = workloads::generate(text).expect(text);
+        let again = read(directory.path(), &write(&graph, OutputFormat::Toml));
+        assert_eq!(again.clock_starts_after_loads(), after_loads, "{text}");
+        assert_eq!((again.len(), again.edges()), (15, 18));
+        assert!((0..6).all(|task| again.is_load(task)));
+    }
+}

@@ -14,7 +14,12 @@ use crate::error::{GraphError, Problem};
 use crate::graph::{Graph, expand};
 
 /// Builds the graph; relative paths are looked up in `directory`.
-pub(crate) fn assemble(name: &str, tables: &[TaskTable], directory: &Path) -> Result<Graph, Fault> {
+pub(crate) fn assemble(
+    name: &str,
+    tables: &[TaskTable],
+    directory: &Path,
+    clocks_loads: bool,
+) -> Result<Graph, Fault> {
     let arrays: Vec<Option<&Array>> = tables.iter().map(|table| table.array.as_ref()).collect();
     let mut first = Vec::with_capacity(tables.len());
     let mut total = 0_usize;
@@ -36,6 +41,9 @@ pub(crate) fn assemble(name: &str, tables: &[TaskTable], directory: &Path) -> Re
         builder: GraphBuilder::new(name),
     };
     assembly.builder.reserve(total, 0);
+    if clocks_loads {
+        assembly.builder.clock_loads();
+    }
     assembly.index()?;
     for group in 0..tables.len() {
         assembly.add(group)?;

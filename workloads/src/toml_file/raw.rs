@@ -18,11 +18,25 @@ pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawFile {
     pub(super) name: Option<String>,
+    pub(super) data_load: Option<Spanned<String>>,
     #[serde(default)]
     task: Vec<Spanned<RawTask>>,
 }
 
 impl RawFile {
+    /// Whether the time that tasks of kind `load` take counts.
+    pub(super) fn clocks_loads(&self) -> Result<bool, Fault> {
+        match self.data_load.clone().map(located) {
+            None => Ok(false),
+            Some(text) if text.value == "unclocked" => Ok(false),
+            Some(text) if text.value == "clocked" => Ok(true),
+            Some(text) => {
+                let reason = format!("data_load = '{}': it is clocked or unclocked", text.value);
+                Err(text.fault(Problem::Syntax { reason }))
+            }
+        }
+    }
+
     pub(super) fn tasks(self) -> Vec<Located<RawTask>> {
         self.task.into_iter().map(located).collect()
     }
@@ -37,6 +51,7 @@ pub(super) struct RawTask {
     pub(super) command: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) body: Option<Spanned<String>>,
     pub(super) duration: Option<Spanned<String>>,
+    pub(super) duration_estimate: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) inputs: Pairs<RawInput>,
     #[serde(default)]

@@ -15,6 +15,7 @@ pub(crate) struct TaskTable {
     pub(crate) array: Option<Array>,
     pub(crate) kind: String,
     pub(crate) body: Body,
+    /// Of a command only an estimate.
     pub(crate) duration_ns: u64,
     pub(crate) inputs: Vec<InputFile>,
     pub(crate) outputs: Vec<OutputFile>,
@@ -187,12 +188,13 @@ type Wrong = (Option<usize>, String);
 
 fn body(raw: &RawTask, at: Option<usize>, told: &str) -> Result<(Body, u64), Fault> {
     let wrong = |at: Option<usize>, reason: &str| Fault::task(at, told, reason);
-    let duration_ns = match raw.duration.clone().map(located) {
-        Some(text) => {
-            Some(parse_duration_ns(&text.value).map_err(|reason| wrong(text.at, &reason))?)
-        }
-        None => None,
+    let parse = |text: &Option<toml::Spanned<String>>| {
+        let text = text.clone().map(located);
+        let parsed =
+            text.map(|text| parse_duration_ns(&text.value).map_err(|r| wrong(text.at, &r)));
+        parsed.transpose()
     };
+    let (duration_ns, estimate_ns) = (parse(&raw.duration)?, parse(&raw.duration_estimate)?);
     if let Some(command) = raw.command.clone().map(located) {
         if raw.body.is_some() || duration_ns.is_some() {
             return Err(wrong(command.at, "has a command beside a body or duration"));
@@ -201,7 +203,11 @@ fn body(raw: &RawTask, at: Option<usize>, told: &str) -> Result<(Body, u64), Fau
             return Err(wrong(command.at, "the command is empty"));
         }
         let argv = command.value.into_iter().map(|argument| argument.into_inner()).collect();
-        return Ok((Body::Command(argv), 0));
+        return Ok((Body::Command(argv), estimate_ns.unwrap_or(0)));
+    }
+    if let Some(text) = raw.duration_estimate.clone().map(located) {
+        let hint = "write duration = \"...\": a task without a command lasts as long as it says";
+        return Err(wrong(text.at, "an estimate goes with a command").with_hint(hint));
     }
     let body = match raw.body.clone().map(located) {
         Some(text) => match text.value.as_str() {

@@ -12,6 +12,9 @@ pub(crate) fn write(graph: &Graph) -> String {
     let names = crate::write::unique_names(graph);
     let files = crate::write::output_files(graph, &names);
     let mut text = format!("name = {}\n", quote(graph.name()));
+    if graph.has_loads() && !graph.clock_starts_after_loads() {
+        line(&mut text, "data_load", &quote("clocked"));
+    }
     for task in graph.tasks() {
         text.push_str("\n[[task]]\n");
         line(&mut text, "name", &quote(&names[task.index as usize]));
@@ -66,6 +69,10 @@ fn body(text: &mut String, task: &TaskView<'_>) {
             }
             if !command.stdin.is_empty() {
                 line(text, "stdin", &fill(&command.stdin));
+            }
+            if task.duration_ns > 0 {
+                let estimate = format_duration_ns(task.duration_ns);
+                line(text, "duration_estimate", &quote(&estimate));
             }
             return;
         }
