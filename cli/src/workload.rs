@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
-use workloads::{Graph, OutputFormat};
+use workloads::{Graph, OutputFormat, Placement, Spread};
 
-use crate::args::{Cores, LoadArgs};
+use crate::args::{Cores, LoadArgs, PlacementName};
 use crate::errors::{Done, Exit, Failure};
 use crate::{Context, units};
 
@@ -26,6 +26,12 @@ pub(crate) enum WorkloadVerb {
     /// Count what a workflow is made of
     Info {
         workflow: String,
+        /// Also: how evenly and with what cuts it is spread over so many homes
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
+        homes: Option<u32>,
+        /// How tasks are spread over homes [default: hash]
+        #[arg(long, requires = "homes")]
+        placement: Option<PlacementName>,
         #[command(flatten)]
         load: LoadArgs,
     },
@@ -85,9 +91,15 @@ pub(crate) fn run(context: &Context, verb: &WorkloadVerb) -> Done {
             })?;
             write(output, &workloads::write(&graph, format))
         }
-        WorkloadVerb::Info { workflow, load: args } => {
+        WorkloadVerb::Info { workflow, homes, placement, load: args } => {
             let graph = load(context, workflow, args)?;
-            info(context, &graph)
+            let name = context.settings.pick(*placement, "placement")?;
+            let placement = match name {
+                PlacementName::Hash => Placement::Hash,
+                PlacementName::Graph => Placement::Graph,
+            };
+            let spread = homes.map(|homes| ShownSpread::of(&graph.spread(placement, homes), name));
+            info(context, &graph, spread)
         }
         WorkloadVerb::Convert { workflow, to, output, load: args } => {
             let graph = load(context, workflow, args)?;
@@ -123,9 +135,55 @@ struct Shown {
     bytes_produced: u64,
     external_files: u64,
     external_bytes: u64,
+    notes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spread: Option<ShownSpread>,
 }
 
-fn info(context: &Context, graph: &Graph) -> Done {
+#[derive(Serialize)]
+struct ShownSpread {
+    homes: u32,
+    placement: String,
+    tasks_most: u64,
+    tasks_mean: f64,
+    work_most_over_mean: f64,
+    edges: u64,
+    edges_cut: u64,
+    bytes: u64,
+    bytes_cut: u64,
+}
+
+impl ShownSpread {
+    fn of(spread: &Spread, placement: PlacementName) -> Self {
+        let value = placement.to_possible_value();
+        Self {
+            homes: spread.homes,
+            placement: value.map_or_else(String::new, |value| value.get_name().to_owned()),
+            tasks_most: spread.tasks_most,
+            tasks_mean: spread.tasks_mean,
+            work_most_over_mean: spread.work_most_over_mean,
+            edges: spread.edges,
+            edges_cut: spread.edges_cut,
+            bytes: spread.bytes,
+            bytes_cut: spread.bytes_cut,
+        }
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let row = |key: &str, value: String| vec![key.to_owned(), value];
+        let mean = format!("{:.1}", self.tasks_mean);
+        let cut = |cut: String, all: String| format!("{cut} of {all}");
+        vec![
+            row("homes", format!("{} (placement {})", self.homes, self.placement)),
+            row("most tasks at one", cut(units::count(self.tasks_most), mean + " on average")),
+            row("most work at one", format!("{:.3} of the mean", self.work_most_over_mean)),
+            row("edges between homes", cut(units::count(self.edges_cut), units::count(self.edges))),
+            row("bytes between homes", cut(units::bytes(self.bytes_cut), units::bytes(self.bytes))),
+        ]
+    }
+}
+
+fn info(context: &Context, graph: &Graph, spread: Option<ShownSpread>) -> Done {
     let info = graph.info();
     let shown = Shown {
         name: info.name,
@@ -144,6 +202,8 @@ fn info(context: &Context, graph: &Graph) -> Done {
         bytes_produced: info.bytes_produced,
         external_files: info.external_files,
         external_bytes: info.external_bytes,
+        notes: graph.notes().to_vec(),
+        spread,
     };
     if context.output.json {
         context.output.json(&shown)?;
@@ -151,7 +211,7 @@ fn info(context: &Context, graph: &Graph) -> Done {
     }
     let row = |key: &str, value: String| vec![key.to_owned(), value];
     let files = |count, size| format!("{} ({})", units::count(count), units::bytes(size));
-    let rows = [
+    let mut rows = vec![
         row("name", shown.name),
         row("tasks", units::count(shown.tasks)),
         row("edges", units::count(shown.edges)),
@@ -167,6 +227,8 @@ fn info(context: &Context, graph: &Graph) -> Done {
         row("files written", files(shown.files, shown.bytes_produced)),
         row("files from outside", files(shown.external_files, shown.external_bytes)),
     ];
+    rows.extend(shown.spread.iter().flat_map(ShownSpread::rows));
+    rows.extend(shown.notes.into_iter().map(|note| row("note", note)));
     context.output.table(&["", ""], &rows)?;
     Ok(Exit::Ok)
 }
