@@ -313,6 +313,10 @@ impl Loop {
                     executor.objects().discard_object(object);
                 }
             }
+            Effect::Forget { job } => {
+                executor.objects().forget_job(job);
+                executor.uploads().discard_job(job);
+            }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
             Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
         }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use executor::{Executor, ExecutorConfig};
 use node::{Config, Input, Node};
 use proto::{Incarnation, NodeId, limits, wire};
+use scheduler::{Tuning, UNLIMITED_BYTES};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tonic::transport::server::TcpIncoming;
 
@@ -206,6 +207,28 @@ fn start_executor(
     Ok(executor)
 }
 
+/// Where nobody has said how much the node may store: what its file system has room for, and what
+/// is its own there already, but for a reserve.
+fn limits_of_store(
+    tuning: Tuning,
+    state: &StateDir,
+    shared: &Shared,
+) -> Result<Tuning, StartError> {
+    let system = rustix::fs::statvfs(state.path())
+        .map_err(|errno| StartError::io("read", state.path(), errno.into()))?;
+    let (_, own_bytes) = shared.executor.objects().totals();
+    let room_bytes = system.f_bavail.saturating_mul(system.f_frsize).saturating_add(own_bytes);
+    let hard_bytes = match tuning.store_hard_bytes {
+        UNLIMITED_BYTES => room_bytes / 100 * limits::STORE_HARD_PERCENT,
+        told => told,
+    };
+    let soft_bytes = match tuning.store_soft_bytes {
+        UNLIMITED_BYTES => hard_bytes / limits::STORE_HARD_PERCENT * limits::STORE_SOFT_PERCENT,
+        told => told.min(hard_bytes),
+    };
+    Ok(Tuning { store_soft_bytes: soft_bytes, store_hard_bytes: hard_bytes, ..tuning })
+}
+
 /// Says where the node listens for as long as it lives.
 struct Presence {
     instance: Instance,
@@ -390,6 +413,11 @@ impl Parts {
         let name = format!("{node}-sync");
         let sync = SyncThread::start(name, self.store.syncer(), self.local_sender.clone())
             .map_err(StartError::Thread)?;
+        let objects = self.shared.executor.objects().list();
+        if !objects.is_empty() {
+            let stored = Local::Input(Input::Stored { objects });
+            self.local_sender.send(stored).expect("the receiver is this function's caller");
+        }
         let run = Loop {
             transfers: Transfers::new(Arc::clone(&self.shared), self.local_sender),
             shared: self.shared,
@@ -410,7 +438,7 @@ impl Parts {
             node: options.node,
             incarnation: self.state.incarnation(),
             slots: options.slots,
-            tuning: options.tuning,
+            tuning: limits_of_store(options.tuning, &self.state, &self.shared)?,
             seed: instance::random_u64()?,
             map: Arc::new(map.clone()),
             mutant: None,

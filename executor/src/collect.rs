@@ -10,6 +10,7 @@ use proto::{NodeId, ObjectId, Span};
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::names;
+use crate::objects::ObjectKind;
 use crate::spawner::wire::Exit;
 use crate::stage::{OutputFile, Workspace};
 
@@ -95,7 +96,8 @@ fn collect(shared: &Shared, launch: &Launch, workspace: &Workspace) -> Result<Ve
         };
         let file = output.path.strip_prefix(&workspace.directory).unwrap_or(&output.path);
         let shown = format!("declared output '{}' (file {})", output.key, file.display());
-        let size_bytes = collect_one(shared, workspace, output, object)
+        let kind = ObjectKind::of_output(&launch.spec.outputs[index]);
+        let size_bytes = collect_one(shared, workspace, output, object, kind)
             .map_err(|why| format!("{shown} {why}"))?;
         sizes.push(size_bytes);
     }
@@ -107,6 +109,7 @@ fn collect_one(
     workspace: &Workspace,
     output: &OutputFile,
     object: ObjectId,
+    kind: ObjectKind,
 ) -> Result<u64, String> {
     // The command may have put a link where a directory was: what lies behind it is not the task's.
     if let Ok(inside) = output.path.strip_prefix(&workspace.directory) {
@@ -123,9 +126,9 @@ fn collect_one(
         return Err(String::from("is a directory; declare files"));
     }
     if metadata.is_file() && !is_shared_file(&metadata) {
-        return shared.objects.adopt(&output.path, object).map_err(keep);
+        return shared.objects.adopt(&output.path, object, kind).map_err(keep);
     }
-    copy(shared, &output.path, object)
+    copy(shared, &output.path, object, kind)
 }
 
 /// An output that has further names (a hard link to an input, say) must not become read-only.
@@ -138,13 +141,13 @@ fn keep(error: crate::ObjectError) -> String {
 }
 
 /// The bytes behind a link, as an object of their own.
-fn copy(shared: &Shared, path: &Path, object: ObjectId) -> Result<u64, String> {
+fn copy(shared: &Shared, path: &Path, object: ObjectId, kind: ObjectKind) -> Result<u64, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {}", reason(&error));
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(String::from("is not a file"));
     }
     let mut file = fs::File::open(path).map_err(unreadable)?;
-    let mut incoming = shared.objects.create_incoming(object).map_err(keep)?;
+    let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
     let mut buffer = vec![0; proto::limits::PIECE_BYTES];
     loop {
         match io::Read::read(&mut file, &mut buffer).map_err(unreadable)? {

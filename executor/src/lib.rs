@@ -61,7 +61,7 @@ mod uploads;
 
 pub use error::ExecutorError;
 pub use executor::{Executor, ExecutorConfig};
-pub use objects::{IncomingObject, ObjectError, ObjectStore};
+pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectStore};
 pub use streams::{StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
 pub use uploads::{IncomingUpload, UploadError, Uploads};

@@ -1,7 +1,8 @@
 /*!
 The objects on this node: one file for each output of an attempt.
 
-A file lies at `objects/<job>/<task>-<attempt>-<output>`, so a late writer of an old attempt can
+A file lies at `objects/<job>/<task>-<attempt>-<output>` (`-kept` or `-copy` behind it says what
+becomes of it when its job ends, or when room is needed), so a late writer of an old attempt can
 never touch what the committed one published. It appears by rename, complete or not at all, and does
 not change afterwards. An index in memory answers [`ObjectStore::contains`] without a system call.
 */
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use proto::{Attempt, JobId, LocalId, ObjectId, TaskId};
+use proto::work::Stored;
+use proto::{Attempt, JobId, LocalId, ObjectId, TaskId, wire};
 
 use crate::error::{ExecutorError, reason};
 
@@ -69,18 +71,46 @@ struct Index {
     size_bytes: u64,
 }
 
+/// Why an object is here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ObjectKind {
+    /// A task of this node made it.
+    Made,
+    /// And it is to be kept when its job has ended.
+    Kept,
+    /// It came from the node that made it.
+    Copy,
+}
+
+impl ObjectKind {
+    /// Of an output of a task that runs here.
+    #[must_use]
+    pub fn of_output(output: &wire::Output) -> Self {
+        if output.keep { Self::Kept } else { Self::Made }
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Made => "",
+            Self::Kept => "-kept",
+            Self::Copy => "-copy",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     size_bytes: u64,
+    kind: ObjectKind,
     /// xxh3 of the bytes, once somebody has made it.
     checksum: Option<u64>,
 }
 
 impl Index {
-    fn insert(&mut self, object: ObjectId, size_bytes: u64, checksum: Option<u64>) {
+    fn insert(&mut self, object: ObjectId, size_bytes: u64, kind: ObjectKind) {
         self.remove(object);
         self.size_bytes += size_bytes;
-        self.objects.insert(object, Entry { size_bytes, checksum });
+        self.objects.insert(object, Entry { size_bytes, kind, checksum: None });
     }
 
     fn remove(&mut self, object: ObjectId) {
@@ -117,11 +147,16 @@ impl ObjectStore {
         (index.objects.len(), index.size_bytes)
     }
 
-    /// Every object that is here, with its size.
+    /// Every object that is here.
     #[must_use]
-    pub fn list(&self) -> Vec<(ObjectId, u64)> {
-        let index = self.index();
-        index.objects.iter().map(|(object, entry)| (*object, entry.size_bytes)).collect()
+    pub fn list(&self) -> Vec<Stored> {
+        let stored = |(&object, entry): (&ObjectId, &Entry)| Stored {
+            object,
+            size_bytes: entry.size_bytes,
+            keep: entry.kind == ObjectKind::Kept,
+            copy: entry.kind == ObjectKind::Copy,
+        };
+        self.index().objects.iter().map(stored).collect()
     }
 
     /// The checksum of an object's bytes, where it is known.
@@ -147,17 +182,27 @@ impl ObjectStore {
     }
 
     /// Begins an object whose bytes come in pieces; it exists once committed.
-    pub fn create_incoming(&self, object: ObjectId) -> Result<IncomingObject, ObjectError> {
+    pub fn create_incoming(
+        &self,
+        object: ObjectId,
+        kind: ObjectKind,
+    ) -> Result<IncomingObject, ObjectError> {
         let number = self.inner.parts.fetch_add(1, Ordering::Relaxed);
         let path = self.inner.root.join(directory_name(object.task.job));
         fs::create_dir_all(&path).map_err(|error| failed("write", object, &error))?;
-        let path = path.join(format!("{}-{number}{PART_SUFFIX}", file_name(object)));
+        let path = path.join(format!("{}-{number}{PART_SUFFIX}", file_name(object, kind)));
         let file = File::create(&path).map_err(|error| failed("write", object, &error))?;
-        Ok(IncomingObject { store: self.clone(), object, path, file, size_bytes: 0, done: false })
+        let store = self.clone();
+        Ok(IncomingObject { store, object, kind, path, file, size_bytes: 0, done: false })
     }
 
     /// Makes a finished file an object, by rename. The file must lie on the same file system.
-    pub(crate) fn adopt(&self, file: &Path, object: ObjectId) -> Result<u64, ObjectError> {
+    pub(crate) fn adopt(
+        &self,
+        file: &Path,
+        object: ObjectId,
+        kind: ObjectKind,
+    ) -> Result<u64, ObjectError> {
         let wrong = |error: io::Error| failed("keep", object, &error);
         let metadata = fs::metadata(file).map_err(wrong)?;
         self.check_limit(object, metadata.len())?;
@@ -165,7 +210,7 @@ impl ObjectStore {
         let mut permissions = metadata.permissions();
         permissions.set_mode(permissions.mode() & 0o555 | 0o400);
         fs::set_permissions(file, permissions).map_err(wrong)?;
-        let target = self.path(object);
+        let target = self.path_of(object, kind);
         if let Err(error) = fs::rename(file, &target) {
             if error.kind() != io::ErrorKind::NotFound {
                 return Err(wrong(error));
@@ -174,7 +219,7 @@ impl ObjectStore {
             fs::create_dir_all(directory).map_err(wrong)?;
             fs::rename(file, &target).map_err(wrong)?;
         }
-        self.index().insert(object, metadata.len(), None);
+        self.index().insert(object, metadata.len(), kind);
         Ok(metadata.len())
     }
 
@@ -201,24 +246,39 @@ impl ObjectStore {
         let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
     }
 
-    /// Where the bytes of an object lie, whether it exists or not.
+    /// Removes what a job that has ended needs no more: all but its kept outputs.
+    pub fn forget_job(&self, job: JobId) {
+        let list = self.list();
+        let gone = list.iter().filter(|it| it.object.task.job == job && !it.keep);
+        gone.for_each(|it| self.discard_object(it.object));
+        // It stays while there is something in it.
+        let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
+    }
+
+    /// Where the bytes of an object lie, or would.
     #[must_use]
     pub fn path(&self, object: ObjectId) -> PathBuf {
+        let kind = self.index().objects.get(&object).map_or(ObjectKind::Made, |entry| entry.kind);
+        self.path_of(object, kind)
+    }
+
+    fn path_of(&self, object: ObjectId, kind: ObjectKind) -> PathBuf {
         let mut path = self.inner.root.join(directory_name(object.task.job));
-        path.push(file_name(object));
+        path.push(file_name(object, kind));
         path
     }
 
     fn remove_range(&self, range: std::ops::RangeInclusive<ObjectId>) {
         let mut index = self.index();
-        let objects: Vec<_> = index.objects.range(range).map(|(object, _)| *object).collect();
-        for object in &objects {
+        let kinds = index.objects.range(range).map(|(object, entry)| (*object, entry.kind));
+        let gone: Vec<_> = kinds.collect();
+        for (object, _) in &gone {
             index.remove(*object);
         }
         drop(index);
-        for object in objects {
+        for (object, kind) in gone {
             // A file that is gone already is as good as removed; one that cannot be is only space.
-            let _ = fs::remove_file(self.path(object));
+            let _ = fs::remove_file(self.path_of(object, kind));
         }
     }
 
@@ -240,6 +300,7 @@ impl ObjectStore {
 pub struct IncomingObject {
     store: ObjectStore,
     object: ObjectId,
+    kind: ObjectKind,
     path: PathBuf,
     file: File,
     size_bytes: u64,
@@ -288,7 +349,7 @@ impl IncomingObject {
 
     /// Publishes the object. Answers its size in bytes.
     pub fn commit(mut self) -> Result<u64, ObjectError> {
-        let size_bytes = self.store.adopt(&self.path, self.object)?;
+        let size_bytes = self.store.adopt(&self.path, self.object, self.kind)?;
         assert_eq!(size_bytes, self.size_bytes, "{}: bytes went astray", ObjectName(self.object));
         self.done = true;
         Ok(size_bytes)
@@ -307,18 +368,25 @@ fn directory_name(job: JobId) -> String {
     format!("{:016x}", job.0)
 }
 
-fn file_name(object: ObjectId) -> String {
+fn file_name(object: ObjectId, kind: ObjectKind) -> String {
     let (partition, index) = (object.task.partition().0, object.task.local.index());
-    format!("{partition}.{index}-{:x}-{}", object.attempt.0, object.output)
+    let suffix = kind.suffix();
+    format!("{partition}.{index}-{:x}-{}{suffix}", object.attempt.0, object.output)
 }
 
-fn parse_name(job: JobId, name: &str) -> Option<ObjectId> {
+fn parse_name(job: JobId, name: &str) -> Option<(ObjectId, ObjectKind)> {
     let mut parts = name.split('-');
     let local: LocalId = parts.next()?.parse().ok()?;
     let attempt = Attempt(u64::from_str_radix(parts.next()?, 16).ok()?);
     let output = parts.next()?.parse().ok()?;
     let object = ObjectId { task: TaskId { job, local }, attempt, output };
-    parts.next().is_none().then_some(object)
+    let kind = match parts.next() {
+        None => ObjectKind::Made,
+        Some("kept") => ObjectKind::Kept,
+        Some("copy") => ObjectKind::Copy,
+        Some(_) => return None,
+    };
+    parts.next().is_none().then_some((object, kind))
 }
 
 /// Lists whole objects and removes `.part` files of an earlier incarnation.
@@ -336,8 +404,8 @@ fn scan(root: &Path) -> io::Result<Index> {
             let Some(name) = name.to_str() else { continue };
             if name.ends_with(PART_SUFFIX) {
                 fs::remove_file(entry.path())?;
-            } else if let Some(object) = parse_name(JobId(job), name) {
-                index.insert(object, entry.metadata()?.len(), None);
+            } else if let Some((object, kind)) = parse_name(JobId(job), name) {
+                index.insert(object, entry.metadata()?.len(), kind);
             }
         }
     }
@@ -355,7 +423,7 @@ mod tests {
     }
 
     fn put(store: &ObjectStore, object: ObjectId, bytes: &[u8]) {
-        let mut incoming = store.create_incoming(object).unwrap();
+        let mut incoming = store.create_incoming(object, ObjectKind::Made).unwrap();
         for piece in bytes.chunks(3) {
             incoming.write(piece).unwrap();
         }
@@ -369,7 +437,7 @@ mod tests {
         let store = ObjectStore::open(directory.path(), 100).unwrap();
         put(&store, object(1, 0), b"hello world");
         put(&store, object(1, 7), b"");
-        let mut torn = store.create_incoming(object(2, 0)).unwrap();
+        let mut torn = store.create_incoming(object(2, 0), ObjectKind::Made).unwrap();
         torn.write(b"half").unwrap();
         std::mem::forget(torn);
 
@@ -403,11 +471,38 @@ mod tests {
     fn too_large_is_refused_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let store = ObjectStore::open(directory.path(), 4).unwrap();
-        let mut incoming = store.create_incoming(object(1, 0)).unwrap();
+        let mut incoming = store.create_incoming(object(1, 0), ObjectKind::Made).unwrap();
         incoming.write(b"1234").unwrap();
         assert!(matches!(incoming.write(b"5"), Err(ObjectError::TooLarge { .. })));
         drop(incoming);
         let job = directory.path().join(directory_name(JobId(9)));
         assert_eq!(fs::read_dir(job).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_ended_job_leaves_what_is_kept_also_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ObjectStore::open(directory.path(), 100).unwrap();
+        let kinds = [ObjectKind::Made, ObjectKind::Kept, ObjectKind::Copy];
+        for (number, kind) in kinds.into_iter().enumerate() {
+            let mut incoming = store.create_incoming(object(number as u64, 0), kind).unwrap();
+            incoming.write(b"bytes").unwrap();
+            incoming.commit_with(7).unwrap();
+        }
+        assert_eq!(store.checksum(object(2, 0)), Some(7));
+        let marks = |store: &ObjectStore| -> Vec<_> {
+            store.list().iter().map(|it| (it.size_bytes, it.keep, it.copy)).collect()
+        };
+        let all = [(5, false, false), (5, true, false), (5, false, true)];
+        assert_eq!(marks(&store), all);
+        let store = ObjectStore::open(directory.path(), 100).unwrap();
+        assert_eq!(marks(&store), all);
+        store.forget_job(JobId(8));
+        assert_eq!(store.totals(), (3, 15));
+        store.forget_job(JobId(9));
+        assert_eq!(marks(&store), all[1..2]);
+        assert!(store.path(object(1, 0)).exists());
+        let job = directory.path().join(directory_name(JobId(9)));
+        assert_eq!(fs::read_dir(&job).unwrap().count(), 1);
     }
 }

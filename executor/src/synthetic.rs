@@ -13,7 +13,7 @@ use wire::spec::Body;
 
 use crate::error::reason;
 use crate::executor::Shared;
-use crate::objects::ObjectName;
+use crate::objects::{ObjectKind, ObjectName};
 use crate::table::Phase;
 
 pub(crate) fn run_inline(launch: &Launch) -> Option<Outcome> {
@@ -153,7 +153,9 @@ fn write_outputs(shared: &Shared, launch: &Launch, cancelled: &AtomicBool) -> Re
             output: u32::try_from(output).expect("outputs are far fewer than 2^32"),
         };
         let size_bytes = output_size_bytes(launch, output);
-        let mut incoming = shared.objects.create_incoming(object).map_err(|e| e.to_string())?;
+        let kind = ObjectKind::of_output(&launch.spec.outputs[output]);
+        let incoming = shared.objects.create_incoming(object, kind);
+        let mut incoming = incoming.map_err(|error| error.to_string())?;
         let mut offset = 0;
         while offset < size_bytes {
             if cancelled.load(Ordering::Acquire) {

@@ -16,7 +16,7 @@ use proto::work::{Launch, Outcome};
 use proto::{Attempt, JobId, ObjectId, TaskId};
 
 use crate::error::{ExecutorError, reason};
-use crate::objects::{ObjectError, ObjectStore};
+use crate::objects::{ObjectError, ObjectKind, ObjectStore};
 
 const PART_SUFFIX: &str = ".part";
 
@@ -99,7 +99,7 @@ impl Uploads {
             }
             _ => format!("its file cannot be used: {}", reason(&error)),
         })?;
-        store.adopt(&link, object).map_err(|error: ObjectError| {
+        store.adopt(&link, object, ObjectKind::Made).map_err(|error: ObjectError| {
             let _ = fs::remove_file(&link);
             error.to_string()
         })

@@ -1,8 +1,8 @@
 //! What goes into a node and what comes out: the whole of its contact with the world.
 
 use kvs::Batch;
-use proto::work::{Fetch, Launch, Outcome};
-use proto::{Attempt, ClientId, Event, NodeId, ObjectId, TaskId, wire};
+use proto::work::{Fetch, Launch, Outcome, Stored};
+use proto::{Attempt, ClientId, Event, JobId, NodeId, ObjectId, TaskId, wire};
 
 /// Something that happened. The shell (or the simulator) turns the world into these.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub enum Input {
     Finished { task: TaskId, attempt: Attempt, outcome: Outcome },
     /// A fetch ended; the error is one line.
     Fetched { object: ObjectId, result: Result<(), String> },
+    /// What the shell found when it started: objects that an earlier incarnation left here.
+    Stored { objects: Vec<Stored> },
     /// Every batch up to `seq` is on stable storage.
     Persisted { seq: u64 },
     /// The members or the partition table changed. Also tells a peer's address and slots.
@@ -57,6 +59,10 @@ pub enum Effect {
     /// one fetch it anew.
     Evict {
         objects: Vec<ObjectId>,
+    },
+    /// The job is over: whatever the shell has of it goes, but for outputs that are to be kept.
+    Forget {
+        job: JobId,
     },
     Trace(Event),
 }

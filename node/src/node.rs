@@ -133,6 +133,7 @@ impl Node {
             Input::Fetched { object, result } => {
                 self.scheduler.on_fetched(now, object, result, &mut self.out);
             }
+            Input::Stored { objects } => self.scheduler.on_stored(&objects),
             Input::Persisted { seq } => {
                 assert!(seq <= self.batch_seq, "batch {seq} was never emitted");
                 self.durable_seq = self.durable_seq.max(seq);
@@ -321,6 +322,7 @@ impl Node {
         if !out.evicted.is_empty() {
             effects.push(Effect::Evict { objects: std::mem::take(&mut out.evicted) });
         }
+        effects.extend(out.forgotten.drain(..).map(|job| Effect::Forget { job }));
         effects.extend(out.fetches.drain(..).map(Effect::Fetch));
         let launches = out.launches.drain(..);
         effects.extend(launches.map(|launch| Effect::Launch(Box::new(launch))));

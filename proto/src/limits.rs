@@ -178,6 +178,9 @@ pub const SYNC_GAP: Span = Span::from_millis(5);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
+/// Of the room on the file system of a node: soft and hard mark of its store unless told otherwise.
+pub const STORE_SOFT_PERCENT: u64 = 90;
+pub const STORE_HARD_PERCENT: u64 = 95;
 /// Objects that one node brings from others at a time; the rest wait.
 pub const FETCHES_IN_FLIGHT_MAX: usize = 32;
 /// A fetch from a node that cannot be reached is given up after this; the core asks again, there or

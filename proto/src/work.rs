@@ -40,6 +40,17 @@ pub struct Fetch {
     pub settings: Arc<wire::JobSettings>,
 }
 
+/// An object that an earlier incarnation left on this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stored {
+    pub object: ObjectId,
+    pub size_bytes: u64,
+    /// It outlives its job.
+    pub keep: bool,
+    /// Made elsewhere: it may go.
+    pub copy: bool,
+}
+
 /// How an attempt ended, as the executor saw it. Times are the core's business.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use proto::limits::OBJECTS_TOLD_MAX;
 use proto::wire::message::Body;
+use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::fetching::{Ahead, Flight};
@@ -82,7 +83,8 @@ impl Data {
 /// Whether outputs of this task are files: their bytes take room on the disk.
 #[must_use]
 pub(crate) fn is_real(spec: &wire::Spec, settings: &wire::JobSettings) -> bool {
-    settings.real_data || matches!(spec.body, Some(wire::spec::Body::Command(_)))
+    use wire::spec::Body::{Command, Upload};
+    settings.real_data || matches!(spec.body, Some(Command(_) | Upload(_)))
 }
 
 #[must_use]
@@ -295,6 +297,18 @@ impl Scheduler {
         }
         self.data.locations.forget_job(job);
         self.ledger.readers.forget_job(job);
+    }
+
+    /// What an earlier incarnation left here counts against the budgets, and copies of it serve.
+    pub fn on_stored(&mut self, objects: &[Stored]) {
+        for &Stored { object, size_bytes, keep, copy } in objects {
+            if copy {
+                self.data.objects.copied(object, size_bytes, true, false);
+            } else {
+                self.data.objects.made(object, size_bytes, true, keep);
+            }
+            self.object_changed(&object);
+        }
     }
 
     /// Counts what an attempt read.

@@ -62,7 +62,7 @@ impl Scheduler {
                 continue;
             }
             let Some(work) = self.take_work(ready) else { continue };
-            if work.cpus() > request.slots {
+            if work.cpus() > request.slots || work.is_bound() {
                 kept.push((ready, Some(work)));
                 continue;
             }

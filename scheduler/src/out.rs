@@ -61,6 +61,8 @@ pub struct Out {
     pub stale: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
     /// Objects on this node that go.
     pub evicted: Vec<ObjectId>,
+    /// Jobs of which nothing is needed any more.
+    pub forgotten: Vec<JobId>,
     /// Copies that came or went, by the home that keeps track of them.
     pub copies: BTreeMap<NodeId, wire::Copies>,
     /// Objects to ask for, and answers to those who asked.

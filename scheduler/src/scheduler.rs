@@ -365,6 +365,9 @@ impl Scheduler {
     }
 
     fn decide(&self, work: &Work) -> Decision {
+        if work.is_bound() {
+            return Decision::Local;
+        }
         let assumed = Assumptions {
             bandwidth_bytes_per_s: self.options.tuning.bandwidth_bytes_per_s,
             task_length: self.estimates.length(&work.spec, work.duration),

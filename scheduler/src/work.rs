@@ -38,6 +38,11 @@ impl Work {
     pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)
     }
+    /// Only its home can run it: what it needs was put there.
+    #[must_use]
+    pub(crate) fn is_bound(&self) -> bool {
+        matches!(self.spec.body, Some(wire::spec::Body::Upload(_)))
+    }
     /// A no-op that writes nothing needs no thread: it takes no slot, and many run in one step.
     #[must_use]
     pub(crate) fn is_instant(&self) -> bool {

@@ -175,6 +175,7 @@ impl World {
                     self.machines[index].objects.remove(&object);
                 }
             }
+            Effect::Forget { .. } => {} // What the core knows of it goes by itself.
             Effect::Trace(event) => {
                 match event {
                     Event::Woken { task } => self.judge(quiet::on_woken(task)),

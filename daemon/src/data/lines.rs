@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use executor::{ObjectError, ObjectStore};
+use executor::{ObjectError, ObjectKind, ObjectStore};
 use proto::{NodeId, ObjectId, Span, limits};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -361,7 +361,7 @@ fn receive(
         let text = format!("it has {size_bytes} bytes there instead of {expected}");
         return Err(Failure::Object(text));
     }
-    let mut incoming = store.create_incoming(wanted.object)?;
+    let mut incoming = store.create_incoming(wanted.object, ObjectKind::Copy)?;
     incoming.reserve(size_bytes)?;
     let mut hash = Xxh3::new();
     let mut rest = size_bytes;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use executor::ObjectStore;
+use executor::{ObjectKind, ObjectStore};
 use proto::{NodeId, ObjectId, limits, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -141,7 +141,7 @@ fn keep(
     data: &[u8],
     checksum: u64,
 ) -> Result<(), executor::ObjectError> {
-    let mut incoming = store.create_incoming(object)?;
+    let mut incoming = store.create_incoming(object, ObjectKind::Copy)?;
     incoming.write(data)?;
     incoming.commit_with(checksum)?;
     Ok(())

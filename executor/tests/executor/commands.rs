@@ -262,7 +262,9 @@ fn more_inputs_than_the_kernel_takes_in_one_variable() {
     let mut spec = spec_of(bench.command(&["sh", "-c", "cat $STARLING_INPUTS_FILE | wc -l"]));
     let mut objects = Vec::new();
     for output in 0..3000 {
-        let incoming = bench.executor.objects().create_incoming(object(1, output)).unwrap();
+        let kind = executor::ObjectKind::Made;
+        let store = bench.executor.objects();
+        let incoming = store.create_incoming(object(1, output), kind).unwrap();
         incoming.commit().unwrap();
         let file = format!("input-{output}");
         spec.inputs.push(wire::Input { key: "all".into(), file });

@@ -345,6 +345,7 @@ impl Cluster<'_, '_> {
                         self.machines[index].objects.remove(&object);
                     }
                 }
+                Effect::Forget { .. } => {}
                 Effect::Discard { task, attempt } => {
                     let gone = |it: &proto::ObjectId| (it.task, it.attempt) == (task, attempt);
                     self.machines[index].objects.retain(|object| !gone(object));
