@@ -108,10 +108,20 @@ impl Drop for Nodes {
 
 impl Cluster {
     pub(crate) async fn start(plan: &ClusterPlan, as_processes: bool) -> Result<Self, Failure> {
+        Self::start_prepared(plan, as_processes, |_| Ok(())).await
+    }
+
+    /// As [`Self::start`], in a directory where something is before the nodes are.
+    pub(crate) async fn start_prepared(
+        plan: &ClusterPlan,
+        as_processes: bool,
+        prepare: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> Result<Self, Failure> {
         let dir = tempfile::Builder::new().prefix("starling-run-").tempdir().map_err(|error| {
             Failure::refused(format!("cannot make a temporary directory: {}", plain(&error)))
                 .hint("set TMPDIR to a directory with space")
         })?;
+        prepare(dir.path()).map_err(|error| Failure::refused(format!("{error:#}")))?;
         if as_processes {
             let mut cluster = Self { nodes: Nodes::Processes(Vec::new()), dir };
             let Nodes::Processes(started) = &mut cluster.nodes else { unreachable!("just made") };

@@ -1,6 +1,7 @@
 //! What nodes keep as bytes: the event log, the streams of tasks, the objects.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use proto::{JobId, LocalId, NodeId, ObjectId, limits, wire};
@@ -172,6 +173,29 @@ impl Client {
         let answer = peer.fetch(authorise(request, self.secret())).await;
         let pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         write_whole(node, pieces, to).await
+    }
+
+    /// Has a node bring objects from another and let them go again; how long the bringing took.
+    /// For measurements: what a task needs comes by itself.
+    pub async fn bring(
+        &self,
+        node: NodeId,
+        from: NodeId,
+        objects: &[(ObjectId, u64)],
+    ) -> Result<Duration, ClientError> {
+        let object = |&(object, size_bytes): &(ObjectId, u64)| wire::Object {
+            job: object.task.job.0,
+            task: object.task.local.0,
+            attempt: object.attempt.0,
+            output: object.output,
+            size_bytes,
+        };
+        let objects = objects.iter().map(object).collect();
+        let request = wire::BringRequest { from: from.0, objects };
+        let mut peer = self.peer(node).await?;
+        let answer = peer.bring(authorise(request, self.secret())).await;
+        let reply = answer.map_err(|status| lost(node, &status))?.into_inner();
+        Ok(Duration::from_nanos(reply.took_ns))
     }
 
     /// Asks a node to stop, and with `all` to have all others stop as well. It may be gone before

@@ -16,6 +16,7 @@ mod redis;
 mod report;
 mod sleep;
 mod submit;
+mod transfer;
 mod unary;
 
 use clap::{Args, Subcommand};
@@ -48,6 +49,8 @@ enum What {
     Submit(Setting),
     /// Memory that waiting tasks take, over all nodes
     Memory(Setting),
+    /// Objects from node to node, 4 KiB to 1 GiB, against raw TCP of the same bytes
+    Transfer(transfer::TransferArgs),
 }
 
 /// What all benchmarks share. A flag that is not given takes the benchmark's own value.
@@ -118,6 +121,14 @@ impl Setting {
 
 /// Runs one benchmark and prints what it found.
 pub(crate) fn run(context: &Context, args: &BenchArgs) -> Done {
+    if let What::Transfer(args) = &args.what {
+        let table = on_a_runtime(transfer::run(args)).map_err(failure)?;
+        match context.output.json {
+            true => context.output.line(&table.to_json().map_err(failure)?)?,
+            false => context.output.bytes(table.to_text().as_bytes())?,
+        }
+        return Ok(Exit::Ok);
+    }
     let report = measure(args).map_err(failure)?;
     match context.output.json {
         true => context.output.line(&report.to_json())?,
@@ -127,8 +138,7 @@ pub(crate) fn run(context: &Context, args: &BenchArgs) -> Done {
 }
 
 fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let measured = async {
+    on_a_runtime(async {
         match &args.what {
             What::Noop(setting) => noop::run(setting).await,
             What::Sleep(args) => sleep::run(args).await,
@@ -137,8 +147,14 @@ fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
             What::Kv(args) => kv::run(args).await,
             What::Submit(setting) => submit::run(setting).await,
             What::Memory(setting) => memory::run(setting).await,
+            What::Transfer(_) => unreachable!("it has a table of its own"),
         }
-    };
+    })
+}
+
+/// To its end, or to an interrupt.
+fn on_a_runtime<T>(measured: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         tokio::select! {
             report = measured => report,

@@ -15,6 +15,14 @@ pub(super) struct Spread {
     pub(super) max: f64,
 }
 
+impl Spread {
+    pub(super) fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
+        Self { median, min: values[0], max: values[values.len() - 1] }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Report {
     bench: &'static str,
@@ -53,10 +61,7 @@ impl Report {
 
     fn spread(&self, name: &str) -> Spread {
         let of_name = self.rounds.iter().flatten().filter(|(other, _)| *other == name);
-        let mut values: Vec<f64> = of_name.map(|(_, value)| *value).collect();
-        values.sort_by(f64::total_cmp);
-        let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
-        Spread { median, min: values[0], max: values[values.len() - 1] }
+        Spread::of(of_name.map(|(_, value)| *value).collect())
     }
 
     pub(super) fn to_json(&self) -> String {

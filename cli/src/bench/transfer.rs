@@ -1,0 +1,310 @@
+//! Objects from one node to another, beside raw TCP of the same bytes in the same run.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use client::Client;
+use executor::{ObjectKind, ObjectStore};
+use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, limits};
+use serde::Serialize;
+
+use super::Ended;
+use super::report::Spread;
+use crate::embed::{self, ClusterPlan};
+use crate::units::Size;
+
+/// A job that no cluster gives out by itself.
+const JOB: JobId = JobId(1 << 60);
+const SIZES_BYTES: [u64; 6] = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30];
+const AT_ONCE: [usize; 3] = [1, 8, 64];
+const FROM: NodeId = NodeId(0);
+const TO: NodeId = NodeId(1);
+/// Small cases are repeated until about so many bytes have moved, but not more often than that.
+const BYTES_A_ROUND: u64 = 64 << 20;
+const REPEATS_MAX: u64 = 50;
+
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct TransferArgs {
+    /// How often all is measured
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Cases of more bytes than this are left out (1 GiB objects need 1 GiB)
+    #[arg(long, default_value = "2GiB", value_name = "SIZE")]
+    most: Size,
+    /// A quarter of a gibibyte at most, and two rounds
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Objects of one size, so many wanted together.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    size_bytes: u64,
+    at_once: usize,
+}
+
+impl Case {
+    fn total_bytes(self) -> u64 {
+        self.size_bytes * self.at_once as u64
+    }
+    fn repeats(self) -> u64 {
+        (BYTES_A_ROUND / self.total_bytes()).clamp(1, REPEATS_MAX)
+    }
+    fn objects(self) -> Vec<ObjectId> {
+        (0..self.at_once).map(|number| object(self.size_bytes, number)).collect()
+    }
+    /// Raw TCP gets as many connections as a node opens.
+    fn connections(self) -> usize {
+        self.at_once.min(limits::DATA_LINES_PER_NODE_MAX)
+    }
+}
+
+fn object(size_bytes: u64, number: usize) -> ObjectId {
+    let local = LocalId((u64::from(size_bytes.trailing_zeros()) << 8) + number as u64);
+    ObjectId { task: TaskId { job: JOB, local }, attempt: Attempt(1), output: 0 }
+}
+
+/// Bytes per second of each contender, and what part of raw TCP ours is.
+#[derive(Debug, Serialize)]
+struct Row {
+    size_bytes: u64,
+    at_once: usize,
+    ours_bytes_per_s: Spread,
+    raw_memory_bytes_per_s: Spread,
+    raw_file_bytes_per_s: Spread,
+    over_raw_memory: Spread,
+    over_raw_file: Spread,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Table {
+    schema: u32,
+    bench: &'static str,
+    rounds: u32,
+    cases: Vec<Row>,
+    notes: Vec<String>,
+}
+
+pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
+    let (most, rounds) = match args.quick {
+        true => (args.most.0.min(256 << 20), 2),
+        false => (args.most.0, args.rounds),
+    };
+    let cases: Vec<Case> = SIZES_BYTES
+        .into_iter()
+        .flat_map(|size_bytes| AT_ONCE.map(move |at_once| Case { size_bytes, at_once }))
+        .filter(|case| case.total_bytes() <= most)
+        .collect();
+    let plan = ClusterPlan::new(2, 1, scheduler::Tuning::default());
+    let prepare = |dir: &Path| fill(&objects_dir(dir), &cases);
+    let cluster = embed::Cluster::start_prepared(&plan, true, prepare).await.map_err(Ended)?;
+    let client = Client::connect(cluster.dir()).await?;
+    let mut seen: Vec<Vec<[f64; 3]>> = vec![Vec::new(); cases.len()];
+    for _ in 0..rounds {
+        for (case, seen) in cases.iter().zip(&mut seen) {
+            seen.push(measure(&client, cluster.dir(), *case).await?);
+        }
+    }
+    cluster.stop().await;
+    Ok(Table {
+        schema: 1,
+        bench: "transfer",
+        rounds,
+        cases: cases.iter().zip(&seen).map(|(case, seen)| row(*case, seen)).collect(),
+        notes: vec![
+            "ours: two node processes, file to file, checksums made and checked, published"
+                .to_owned(),
+            format!(
+                "raw memory: one buffer sent and dropped; raw file: sendfile into new files; both \
+                 over as many connections as ours (at most {})",
+                limits::DATA_LINES_PER_NODE_MAX
+            ),
+        ],
+    })
+}
+
+fn objects_dir(dir: &Path) -> PathBuf {
+    dir.join("nodes").join(FROM.0.to_string()).join("state/objects")
+}
+
+/// Puts the objects where the giving node looks for what it has.
+fn fill(dir: &Path, cases: &[Case]) -> anyhow::Result<()> {
+    let store = ObjectStore::open(dir, limits::OBJECT_BYTES_MAX_DEFAULT)?;
+    let mut piece = vec![0; limits::PIECE_BYTES];
+    for object in cases.iter().flat_map(|case| case.objects().into_iter().map(move |it| (it, case)))
+    {
+        let (object, case) = object;
+        if store.contains(object) {
+            continue;
+        }
+        let mut incoming = store.create_incoming(object, ObjectKind::Made)?;
+        let mut offset = 0;
+        while offset < case.size_bytes {
+            let count = (case.size_bytes - offset).min(piece.len() as u64) as usize;
+            executor::pattern(object, offset, &mut piece[..count]);
+            incoming.write(&piece[..count])?;
+            offset += count as u64;
+        }
+        incoming.commit()?;
+    }
+    Ok(())
+}
+
+/// One round of one case: ours, raw memory, raw file, in bytes per second.
+async fn measure(client: &Client, dir: &Path, case: Case) -> anyhow::Result<[f64; 3]> {
+    let wanted: Vec<(ObjectId, u64)> =
+        case.objects().into_iter().map(|object| (object, case.size_bytes)).collect();
+    let mut times = [Duration::ZERO; 3];
+    for _ in 0..case.repeats() {
+        times[0] += client.bring(TO, FROM, &wanted).await?;
+        tokio::task::block_in_place(|| -> anyhow::Result<()> {
+            times[1] += raw(case, None)?;
+            times[2] += raw(case, Some(dir))?;
+            Ok(())
+        })?;
+    }
+    let bytes = (case.total_bytes() * case.repeats()) as f64;
+    Ok(times.map(|time| bytes / time.as_secs_f64()))
+}
+
+/// The same bytes over bare connections; from files into files where there is a directory.
+fn raw(case: Case, dir: Option<&Path>) -> anyhow::Result<Duration> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let pairs: Vec<(TcpStream, TcpStream)> = (0..case.connections())
+        .map(|_| {
+            let out = TcpStream::connect(address)?;
+            out.set_nodelay(true)?;
+            Ok((out, listener.accept()?.0))
+        })
+        .collect::<std::io::Result<_>>()?;
+    let target = dir.map(|dir| dir.join("raw"));
+    if let Some(target) = &target {
+        std::fs::create_dir_all(target)?;
+    }
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (at, (out, back)) in pairs.into_iter().enumerate() {
+            let mine: Vec<ObjectId> =
+                case.objects().into_iter().skip(at).step_by(case.connections()).collect();
+            let source = dir.map(objects_dir);
+            let (target, theirs) = (target.clone(), mine.clone());
+            threads.push(scope.spawn(move || send(out, case, &theirs, source.as_deref())));
+            threads.push(scope.spawn(move || receive(back, case, &mine, target.as_deref())));
+        }
+        threads.into_iter().try_for_each(|thread| thread.join().expect("raw TCP does not panic"))
+    })?;
+    let took = start.elapsed();
+    if let Some(target) = &target {
+        std::fs::remove_dir_all(target)?;
+    }
+    Ok(took)
+}
+
+fn send(
+    mut out: TcpStream,
+    case: Case,
+    objects: &[ObjectId],
+    source: Option<&Path>,
+) -> std::io::Result<()> {
+    let Some(source) = source else {
+        let buffer = vec![7; limits::DATA_BUFFER_BYTES];
+        let mut rest = case.size_bytes * objects.len() as u64;
+        while rest > 0 {
+            let count = rest.min(buffer.len() as u64) as usize;
+            out.write_all(&buffer[..count])?;
+            rest -= count as u64;
+        }
+        return Ok(());
+    };
+    let folder = source.join(format!("{:016x}", JOB.0));
+    for object in objects {
+        let (local, attempt) = (object.task.local, object.attempt.0);
+        let name = format!("{}.{}-{attempt:x}-0", local.partition().0, local.index());
+        std::io::copy(&mut File::open(folder.join(name))?, &mut out)?;
+    }
+    Ok(())
+}
+
+fn receive(
+    mut back: TcpStream,
+    case: Case,
+    objects: &[ObjectId],
+    target: Option<&Path>,
+) -> std::io::Result<()> {
+    let Some(target) = target else {
+        let mut buffer = vec![0; limits::DATA_BUFFER_BYTES];
+        while back.read(&mut buffer)? > 0 {}
+        return Ok(());
+    };
+    for object in objects {
+        let mut file = File::create(target.join(object.task.local.0.to_string()))?;
+        std::io::copy(&mut (&mut back).take(case.size_bytes), &mut file)?;
+    }
+    Ok(())
+}
+
+fn row(case: Case, seen: &[[f64; 3]]) -> Row {
+    let spread = |of: &dyn Fn(&[f64; 3]) -> f64| Spread::of(seen.iter().map(of).collect());
+    Row {
+        size_bytes: case.size_bytes,
+        at_once: case.at_once,
+        ours_bytes_per_s: spread(&|it| it[0]),
+        raw_memory_bytes_per_s: spread(&|it| it[1]),
+        raw_file_bytes_per_s: spread(&|it| it[2]),
+        over_raw_memory: spread(&|it| it[0] / it[1]),
+        over_raw_file: spread(&|it| it[0] / it[2]),
+    }
+}
+
+impl Table {
+    pub(super) fn to_json(&self) -> anyhow::Result<String> {
+        serde_json::to_string(self).context("the table as JSON")
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let mut text = format!(
+            "transfer: {} rounds, MB/s (median), and ours over raw TCP: median (least - most)\n\
+             {:>8} {:>7} {:>9} {:>10} {:>9} {:>20} {:>20}\n",
+            self.rounds,
+            "size",
+            "at once",
+            "ours",
+            "raw memory",
+            "raw file",
+            "over memory",
+            "over file"
+        );
+        for row in &self.cases {
+            let rate = |spread: &Spread| spread.median / 1e6;
+            let ratio = |it: &Spread| format!("{:.2} ({:.2} - {:.2})", it.median, it.min, it.max);
+            text.push_str(&format!(
+                "{:>8} {:>7} {:>9.0} {:>10.0} {:>9.0} {:>20} {:>20}\n",
+                size_text(row.size_bytes),
+                row.at_once,
+                rate(&row.ours_bytes_per_s),
+                rate(&row.raw_memory_bytes_per_s),
+                rate(&row.raw_file_bytes_per_s),
+                ratio(&row.over_raw_memory),
+                ratio(&row.over_raw_file)
+            ));
+        }
+        for note in &self.notes {
+            text.push_str(&format!("{note}\n"));
+        }
+        text
+    }
+}
+
+fn size_text(bytes: u64) -> String {
+    match bytes.trailing_zeros() {
+        10..20 => format!("{} KiB", bytes >> 10),
+        20..30 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
