@@ -220,6 +220,9 @@ fn world_options(
         _ => Policy::Rlds,
     };
     options.tuning.threshold = dice.pick(&[0.01, 0.1, 1.0]);
+    options.tuning.cache_bytes = dice.pick(&[u64::MAX, u64::MAX, 0, 2_000, 600_000]);
+    // The hard mark stays high: above the soft one work goes on, one task at a time.
+    options.tuning.store_soft_bytes = dice.pick(&[u64::MAX, u64::MAX, 3_000, 2_000_000]);
     options.mutant = mutant;
     options.network = network_options(dice, faultless);
     options.sync_max = Span::from_micros(dice.pick(&[300, 10_000, 80_000, 400_000]));

@@ -158,7 +158,8 @@ impl Draft {
             job: job.0,
             name: format!("job-{job}"),
             submitted_ns: 0,
-            settings: Some(wire::JobSettings::default()),
+            // Real data takes room on a disk, and no-ops with outputs take a slot.
+            settings: Some(wire::JobSettings { real_data: dice.chance(400), ..Default::default() }),
             partitions: totals,
             edges: self.edges.len() as u64,
         };
