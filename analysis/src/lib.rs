@@ -29,7 +29,7 @@ pub mod series;
 pub mod stages;
 pub mod trace;
 
-pub use bounds::{Bounds, PaperBound, PaperModel};
+pub use bounds::{Bounds, Cluster, Form, LowerBounds, Network, PaperBound, PaperModel};
 pub use events::{Entry, Merged, NodeLog, ReadError};
 pub use fold::{Fold, job_of, task_of};
 pub use report::{RunFacts, RunReport};
