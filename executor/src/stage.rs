@@ -73,6 +73,11 @@ pub(crate) struct OutputFile {
     pub(crate) path: PathBuf,
 }
 
+pub(crate) fn moves_no_files(launch: &Launch) -> bool {
+    let spec = &launch.spec;
+    launch.inputs.is_empty() && spec.externals.is_empty() && spec.outputs.is_empty()
+}
+
 /// Makes everything ready. On an error nothing is left behind, and the error is one line.
 pub(crate) fn prepare(
     shared: &Shared,
@@ -83,8 +88,7 @@ pub(crate) fn prepare(
     // Making and removing a directory costs as much as a fifth of a short command. One that moves
     // no files gets a directory that was left empty before it; one that does gets its own, where
     // nobody who escaped from an earlier task can write.
-    let spec = &launch.spec;
-    let spare = launch.inputs.is_empty() && spec.externals.is_empty() && spec.outputs.is_empty();
+    let spare = moves_no_files(launch);
     let made = if spare {
         shared.spare_dirs.take()
     } else {
@@ -156,6 +160,7 @@ fn build(
         submit_dir: command.submit_dir.clone().into_bytes(),
         stdin: stdin(&scope.expand(&command.stdin)?, directory, submit_dir)?,
         time_limit_ns: launch.spec.time_limit_ns,
+        spilled: String::new(),
     };
     Ok((output_files, start))
 }
