@@ -140,10 +140,15 @@ pub const KV_REPLY_BYTES_MAX: usize = 12 << 20;
 pub const KV_NODE_BYTES_MAX: u64 = 8 << 30;
 
 // Execution.
-/// Tasks whose inputs are being fetched before a slot is taken, per slot: at least, and at most
-/// where fetching takes long.
+/// Tasks whose inputs are being fetched before a slot is taken, per slot: where a fetch takes longer
+/// than this, few at a time share the line; else many hide the latency.
 pub const STAGING_PER_SLOT: usize = 2;
 pub const STAGING_PER_SLOT_MAX: usize = 8;
+pub const STAGING_MIN: usize = 4;
+pub const LONG_FETCH: Span = Span::from_millis(10);
+/// Inputs are fetched ahead while fewer tasks than this, per slot, could start at once.
+pub const AT_HAND_PER_SLOT_MIN: usize = 4;
+pub const AT_HAND_PER_SLOT_MAX: usize = 64;
 pub const EVENT_SEGMENT_BYTES: u64 = 64 << 20;
 /// Events gathered in memory before they are written, and how long at most.
 pub const EVENT_BLOCK_BYTES: usize = 64 << 10;
@@ -175,6 +180,8 @@ pub const CLIENT_QUEUE_BYTES_MAX: usize = 64 << 20;
 pub const RESPONSES_BYTES: usize = 1 << 20;
 /// From the end of one sync of the log to the start of the next while no client waits, at least.
 pub const SYNC_GAP: Span = Span::from_millis(5);
+/// The same while nothing that the node has to say waits for a sync.
+pub const SYNC_GAP_IDLE: Span = Span::from_millis(20);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);

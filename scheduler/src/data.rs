@@ -75,9 +75,19 @@ impl Data {
             totals: Totals::default(),
         }
     }
+    /// Learns how long the next fetches take, and tasks.
+    pub(crate) fn fetched(&mut self, took: Span) {
+        learn(&mut self.fetch_time, took);
+    }
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.timers.first().map(|&(at, _)| at)
     }
+}
+
+/// Moves a mean towards what was just seen; the first one counts fully.
+fn learn(mean: &mut Span, seen: Span) {
+    let before = mean.0;
+    *mean = if before == 0 { seen } else { Span(before - before / 8 + seen.0 / 8) };
 }
 
 /// Whether outputs of this task are files: their bytes take room on the disk.
@@ -147,7 +157,8 @@ impl Scheduler {
         for (object, size_bytes) in gone {
             self.object_changed(&object);
             out.evicted.push(object);
-            let told = size_bytes >= proto::limits::COPY_TOLD_BYTES;
+            let silent = self.options.mutant == Some(Mutant::NoFetchFallback);
+            let told = size_bytes >= proto::limits::COPY_TOLD_BYTES && !silent;
             if let Some(home) = self.home_of_object(&object).filter(|_| told) {
                 let copies = out.copies.entry(home).or_default();
                 copies.removed.push(wire_object(object, size_bytes));
@@ -313,8 +324,7 @@ impl Scheduler {
 
     /// Counts what an attempt read.
     pub(crate) fn count_reads(&mut self, reads: Reads, length: Span) {
-        let before = self.data.task_length.0;
-        self.data.task_length = Span(before - before / 8 + length.0 / 8);
+        learn(&mut self.data.task_length, length);
         let totals = &mut self.data.totals;
         totals.inputs += u64::from(reads.inputs);
         totals.made_here += u64::from(reads.made_here);

@@ -36,6 +36,8 @@ pub(crate) struct Flight {
     real: bool,
     phase: Phase,
     tries: u32,
+    /// When it was wished for, and when the fetch began that is under way.
+    asked: Time,
     since: Time,
     timer: Option<Time>,
 }
@@ -85,6 +87,7 @@ impl Scheduler {
             real: wish.settings.real_data,
             phase: if asked.is_some() { Phase::Locating } else { Phase::Moving },
             tries: 0,
+            asked: now,
             since: now,
             timer: None,
         };
@@ -189,7 +192,8 @@ impl Scheduler {
             let ahead = flight.first.is_none();
             self.data.objects.copied(object, size_bytes, real, ahead);
             self.data.totals.brought_bytes += size_bytes;
-            self.measure(from, size_bytes, now.since(flight.since));
+            self.estimates.transferred(from, size_bytes, now.since(flight.since));
+            self.data.fetched(now.since(flight.asked));
             if size_bytes >= COPY_TOLD_BYTES
                 && let Some(home) = self.home_of_object(&object)
             {
@@ -203,13 +207,6 @@ impl Scheduler {
         }
         self.object_changed(&object);
         self.evict(self.options.tuning.store_hard_bytes, out);
-    }
-
-    /// Learns from a transfer how long the next ones take.
-    fn measure(&mut self, from: NodeId, size_bytes: u64, took: Span) {
-        self.estimates.transferred(from, size_bytes, took);
-        let before = self.data.fetch_time.0;
-        self.data.fetch_time = Span(before - before / 8 + took.0 / 8);
     }
 
     fn input_arrived(

@@ -50,7 +50,7 @@ pub enum Mutant {
     EvictPinned,
     /// An object goes when the first of its readers has ended.
     DeleteOnFirstRead,
-    /// Who does not find a copy where it was said to be does not turn to its maker.
+    /// Homes do not hear of evictions, and who does not find a copy does not turn to its maker.
     NoFetchFallback,
 }
 

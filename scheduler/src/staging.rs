@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use proto::limits::{
-    INDEXED_INPUT_BYTES_MIN, INDEXED_INPUTS_MAX, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX,
-    STEP_LAUNCHES_MAX,
+    AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, INDEXED_INPUT_BYTES_MIN, INDEXED_INPUTS_MAX,
+    LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX, STEP_LAUNCHES_MAX,
 };
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, TaskId, Time, wire};
@@ -132,28 +132,29 @@ impl Scheduler {
     }
 
     fn wants_more_staged(&self) -> bool {
-        let slots = self.slots.total() as usize;
-        let most = slots * self.staged_per_slot();
-        let full = self.data.objects.pinned_bytes().saturating_add(self.data.reserved_bytes)
-            >= self.options.tuning.cache_bytes;
-        let idle = self.slots.free() as usize;
-        let at_hand = self.staged.len() + self.local.here() + self.shared.here();
-        if full {
+        let (slots, idle) = (self.slots.total() as usize, self.slots.free() as usize);
+        let underway = self.staging.len();
+        let needed = self.data.objects.pinned_bytes().saturating_add(self.data.reserved_bytes);
+        if needed >= self.options.tuning.cache_bytes {
             // Beyond the budget only what an idle slot waits for.
-            return self.staging.len() < idle;
+            return underway < idle;
         }
-        self.staging.len() < most && (at_hand < most || self.staging.len() < idle)
+        let per_slot = match self.data.fetch_time > LONG_FETCH {
+            true => STAGING_PER_SLOT,
+            false => STAGING_PER_SLOT_MAX,
+        };
+        let at_hand = self.staged.len() + self.local.here() + self.shared.here();
+        underway < (slots * per_slot).max(STAGING_MIN)
+            && (underway < idle || at_hand < slots * self.at_hand_per_slot())
     }
 
     /// So many that a slot does not wait for the network while there is work: more where fetching
     /// takes long compared with the tasks.
-    fn staged_per_slot(&self) -> usize {
+    fn at_hand_per_slot(&self) -> usize {
         let length = self.data.task_length.0.max(1);
-        let fetches = (2 * self.data.fetch_time.0).div_ceil(length);
-        usize::try_from(fetches)
-            .unwrap_or(STAGING_PER_SLOT_MAX)
-            .saturating_add(1)
-            .clamp(STAGING_PER_SLOT, STAGING_PER_SLOT_MAX)
+        let fetches = (4 * self.data.fetch_time.0).div_ceil(length);
+        let wanted = usize::try_from(fetches).unwrap_or(AT_HAND_PER_SLOT_MAX);
+        wanted.clamp(AT_HAND_PER_SLOT_MIN, AT_HAND_PER_SLOT_MAX)
     }
 
     fn take_and_stage(
