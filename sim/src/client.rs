@@ -12,9 +12,6 @@ use crate::truth::{JobTruth, Promise};
 use crate::workload::Submission;
 use crate::world::World;
 
-/// Out of a thousand accepted chunks, after these the client cancels something before the commit.
-const CANCELS_EARLY_PERMILLE: u64 = 10;
-
 /// When a client dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
@@ -38,6 +35,8 @@ pub struct ClientPlan {
     /// Sends some chunks and commits twice.
     pub repeats_permille: u64,
     pub cancel_after: Option<Span>,
+    /// Out of a thousand accepted chunks, after these it cancels something before the commit.
+    pub cancels_early_permille: u64,
     /// How often it asks again after it was told the end.
     pub asks_again: u32,
 }
@@ -53,6 +52,7 @@ impl ClientPlan {
             death: Death::Never,
             repeats_permille: 0,
             cancel_after: None,
+            cancels_early_permille: 0,
             asks_again: 0,
         }
     }
@@ -124,6 +124,12 @@ impl World {
         });
         self.schedule(at, Happening::Wake { who: Who::Job(client) });
         client
+    }
+
+    /// This client cancels its whole job now.
+    pub fn cancel_job(&mut self, client: usize) {
+        self.truth(client).cancelled = true;
+        self.ask(client, Ask::Cancel);
     }
 
     /// From the first byte of the submission to the client's knowledge of the end.
@@ -212,7 +218,9 @@ impl World {
         }
     }
 
-    fn job_home(&self, job: JobId) -> usize {
+    /// The node that keeps the job's own record.
+    #[must_use]
+    pub fn job_home(&self, job: JobId) -> usize {
         let partition = kvs::job_partition(job, self.map.partitions.len() as u32);
         self.home(partition.0)
     }
@@ -460,7 +468,7 @@ impl World {
         if client.plan.death == Death::AfterChunks(accepted) {
             return self.client_dies(index);
         }
-        if self.dice.chance(CANCELS_EARLY_PERMILLE) && !self.options.faultless {
+        if self.dice.chance(client.plan.cancels_early_permille) {
             match self.dice.chance(500) {
                 true => self.forbid(index),
                 false => self.cancel(index),

@@ -284,6 +284,7 @@ fn client_plan(dice: &mut Dice, faultless: bool, faults_for: Span) -> ClientPlan
         death: if faultless { Death::Never } else { death },
         repeats_permille: if faultless { 0 } else { dice.pick(&[0, 200]) },
         cancel_after: dice.chance(120).then(|| Span::from_millis(dice.below(300))),
+        cancels_early_permille: if faultless { 0 } else { 10 },
         asks_again: dice.below(3) as u32,
     }
 }

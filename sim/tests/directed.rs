@@ -7,6 +7,8 @@ use prost::Message as _;
 use proto::{Event, JobId, NodeId, PartitionId, Span, wire};
 use sim::{Action, ClientPlan, Death, Dice, Draft, World, WorldOptions};
 
+mod stories;
+
 const JOB: u64 = 0x5eed_0000_0000;
 
 fn world(seed: u64, nodes: u32, slots: u32) -> World {
@@ -197,6 +199,13 @@ fn a_client_that_dies_half_way_leaves_nothing() {
         world.must_end().unwrap();
         world.must_leave_nothing().expect("all work has ended");
         assert_eq!(world.launches().iter().sum::<u64>(), 0, "nothing of it may have run");
+    }
+}
+
+#[test]
+fn stories_of_removal_and_stealing_end_well() {
+    for (mutant, story) in stories::STORIES {
+        story(None).unwrap_or_else(|violation| panic!("{}: {violation}", mutant.name()));
     }
 }
 

@@ -1,0 +1,220 @@
+//! Stories that random seeds hardly ever tell: one exact order of events each. They pass as the
+//! nodes are, and fail with the bug on purpose that they are about.
+
+use std::sync::{Arc, Mutex};
+
+use node::Effect;
+use prost::Message as _;
+use proto::wire::message::Body;
+use proto::{Event, JobId, NodeId, PartitionId, Span, wire};
+use scheduler::Mutant;
+use sim::{Action, ClientPlan, Dice, Draft, Submission, Violation, World, WorldOptions};
+use workloads::{Placement, generate};
+
+const JOB: u64 = 0x5eed_0000_0000;
+
+/// The home of the tasks, and those that steal, each from the one before.
+const HOME: NodeId = NodeId(0);
+const FIRST: NodeId = NodeId(1);
+const SECOND: NodeId = NodeId(2);
+const THIRD: NodeId = NodeId(3);
+
+pub(crate) type Story = fn(Option<Mutant>) -> Result<(), Violation>;
+
+/// Which story is about which bug.
+pub(crate) const STORIES: [(Mutant, Story); 4] = [
+    (Mutant::PassOnEarly, moves_are_heard_in_the_wrong_order),
+    (Mutant::CancelForgetsTransit, a_thief_dies_with_what_was_cancelled),
+    (Mutant::CancelMissesHolder, what_a_thief_has_is_cancelled),
+    (Mutant::CancelForgottenOnRestart, a_home_dies_in_the_middle_of_a_removal),
+];
+
+fn messages(effect: &Effect) -> Vec<Body> {
+    let Effect::Send { packet, .. } = effect else { return Vec::new() };
+    let reliable = packet.reliable.iter();
+    let reliable =
+        reliable.map(|bytes| wire::Message::decode(bytes.clone()).expect("nodes encode"));
+    reliable.chain(packet.loose.iter().cloned()).filter_map(|message| message.body).collect()
+}
+
+fn any(effect: &Effect, matches: impl Fn(&Body) -> bool) -> bool {
+    messages(effect).iter().any(matches)
+}
+
+fn is_theft(body: &Body) -> bool {
+    matches!(body, Body::StealProbe(_) | Body::StealHint(_) | Body::StealRequest(_))
+}
+
+fn world(nodes: u32, slots: u32, mutant: Option<Mutant>) -> World {
+    let mut options = WorldOptions::healthy(11, nodes, slots);
+    options.faultless = false;
+    options.mutant = mutant;
+    World::new(options)
+}
+
+/// A job whose record is on the second node, and partitions of the first for its tasks.
+fn away(world: &World) -> (JobId, Vec<PartitionId>) {
+    let mut all = (0..).map(|n| JobId(JOB + n));
+    let job = all.find(|job| world.job_home(*job) == FIRST.0 as usize);
+    let partitions = world.partitions_of(HOME.0 as usize).into_iter().take(2);
+    (job.expect("jobs are spread over all nodes"), partitions.collect())
+}
+
+/// A bag on the first node.
+fn submit(world: &mut World, tasks: usize, duration: Span) -> usize {
+    let (job, held) = away(world);
+    let submission = Draft::bag(tasks, duration).submission(&mut Dice::new(7), job, &held);
+    world.add_job(submission, ClientPlan::simple())
+}
+
+/// What a story has seen so far.
+#[derive(Debug, Default)]
+struct Seen {
+    stolen: bool,
+    passed_on: bool,
+    blocked: bool,
+    crashed: bool,
+    writes: u32,
+}
+
+fn ended(world: &mut World) -> Result<(), Violation> {
+    world.must_end()?;
+    world.must_fall_silent()?;
+    world.must_leave_nothing()
+}
+
+/// Neighbours in the line steal from one another; nobody else does.
+fn out_of_line(from: NodeId, to: NodeId) -> bool {
+    from.0.abs_diff(to.0) != 1
+}
+
+/// A task goes from its home over two thieves to a third, and the home hears of the last move
+/// first. Then the third dies: the home must know that it had the task.
+fn moves_are_heard_in_the_wrong_order(mutant: Option<Mutant>) -> Result<(), Violation> {
+    let mut world = world(4, 1, mutant);
+    let seen = Arc::new(Mutex::new(Seen { blocked: true, ..Seen::default() }));
+    let shared = Arc::clone(&seen);
+    world.on_effect(Box::new(move |_, from, effect| {
+        let Effect::Send { to, .. } = effect else { return Action::Carry };
+        let mut seen = shared.lock().expect("one thread");
+        if out_of_line(from, *to) && any(effect, is_theft) {
+            return Action::Drop;
+        }
+        if (from, *to) == (SECOND, HOME) && seen.blocked && any(effect, is_moved) {
+            return Action::Drop;
+        }
+        if (from, *to) == (THIRD, SECOND) && any(effect, |body| matches!(body, Body::StealDone(_)))
+        {
+            (seen.passed_on, seen.blocked) = (true, false);
+        }
+        let replied = any(effect, |body| matches!(body, Body::MovedReply(_)));
+        if (from, *to) == (HOME, SECOND) && replied && seen.passed_on && !seen.crashed {
+            seen.crashed = true;
+            return Action::CrashOther(THIRD);
+        }
+        Action::Carry
+    }));
+    submit(&mut world, 60, Span::from_secs(2));
+    world.run_for(Span::from_secs(20));
+    seen.lock().expect("one thread").blocked = false;
+    ended(&mut world)
+}
+
+fn is_moved(body: &Body) -> bool {
+    matches!(body, Body::Moved(_))
+}
+
+/// Tasks are on their way from one thief to another when they are cancelled. The second dies; what
+/// the first takes back must not run.
+fn a_thief_dies_with_what_was_cancelled(mutant: Option<Mutant>) -> Result<(), Violation> {
+    let mut world = world(3, 1, mutant);
+    let seen = Arc::new(Mutex::new(Seen { blocked: true, ..Seen::default() }));
+    let shared = Arc::clone(&seen);
+    world.on_effect(Box::new(move |_, from, effect| {
+        let mut seen = shared.lock().expect("one thread");
+        let stolen = matches!(effect, Effect::Trace(Event::Stolen { from: FIRST, .. }));
+        seen.stolen |= stolen && from == SECOND;
+        let Effect::Send { to, .. } = effect else { return Action::Carry };
+        let line = out_of_line(from, *to) && any(effect, is_theft);
+        let silent = (from, *to) == (SECOND, HOME) && seen.blocked && any(effect, is_moved);
+        if line || silent { Action::Drop } else { Action::Carry }
+    }));
+    let client = submit(&mut world, 40, Span::from_secs(2));
+    for _ in 0..20_000 {
+        world.run_for(Span::from_millis(1));
+        if seen.lock().expect("one thread").stolen {
+            break;
+        }
+    }
+    assert!(seen.lock().expect("one thread").stolen, "the second should steal from the first");
+    world.cancel_job(client);
+    world.run_for(Span::from_millis(1_500));
+    world.crash(SECOND.0 as usize);
+    seen.lock().expect("one thread").blocked = false;
+    ended(&mut world)
+}
+
+/// A thief has long work; its home cancels it.
+fn what_a_thief_has_is_cancelled(mutant: Option<Mutant>) -> Result<(), Violation> {
+    let mut world = world(2, 1, mutant);
+    // The home does not steal its tasks back.
+    world.on_effect(Box::new(|_, from, effect| match from {
+        HOME if any(effect, is_theft) => Action::Drop,
+        _ => Action::Carry,
+    }));
+    let client = submit(&mut world, 40, Span::from_secs(5));
+    world.run_for(Span::from_secs(2));
+    let launches = world.launches();
+    assert!(launches[FIRST.0 as usize] > 0, "it should have stolen: {launches:?}");
+    world.cancel_job(client);
+    world.run_for(Span::from_secs(60));
+    if let Some(violation) = world.violation() {
+        return Err(violation.clone());
+    }
+    ended(&mut world)
+}
+
+/// A home that ends thousands of tasks of a cancelled job, some at a time, dies before the last.
+fn a_home_dies_in_the_middle_of_a_removal(mutant: Option<Mutant>) -> Result<(), Violation> {
+    let mut options = WorldOptions::healthy(11, 2, 1);
+    options.faultless = false;
+    options.mutant = mutant;
+    // The cancellation is acknowledged long before the last task has ended.
+    (options.sync_min, options.sync_max) = (Span::ZERO, Span::from_micros(1));
+    (options.step_min, options.step_max) = (Span::from_millis(1), Span::from_millis(2));
+    let mut world = World::new(options);
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let shared = Arc::clone(&seen);
+    world.on_effect(Box::new(move |_, node, effect| {
+        let mut seen = shared.lock().expect("one thread");
+        match effect {
+            Effect::Trace(Event::Removing { .. }) if node == HOME => seen.blocked = true,
+            Effect::Persist(_) if node == HOME && seen.blocked => {
+                seen.writes += 1;
+                if seen.writes == 4 {
+                    return Action::Crash;
+                }
+            }
+            _ => {}
+        }
+        Action::Carry
+    }));
+    let graph = generate("bag:tasks=30000,duration=100ms").expect("a generator's text");
+    let (job, held) = away(&world);
+    let submission = Submission::of_graph(&graph, job, Placement::Hash, &[held]);
+    let client = world.add_job(submission, ClientPlan::simple());
+    for _ in 0..600 {
+        world.run_for(Span::from_millis(100));
+        if world.launches().iter().sum::<u64>() > 0 {
+            break;
+        }
+    }
+    world.cancel_job(client);
+    world.run_for(Span::from_secs(4));
+    let writes = seen.lock().expect("one thread").writes;
+    assert!(writes >= 4, "the removal should take several steps, not {writes}");
+    if let Some(violation) = world.violation() {
+        return Err(violation.clone());
+    }
+    ended(&mut world)
+}
