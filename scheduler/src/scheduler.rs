@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proto::event::{Again, Reason};
-use proto::limits::{STEP_CANCELS_MAX, STEP_EDGES_MAX, STEP_TASKS_MAX};
+use proto::limits::{STEP_EDGES_MAX, STEP_TASKS_MAX};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
 use rand_chacha::ChaCha8Rng;
@@ -236,7 +236,7 @@ impl Scheduler {
     /// [`Self::deadline`] is now.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         self.ledger.activate(STEP_TASKS_MAX);
-        self.ledger.remove_some(now, STEP_CANCELS_MAX, out);
+        self.ledger.remove_some(now, out);
         let homes = std::mem::replace(&mut self.homes, Homes::empty());
         self.ledger.pump(now, &homes, STEP_EDGES_MAX, out);
         self.homes = homes;

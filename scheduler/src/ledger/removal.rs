@@ -5,6 +5,7 @@
 //! children (the paper's rule). A whole job is marked first, durably; from then on nothing of it is
 //! placed, run or taken as done here, and its tasks end a bounded number in each step.
 
+use proto::limits::STEP_CANCELS_MAX;
 use proto::{Event, JobId, LocalId, TaskId, Time};
 
 use super::segment::{End, State};
@@ -82,9 +83,13 @@ impl Ledger {
         self.removals.push_back(Removal { job, from: LocalId(0) });
     }
 
-    /// Ends up to `budget` tasks of removed jobs.
-    pub(crate) fn remove_some(&mut self, now: Time, budget: usize, out: &mut Out) {
-        for _ in 0..budget {
+    /// Ends tasks of removed jobs, as many as fit this step with what ended in it before.
+    pub(crate) fn remove_some(&mut self, now: Time, out: &mut Out) {
+        if self.removals.is_empty() {
+            return;
+        }
+        let ended: usize = out.facts.ends.values().map(|record| record.index.len()).sum();
+        for _ in ended..STEP_CANCELS_MAX {
             let Some(removal) = self.removals.front() else { return };
             let Some(task) = self.next_open(removal) else {
                 self.removals.pop_front();
