@@ -57,9 +57,13 @@ struct Durability {
 
 impl Durability {
     /// When the next sync may start; `None` while there is nothing to sync or one is under way.
-    fn due(&self) -> Option<Time> {
+    fn due(&self, node: &Node) -> Option<Time> {
         let idle = self.asked_seq == self.synced_seq;
-        let gap = if self.client_waits { Span::ZERO } else { limits::SYNC_GAP };
+        let gap = match (self.client_waits, node.awaits_sync()) {
+            (true, _) => Span::ZERO,
+            (false, true) => limits::SYNC_GAP,
+            (false, false) => limits::SYNC_GAP_IDLE,
+        };
         (idle && self.written_seq > self.synced_seq).then(|| self.synced_at + gap)
     }
 }
@@ -149,7 +153,7 @@ impl Loop {
             self.node.deadline(),
             self.events.flush_due(),
             self.transfers.deadline(),
-            self.state.durability.due(),
+            self.state.durability.due(&self.node),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -292,7 +296,7 @@ impl Loop {
             self.state.durability.written_seq = pending.seq;
         }
         let durability = &mut self.state.durability;
-        if durability.due().is_some_and(|due| due <= self.clock.now()) {
+        if durability.due(&self.node).is_some_and(|due| due <= self.clock.now()) {
             durability.asked_seq = durability.written_seq;
             durability.client_waits = false;
             self.sync.request();

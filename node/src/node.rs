@@ -371,6 +371,13 @@ impl Node {
         }
     }
 
+    /// Whether something that it has to say waits until what was written is synced. Acknowledgements
+    /// wait too, but nobody waits for them.
+    #[must_use]
+    pub fn awaits_sync(&self) -> bool {
+        !self.reports.is_empty() || !self.answers.is_empty()
+    }
+
     /// When it wants `Input::Timer`; the past means at once.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {

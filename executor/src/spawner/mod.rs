@@ -36,7 +36,7 @@ use worker::{HandedOver, Held};
 pub const VERB: &str = "__spawner";
 pub(crate) const GRACE_VARIABLE: &str = "STARLING_KILL_GRACE_MS";
 
-/// What is written to wake the loop: the number one, whatever the order of its bytes.
+/// What is written to wake the loop: any number but zero.
 const WAKE: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
 
 /// What a time in the spawner's heap is for.
