@@ -1,7 +1,7 @@
 //! What clients ask of the scheduler, and its answers.
 
 use proto::wire::{ErrorCode, request, response};
-use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::jobs::Watched;
@@ -175,6 +175,7 @@ impl Scheduler {
         };
         if held_here {
             explanation.lines.push(self.explain_held(task));
+            explanation.lines.extend(self.explain_lengths());
         }
         Ok(response::Body::Explanation(explanation))
     }
@@ -205,6 +206,26 @@ impl Scheduler {
         )
     }
 
+    /// What the estimates of this node rest on.
+    fn explain_lengths(&self) -> Option<String> {
+        let [mean, deviation, median, high] = self.estimates.spread()?.map(Span::as_secs_f64);
+        Some(format!(
+            "tasks that ended on node {} took {mean:.3} s on the average (deviation {deviation:.3} s), \
+             half of them about {median:.3} s or less, 95 % about {high:.3} s or less",
+            self.options.me
+        ))
+    }
+
+    /// The policy as it was set, and what ADAPTIVE makes of it now.
+    fn policy_text(&self) -> String {
+        let (set, holds) = (self.options.tuning.policy, self.policy());
+        if set == holds {
+            set.name().to_owned()
+        } else {
+            format!("{} ({})", set.name(), holds.name())
+        }
+    }
+
     /// What this node says of itself; the shell adds what only it knows.
     #[must_use]
     pub fn node_state(&self) -> wire::NodeState {
@@ -218,7 +239,7 @@ impl Scheduler {
             steals_tasks: self.stats.steals_tasks,
             pushes: self.stats.pushes,
             reconciler_wakeups: self.ledger.wakeups,
-            policy: self.options.tuning.policy.name().into(),
+            policy: self.policy_text(),
             tuning: Some(self.options.tuning.to_wire()),
             ..Default::default()
         };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{RATES_KEPT_MAX, RATE_OBJECT_BYTES_MIN};
+use proto::limits::{RATE_OBJECT_BYTES_MIN, RATES_KEPT_MAX};
 use proto::{NodeId, Span, wire};
 
 /// Lengths of tasks: mean and spread (Welford), and a coarse histogram for heavy tails.
@@ -133,6 +133,11 @@ impl Estimates {
     #[must_use]
     pub(crate) fn mean_length(&self) -> Span {
         self.all.mean().unwrap_or(LENGTH_UNKNOWN)
+    }
+    /// Nearly all tasks that ended here took no longer: for heavy tails more than the mean.
+    #[must_use]
+    pub(crate) fn long_length(&self) -> Span {
+        self.all.quantile(0.95).unwrap_or_else(|| self.mean_length())
     }
     /// Mean, deviation, median and 95th percentile of what ended here.
     #[must_use]

@@ -1,7 +1,7 @@
 //! Work stealing, the victim's side: half of SReadyQ in one message, kept until it is acknowledged.
 
 use proto::event::Reason;
-use proto::limits::STEAL_SCAN_MAX;
+use proto::limits::{STEAL_LONG_TASK, STEAL_SCAN_MAX};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, NodeId, TaskId, wire};
 
@@ -9,7 +9,7 @@ use crate::out::Out;
 use crate::queue::Ready;
 use crate::steal::known;
 use crate::work::{BundleBuilder, Work};
-use crate::{Mutant, Scheduler};
+use crate::{Mutant, Policy, Scheduler};
 
 /// Guests granted to a thief that has not said yet that all their homes know.
 #[derive(Debug)]
@@ -28,9 +28,9 @@ impl Transit {
 }
 
 impl Scheduler {
-    /// The load is the length of SReadyQ.
+    /// The load is what may be stolen: the length of SReadyQ, under the paper's policies.
     pub(crate) fn on_steal_probe(&mut self, from: NodeId, probe: &wire::StealProbe, out: &mut Out) {
-        let shared = u32::try_from(self.shared.len()).unwrap_or(u32::MAX);
+        let shared = u32::try_from(self.stealable()).unwrap_or(u32::MAX);
         let load = wire::StealLoad { probe: probe.probe, shared };
         out.loose.push((from, Body::StealLoad(load)));
     }
@@ -51,10 +51,10 @@ impl Scheduler {
         let mut bundle = BundleBuilder::default();
         let mut guests = Vec::new();
         let mut kept = Vec::new();
-        // Half, rounded up: the last task may be stolen too.
-        let wanted = self.shared.len().div_ceil(2);
+        let wanted = self.wanted_by(request);
+        let mut surplus = self.surplus();
         while bundle.len() < wanted && !bundle.is_full() && kept.len() < STEAL_SCAN_MAX {
-            let Some(ready) = self.shared.pop_distant() else { break };
+            let Some(ready) = self.pop_stealable(&mut surplus) else { break };
             let early = self.options.mutant == Some(Mutant::PassOnEarly);
             let guest = self.guests.get(&ready.task);
             if guest.is_some_and(|guest| !guest.home_knows && !early) {
@@ -93,6 +93,39 @@ impl Scheduler {
         let grant = wire::StealGrant { steal: request.steal, bundle: Some(bundle.finish()) };
         let queue = if loose { &mut out.loose } else { &mut out.reliable };
         queue.push((thief, Body::StealGrant(grant)));
+    }
+
+    /// How much one steal takes: the share that was set, rounded up, as the last task may be stolen
+    /// too; but never more than is good for the thief.
+    fn wanted_by(&self, request: &wire::StealRequest) -> usize {
+        let tasks = self.stealable();
+        let slots = self.slots.total() as usize;
+        let share = self.options.tuning.steal_share;
+        // A thief that has to fetch more slowly than it runs takes what both end at the same time.
+        let length = self.estimates.mean_length();
+        let moving = self.moving_time().0 as f64 * f64::from(request.slots.max(1));
+        let ratio = moving / length.0.max(1) as f64;
+        let share =
+            if self.policy() == Policy::Eft { share * 2.0 / (1.0 + ratio.max(1.0)) } else { share };
+        // One that is not dry yet leaves what this node is about to start itself.
+        let dry = request.free > 0;
+        let tasks = if dry { tasks } else { tasks.saturating_sub(2 * slots) };
+        let wanted = (tasks as f64 * share).ceil() as usize;
+        // The last long tasks are to spread over all free slots at once.
+        let few = tasks < self.homes.slots_sum();
+        if few && dry && self.estimates.long_length() > STEAL_LONG_TASK {
+            wanted.min(request.free as usize)
+        } else {
+            wanted
+        }
+    }
+
+    /// From SReadyQ what this node would miss least, then what LReadyQ has too much of.
+    fn pop_stealable(&mut self, surplus: &mut usize) -> Option<Ready> {
+        self.shared.pop_distant().or_else(|| {
+            *surplus = surplus.checked_sub(1)?;
+            self.local.pop_last()
+        })
     }
 
     /// The thief has the tasks and all homes know.

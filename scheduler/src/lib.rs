@@ -17,6 +17,7 @@ still reads → `data.rs`.
 mod admission;
 mod client;
 mod data;
+mod eft;
 mod estimate;
 mod fetching;
 mod grant;
@@ -25,6 +26,7 @@ mod homes;
 mod jobs;
 mod ledger;
 mod locations;
+mod monitor;
 mod mutant;
 mod objects;
 mod out;
@@ -40,8 +42,10 @@ mod steal;
 mod tuning;
 mod work;
 
+pub use eft::{Candidate, earliest};
 pub use homes::Homes;
 pub use ledger::{ChunkError, LedgerRecord, RecordError};
+pub use monitor::{Adaptive, excess};
 pub use mutant::Mutant;
 pub use out::{Answer, Facts, Out, Place};
 pub use policy::{Assumptions, Decision, Located, Policy, decide};

@@ -137,6 +137,7 @@ impl ReadyQueue {
     }
 
     /// The next in order, wherever its inputs are.
+    #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Ready> {
         let here = self.here.first_key_value().map(|(&key, _)| key);
         let coming = self.coming.first().copied();
@@ -171,6 +172,20 @@ impl ReadyQueue {
         let distant = distant.or_else(|| self.coming.range(all.clone()).next_back().copied());
         let first = || self.here.range(all).next().map(|(&key, _)| key);
         let key = distant.or_else(first).expect("some task has the highest rank");
+        self.take(key)
+    }
+
+    /// The one that [`Self::pop`] would give last.
+    pub(crate) fn pop_last(&mut self) -> Option<Ready> {
+        if let Some(ready) = self.unranked.pop_back() {
+            self.shrink();
+            return Some(ready);
+        }
+        let here = self.here.last_key_value().map(|(&key, _)| key);
+        let classes =
+            [(here, 0u8), (self.coming.last().copied(), 1), (self.absent.last().copied(), 2)];
+        let ranked = classes.into_iter().filter_map(|(key, class)| Some((key?, class)));
+        let (key, _) = ranked.max_by_key(|&(key, class)| (key.0, class))?;
         self.take(key)
     }
 
@@ -240,7 +255,7 @@ mod tests {
         ObjectId { task: TaskId::new(1, 1000 + index), attempt: Attempt(1), output: 0 }
     }
     fn order(mut pop: impl FnMut() -> Option<Ready>) -> Vec<u64> {
-        std::iter::from_fn(|| pop()).map(|ready| ready.task.local.index()).collect()
+        std::iter::from_fn(&mut pop).map(|ready| ready.task.local.index()).collect()
     }
 
     #[test]
@@ -251,6 +266,11 @@ mod tests {
         }
         assert_eq!(order(|| queue.pop()), [2, 1, 3, 0, 4]);
         assert!(queue.is_empty());
+        for (index, rank) in [(0, 0), (1, 5), (2, 9), (3, 5), (4, 0)] {
+            queue.push(ready(index, rank), &[]);
+        }
+        queue.push(ready(5, 5), &[(object(1), Absent)]);
+        assert_eq!(order(|| queue.pop_last()), [4, 0, 5, 3, 1, 2]);
     }
 
     #[test]

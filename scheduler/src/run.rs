@@ -88,7 +88,7 @@ impl Scheduler {
     }
 
     /// Whether a queue's entry is still wanted.
-    fn is_current(&self, ready: Ready) -> bool {
+    pub(crate) fn is_current(&self, ready: Ready) -> bool {
         if self.homes.home_of(ready.task) == self.options.me {
             self.ledger.is_held_here(ready.task, ready.attempt)
         } else {
@@ -139,7 +139,12 @@ impl Scheduler {
         let started = if running.slot.is_some() { running.started } else { now };
         self.slots.give_back(running.slot);
         if outcome.is_done() {
-            self.estimates.completed(&running.spec.kind, now.since(started));
+            self.note_length(
+                now,
+                &running.spec.kind,
+                now.since(started),
+                running.reads.moved_bytes,
+            );
         }
         self.keep_outputs(task, &running, &outcome);
         self.release(&running, out);

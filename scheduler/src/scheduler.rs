@@ -11,11 +11,13 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
 use crate::data::Data;
+use crate::eft::Loads;
 use crate::estimate::Estimates;
 use crate::grant::Transit;
 use crate::homes::Homes;
 use crate::jobs::Jobs;
 use crate::ledger::{End, Ending, Ledger, State};
+use crate::monitor::Monitor;
 use crate::out::Out;
 use crate::policy::{Assumptions, Decision, Located, decide};
 use crate::queue::{Ready, ReadyQueue};
@@ -24,7 +26,7 @@ use crate::slots::Slots;
 use crate::staging::Staged;
 use crate::steal::{Hints, PendingMove, Thief};
 use crate::work::{BundleBuilder, Work};
-use crate::{LedgerRecord, Mutant, Order, RecordError, Tuning};
+use crate::{LedgerRecord, Mutant, Order, Policy, RecordError, Tuning};
 
 /// What a scheduler is told when it starts.
 #[derive(Clone, Debug)]
@@ -44,6 +46,8 @@ pub struct Stats {
     pub steals_won: u64,
     pub steals_tasks: u64,
     pub pushes: u64,
+    /// Tasks that the monitor of FLDS moved to the shared queue.
+    pub shifted: u64,
 }
 
 #[derive(Debug)]
@@ -53,6 +57,8 @@ pub struct Scheduler {
     pub(crate) ledger: Ledger,
     pub(crate) jobs: Jobs,
     pub(crate) estimates: Estimates,
+    pub(crate) monitor: Monitor,
+    pub(crate) loads: Loads,
     pub(crate) rng: ChaCha8Rng,
     pub(crate) stats: Stats,
     /// LReadyQ and SReadyQ of the paper.
@@ -88,6 +94,8 @@ impl Scheduler {
             ledger: Ledger::new(options.me, options.incarnation, options.mutant),
             jobs: Jobs::new(options.mutant),
             estimates: Estimates::default(),
+            monitor: Monitor::new(&options.tuning),
+            loads: Loads::default(),
             rng: ChaCha8Rng::seed_from_u64(seed),
             stats: Stats::default(),
             local: ReadyQueue::new(options.me.0.into()),
@@ -132,6 +140,9 @@ impl Scheduler {
     }
 
     pub(crate) fn retune(&mut self, tuning: Tuning) {
+        if tuning.wait_max != self.options.tuning.wait_max {
+            self.monitor.wait_max = tuning.wait_max;
+        }
         self.options.tuning = tuning;
         self.thief.restart(tuning.steal_interval_start);
     }
@@ -203,6 +214,7 @@ impl Scheduler {
             self.take_back_transit(peer, out);
             self.repeat_moves(peer, out);
             self.thief.forget_peer(peer, now);
+            self.loads.forget(peer);
             let homes = &self.homes;
             for (&job_id, job) in &mut self.ledger.jobs {
                 if homes.job_home(job_id) == peer && job.visible && !job.ended {
@@ -255,6 +267,7 @@ impl Scheduler {
     pub fn act(&mut self, now: Time, out: &mut Out) {
         self.retry_fetches(now, out);
         self.dispatch(now, out);
+        self.watch_queues(now, out);
         self.steal(now, out);
         self.hint(now, out);
         for report in self.ledger.due_reports(now) {
@@ -312,6 +325,7 @@ impl Scheduler {
         let due = [
             self.thief.deadline(),
             self.hints.deadline(),
+            self.monitor.deadline(),
             self.ledger.next_report(),
             self.reconcile_at,
             expiry,
@@ -342,11 +356,13 @@ impl Scheduler {
             self.place_elsewhere(now, task, attempt, work, out);
             return;
         }
-        let (local_queue, reason) = match self.decide(&work) {
+        let eft = self.policy() == Policy::Eft;
+        let (local_queue, reason) = match self.decide(now, &work) {
             Decision::Shared(reason) => (false, reason),
-            Decision::Local => (true, Reason::BigHere),
+            Decision::Local => (true, if eft { Reason::EarliestHere } else { Reason::BigHere }),
             Decision::Push(node) if work.cpus() <= self.homes.slots_of(node).max(1) => {
-                self.push(task, attempt, work, node, Reason::BigElsewhere, out);
+                let reason = if eft { Reason::EarliestElsewhere } else { Reason::BigElsewhere };
+                self.push(task, attempt, work, node, reason, out);
                 return;
             }
             Decision::Push(_) => (false, Reason::TooWide),
@@ -356,27 +372,49 @@ impl Scheduler {
     }
 
     /// As a ready queue orders it.
-    pub(crate) fn ready(&self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
+    pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
+        let input_bytes = work.input_bytes();
+        self.estimates.placed(input_bytes);
         let rank = match self.options.tuning.order {
-            Order::Bytes => work.input_bytes(),
+            Order::Bytes => input_bytes,
             Order::Urgency => work.urgency,
         };
         Ready { task, attempt, rank }
     }
 
-    fn decide(&self, work: &Work) -> Decision {
+    /// What a task in a queue of this node reads.
+    pub(crate) fn queued_input_bytes(&self, task: TaskId) -> u64 {
+        let sum = |bytes: u64, input: &wire::InputAt| bytes.saturating_add(input.size_bytes);
+        match self.guests.get(&task) {
+            Some(guest) => guest.work.inputs.iter().fold(0, sum),
+            None => self.ledger.inputs(task).fold(0, sum),
+        }
+    }
+
+    fn decide(&self, now: Time, work: &Work) -> Decision {
         if work.is_bound() {
             return Decision::Local;
         }
+        let (policy, tuning) = (self.policy(), &self.options.tuning);
+        if policy == Policy::Eft {
+            return self.decide_earliest(now, work);
+        }
+        let me = self.options.me;
+        // A copy counts as a parent too; the one that is here goes first.
+        let located = |input: &wire::InputAt| {
+            let node = if input.copies.contains(&me.0) { me.0 } else { input.node };
+            Located { bytes: input.size_bytes, node: NodeId(node) }
+        };
+        let inputs = work.inputs.iter().map(located);
+        let largest = inputs.clone().rev().max_by_key(|input| input.bytes);
+        let from = largest.map_or(me, |largest| largest.node);
         let assumed = Assumptions {
-            bandwidth_bytes_per_s: self.options.tuning.bandwidth_bytes_per_s,
+            bandwidth_bytes_per_s: self
+                .estimates
+                .bandwidth_from(from, tuning.bandwidth_bytes_per_s),
             task_length: self.estimates.length(&work.spec, work.duration),
         };
-        let located =
-            |input: &wire::InputAt| Located { bytes: input.size_bytes, node: NodeId(input.node) };
-        let inputs = work.inputs.iter().map(located);
-        let tuning = &self.options.tuning;
-        decide(tuning.policy.threshold(tuning.threshold), assumed, self.options.me, inputs)
+        decide(policy.threshold(tuning.threshold), assumed, me, inputs)
     }
 
     /// Too wide for this node: to one where it fits, in turns, or refused.
@@ -423,6 +461,7 @@ impl Scheduler {
         let incarnation = self.peers.get(&to).copied().unwrap_or_default();
         self.ledger.set_holder(task, to, incarnation, out);
         self.stats.pushes += 1;
+        self.loads.sent(to, self.estimates.length(&work.spec, work.duration));
         let input_bytes = work.input_bytes();
         out.events.push(Event::Pushed { task, attempt, to, reason, input_bytes });
         let bundle = self.pushes.entry(to).or_default();

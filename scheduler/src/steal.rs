@@ -90,12 +90,18 @@ impl Thief {
 }
 
 impl Scheduler {
-    fn is_hungry(&self) -> bool {
+    /// A slot is free and nothing here is for it.
+    fn is_dry(&self) -> bool {
         self.slots.free() > 0
             && self.local.is_empty()
             && self.shared.is_empty()
             && self.staged.is_empty()
             && self.staging.len() < self.slots.free() as usize
+    }
+    /// Dry, or about to be before what it could steal now would be here: inputs take their time.
+    fn is_hungry(&self) -> bool {
+        self.is_dry()
+            || self.local.len() + self.shared.len() + self.staging.len() < self.started_meanwhile()
     }
 
     /// Moves the thief on.
@@ -139,11 +145,14 @@ impl Scheduler {
         };
     }
 
-    /// √n random distinct other nodes, at least one, at most the limit.
+    /// Random distinct other nodes: √n, at least one, at most the limit; or as many as it was told.
     fn neighbours(&mut self) -> BTreeSet<NodeId> {
         let nodes = self.homes.nodes();
-        let wanted = (nodes as f64).sqrt().round() as usize;
-        let wanted = wanted.clamp(1, STEAL_NEIGHBOURS_MAX).min(nodes - 1);
+        let wanted = match self.options.tuning.steal_neighbours as usize {
+            0 => ((nodes as f64).sqrt().round() as usize).clamp(1, STEAL_NEIGHBOURS_MAX),
+            number => number,
+        };
+        let wanted = wanted.min(nodes - 1);
         let mut chosen = BTreeSet::new();
         while chosen.len() < wanted {
             let node = self.random_peer();
@@ -195,6 +204,9 @@ impl Scheduler {
     }
 
     fn steal_failed(&mut self, now: Time) {
+        if self.steal_found_nothing() {
+            self.thief.interval = self.options.tuning.steal_interval_start;
+        }
         if self.thief.interval >= self.options.tuning.steal_interval_bound {
             self.thief.phase = Phase::Quiet;
             return;
@@ -248,6 +260,7 @@ impl Scheduler {
             self.thief.phase = Phase::Idle;
         }
         self.thief.interval = self.options.tuning.steal_interval_start;
+        self.hints.at_once(now);
         self.stats.steals_won += 1;
         self.stats.steals_tasks += tasks.len() as u64;
         let mut homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
@@ -322,7 +335,8 @@ impl Scheduler {
 
     /// A surplus of shared tasks is offered to random peers as long as it lasts.
     pub(crate) fn hint(&mut self, now: Time, out: &mut Out) {
-        let surplus = self.shared.len() > self.slots.free() as usize;
+        let stealable = self.stealable();
+        let surplus = stealable > self.slots.free() as usize;
         if !surplus || self.homes.nodes() < 2 {
             self.hints = Hints::default();
             return;
@@ -336,7 +350,7 @@ impl Scheduler {
         }
         for _ in 0..HINT_PEERS {
             let peer = self.random_peer();
-            let shared = u32::try_from(self.shared.len()).unwrap_or(u32::MAX);
+            let shared = u32::try_from(stealable).unwrap_or(u32::MAX);
             out.loose.push((peer, Body::StealHint(wire::StealHint { shared })));
         }
         let interval = self.hints.interval.doubled().max(HINT_INTERVAL_START);
@@ -353,6 +367,10 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
+    /// Stolen work has come: what is too much of it is passed on without delay.
+    fn at_once(&mut self, now: Time) {
+        *self = Self { at: Some(now), interval: Span::ZERO };
+    }
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.at
     }

@@ -1,0 +1,260 @@
+/*!
+Earliest finish: a further policy beside the paper's.
+
+Algorithm 1 looks at the largest input alone and at no queue. Here the home weighs, for itself and
+for the nodes that have most of the inputs (makers and copies), what would have to be moved there;
+a transfer is shared by all readers of an object. A queue in front of the data deters, but a short
+queue elsewhere does not attract: which node runs dry is not known yet when a task becomes ready,
+and stealing sees to that when it is.
+
+A task that stays because its data is here goes to the local queue. What a node could not start
+within the time that it takes to move its inputs may be stolen from there all the same.
+*/
+
+use std::collections::BTreeMap;
+
+use proto::event::Reason;
+use proto::limits::{LOAD_KEPT, PLACES_MAX, STAGING_PER_SLOT_MAX};
+use proto::{NodeId, Span, Time, wire};
+
+use crate::policy::Decision;
+use crate::work::Work;
+use crate::{Policy, Scheduler};
+
+/// One object is hardly ever read by more tasks of one home.
+const READERS_MAX: u32 = 64;
+
+/// What a peer said of its load, and what was sent to it since.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    slots: u32,
+    work: Span,
+    at: Time,
+}
+
+/// How busy other nodes are, as far as they have told.
+#[derive(Debug, Default)]
+pub(crate) struct Loads {
+    peers: BTreeMap<NodeId, Known>,
+}
+
+impl Loads {
+    pub(crate) fn told(&mut self, now: Time, from: NodeId, load: &wire::Load) {
+        let known = Known { slots: load.slots.max(1), work: Span(load.work_ns), at: now };
+        self.peers.insert(from, known);
+    }
+    /// Until it tells again, its work grows by what is sent to it.
+    pub(crate) fn sent(&mut self, to: NodeId, length: Span) {
+        if let Some(known) = self.peers.get_mut(&to) {
+            known.work = Span(known.work.0.saturating_add(length.0));
+        }
+    }
+    pub(crate) fn forget(&mut self, peer: NodeId) {
+        self.peers.remove(&peer);
+    }
+    /// How long a task would wait there; `None` when nothing recent is known.
+    fn wait(&self, now: Time, node: NodeId) -> Option<Span> {
+        let known = self.peers.get(&node)?;
+        let age = now.since(known.at);
+        let wait = Span(known.work.0 / u64::from(known.slots));
+        (age < LOAD_KEPT).then(|| Span(wait.0.saturating_sub(age.0)))
+    }
+}
+
+/// A node where a task could run: the queue in front of it, and what would have to be moved.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Candidate {
+    pub node: NodeId,
+    pub wait_s: f64,
+    pub moving_s: f64,
+}
+
+/// Where the task ends first. The own node (the first candidate) wins unless another is better by
+/// more than `margin_s`; of equals the first.
+///
+/// # Panics
+/// When there is no candidate.
+#[must_use]
+pub fn earliest(candidates: &[Candidate], margin_s: f64) -> Candidate {
+    let own = candidates.first().expect("the own node is a candidate");
+    let cost = |other: &Candidate| (other.wait_s - own.wait_s).max(0.0) + other.moving_s;
+    let mut best = *own;
+    let mut least = cost(own);
+    for other in &candidates[1..] {
+        let other_cost = cost(other) + margin_s;
+        if other_cost < least {
+            (best, least) = (*other, other_cost);
+        }
+    }
+    best
+}
+
+impl Scheduler {
+    /// Where a ready task of this home goes.
+    pub(crate) fn decide_earliest(&self, now: Time, work: &Work) -> Decision {
+        let me = self.options.me;
+        if work.input_bytes() == 0 {
+            return Decision::Shared(Reason::NoInput);
+        }
+        let (all_bytes, places) = places(work);
+        let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
+        let length = self.estimates.length(&work.spec, work.duration);
+        let small_s = self.options.tuning.threshold * length.as_secs_f64();
+        if all_bytes / bandwidth <= small_s {
+            return Decision::Shared(Reason::SmallInputs);
+        }
+        let here =
+            |node: NodeId| places.iter().find(|(other, _)| *other == node).map_or(0.0, |p| p.1);
+        let own_wait = self.own_wait();
+        let candidate = |node: NodeId| Candidate {
+            node,
+            wait_s: self.loads.wait(now, node).unwrap_or(own_wait).as_secs_f64(),
+            moving_s: (all_bytes - here(node)) / bandwidth,
+        };
+        let mut candidates = vec![Candidate { wait_s: own_wait.as_secs_f64(), ..candidate(me) }];
+        let fits = |node: NodeId| work.cpus() <= self.homes.slots_of(node).max(1);
+        let others = places.iter().map(|(node, _)| *node).filter(|&node| node != me && fits(node));
+        candidates.extend(others.map(candidate));
+        let best = earliest(&candidates, small_s);
+        if best.node != me {
+            Decision::Push(best.node)
+        } else if here(me) / bandwidth > small_s {
+            Decision::Local
+        } else {
+            Decision::Shared(Reason::SmallInputs)
+        }
+    }
+
+    /// How long a further task would wait here.
+    fn own_wait(&self) -> Span {
+        Span(self.own_work().0 / u64::from(self.slots.total().max(1)))
+    }
+    fn own_work(&self) -> Span {
+        let queued = self.local.len() + self.shared.len() + self.staging.len();
+        // What runs is half done, on the average.
+        let tasks = queued as u64 + self.running.len() as u64 / 2;
+        Span(self.estimates.mean_length().0.saturating_mul(tasks))
+    }
+
+    /// What peers are told now and then; `None` when nobody would make use of it.
+    #[must_use]
+    pub fn own_load(&self) -> Option<wire::Load> {
+        let length = |queue: usize| u32::try_from(queue).unwrap_or(u32::MAX);
+        (self.policy() == Policy::Eft).then(|| wire::Load {
+            slots: self.slots.total(),
+            shared: length(self.shared.len()),
+            local: length(self.local.len()),
+            work_ns: self.own_work().0,
+        })
+    }
+    /// A peer tells of its load.
+    pub fn on_load(&mut self, now: Time, from: NodeId, load: &wire::Load) {
+        if self.policy() == Policy::Eft {
+            self.loads.told(now, from, load);
+        }
+    }
+
+    /// How long it takes to move what a task reads here, on the average.
+    pub(crate) fn moving_time(&self) -> Span {
+        let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
+        Span((self.estimates.input_bytes() / bandwidth * 1e9) as u64)
+    }
+    /// So many tasks does this node start within the time that it takes to move one's inputs.
+    pub(crate) fn started_meanwhile(&self) -> usize {
+        let slots = self.slots.total() as usize;
+        let length = self.estimates.mean_length().0.max(1);
+        let rounds = usize::try_from(self.moving_time().0.div_ceil(length)).unwrap_or(usize::MAX);
+        slots.saturating_mul(rounds.min(STAGING_PER_SLOT_MAX))
+    }
+    /// Tasks that others may have: all of SReadyQ, and of LReadyQ what is worth the transfer.
+    pub(crate) fn stealable(&self) -> usize {
+        self.shared.len() + self.surplus()
+    }
+    /// Tasks of LReadyQ that this node would start only after a thief could have their inputs.
+    pub(crate) fn surplus(&self) -> usize {
+        if self.policy() != Policy::Eft {
+            return 0;
+        }
+        let kept = self.started_meanwhile() + self.slots.total() as usize;
+        self.local.len().saturating_sub(kept)
+    }
+}
+
+/// The bytes of a task's inputs, each by its share of the readers, in all and by the nodes that
+/// have most of them.
+fn places(work: &Work) -> (f64, Vec<(NodeId, f64)>) {
+    let mut all = 0.0;
+    let mut by_node: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for input in &work.inputs {
+        // Of an object with an unknown number of readers this may be the only one.
+        let bytes = input.size_bytes as f64 / f64::from(input.consumers.clamp(1, READERS_MAX));
+        all += bytes;
+        *by_node.entry(NodeId(input.node)).or_default() += bytes;
+        for &copy in input.copies.iter().filter(|&&copy| copy != input.node) {
+            *by_node.entry(NodeId(copy)).or_default() += bytes;
+        }
+    }
+    let mut places: Vec<(NodeId, f64)> = by_node.into_iter().collect();
+    places.sort_by(|a, b| b.1.total_cmp(&a.1));
+    places.truncate(PLACES_MAX);
+    (all, places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(node: u32, wait_s: f64, moving_s: f64) -> Candidate {
+        Candidate { node: NodeId(node), wait_s, moving_s }
+    }
+
+    #[test]
+    fn data_attracts_and_a_queue_deters() {
+        let at = |candidates: &[Candidate]| earliest(candidates, 0.1).node.0;
+        let own = candidate(0, 5.0, 1.0);
+        assert_eq!(at(&[own, candidate(1, 5.0, 0.0)]), 1, "the data is there");
+        assert_eq!(at(&[own, candidate(1, 5.0, 0.95)]), 0, "hardly better");
+        assert_eq!(at(&[own, candidate(1, 7.0, 0.0)]), 0, "a queue in front of the data");
+        assert_eq!(at(&[own, candidate(1, 0.0, 1.0)]), 0, "a short queue does not attract");
+        let others = [own, candidate(1, 5.0, 0.5), candidate(2, 5.0, 0.2), candidate(3, 5.0, 0.2)];
+        assert_eq!(at(&others), 2, "the best, of equals the first");
+    }
+
+    #[test]
+    fn a_transfer_is_shared_by_its_readers_and_copies_are_places() {
+        let input = |node, size_bytes, consumers, copies: &[u32]| wire::InputAt {
+            node,
+            size_bytes,
+            consumers,
+            copies: copies.to_vec(),
+            ..Default::default()
+        };
+        let work = Work {
+            spec: Default::default(),
+            settings: Default::default(),
+            entry: 0,
+            duration: Span::ZERO,
+            urgency: 0,
+            output_sizes: Vec::new(),
+            name: String::new(),
+            inputs: vec![input(1, 100, 10, &[2, 1]), input(3, 50, 0, &[])],
+        };
+        let (all, places) = places(&work);
+        assert_eq!(all, 60.0);
+        assert_eq!(places, [(NodeId(3), 50.0), (NodeId(1), 10.0), (NodeId(2), 10.0)]);
+    }
+
+    #[test]
+    fn load_ages_and_grows_by_what_is_sent() {
+        let mut loads = Loads::default();
+        let (peer, start) = (NodeId(1), Time(0));
+        assert_eq!(loads.wait(start, peer), None);
+        let work_ns = Span::from_secs(10).0;
+        loads.told(start, peer, &wire::Load { slots: 2, work_ns, ..Default::default() });
+        assert_eq!(loads.wait(start, peer), Some(Span::from_secs(5)));
+        loads.sent(peer, Span::from_secs(4));
+        let later = start + Span::from_secs(3);
+        assert_eq!(loads.wait(later, peer), Some(Span::from_secs(4)), "7 less 3");
+        assert_eq!(loads.wait(start + LOAD_KEPT, peer), None, "too old to count");
+    }
+}

@@ -1,0 +1,349 @@
+//! What watches a node's own queues: the monitor of FLDS, and ADAPTIVE's choice between policies
+//! (section 2.2.4 of the paper).
+
+use proto::event::Reason;
+use proto::limits::{
+    ADAPT_DWELL_MAX, ADAPT_WINDOW, MONITOR_INTERVAL, STEP_SHIFTS_MAX, THROUGHPUT_WINDOW,
+    TUNED_SPAN_MAX,
+};
+use proto::{Event, Span, Time};
+
+use crate::out::Out;
+use crate::{Policy, Scheduler, Tuning};
+
+/// `tt` does not halve below this.
+const WAIT_MIN: Span = Span::from_millis(1);
+/// Of the time that work takes: data that moves for longer is too much, for less is little.
+const MOVES_MUCH: f64 = 0.5;
+const MOVES_LITTLE: f64 = 0.05;
+/// Back in the middle only when clearly off the ends.
+const MOVES_LESS: f64 = 0.25;
+const MOVES_MORE: f64 = 0.1;
+
+/// Tasks that ended per second. Over a sliding window, because what a node did before its data
+/// came, or while it had another kind of work, says nothing of how fast its queue empties now.
+#[derive(Debug, Default)]
+pub(crate) struct Throughput {
+    since: Option<Time>,
+    window: Time,
+    before: u64,
+    ended: u64,
+}
+
+impl Throughput {
+    /// There is work from now on, if there was none.
+    pub(crate) fn busy(&mut self, now: Time) {
+        if self.since.is_none() {
+            *self = Self { since: Some(now), window: now, ..Self::default() };
+        }
+    }
+    pub(crate) fn idle(&mut self) {
+        self.since = None;
+    }
+    pub(crate) fn add(&mut self, now: Time, tasks: u64) {
+        self.busy(now);
+        self.roll(now);
+        self.ended += tasks;
+    }
+    fn roll(&mut self, now: Time) {
+        let windows = now.since(self.window).0 / THROUGHPUT_WINDOW.0;
+        if windows > 0 {
+            self.before = if windows == 1 { self.ended } else { 0 };
+            self.ended = 0;
+            self.window = self.window + Span(windows * THROUGHPUT_WINDOW.0);
+        }
+    }
+    /// `None` before anything has ended.
+    pub(crate) fn per_s(&mut self, now: Time) -> Option<f64> {
+        let since = self.since?;
+        self.roll(now);
+        let elapsed = now.since(self.window);
+        // The window before counts by as much of it as the sliding window still covers.
+        let left = 1.0 - elapsed.as_secs_f64() / THROUGHPUT_WINDOW.as_secs_f64();
+        let ended = self.ended as f64 + self.before as f64 * left;
+        let covered = now.since(since).min(THROUGHPUT_WINDOW);
+        (ended > 0.0 && covered > Span::ZERO).then(|| ended / covered.as_secs_f64())
+    }
+}
+
+/// How many of the tasks in LReadyQ wait longer than `tt`, by the throughput.
+#[must_use]
+pub fn excess(tasks: usize, per_s: f64, wait_max: Span) -> usize {
+    let wait_s = tasks as f64 / per_s;
+    let over_s = wait_s - wait_max.as_secs_f64();
+    if over_s > 0.0 { ((over_s / wait_s * tasks as f64) as usize).min(tasks) } else { 0 }
+}
+
+/// ADAPTIVE: the policy for now, and what it is judged by.
+#[derive(Debug)]
+pub struct Adaptive {
+    policy: Policy,
+    /// Since when the figures below are summed up.
+    window: Option<Time>,
+    work: Span,
+    moved_bytes: u64,
+    /// It stays as it is until then, and after the next change for so long.
+    until: Time,
+    dwell: Span,
+}
+
+impl Default for Adaptive {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Flds,
+            window: None,
+            work: Span::ZERO,
+            moved_bytes: 0,
+            until: Time(0),
+            dwell: ADAPT_WINDOW,
+        }
+    }
+}
+
+impl Adaptive {
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// A task has ended: how long it ran, and what was moved for it.
+    pub fn ended(&mut self, now: Time, ran: Span, moved_bytes: u64) {
+        self.window.get_or_insert(now);
+        self.work = Span(self.work.0.saturating_add(ran.0));
+        self.moved_bytes = self.moved_bytes.saturating_add(moved_bytes);
+    }
+
+    /// At the end of a window, the policy to turn to, if another one fits better.
+    pub fn judge(&mut self, now: Time, bandwidth_bytes_per_s: f64) -> Option<Policy> {
+        let window = self.window?;
+        if now.since(window) < ADAPT_WINDOW || self.work == Span::ZERO {
+            return None;
+        }
+        let moving_s = self.moved_bytes as f64 / bandwidth_bytes_per_s;
+        let ratio = moving_s / self.work.as_secs_f64();
+        (self.window, self.work, self.moved_bytes) = (None, Span::ZERO, 0);
+        let better = match self.policy {
+            Policy::Mdl if ratio < MOVES_LESS => Policy::Flds,
+            Policy::Mlb if ratio > MOVES_MORE => Policy::Flds,
+            Policy::Flds if ratio > MOVES_MUCH => Policy::Mdl,
+            Policy::Flds if ratio < MOVES_LITTLE => Policy::Mlb,
+            same => same,
+        };
+        if better == self.policy || now < self.until {
+            return None;
+        }
+        self.policy = better;
+        self.until = now + self.dwell;
+        self.dwell = self.dwell.doubled().min(ADAPT_DWELL_MAX);
+        Some(better)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    /// `tt`: what a dedicated task may wait.
+    pub(crate) wait_max: Span,
+    pub(crate) throughput: Throughput,
+    pub(crate) adaptive: Adaptive,
+    /// When to look at the queues again; `None` while there is nothing to look at.
+    at: Option<Time>,
+    /// ADAPTIVE turned to MLB, and tasks are still in the local queue.
+    empties: bool,
+}
+
+impl Monitor {
+    pub(crate) fn new(tuning: &Tuning) -> Self {
+        Self {
+            wait_max: tuning.wait_max,
+            throughput: Throughput::default(),
+            adaptive: Adaptive::default(),
+            at: None,
+            empties: false,
+        }
+    }
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.at
+    }
+}
+
+impl Scheduler {
+    /// The policy that holds now.
+    pub(crate) fn policy(&self) -> Policy {
+        match self.options.tuning.policy {
+            Policy::Adaptive => self.monitor.adaptive.policy(),
+            policy => policy,
+        }
+    }
+
+    /// A task that ran here is done.
+    pub(crate) fn note_length(&mut self, now: Time, kind: &str, ran: Span, moved_bytes: u64) {
+        self.estimates.completed(kind, ran);
+        self.monitor.throughput.add(now, 1);
+        if self.options.tuning.policy == Policy::Adaptive {
+            self.monitor.adaptive.ended(now, ran, moved_bytes);
+        }
+    }
+
+    /// Looks at the queues now and then while there is something in them.
+    pub(crate) fn watch_queues(&mut self, now: Time, out: &mut Out) {
+        let busy = !self.local.is_empty() || !self.running.is_empty();
+        let watches = matches!(self.options.tuning.policy, Policy::Flds | Policy::Adaptive);
+        if !busy || !watches {
+            self.monitor.at = None;
+            if !busy {
+                self.monitor.throughput.idle();
+            }
+            return;
+        }
+        self.monitor.throughput.busy(now);
+        let due = *self.monitor.at.get_or_insert(now + MONITOR_INTERVAL);
+        if now < due {
+            return;
+        }
+        self.monitor.at = Some(now + MONITOR_INTERVAL);
+        if self.options.tuning.policy == Policy::Adaptive {
+            self.adapt(now, out);
+        }
+        match self.policy() {
+            Policy::Flds => self.shift_excess(now, out),
+            Policy::Mlb if self.monitor.empties => {
+                self.shift(STEP_SHIFTS_MAX, out);
+                self.monitor.empties = !self.local.is_empty();
+            }
+            _ => {}
+        }
+    }
+
+    fn adapt(&mut self, now: Time, out: &mut Out) {
+        let before = self.policy();
+        let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
+        let Some(after) = self.monitor.adaptive.judge(now, bandwidth) else { return };
+        self.monitor.empties = after == Policy::Mlb;
+        out.events.push(Event::PolicyChanged { from: before as u8, to: after as u8 });
+    }
+
+    fn shift_excess(&mut self, now: Time, out: &mut Out) {
+        let Some(per_s) = self.monitor.throughput.per_s(now) else { return };
+        let tasks = excess(self.local.len(), per_s, self.monitor.wait_max);
+        if tasks == 0 {
+            return;
+        }
+        self.shift(tasks.min(STEP_SHIFTS_MAX), out);
+        let doubled = self.monitor.wait_max.doubled();
+        self.monitor.wait_max = doubled.min(TUNED_SPAN_MAX);
+        let wait_max = self.monitor.wait_max;
+        out.events.push(Event::Shifted { tasks: tasks.min(STEP_SHIFTS_MAX) as u64, wait_max });
+    }
+
+    /// Moves tasks of the lowest priority from LReadyQ to SReadyQ.
+    fn shift(&mut self, tasks: usize, out: &mut Out) {
+        for _ in 0..tasks {
+            let Some(ready) = self.local.pop_last() else { return };
+            if !self.is_current(ready) {
+                continue;
+            }
+            self.stats.shifted += 1;
+            let (task, attempt, reason) = (ready.task, ready.attempt, Reason::Shifted);
+            let input_bytes = self.queued_input_bytes(task);
+            self.enqueue(false, ready);
+            let event = Event::Queued { task, attempt, local_queue: false, reason, input_bytes };
+            out.events.push(event);
+        }
+    }
+
+    /// A steal of this node found nothing: its own tasks may wait less, and once that is little
+    /// enough a thief that went quiet begins anew. True then.
+    pub(crate) fn steal_found_nothing(&mut self) -> bool {
+        if self.policy() != Policy::Flds {
+            return false;
+        }
+        let bound = self.options.tuning.steal_interval_bound;
+        let before = self.monitor.wait_max;
+        self.monitor.wait_max = Span(before.0 / 2).max(WAIT_MIN);
+        before > bound && self.monitor.wait_max <= bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_example_of_shifting() {
+        let mut throughput = Throughput::default();
+        let start = Time(5_000_000_000);
+        throughput.busy(start);
+        throughput.add(start + Span::from_secs(4), 400);
+        throughput.add(start + Span::from_millis(9_999), 600);
+        let per_s = throughput.per_s(start + Span(9_999_999_999)).unwrap();
+        assert!((per_s - 100.0).abs() < 0.01, "{per_s}");
+        assert_eq!(excess(5_000, 100.0, Span::from_secs(30)), 2_000);
+        assert_eq!(excess(3_000, 100.0, Span::from_secs(30)), 0, "exactly tt");
+    }
+
+    #[test]
+    fn excess_never_exceeds_what_is_there() {
+        for tasks in [0, 1, 7, 100_000] {
+            for per_s in [1e-9, 0.5, 1e9] {
+                for wait_max in [Span(1), Span::from_secs(1), TUNED_SPAN_MAX] {
+                    let moved = excess(tasks, per_s, wait_max);
+                    assert!(moved <= tasks);
+                    let stay_s = (tasks - moved) as f64 / per_s;
+                    let within = stay_s <= wait_max.as_secs_f64() + 1.0 / per_s;
+                    assert!(within, "{tasks} {per_s} {wait_max:?} {moved}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn throughput_forgets_what_is_long_past() {
+        let mut throughput = Throughput::default();
+        let second = |n: u64| Time(n * 1_000_000_000);
+        assert_eq!(throughput.per_s(second(1)), None);
+        throughput.add(second(1), 1_000);
+        for n in 2..=40 {
+            throughput.add(second(n), 1);
+        }
+        let per_s = throughput.per_s(second(41)).unwrap();
+        assert!((0.8..=1.2).contains(&per_s), "{per_s}");
+        throughput.idle();
+        assert_eq!(throughput.per_s(second(42)), None);
+    }
+
+    /// Feeds windows in which data moves for so much of the time that work takes.
+    fn feed(adaptive: &mut Adaptive, now: &mut Time, ratio: f64, windows: u32) -> Vec<Policy> {
+        let mut turns = Vec::new();
+        for _ in 0..windows {
+            adaptive.ended(*now, Span::from_secs(1), (ratio * 1e8) as u64);
+            *now = *now + ADAPT_WINDOW;
+            turns.extend(adaptive.judge(*now, 1e8));
+        }
+        turns
+    }
+
+    #[test]
+    fn adaptive_turns_at_the_ends_and_comes_back_in_the_middle() {
+        let (mut adaptive, mut now) = (Adaptive::default(), Time(1));
+        assert_eq!(feed(&mut adaptive, &mut now, 0.3, 20), [], "FLDS while it is neither");
+        assert_eq!(feed(&mut adaptive, &mut now, 0.6, 20), [Policy::Mdl]);
+        assert_eq!(feed(&mut adaptive, &mut now, 0.3, 20), [], "not at once: hysteresis");
+        assert_eq!(feed(&mut adaptive, &mut now, 0.2, 20), [Policy::Flds]);
+        assert_eq!(feed(&mut adaptive, &mut now, 0.01, 20), [Policy::Mlb]);
+        assert_eq!(feed(&mut adaptive, &mut now, 0.07, 20), [], "not at once");
+        assert_eq!(feed(&mut adaptive, &mut now, 0.2, 20), [Policy::Flds]);
+    }
+
+    #[test]
+    fn adaptive_turns_ever_more_rarely() {
+        let (mut adaptive, mut now) = (Adaptive::default(), Time(1));
+        let mut turns = 0;
+        // What a policy moves less it would move again under the other: it must not swing for ever.
+        for window in 0..10_000 {
+            let ratio = if window % 2 == 0 { 0.9 } else { 0.1 };
+            turns += feed(&mut adaptive, &mut now, ratio, 1).len();
+        }
+        let most = 8 + 10_000 * ADAPT_WINDOW.0 / ADAPT_DWELL_MAX.0;
+        assert!(turns > 2 && turns as u64 <= most, "{turns} of at most {most}");
+    }
+}
