@@ -178,14 +178,6 @@ impl Encoder {
 
     fn body(&mut self, event: &Event) -> u8 {
         match *event {
-            Event::NodeStarted { node, incarnation, slots } => {
-                self.numbers(&[node.0.into(), incarnation.into(), slots.into()]);
-                1
-            }
-            Event::Staged { job, partition, first, tasks } => {
-                self.numbers(&[job.0, partition.0.into(), first, tasks]);
-                2
-            }
             Event::Visible { job } => {
                 self.number(job.0);
                 3
@@ -243,14 +235,10 @@ impl Encoder {
                 self.numbers(&[job.0, end as u64]);
                 14
             }
-            Event::Shifted { tasks, wait_max } => {
-                self.numbers(&[tasks, wait_max.0]);
-                15
-            }
-            Event::PolicyChanged { from, to } => {
-                self.numbers(&[from.into(), to.into()]);
-                16
-            }
+            Event::NodeStarted { .. }
+            | Event::Staged { .. }
+            | Event::Shifted { .. }
+            | Event::PolicyChanged { .. } => self.node_body(event),
             Event::Dismissed { task, attempt } => {
                 self.task(task, attempt);
                 25
@@ -259,6 +247,29 @@ impl Encoder {
                 self.number(job.0);
                 26
             }
+        }
+    }
+
+    /// Of events that concern no single task.
+    fn node_body(&mut self, event: &Event) -> u8 {
+        match *event {
+            Event::NodeStarted { node, incarnation, slots } => {
+                self.numbers(&[node.0.into(), incarnation.into(), slots.into()]);
+                1
+            }
+            Event::Staged { job, partition, first, tasks } => {
+                self.numbers(&[job.0, partition.0.into(), first, tasks]);
+                2
+            }
+            Event::Shifted { tasks, wait_max } => {
+                self.numbers(&[tasks, wait_max.0]);
+                15
+            }
+            Event::PolicyChanged { from, to } => {
+                self.numbers(&[from.into(), to.into()]);
+                16
+            }
+            _ => unreachable!("called for these only"),
         }
     }
 
