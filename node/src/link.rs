@@ -14,8 +14,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use prost::Message as _;
 use proto::limits::{
-    FRAGMENT_BYTES, LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES, MESSAGE_BYTES_MAX,
-    PACKET_BYTES_MAX, PACKET_MESSAGES_MAX, RETRANSMIT_AFTER, RETRANSMIT_AFTER_MAX,
+    FRAGMENT_BYTES, LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES, LOAD_INTERVAL,
+    MESSAGE_BYTES_MAX, PACKET_BYTES_MAX, PACKET_MESSAGES_MAX, RETRANSMIT_AFTER,
+    RETRANSMIT_AFTER_MAX,
 };
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, Span, Time, wire};
@@ -53,6 +54,8 @@ struct Link {
     greet: bool,
     timer: Option<Time>,
     patience: Span,
+    /// When it may be told of this node's load again.
+    load_at: Time,
 }
 
 impl Link {
@@ -73,6 +76,7 @@ impl Link {
             greet: false,
             timer: None,
             patience: RETRANSMIT_AFTER,
+            load_at: Time(0),
         }
     }
 
@@ -103,6 +107,7 @@ pub(crate) struct Received {
     /// The peer is heard of for the first time, or has restarted.
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) bodies: Vec<Body>,
+    pub(crate) load: Option<wire::Load>,
 }
 
 #[derive(Debug)]
@@ -206,6 +211,7 @@ impl Links {
             link.take_ack(packet.ack);
             take_messages(link, packet.first_seq, packet.reliable, &mut received.bodies);
         }
+        received.load = packet.load;
         received.bodies.extend(packet.loose.into_iter().filter_map(|message| message.body));
         received
     }
@@ -243,8 +249,13 @@ impl Links {
         self.timers.first().map(|&(at, _)| at)
     }
 
-    /// The packets of this step.
-    pub(crate) fn flush(&mut self, now: Time, mut emit: impl FnMut(NodeId, wire::Packet)) {
+    /// The packets of this step. Each peer is told of this node's load now and then.
+    pub(crate) fn flush(
+        &mut self,
+        now: Time,
+        load: Option<wire::Load>,
+        mut emit: impl FnMut(NodeId, wire::Packet),
+    ) {
         while let Some(&(at, peer)) = self.timers.first()
             && at <= now
         {
@@ -268,6 +279,12 @@ impl Links {
             link.greet |=
                 link.peer_incarnation == 0 && !link.queue.is_empty() && link.timer.is_none();
             write_packets(link, me, peer, incarnation, &mut packets);
+            if let (Some(packet), Some(load)) = (packets.first_mut(), load)
+                && link.load_at <= now
+            {
+                packet.load = Some(load);
+                link.load_at = now + LOAD_INTERVAL;
+            }
             let awaits =
                 !link.queue.is_empty() || (link.peer_incarnation == 0 && !packets.is_empty());
             link.timer = match (awaits, link.timer) {

@@ -157,6 +157,9 @@ impl Node {
         if let Some(incarnation) = received.incarnation {
             self.scheduler.on_peer_incarnation(now, from, incarnation, &mut self.out);
         }
+        if let Some(load) = received.load {
+            self.scheduler.on_load(now, from, &load);
+        }
         for body in received.bodies {
             self.scheduler.on_message(now, from, body, &mut self.out);
         }
@@ -252,7 +255,8 @@ impl Node {
         effects.append(&mut self.effects);
         self.links.note_batch(self.batch_seq);
         self.links.durable(self.durable_seq);
-        self.links.flush(now, |to, packet| {
+        let load = self.scheduler.own_load();
+        self.links.flush(now, load, |to, packet| {
             effects.push(Effect::Send { to, packet: Box::new(packet) });
         });
         if self.config.mutant == Some(Mutant::SpeakBeforeWriting)

@@ -39,7 +39,7 @@ impl End {
         if dice.roll(3) == 0 {
             self.links.durable(self.batches);
         }
-        self.links.flush(now, |_, packet| air.push(packet));
+        self.links.flush(now, None, |_, packet| air.push(packet));
     }
 }
 
@@ -135,7 +135,7 @@ fn what_concerns_only_the_old_incarnation_dies_with_it() {
     ends[0].links.send(NodeId(1), message(7));
     ends[0].take(hello(1, 2));
     let mut sent = Vec::new();
-    ends[0].links.flush(Time(0), |_, packet| sent.extend(packet.reliable));
+    ends[0].links.flush(Time(0), None, |_, packet| sent.extend(packet.reliable));
     assert_eq!(sent.len(), 1, "the push is gone, the report stays");
 }
 
