@@ -2,7 +2,7 @@
 //! kinds of trouble out, so that the rest can go further.
 
 use proto::{JobId, PartitionId, Span};
-use scheduler::{Mutant, Policy};
+use scheduler::{Mutant, Order, Policy};
 use workloads::{Graph, Placement, generate};
 
 use crate::client::{ClientPlan, Death};
@@ -214,15 +214,19 @@ fn world_options(
     let mut options = WorldOptions::healthy(seed, nodes, 1);
     options.partitions = dice.pick(&[8, 16, 64]);
     options.slots = (0..nodes).map(|_| dice.pick(&[1, 2, 4])).collect();
-    options.tuning.policy = match dice.below(4) {
+    // The first once more: only there a spread of stolen tasks is demanded.
+    options.tuning.policy = match dice.below(8) {
         0 | 1 => Policy::Mlb,
-        2 => Policy::Mdl,
-        _ => Policy::Rlds,
+        _ => dice.pick(&Policy::ALL[1..]),
     };
     options.tuning.threshold = dice.pick(&[0.01, 0.1, 1.0]);
     options.tuning.cache_bytes = dice.pick(&[u64::MAX, u64::MAX, 0, 2_000, 600_000]);
     // The hard mark stays high: above the soft one work goes on, one task at a time.
     options.tuning.store_soft_bytes = dice.pick(&[u64::MAX, u64::MAX, 3_000, 2_000_000]);
+    options.tuning.wait_max = Span::from_millis(dice.pick(&[1, 100, 10_000]));
+    options.tuning.order = dice.pick(&[Order::Bytes, Order::Urgency]);
+    options.tuning.steal_share = dice.pick(&[0.5, 0.5, 0.1, 1.0]);
+    options.tuning.steal_neighbours = dice.pick(&[0, 0, 1, 100]);
     options.mutant = mutant;
     options.network = network_options(dice, faultless);
     options.sync_max = Span::from_micros(dice.pick(&[300, 10_000, 80_000, 400_000]));
