@@ -14,7 +14,7 @@ use crate::selector::Selector;
 use crate::story::{self, Logs};
 use crate::streams::OutputArgs;
 use crate::units::Timespan;
-use crate::{Context, kept, run, streams, summary};
+use crate::{Context, kept, run, streams, summary, units};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum JobVerb {
@@ -41,7 +41,7 @@ pub(crate) enum JobVerb {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
     },
-    /// Cancel jobs; their running tasks are killed
+    /// Cancel jobs, even half submitted ones; their running tasks are killed
     Cancel {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
@@ -80,7 +80,8 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             }
             JobVerb::Cancel { jobs } => {
                 for job in jobs::select(&client, jobs).await? {
-                    client.cancel(job, &[]).await?;
+                    let answer = client.cancel(job, &[]).await?;
+                    tell_cancelled(context, job, &answer)?;
                 }
                 Ok(Exit::Ok)
             }
@@ -110,6 +111,32 @@ async fn wait(
         }
     }
     Ok(exit)
+}
+
+#[derive(Serialize)]
+struct CancelledRow {
+    job: String,
+    cancelled: u64,
+    ended: u64,
+}
+
+/// What came of a cancellation.
+pub(crate) fn tell_cancelled(
+    context: &Context,
+    job: JobId,
+    answer: &proto::wire::Cancelled,
+) -> Result<(), Failure> {
+    let (cancelled, ended) = (answer.cancelled, answer.ended);
+    if context.output.json {
+        return context.output.json(&CancelledRow { job: job.0.to_string(), cancelled, ended });
+    }
+    let had_ended = match ended {
+        0 => String::new(),
+        n => format!(", {} had ended", units::count(n)),
+    };
+    let tasks = units::number_of(cancelled, "task");
+    context.output.note(&format!("job {}: {tasks} cancelled{had_ended}", job.0));
+    Ok(())
 }
 
 async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
@@ -143,6 +170,9 @@ async fn info(context: &Context, client: &Client, job: JobId) -> Result<(), Fail
     let name = if state.name.is_empty() { "" } else { &state.name };
     let head = format!("{:12} {} {name}\n{:12} {}\n", "job", report.job, "state", report.state);
     context.output.bytes((head + &summary::text(&report)).as_bytes())?;
+    if let Some(by) = jobs::canceller(&state) {
+        context.output.line(&format!("{:12} {by}", "cancelled by"))?;
+    }
     for failure in &jobs::counts(&state).failures {
         context.output.line(&format!("{:12} {}", "failure", jobs::failure_line(failure)))?;
     }

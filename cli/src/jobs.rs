@@ -64,6 +64,15 @@ pub(crate) fn counts(state: &JobState) -> PartitionCount {
     state.sum.clone().unwrap_or_default()
 }
 
+/// Who cancelled the job, or the first of its tasks that was named.
+pub(crate) fn canceller(state: &JobState) -> Option<String> {
+    let by = match state.phase() {
+        JobPhase::JobCancelled => state.cancelled_by.clone(),
+        _ => counts(state).cancelled_by,
+    };
+    (!by.is_empty()).then_some(by)
+}
+
 /// The state in a word. A job that ran to its end with failed tasks is `failed`.
 pub(crate) fn state_word(state: &JobState) -> &'static str {
     match state.phase() {
@@ -200,7 +209,10 @@ pub(crate) fn tell_failures(output: &Output, state: &JobState) {
             };
             say(&format!("error: job {} is lost: {why}", state.job));
         }
-        JobPhase::JobCancelled => say(&format!("error: job {} was cancelled", state.job)),
+        JobPhase::JobCancelled => {
+            let by = canceller(state).map_or_else(String::new, |by| format!(" by {by}"));
+            say(&format!("error: job {} was cancelled{by}", state.job));
+        }
         _ if counts.failed > 0 => {
             let skipped = match counts.skipped {
                 0 => String::new(),

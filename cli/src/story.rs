@@ -184,17 +184,20 @@ pub(crate) fn report(fold: &Fold, facts: &RunFacts, state: &JobState) -> RunRepo
     report
 }
 
-/// A report with the failures that its job's home remembers.
+/// A report with what its job's home remembers: failures, and who cancelled.
 #[derive(Serialize)]
 struct Told<'r> {
     #[serde(flatten)]
     report: &'r RunReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancelled_by: Option<String>,
     failures: Vec<jobs::FailureRow>,
 }
 
 /// The report as one line of JSON; its schema comes first.
 pub(crate) fn json(report: &RunReport, state: &JobState) -> String {
-    let told = Told { report, failures: jobs::failure_rows(state) };
+    let (cancelled_by, failures) = (jobs::canceller(state), jobs::failure_rows(state));
+    let told = Told { report, cancelled_by, failures };
     serde_json::to_string(&told).expect("numbers and strings always serialise")
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum TaskVerb {
     Info(Named),
     /// Say why a task does not run, or where it ran and why there
     Explain(Named),
-    /// Cancel tasks; what depends on them is skipped
+    /// Cancel tasks that have not ended, and all that waits for them
     Cancel(Named),
 }
 
@@ -179,7 +179,12 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
                     let hint = format!("'starling job cancel {}' cancels the whole job", job.0);
                     return Err(Failure::usage(text).hint(hint));
                 }
-                client.cancel(job, &tasks).await?;
+                let answer = client.cancel(job, &tasks).await?;
+                if let Some(&unknown) = answer.unknown.first() {
+                    let text = format!("job {}: no task '{}'", job.0, LocalId(unknown));
+                    return Err(Failure::refused(text));
+                }
+                crate::job::tell_cancelled(context, job, &answer)?;
                 Ok(Exit::Ok)
             }
         }

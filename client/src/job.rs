@@ -32,6 +32,18 @@ fn state_of(
     }
 }
 
+/// Who cancels: `job info` tells it.
+fn canceller() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
+    let user = if user.is_empty() { "somebody".to_owned() } else { user };
+    let mut name = format!("{user}@{}", host.trim());
+    while name.len() > limits::NAME_BYTES_MAX {
+        name.pop();
+    }
+    name
+}
+
 /// Whether a job's state is its last.
 #[must_use]
 pub fn is_ended(state: &wire::JobState) -> bool {
@@ -103,24 +115,66 @@ impl Client {
         last.ok_or(ClientError::UnknownJob(job))
     }
 
-    /// Cancels a whole job, or the tasks named.
-    pub async fn cancel(&self, job: JobId, tasks: &[LocalId]) -> Result<(), ClientError> {
+    /// Cancels a whole job, or the tasks named with all that waits for them. What is told is final.
+    pub async fn cancel(
+        &self,
+        job: JobId,
+        tasks: &[LocalId],
+    ) -> Result<wire::Cancelled, ClientError> {
         if tasks.is_empty() {
-            let body = request::Body::Cancel(wire::Cancel { job: job.0, ..Default::default() });
-            let answer = self.ask(self.job_home(job), body).await;
-            return answer.map(drop).map_err(|e| name_unknown(e, job, None));
+            return self.cancel_job(job).await;
+        }
+        if let Some(&task) = tasks.iter().find(|task| task.partition().0 >= self.partitions()) {
+            return Err(ClientError::UnknownTask { job, task });
         }
         let mut tasks = tasks.to_vec();
-        tasks.sort_unstable_by_key(|task| self.home(task.partition()));
+        tasks.sort_unstable_by_key(|task| (self.home(task.partition()), *task));
+        tasks.dedup();
+        let mut sum = wire::Cancelled::default();
         for of_node in tasks.chunk_by(|a, b| self.home(a.partition()) == self.home(b.partition())) {
-            for piece in of_node.chunks(limits::TASKS_PER_ANSWER_MAX) {
+            for piece in of_node.chunks(limits::CANCEL_TASKS_MAX) {
                 let locals = piece.iter().map(|task| task.0).collect();
-                let body = request::Body::Cancel(wire::Cancel { job: job.0, locals, ..Default::default() });
-                let answer = self.ask(self.home(piece[0].partition()), body).await;
-                answer.map_err(|e| name_unknown(e, job, Some(piece[0])))?;
+                let cancel =
+                    wire::Cancel { job: job.0, locals, by: canceller(), ..Default::default() };
+                let answer = self.ask_cancel(self.home(piece[0].partition()), cancel).await;
+                let answer = answer.map_err(|e| name_unknown(e, job, Some(piece[0])))?;
+                sum.cancelled += answer.cancelled;
+                sum.ended += answer.ended;
+                sum.unknown.extend(answer.unknown);
             }
         }
-        Ok(())
+        Ok(sum)
+    }
+
+    async fn cancel_job(&self, job: JobId) -> Result<wire::Cancelled, ClientError> {
+        let home = self.job_home(job);
+        let cancel = wire::Cancel { job: job.0, by: canceller(), ..Default::default() };
+        match self.ask_cancel(home, cancel.clone()).await {
+            Err(ClientError::UnknownJob(_)) if self.is_staged(job).await => {
+                self.ask_cancel(home, wire::Cancel { staged: true, ..cancel }).await
+            }
+            answer => answer.map_err(|e| name_unknown(e, job, None)),
+        }
+    }
+
+    async fn ask_cancel(
+        &self,
+        node: NodeId,
+        cancel: wire::Cancel,
+    ) -> Result<wire::Cancelled, ClientError> {
+        match self.ask(node, request::Body::Cancel(cancel)).await?.body {
+            Some(response::Body::Cancelled(answer)) => Ok(answer),
+            _ => Err(ClientError::Protocol { node: node.0, what: "no answer to a cancellation" }),
+        }
+    }
+
+    /// Whether some node keeps tasks of a job that its home does not know: it is being submitted.
+    async fn is_staged(&self, job: JobId) -> bool {
+        let query = wire::TasksQuery { job: job.0, after: 0, limit: 1, from_start: true };
+        let answers = self.ask_all(request::Body::Tasks(query), GUEST_PATIENCE).await;
+        answers.into_iter().any(|(_, answer)| {
+            matches!(answer, Ok(Some(response::Body::Tasks(page))) if !page.tasks.is_empty())
+        })
     }
 
     /// All tasks of a job, page by page, in the order of their ids within each home.
