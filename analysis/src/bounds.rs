@@ -24,6 +24,7 @@ use proto::Span;
 use workloads::Graph;
 
 pub use cluster::{Cluster, Network};
+pub use heads::Windows;
 pub use lower::LowerBounds;
 pub use paper::{Ends, PaperBound, PaperModel, Place, general};
 pub use published::{PUBLISHED, PUBLISHED_SLOTS, Published};

@@ -19,6 +19,7 @@ pub enum Network {
     /// Each transfer takes this long by itself; any number run side by side.
     Flat { bytes_per_s: f64, latency: Span },
     /// The same, and all bytes into a node, and all out of it, share a link of this bandwidth.
+    /// Objects below [`proto::limits::SMALL_OBJECT_BYTES`] ride in messages and share nothing.
     Shared { bytes_per_s: f64, latency: Span },
 }
 

@@ -8,11 +8,11 @@
 use workloads::Graph;
 
 use super::cluster::Cluster;
-use super::paper::parents_of;
+use super::paper::{Parent, parents_of};
 
-/// Earliest starts and latest ends, in nanoseconds.
+/// Earliest starts and latest ends of all tasks, in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Windows {
+pub struct Windows {
     /// No task starts before this.
     pub head_ns: Vec<u64>,
     /// Nothing ends sooner than this after a task's end.
@@ -20,12 +20,14 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    pub(super) fn of(graph: &Graph, cluster: &Cluster) -> Self {
+    #[must_use]
+    pub fn of(graph: &Graph, cluster: &Cluster) -> Self {
         Self { head_ns: heads(graph, cluster), tail_ns: tails(graph, cluster) }
     }
 
     /// The longest path through any task.
-    pub(super) fn path_ns(&self, graph: &Graph) -> u64 {
+    #[must_use]
+    pub fn path_ns(&self, graph: &Graph) -> u64 {
         let through = |task: u32| {
             let at = task as usize;
             self.head_ns[at] + graph.task(task).duration_ns + self.tail_ns[at]
@@ -68,13 +70,23 @@ fn heads(graph: &Graph, cluster: &Cluster) -> Vec<u64> {
         inputs.extend(parents.iter().map(|parent| Input {
             start_ns: head_ns[parent.task as usize],
             end_ns: end(parent.task),
-            there_ns: end(parent.task).saturating_add(cluster.network.cost(parent.bytes)),
+            there_ns: end(parent.task).saturating_add(moved_ns(parent, cluster)),
             work_ns: work_ns(graph, parent.task),
-            link_ns: cluster.network.link_ns(parent.bytes) as f64,
+            link_ns: cluster.network.link_ns(parent.shared_bytes) as f64,
         }));
         head_ns[task as usize] = together_ns(&mut inputs, cluster, ready_ns);
     }
     head_ns
+}
+
+/// What all objects of one parent take at least to another node.
+fn moved_ns(parent: &Parent, cluster: &Cluster) -> u64 {
+    let network = &cluster.network;
+    let over_link_ns = match network.link_ns(parent.shared_bytes) {
+        0 => 0,
+        busy_ns => network.latency_ns().saturating_add(busy_ns),
+    };
+    network.cost(parent.largest_bytes).max(over_link_ns)
 }
 
 /// The earliest time at which all inputs can be on one node, none of them before `ready_ns`.

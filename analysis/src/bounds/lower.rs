@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::Span;
+use proto::{Span, limits};
 use workloads::Graph;
 
 use super::area;
@@ -190,10 +190,11 @@ fn objects(graph: &Graph, cluster: &Cluster, windows: &Windows) -> Vec<Object> {
         of_task.clear();
         of_task.extend((0..task.spec.outputs.len()).map(|output| {
             let bytes = graph.output_bytes(task.index, output);
+            let small = bytes < limits::SMALL_OBJECT_BYTES;
             Object {
                 made_ns,
                 cost_ns: cluster.network.cost(bytes),
-                link_ns: cluster.network.link_ns(bytes),
+                link_ns: if small { 0 } else { cluster.network.link_ns(bytes) },
                 readers_ns: 0.0,
                 last_reader: task.index,
             }

@@ -1,5 +1,6 @@
 //! The dynamic programme of the paper's section 3 over a graph.
 
+use proto::limits;
 use workloads::{Edge, Graph};
 
 use super::waits::Form;
@@ -126,6 +127,24 @@ pub fn general(graph: &Graph, model: &PaperModel, bandwidth: impl Fn(u32, u32) -
 pub(super) struct Parent {
     pub task: u32,
     pub bytes: u64,
+    /// Of the largest object alone.
+    pub largest_bytes: u64,
+    /// Of the objects that share links with others.
+    pub shared_bytes: u64,
+}
+
+impl Parent {
+    fn of(graph: &Graph, edge: Edge) -> Self {
+        let bytes = graph.edge_bytes(edge.task, edge.output);
+        let shared_bytes = if bytes < limits::SMALL_OBJECT_BYTES { 0 } else { bytes };
+        Self { task: edge.task, bytes, largest_bytes: bytes, shared_bytes }
+    }
+
+    fn and(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.largest_bytes = self.largest_bytes.max(other.largest_bytes);
+        self.shared_bytes = self.shared_bytes.saturating_add(other.shared_bytes);
+    }
 }
 
 /// Parents before children: `ready` gets a task's parents, each once, its number and all ends so
@@ -165,10 +184,7 @@ pub(super) fn parents_of(graph: &Graph, task: u32, parents: &mut Vec<Parent>) {
     parents.clear();
     let ascend = |pair: (Edge, Edge)| pair.0.task < pair.1.task;
     if graph.parents(task).zip(graph.parents(task).skip(1)).all(ascend) {
-        parents.extend(graph.parents(task).map(|edge| Parent {
-            task: edge.task,
-            bytes: graph.edge_bytes(edge.task, edge.output),
-        }));
+        parents.extend(graph.parents(task).map(|edge| Parent::of(graph, edge)));
         return;
     }
     let mut edges: Vec<Edge> = graph.parents(task).collect();
@@ -176,10 +192,10 @@ pub(super) fn parents_of(graph: &Graph, task: u32, parents: &mut Vec<Parent>) {
     // An object flows once, however often the task names it.
     edges.dedup_by_key(|edge| (edge.task, edge.output));
     for edge in edges {
-        let bytes = graph.edge_bytes(edge.task, edge.output);
+        let parent = Parent::of(graph, edge);
         match parents.last_mut() {
-            Some(last) if last.task == edge.task => last.bytes = last.bytes.saturating_add(bytes),
-            _ => parents.push(Parent { task: edge.task, bytes }),
+            Some(last) if last.task == parent.task => last.and(parent),
+            _ => parents.push(parent),
         }
     }
 }

@@ -7,10 +7,14 @@ use super::*;
 
 const S: u64 = 1_000_000_000;
 
-/// Tasks as (seconds, cpus, output bytes); edges as (parent, child), data along each.
+/// A unit of data: large enough to share links.
+const UNIT_BYTES: u64 = 1 << 20;
+
+/// Tasks as (seconds, cpus, units of output); edges as (parent, child), data along each.
 fn graph(tasks: &[(u64, u32, u64)], edges: &[(u32, u32)]) -> Graph {
     let mut builder = GraphBuilder::new("test");
-    for &(seconds, cpus, size_bytes) in tasks {
+    for &(seconds, cpus, units) in tasks {
+        let size_bytes = units * UNIT_BYTES;
         let output = wire::Output { size_bytes, ..wire::Output::default() };
         let spec = wire::Spec { cpus, outputs: vec![output], ..wire::Spec::default() };
         let spec = builder.spec(spec);
@@ -20,9 +24,10 @@ fn graph(tasks: &[(u64, u32, u64)], edges: &[(u32, u32)]) -> Graph {
     builder.finish().unwrap()
 }
 
-/// One byte a second, so that bytes are seconds.
+/// Units of data are seconds.
 fn slow(nodes: u32, slots: u32) -> Cluster {
-    Cluster::new(nodes, slots, Network::Shared { bytes_per_s: 1.0, latency: Span::ZERO })
+    let bytes_per_s = UNIT_BYTES as f64;
+    Cluster::new(nodes, slots, Network::Shared { bytes_per_s, latency: Span::ZERO })
 }
 
 fn free(nodes: u32, slots: u32) -> Cluster {
@@ -70,7 +75,7 @@ fn inputs_come_from_the_nodes_own_slots_or_over_its_link() {
     assert_eq!(path(&slow(1, 2)), 5.0, "one node moves nothing");
     assert!((path(&slow(9, 2)) - 12.2).abs() < 1e-6, "{}", path(&slow(9, 2)));
     // Links that are not shared bring all that are left over at 7 s.
-    let flat = Network::Flat { bytes_per_s: 1.0, latency: Span::ZERO };
+    let flat = Network::Flat { bytes_per_s: UNIT_BYTES as f64, latency: Span::ZERO };
     let found = path(&Cluster::new(9, 2, flat));
     assert!((found - 8.0).abs() < 1e-6, "{found}");
 }
@@ -123,13 +128,17 @@ fn each_form_has_its_wait() {
 
 #[test]
 fn the_papers_form_takes_the_cheaper_of_moving_data_and_moving_the_task() {
-    let model =
-        PaperModel { slots: 9, bandwidth_bytes_per_s: 1.0, spec_bytes: 1.0, form: Form::Printed };
-    // Alone with its parent: the task moves (1 s), not the 100 bytes.
+    let model = PaperModel {
+        slots: 9,
+        bandwidth_bytes_per_s: UNIT_BYTES as f64,
+        spec_bytes: UNIT_BYTES as f64,
+        form: Form::Printed,
+    };
+    // Alone with its parent: the task moves (1 s), not the 100 units.
     let pair = graph(&[(2, 1, 100), (3, 1, 0)], &[(0, 1)]);
     assert_eq!(PaperBound::of(&pair, &model).timespan_s, 6.0);
     assert_eq!(Ends::of(&pair, &model).place, [Place::Root, Place::Parent(0)]);
-    // Two parents: at the first's node the second's 4 bytes must come; and the other way 7.
+    // Two parents: at the first's node the second's 4 units must come; and the other way 7.
     let fork = graph(&[(2, 1, 7), (1, 1, 4), (3, 1, 0)], &[(0, 2), (1, 2)]);
     assert_eq!(PaperBound::of(&fork, &model).timespan_s, 5.0 + 1.0 + 3.0);
 }
@@ -166,14 +175,15 @@ fn schedule_s(graph: &Graph, nodes: usize, slots: usize) -> f64 {
             let mut fetched: Vec<(u32, f64)> = Vec::new();
             for edge in graph.parents(task) {
                 let (at, end) = made[edge.task as usize];
-                let bytes = graph.edge_bytes(edge.task, edge.output) as f64;
+                let bytes = graph.edge_bytes(edge.task, edge.output);
+                let move_s = bytes as f64 / UNIT_BYTES as f64;
                 let coming = fetched.iter().find(|(object, _)| *object == edge.task);
                 let coming = coming.map(|(_, there)| *there);
                 let there = match copies.get(&(edge.task, node)).copied().or(coming) {
                     _ if at == node => end,
                     Some(there) => there,
                     None => {
-                        link = f64::max(link, end) + bytes;
+                        link = f64::max(link, end) + move_s;
                         fetched.push((edge.task, link));
                         link
                     }
@@ -204,11 +214,11 @@ proptest! {
     fn the_linear_form_equals_the_printed_one(graph in graphs(), slots in 1_u32..4) {
         let model = PaperModel {
             slots,
-            bandwidth_bytes_per_s: 1.0,
-            spec_bytes: 3.0,
+            bandwidth_bytes_per_s: UNIT_BYTES as f64,
+            spec_bytes: 3.0 * UNIT_BYTES as f64,
             form: Form::Printed,
         };
-        let printed = general(&graph, &model, |_, _| 1.0);
+        let printed = general(&graph, &model, |_, _| UNIT_BYTES as f64);
         prop_assert_eq!(Ends::of(&graph, &model).end_s, printed.end_s);
     }
 
