@@ -50,7 +50,7 @@ pub use network::NetworkOptions;
 pub use options::{Action, EffectHook, WorldOptions};
 pub use service::{Counts, Part, Prices, Service, ServiceError, fit};
 pub use study::{
-    Meter, NetworkModel, Simulation, SimulationOptions, Submit, simulate, simulate_metered,
+    Mark, Meter, NetworkModel, Simulation, SimulationOptions, Submit, simulate, simulate_metered,
 };
 pub use truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN};
 pub use workload::{Draft, DraftTask, Submission, Taste};

@@ -309,8 +309,8 @@ pub fn fit(steps: &[(Counts, f64)]) -> Prices {
                 continue;
             }
             target[a] += weight * of_a * took_ns;
-            for b in 0..N {
-                gram[a][b] += weight * of_a * f64::from(counts.0[b]);
+            for (sum, of_b) in gram[a].iter_mut().zip(&counts.0) {
+                *sum += weight * of_a * f64::from(*of_b);
             }
         }
     }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use analysis::{Entry, Fold, Kinds};
 use node::{Config, Effect, Input, Node};
 use proto::event::{End, Event};
-use proto::work::{Fetch, Launch};
+use proto::work::Launch;
 use proto::{Attempt, ClientId, Incarnation, NodeId, Span, TaskId, Time, limits, wire};
 use workloads::{Graph, Plan};
 
 use super::machine::{Attempting, Machine};
-use super::queue::{Queue, Transfer, What};
+use super::queue::{Queue, What};
 use super::submitter::{Sent, Submitter};
+use super::traffic::Flow;
 use super::transport::Transport;
-use super::{BEGIN, JOB, Meter, Simulation, SimulationOptions};
+use super::{BEGIN, JOB, Mark, Meter, Simulation, SimulationOptions};
 use crate::checkers::Violation;
 use crate::checkers::bound::cpus_of;
 use crate::dice::Dice;
@@ -26,21 +27,14 @@ const STEPS_WITHOUT_END_MAX: u64 = 200_000_000;
 const SPAN_WITHOUT_END_MAX: Span = Span::from_secs(1_000_000);
 const NO_CPU_IS_FREE: &str = "an attempt that ran gives its slots back";
 
-/// What shares a node's card with others.
-#[derive(Debug)]
-enum Flow {
-    Object(Box<Transfer>),
-    Packet(Box<wire::Packet>),
-}
-
-struct Cluster<'a, 'm> {
-    now: Time,
+pub(super) struct Cluster<'a, 'm> {
+    pub(super) now: Time,
     graph: &'a Graph,
     plan: &'a Plan<'a>,
     slots: u32,
-    queue: Queue,
-    machines: Vec<Machine>,
-    transport: Transport<Flow>,
+    pub(super) queue: Queue,
+    pub(super) machines: Vec<Machine>,
+    pub(super) transport: Transport<Flow>,
     prices: PriceList,
     sync: Span,
     sync_gap: Span,
@@ -53,7 +47,7 @@ struct Cluster<'a, 'm> {
     ended: u64,
     launches: Vec<u64>,
     loop_busy: Vec<Span>,
-    packets: u64,
+    pub(super) packets: u64,
     steps: u64,
     /// Steps and time at the last end of a task.
     progress: (u64, Time),
@@ -204,7 +198,9 @@ impl Cluster<'_, '_> {
             }
             What::Response(response) => {
                 let verdict = self.client.on_response(self.now, *response, &mut self.sent);
-                self.violation = self.violation.take().or(verdict.err());
+                if let Err(violation) = verdict {
+                    self.violation = Some(violation);
+                }
                 self.send_requests();
             }
         }
@@ -216,7 +212,7 @@ impl Cluster<'_, '_> {
         }
     }
 
-    fn deliver(&mut self, node: usize, input: Input) {
+    pub(super) fn deliver(&mut self, node: usize, input: Input) {
         self.machines[node].inbox.push_back(input);
         self.wake(node);
     }
@@ -230,12 +226,15 @@ impl Cluster<'_, '_> {
         }
     }
 
+    fn mark(&mut self, mark: Mark<'_>) {
+        if let Some(meter) = &mut self.meter {
+            meter(mark);
+        }
+    }
+
     /// All inputs at hand, as many generations of no-ops as a real loop allows, one write.
     fn step(&mut self, index: usize) {
         self.steps += 1;
-        if let Some(meter) = &mut self.meter {
-            meter(None);
-        }
         let (now, machine) = (self.now, &mut self.machines[index]);
         machine.step_scheduled = false;
         let taken = machine.inbox.len().min(limits::STEP_INPUTS_MAX);
@@ -245,15 +244,18 @@ impl Cluster<'_, '_> {
         counts.add(Part::Step, 1.0);
         let mut written = Written::default();
         for _ in 0..limits::STEP_GENERATIONS_MAX {
+            // Dropping what has been taken in is part of the work; counting it is not.
+            inputs.iter().for_each(|input| count_input(&mut counts, input));
+            self.mark(Mark::Work);
             let node = &mut self.machines[index].node;
             for input in inputs.drain(..) {
-                count_input(&mut counts, &input);
                 node.handle(now, input);
             }
             if node.deadline().is_some_and(|deadline| deadline <= now) {
                 node.handle(now, Input::Timer);
             }
             node.flush(now, &mut self.effects);
+            self.mark(Mark::Rest);
             self.sort(index, &mut counts, &mut inputs, &mut written);
             if inputs.is_empty() || written.bytes >= limits::STEP_WRITE_BYTES {
                 break;
@@ -263,9 +265,7 @@ impl Cluster<'_, '_> {
             counts.add(Part::Persist, 1.0);
             counts.add(Part::PersistedKibiByte, written.bytes as f32 / 1024.0);
         }
-        if let Some(meter) = &mut self.meter {
-            meter(Some(&counts));
-        }
+        self.mark(Mark::Over(&counts));
         // What no-ops left over waits in front of what has come meanwhile.
         for input in inputs.drain(..).rev() {
             self.machines[index].inbox.push_front(input);
@@ -429,17 +429,6 @@ impl Cluster<'_, '_> {
         self.fold.push_task(&entry, slots, kind);
     }
 
-    fn send(&mut self, done: Time, packet: Box<wire::Packet>) {
-        self.packets += 1;
-        let bytes = crate::service::packet_bytes(&packet) as u64;
-        if self.transport.is_shared(bytes) {
-            self.queue.push(done, What::LargePacket(packet));
-        } else {
-            // What is small goes between the pieces of what is large.
-            self.queue.push(done + self.transport.latency(), What::Packet(packet));
-        }
-    }
-
     /// Checks what a task needs, and says how it will end.
     fn attempt(&mut self, index: usize, launch: &Launch) -> Attempting {
         let machine = &self.machines[index];
@@ -475,55 +464,6 @@ impl Cluster<'_, '_> {
         machine.busy_slots = machine.busy_slots.checked_sub(run.cpus).expect(NO_CPU_IS_FREE);
         machine.objects.extend(run.objects);
         self.deliver(index, Input::Finished { task, attempt, outcome: run.outcome });
-    }
-
-    fn fetch(&mut self, index: usize, at: Time, fetch: Fetch) {
-        let machine = &mut self.machines[index];
-        if machine.fetching == limits::FETCHES_IN_FLIGHT_MAX {
-            return machine.fetches.push_back(fetch);
-        }
-        machine.fetching += 1;
-        let transfer = Box::new(Transfer { to: index as u32, fetch, found: false });
-        self.queue.push(at + self.transport.latency(), What::Serve(transfer));
-    }
-
-    /// A request for an object has arrived where it should be.
-    fn serve(&mut self, mut transfer: Box<Transfer>) {
-        let (from, to) = (transfer.fetch.from.0 as usize, transfer.to as usize);
-        let bytes = transfer.fetch.size_bytes;
-        transfer.found = self.machines[from].objects.contains(&transfer.fetch.object);
-        if transfer.found && self.transport.is_shared(bytes) {
-            return self.transport.start(self.now, from, to, bytes, Flow::Object(transfer));
-        }
-        let bytes = if transfer.found { bytes } else { 0 };
-        let at = self.now + self.transport.latency() + self.transport.alone(bytes);
-        self.queue.push(at, What::Arrived(transfer));
-    }
-
-    fn flow_ended(&mut self, flow: Flow) {
-        let at = self.now + self.transport.latency();
-        let what = match flow {
-            Flow::Object(transfer) => What::Arrived(transfer),
-            Flow::Packet(packet) => What::Packet(packet),
-        };
-        self.queue.push(at, what);
-    }
-
-    fn arrived(&mut self, transfer: Transfer) {
-        let Transfer { to, fetch, found } = transfer;
-        let (to, object) = (to as usize, fetch.object);
-        let result = match found {
-            true => {
-                self.machines[to].objects.insert(object);
-                Ok(())
-            }
-            false => Err(format!("{} has no {object:?}", fetch.from)),
-        };
-        self.machines[to].fetching -= 1;
-        if let Some(next) = self.machines[to].fetches.pop_front() {
-            self.fetch(to, self.now, next);
-        }
-        self.deliver(to, Input::Fetched { object, result });
     }
 
     fn finish(self, options: &SimulationOptions) -> Result<Simulation, Violation> {
@@ -564,12 +504,11 @@ struct Written {
 
 /// As in the executor: what neither waits nor works has no effect that anybody could see.
 fn runs_at_once(launch: &Launch) -> bool {
-    let at_once = match launch.spec.body {
+    match launch.spec.body {
         Some(wire::spec::Body::Sleep(_) | wire::spec::Body::Spin(_)) => launch.duration.0 == 0,
         Some(wire::spec::Body::Noop(_)) | None => true,
         Some(wire::spec::Body::Command(_) | wire::spec::Body::Upload(_)) => false,
-    };
-    at_once
+    }
 }
 
 fn count_input(counts: &mut Counts, input: &Input) {

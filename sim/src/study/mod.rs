@@ -16,6 +16,7 @@ mod cluster;
 mod machine;
 mod queue;
 mod submitter;
+mod traffic;
 mod transport;
 
 use analysis::{Fold, Kinds, RunFacts, RunReport};
@@ -101,8 +102,19 @@ impl Simulation {
     }
 }
 
-/// Sees each step of a node: `None` as it begins, then what it consisted of.
-pub type Meter<'m> = &'m mut dyn FnMut(Option<&Counts>);
+/// Where a step of a node stands, for those who take its time.
+#[derive(Clone, Copy, Debug)]
+pub enum Mark<'c> {
+    /// The node begins to work, or goes on.
+    Work,
+    /// What follows is the simulator's own business.
+    Rest,
+    /// The step is over, and this is what it was.
+    Over(&'c Counts),
+}
+
+/// Sees the steps of all nodes.
+pub type Meter<'m> = &'m mut dyn FnMut(Mark<'_>);
 
 /// Runs a graph from submission to its end.
 ///

@@ -1,0 +1,77 @@
+//! What a study's nodes send one another: packets, and the objects that tasks read.
+
+use node::Input;
+use proto::work::Fetch;
+use proto::{Time, limits, wire};
+
+use super::cluster::Cluster;
+use super::queue::{Transfer, What};
+
+/// What shares a node's card with others.
+#[derive(Debug)]
+pub(super) enum Flow {
+    Object(Box<Transfer>),
+    Packet(Box<wire::Packet>),
+}
+
+impl Cluster<'_, '_> {
+    pub(super) fn send(&mut self, done: Time, packet: Box<wire::Packet>) {
+        self.packets += 1;
+        let bytes = crate::service::packet_bytes(&packet) as u64;
+        if self.transport.is_shared(bytes) {
+            self.queue.push(done, What::LargePacket(packet));
+        } else {
+            // What is small goes between the pieces of what is large.
+            self.queue.push(done + self.transport.latency(), What::Packet(packet));
+        }
+    }
+
+    pub(super) fn fetch(&mut self, index: usize, at: Time, fetch: Fetch) {
+        let machine = &mut self.machines[index];
+        if machine.fetching == limits::FETCHES_IN_FLIGHT_MAX {
+            return machine.fetches.push_back(fetch);
+        }
+        machine.fetching += 1;
+        let transfer = Box::new(Transfer { to: index as u32, fetch, found: false });
+        self.queue.push(at + self.transport.latency(), What::Serve(transfer));
+    }
+
+    /// A request for an object has arrived where it should be.
+    pub(super) fn serve(&mut self, mut transfer: Box<Transfer>) {
+        let (from, to) = (transfer.fetch.from.0 as usize, transfer.to as usize);
+        let bytes = transfer.fetch.size_bytes;
+        transfer.found = self.machines[from].objects.contains(&transfer.fetch.object);
+        if transfer.found && self.transport.is_shared(bytes) {
+            return self.transport.start(self.now, from, to, bytes, Flow::Object(transfer));
+        }
+        let bytes = if transfer.found { bytes } else { 0 };
+        let at = self.now + self.transport.latency() + self.transport.alone(bytes);
+        self.queue.push(at, What::Arrived(transfer));
+    }
+
+    pub(super) fn flow_ended(&mut self, flow: Flow) {
+        let at = self.now + self.transport.latency();
+        let what = match flow {
+            Flow::Object(transfer) => What::Arrived(transfer),
+            Flow::Packet(packet) => What::Packet(packet),
+        };
+        self.queue.push(at, what);
+    }
+
+    pub(super) fn arrived(&mut self, transfer: Transfer) {
+        let Transfer { to, fetch, found } = transfer;
+        let (to, object) = (to as usize, fetch.object);
+        let result = match found {
+            true => {
+                self.machines[to].objects.insert(object);
+                Ok(())
+            }
+            false => Err(format!("{} has no {object:?}", fetch.from)),
+        };
+        self.machines[to].fetching -= 1;
+        if let Some(next) = self.machines[to].fetches.pop_front() {
+            self.fetch(to, self.now, next);
+        }
+        self.deliver(to, Input::Fetched { object, result });
+    }
+}

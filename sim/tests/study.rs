@@ -1,0 +1,128 @@
+//! Studies: with nothing but tasks and network to wait for, times can be told beforehand.
+
+use proto::{NodeId, Span};
+use scheduler::{Policy, Tuning};
+use sim::{NetworkModel, Service, Simulation, SimulationOptions, Submit, simulate};
+use workloads::{Graph, Placement, generate};
+
+const MS: u64 = 1_000_000;
+
+/// Nothing takes time but the tasks.
+fn ideal(nodes: u32, slots: u32) -> SimulationOptions {
+    SimulationOptions {
+        service: Service::zero(),
+        network: NetworkModel::MaxMin { latency: Span::ZERO, bytes_per_s: f64::INFINITY },
+        ..SimulationOptions::new(nodes, slots)
+    }
+}
+
+fn run(graph: &Graph, options: &SimulationOptions) -> Simulation {
+    simulate(graph, options).expect("no demand is broken")
+}
+
+#[test]
+fn with_a_slot_for_each_task_a_graph_takes_its_critical_path() {
+    for text in [
+        "pipeline:tasks=60,length=6,duration=uniform(0,100ms),output=1MB,seed=4",
+        "fan-out:tasks=111,degree=10,duration=uniform(0,100ms),output=1MB,seed=5",
+        "fan-in:tasks=111,degree=10,duration=uniform(0,100ms),output=1MB,seed=6",
+        "bag:tasks=50,duration=uniform(0,100ms),seed=7",
+    ] {
+        let graph = generate(text).unwrap();
+        let options = ideal(1, graph.len() as u32);
+        let makespan = run(&graph, &options).makespan;
+        assert_eq!(makespan, Span(graph.critical_path_ns()), "{text}");
+    }
+}
+
+#[test]
+fn a_bag_is_within_one_task_of_its_area() {
+    for seed in 1..6 {
+        let text = format!("bag:tasks=400,duration=uniform(0,100ms),seed={seed}");
+        let graph = generate(&text).unwrap();
+        let (makespan, area) = (run(&graph, &ideal(1, 8)).makespan, graph.work_ns() as u64 / 8);
+        let longest = graph.critical_path_ns();
+        assert!(makespan.0 >= area && makespan.0 <= area + longest, "{makespan:?}, area {area}");
+    }
+}
+
+/// One node makes an object of 125 MB, another reads it: over a card of 1 Gbit/s a second; two
+/// that are read at once over one card two seconds.
+#[test]
+fn objects_take_the_time_of_the_cards_they_share() {
+    let makespan = |tasks: u32, model: fn(Span, f64) -> NetworkModel| {
+        let text = format!("pipeline:tasks={tasks},length=2,duration=10ms,output=125MB");
+        let graph = generate(&text).unwrap();
+        let mut options = ideal(2, 8);
+        options.network = model(Span::ZERO, 125e6);
+        options.tuning = Tuning { policy: Policy::Mlb, ..Tuning::default() };
+        let simulation = run(&graph, &options);
+        (simulation.makespan.0 / MS, simulation.report().data.bytes_moved)
+    };
+    let shared = |latency, bytes_per_s| NetworkModel::MaxMin { latency, bytes_per_s };
+    let flat = |latency, bytes_per_s| NetworkModel::Flat { latency, bytes_per_s };
+    let (one_ms, one_bytes) = makespan(2, shared);
+    assert_eq!(makespan(2, flat), (one_ms, one_bytes));
+    match one_bytes {
+        // Both tasks of the chain may have the same home.
+        0 => assert_eq!(one_ms, 20),
+        _ => assert_eq!((one_ms, one_bytes), (1_020, 125_000_000)),
+    }
+    let (many_ms, many_bytes) = makespan(8, shared);
+    let (flat_ms, flat_bytes) = makespan(8, flat);
+    println!("{many_bytes} bytes in {many_ms} ms shared, {flat_bytes} in {flat_ms} ms flat");
+    assert!(many_bytes >= 250_000_000, "some chains cross");
+    assert_eq!(flat_ms, 1_020, "alone each object takes a second");
+    assert!(many_ms >= 2_020, "two share a card");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let graph = generate("fan-in:tasks=1111,degree=10,duration=uniform(0,9ms),output=1MB").unwrap();
+    let options = SimulationOptions::new(8, 2);
+    let (first, second) = (run(&graph, &options), run(&graph, &options));
+    assert_eq!(first.report(), second.report());
+    assert_eq!((first.packets, first.steps), (second.packets, second.steps));
+    let other = run(&graph, &SimulationOptions { seed: 2, ..options });
+    assert_ne!((first.packets, first.steps), (other.packets, other.steps));
+}
+
+#[test]
+fn tasks_go_to_whom_they_are_submitted() {
+    let graph = generate("bag:tasks=64,duration=0ms").unwrap();
+    let launches = |submit| {
+        let options = SimulationOptions { submit, ..ideal(4, 1) };
+        run(&graph, &options).launches
+    };
+    assert_eq!(launches(Submit::Best), [16, 16, 16, 16]);
+    assert_eq!(launches(Submit::Worst), [64, 0, 0, 0]);
+    assert_eq!(launches(Submit::Nodes(vec![NodeId(1), NodeId(3)])), [0, 32, 0, 32]);
+    let twice = Submit::Nodes(vec![NodeId(1), NodeId(1)]);
+    assert!(simulate(&graph, &SimulationOptions { submit: twice, ..ideal(4, 1) }).is_err());
+}
+
+/// A step costs what its service says: two thousand no-ops on one node take at least their ends.
+#[test]
+fn service_times_are_charged() {
+    let graph = generate("bag:tasks=2000").unwrap();
+    let mut options = ideal(1, 1);
+    assert_eq!(run(&graph, &options).makespan, Span::ZERO);
+    options.service.core_ns.insert("task_ended".to_owned(), 10_000.0);
+    let simulation = run(&graph, &options);
+    assert_eq!(simulation.makespan, Span(20 * MS));
+    assert_eq!(simulation.loop_busy, [Span(20 * MS)]);
+}
+
+#[test]
+fn a_report_of_a_study_is_complete() {
+    let graph = generate("all-pairs:files=8,size=1MB,duration=5ms").unwrap();
+    let options = SimulationOptions { placement: Placement::Graph, ..SimulationOptions::new(4, 2) };
+    let simulation = run(&graph, &options);
+    let report = simulation.report();
+    assert_eq!((report.nodes, report.slots, report.tasks.done), (4, 8, graph.len() as u64));
+    assert!(report.load_s > 0.0 && report.makespan_s > 0.0);
+    assert!(simulation.makespan.as_secs_f64() > report.makespan_s);
+    assert!(report.utilization > 0.0 && report.utilization <= 1.0);
+    assert!(!report.utilization_series.values.is_empty() && report.per_node.len() == 4);
+    assert!(report.messages > 0 && report.data.bytes_moved + report.data.bytes_read_local > 0);
+}
