@@ -413,7 +413,7 @@ fn waits_for_sync(body: &Body) -> bool {
 /// What lets go of objects waits even on its way to this very node: a power cut may undo the end of
 /// a reader, which then needs its inputs again.
 fn lets_go(body: &Body) -> bool {
-    matches!(body, Body::Consumed(_) | Body::Unwanted(_))
+    matches!(body, Body::Consumed(_) | Body::Unwanted(_) | Body::JobEnd(_))
 }
 
 fn options(config: &Config) -> Options {

@@ -210,6 +210,8 @@ pub const DATA_GREETINGS_MAX: usize = 64;
 /// Objects asked for at once on one data connection, and their bytes (one of any size is fine).
 pub const DATA_BATCH_OBJECTS: usize = 16;
 pub const DATA_BATCH_BYTES: u64 = 4 << 20;
+/// Copies of files that tasks want staged, unless told otherwise.
+pub const STAGED_BYTES_DEFAULT: u64 = 6 << 30;
 /// Files of submitters that come in at a time; further ones wait.
 pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
 /// Of a socket or a file into memory and out of it again.
@@ -232,6 +234,8 @@ pub const ASKERS_PER_OBJECT_MAX: usize = 1024;
 pub const LOCATE_TIMEOUT: Span = Span::from_secs(2);
 /// Copies named to the node that a task is sent to.
 pub const COPIES_NAMED_MAX: usize = 8;
+/// Objects of ended jobs that one step lets go of.
+pub const STEP_EVICTIONS_MAX: usize = 1024;
 /// Objects of one message about copies or readers.
 pub const OBJECTS_TOLD_MAX: usize = 4096;
 /// Inputs of a ready task by which its queue knows it, and from which size on.

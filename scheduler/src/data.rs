@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use proto::limits::OBJECTS_TOLD_MAX;
+use proto::limits::{OBJECTS_TOLD_MAX, STEP_EVICTIONS_MAX};
 use proto::wire::message::Body;
 use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
@@ -51,6 +51,8 @@ pub(crate) struct Data {
     pub(crate) ahead_in_flight: usize,
     /// Bytes on their way here and bytes that admitted tasks will write.
     pub(crate) reserved_bytes: u64,
+    /// Objects of ended jobs, which go some at a time.
+    leaving: VecDeque<ObjectId>,
     /// How long fetches have taken lately.
     pub(crate) fetch_time: Span,
     /// And tasks.
@@ -70,6 +72,7 @@ impl Data {
             ahead: VecDeque::new(),
             ahead_in_flight: 0,
             reserved_bytes: 0,
+            leaving: VecDeque::new(),
             fetch_time: Span::ZERO,
             task_length: Span::ZERO,
             totals: Totals::default(),
@@ -79,8 +82,8 @@ impl Data {
     pub(crate) fn fetched(&mut self, took: Span) {
         learn(&mut self.fetch_time, took);
     }
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        self.timers.first().map(|&(at, _)| at)
+    pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
+        if self.leaving.is_empty() { self.timers.first().map(|&(at, _)| at) } else { Some(now) }
     }
 }
 
@@ -302,10 +305,11 @@ impl Scheduler {
             self.object_changed(&object);
         }
         self.data.ahead.retain(|ahead| ahead.object.task.job != job);
-        for object in self.data.objects.forget_job(job) {
-            self.object_changed(&object);
-            out.evicted.push(object);
+        let gone = self.data.objects.forget_job(job);
+        for object in &gone {
+            self.object_changed(object);
         }
+        self.data.leaving.extend(gone);
         self.data.locations.forget_job(job);
         self.ledger.readers.forget_job(job);
     }
@@ -319,6 +323,16 @@ impl Scheduler {
                 self.data.objects.made(object, size_bytes, true, keep);
             }
             self.object_changed(&object);
+        }
+    }
+
+    /// Objects of ended jobs go, so many in a step; one that somebody brought back stays.
+    pub(crate) fn let_go(&mut self, out: &mut Out) {
+        let count = self.data.leaving.len().min(STEP_EVICTIONS_MAX);
+        let gone: Vec<ObjectId> = self.data.leaving.drain(..count).collect();
+        out.evicted.extend(gone.iter().filter(|object| self.presence(object) == Presence::Absent));
+        if self.data.leaving.is_empty() {
+            self.data.leaving = VecDeque::new();
         }
     }
 

@@ -265,6 +265,7 @@ impl Scheduler {
 
     /// After everything is settled: fills slots, steals, hints, reports.
     pub fn act(&mut self, now: Time, out: &mut Out) {
+        self.let_go(out);
         self.retry_fetches(now, out);
         self.dispatch(now, out);
         self.watch_queues(now, out);
@@ -321,7 +322,7 @@ impl Scheduler {
         let ttl = proto::limits::STAGED_JOB_TTL;
         let staged = self.ledger.live_jobs().filter(|(_, job)| job.may_expire());
         let expiry = staged.map(|(_, job)| job.touched + ttl).min();
-        let retry = self.data.deadline();
+        let retry = self.data.deadline(now);
         let due = [
             self.thief.deadline(),
             self.hints.deadline(),
