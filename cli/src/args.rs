@@ -53,6 +53,8 @@ pub(crate) enum Verb {
     Workload(crate::workload::WorkloadVerb),
     /// Run a workflow on simulated nodes, at any scale
     Sim(crate::sim::SimArgs),
+    /// What no schedule of a workflow can beat, and what the paper's bound says
+    Bound(crate::bound::BoundArgs),
     /// Search for faults with the simulator and its checkers
     Check(crate::check::CheckArgs),
     /// Measure

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod bound;
 mod check;
 mod config;
 mod embed;
@@ -130,6 +131,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Kv(verb) => kv::run(context, &verb),
         Verb::Workload(verb) => workload::run(context, &verb),
         Verb::Sim(args) => sim::run(context, &args),
+        Verb::Bound(args) => bound::run(context, &args),
         Verb::Check(args) => check::run(context, &args),
         Verb::Bench(args) => bench::run(context, &args),
         Verb::Eval(args) => eval::run(context, &args),
