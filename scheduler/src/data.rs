@@ -318,7 +318,7 @@ impl Scheduler {
     pub fn on_stored(&mut self, objects: &[Stored]) {
         for &Stored { object, size_bytes, keep, copy } in objects {
             if copy {
-                self.data.objects.copied(object, size_bytes, true, false);
+                self.data.objects.copied(object, size_bytes, true, (false, false));
             } else {
                 self.data.objects.made(object, size_bytes, true, keep);
             }

@@ -34,6 +34,8 @@ pub(crate) struct Flight {
     size_bytes: u64,
     settings: Settings,
     real: bool,
+    /// One task reads it.
+    single: bool,
     phase: Phase,
     tries: u32,
     /// When it was wished for, and when the fetch began that is under way.
@@ -49,6 +51,8 @@ pub(crate) struct Ahead {
     pub(crate) child: TaskId,
     pub(crate) maker: NodeId,
     pub(crate) size_bytes: u64,
+    /// Tasks that read it; 0: not known.
+    pub(crate) readers: u32,
 }
 
 /// An object that is to come.
@@ -85,6 +89,7 @@ impl Scheduler {
             size_bytes,
             settings: wish.settings.clone(),
             real: wish.settings.real_data,
+            single: wish.readers == 1,
             phase: if asked.is_some() { Phase::Locating } else { Phase::Moving },
             tries: 0,
             asked: now,
@@ -189,8 +194,8 @@ impl Scheduler {
             // An earlier incarnation made it; whether it is to be kept is not known.
             self.data.objects.made(object, size_bytes, real, true);
         } else {
-            let ahead = flight.first.is_none();
-            self.data.objects.copied(object, size_bytes, real, ahead);
+            let kind = (flight.first.is_none(), flight.single);
+            self.data.objects.copied(object, size_bytes, real, kind);
             self.data.totals.brought_bytes += size_bytes;
             self.estimates.transferred(from, size_bytes, now.since(flight.since));
             self.data.fetched(now.since(flight.asked));
@@ -283,7 +288,7 @@ impl Scheduler {
         }));
         while self.data.ahead_in_flight < FETCHES_AHEAD_IN_FLIGHT_MAX {
             let Some(ahead) = self.data.ahead.pop_front() else { return };
-            let Ahead { object, child, maker, size_bytes } = ahead;
+            let Ahead { object, child, maker, size_bytes, readers } = ahead;
             let waits = self.ledger.state(child) == Some(crate::ledger::State::Waiting);
             let room = self.data.objects.copied_bytes.saturating_add(size_bytes)
                 <= self.options.tuning.cache_bytes;
@@ -291,7 +296,7 @@ impl Scheduler {
             let Some(job) = self.ledger.jobs.get(&child.job) else { continue };
             if waits && room && absent {
                 let settings = job.settings.clone();
-                let wish = Wish { object, maker, size_bytes, readers: 1, settings: &settings };
+                let wish = Wish { object, maker, size_bytes, readers, settings: &settings };
                 self.begin_flight(now, &wish, None, out);
             }
         }

@@ -14,6 +14,8 @@ enum Kind {
     Copy {
         /// Brought before any task asked for it: the first reader is the one it was brought for.
         fresh: bool,
+        /// One task reads it: afterwards nobody needs the copy.
+        single: bool,
     },
 }
 
@@ -59,7 +61,7 @@ impl Objects {
     /// was brought ahead is the one that it was brought for.
     pub(crate) fn read_copy(&mut self, object: &ObjectId) -> bool {
         match self.entries.get_mut(object).map(|entry| &mut entry.kind) {
-            Some(Kind::Copy { fresh }) => !std::mem::take(fresh),
+            Some(Kind::Copy { fresh, .. }) => !std::mem::take(fresh),
             _ => false,
         }
     }
@@ -78,9 +80,15 @@ impl Objects {
     pub(crate) fn made(&mut self, object: ObjectId, size_bytes: u64, real: bool, keep: bool) {
         self.insert(object, size_bytes, real, Kind::Made { keep });
     }
-    /// A copy came. `ahead`: of the task that needs it.
-    pub(crate) fn copied(&mut self, object: ObjectId, size_bytes: u64, real: bool, ahead: bool) {
-        self.insert(object, size_bytes, real, Kind::Copy { fresh: ahead });
+    /// A copy came; `fresh`: ahead of the task that needs it; `single`: the only one that does.
+    pub(crate) fn copied(
+        &mut self,
+        object: ObjectId,
+        size_bytes: u64,
+        real: bool,
+        (fresh, single): (bool, bool),
+    ) {
+        self.insert(object, size_bytes, real, Kind::Copy { fresh, single });
     }
     fn insert(&mut self, object: ObjectId, size_bytes: u64, real: bool, kind: Kind) {
         if self.entries.contains_key(&object) {
@@ -134,7 +142,7 @@ impl Objects {
         if entry.pins > 0 {
             return false;
         }
-        if entry.doomed {
+        if entry.doomed || matches!(entry.kind, Kind::Copy { single: true, .. }) {
             self.remove(object);
             return true;
         }
@@ -224,7 +232,7 @@ mod tests {
     fn the_copy_that_was_used_longest_ago_goes_first() {
         let mut objects = Objects::default();
         for number in 0..4 {
-            objects.copied(object(number), 10, true, false);
+            objects.copied(object(number), 10, true, (false, false));
         }
         objects.made(object(9), 1_000, true, false);
         assert!(objects.pin(object(0)));
@@ -239,8 +247,8 @@ mod tests {
     #[test]
     fn what_is_in_use_is_never_evicted() {
         let mut objects = Objects::default();
-        objects.copied(object(1), 10, true, false);
-        objects.copied(object(2), 10, true, false);
+        objects.copied(object(1), 10, true, (false, false));
+        objects.copied(object(2), 10, true, (false, false));
         objects.pin(object(1));
         objects.pin(object(1));
         assert_eq!(gone(&mut objects, 0, 0), [2]);
@@ -262,6 +270,9 @@ mod tests {
         assert!(objects.unpin(object(1)));
         assert!(!objects.contains(&object(1)));
         assert!(objects.doom(object(5)), "files of an earlier incarnation go as well");
+        objects.copied(object(6), 10, true, (false, true));
+        objects.pin(object(6));
+        assert!(objects.unpin(object(6)), "nobody else reads this copy");
     }
 
     #[test]
@@ -269,7 +280,7 @@ mod tests {
         let mut objects = Objects::default();
         objects.made(object(1), 10, false, true);
         objects.made(object(2), 10, false, false);
-        objects.copied(object(3), 10, false, true);
+        objects.copied(object(3), 10, false, (true, false));
         assert!(!objects.read_copy(&object(3)), "it was brought for this reader");
         assert!(objects.read_copy(&object(3)));
         assert_eq!(objects.forget_job(JobId(2)), []);

@@ -255,7 +255,8 @@ impl Ledger {
             let task = TaskId::new(credit.job, credit.parent);
             let (attempt, output) = (Attempt(credit.attempt), output - 1);
             let object = ObjectId { task, attempt, output };
-            self.ahead.push(Ahead { object, child, maker, size_bytes });
+            let readers = credit.consumers.get(output as usize).copied().unwrap_or(0);
+            self.ahead.push(Ahead { object, child, maker, size_bytes, readers });
         }
     }
 

@@ -1,6 +1,8 @@
 //! Stories that random seeds hardly ever tell: one exact order of events each. They pass as the
 //! nodes are, and fail with the bug on purpose that they are about.
 
+mod data;
+
 use std::sync::{Arc, Mutex};
 
 use node::Effect;
@@ -22,11 +24,12 @@ const THIRD: NodeId = NodeId(3);
 pub(crate) type Story = fn(Option<Mutant>) -> Result<(), Violation>;
 
 /// Which story is about which bug.
-pub(crate) const STORIES: [(Mutant, Story); 4] = [
+pub(crate) const STORIES: [(Mutant, Story); 5] = [
     (Mutant::PassOnEarly, moves_are_heard_in_the_wrong_order),
     (Mutant::CancelForgetsTransit, a_thief_dies_with_what_was_cancelled),
     (Mutant::CancelMissesHolder, what_a_thief_has_is_cancelled),
     (Mutant::CancelForgottenOnRestart, a_home_dies_in_the_middle_of_a_removal),
+    (Mutant::NoFetchFallback, data::copies_are_gone_when_they_are_asked_for),
 ];
 
 fn messages(effect: &Effect) -> Vec<Body> {
