@@ -1,9 +1,10 @@
 //! The executor of one node: what the shell talks to.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -11,15 +12,16 @@ use proto::work::{Launch, Outcome};
 use proto::{Attempt, NodeId, Span, TaskId, limits, wire};
 
 use crate::commands::Commands;
-use crate::error::ExecutorError;
+use crate::error::{ExecutorError, reason};
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
 use crate::stage::SpareDirs;
+use crate::staged::{StagedFile, StagedFiles};
 use crate::streams::Streams;
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
 use crate::uploads::Uploads;
-use crate::{strays, synthetic};
+use crate::{stage, strays, synthetic};
 
 /// What an executor is told when it starts.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct ExecutorConfig {
     /// The program whose `__spawner` verb calls [`crate::spawner::main`]; none: this very program.
     pub spawner_program: Option<PathBuf>,
     pub max_object_bytes: u64,
+    /// Copies of files that tasks want staged; more of them stay only while they are in use.
+    pub max_staged_bytes: u64,
     /// Between SIGTERM and SIGKILL.
     pub kill_grace: Span,
 }
@@ -46,6 +50,7 @@ impl ExecutorConfig {
             slots,
             spawner_program: None,
             max_object_bytes: limits::OBJECT_BYTES_MAX_DEFAULT,
+            max_staged_bytes: limits::STAGED_BYTES_DEFAULT,
             kill_grace: limits::KILL_GRACE,
         }
     }
@@ -60,6 +65,9 @@ pub(crate) struct Shared {
     pub(crate) spare_dirs: SpareDirs,
     pub(crate) objects: ObjectStore,
     pub(crate) uploads: Uploads,
+    pub(crate) staged: Arc<StagedFiles>,
+    /// The staged files of attempts that have not ended.
+    in_use: Mutex<HashMap<Key, Vec<StagedFile>>>,
     pub(crate) streams: Streams,
     pub(crate) table: Table,
     pub(crate) pool: Pool,
@@ -71,11 +79,22 @@ pub(crate) struct Shared {
 impl Shared {
     /// Reports an outcome, unless the attempt was killed meanwhile: then its outputs go.
     pub(crate) fn finish(&self, key: Key, outcome: Outcome) {
+        self.release(key);
         if self.table.remove(key).is_some() {
             (self.outcomes)(key.0, key.1, outcome);
         } else {
             self.objects.discard(key.0, key.1);
         }
+    }
+
+    /// The attempt needs its staged files no more; what it has of them are links.
+    fn release(&self, key: Key) {
+        let released = self.in_use().remove(&key);
+        drop(released); // Outside the lock: it may remove files.
+    }
+
+    fn in_use(&self) -> MutexGuard<'_, HashMap<Key, Vec<StagedFile>>> {
+        self.in_use.lock().expect("no holder of the staged files panics")
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -93,7 +112,7 @@ impl fmt::Debug for Shared {
 #[derive(Debug)]
 pub struct Executor {
     shared: Arc<Shared>,
-    commands: Commands,
+    commands: Arc<Commands>,
 }
 
 impl Executor {
@@ -114,6 +133,11 @@ impl Executor {
             tasks_dir,
             objects: ObjectStore::open(&state_dir.join("objects"), config.max_object_bytes)?,
             uploads: Uploads::open(&state_dir.join("uploads"), config.max_object_bytes)?,
+            staged: Arc::new(StagedFiles::open(
+                &state_dir.join("staged"),
+                config.max_staged_bytes,
+            )?),
+            in_use: Mutex::default(),
             streams: Streams::open(&state_dir.join("streams"))?,
             table: Table::default(),
             pool: Pool::new(config.slots, &format!("{}-work", config.node)),
@@ -122,7 +146,7 @@ impl Executor {
             outcomes: Box::new(outcomes),
             config,
         });
-        let commands = Commands::new(shared.clone());
+        let commands = Arc::new(Commands::new(shared.clone()));
         Ok(Self { shared, commands })
     }
 
@@ -141,14 +165,40 @@ impl Executor {
             self.shared.table.insert(key, Phase::inside());
             self.shared.finish(key, outcome);
         } else if matches!(launch.spec.body, Some(wire::spec::Body::Command(_))) {
-            self.commands.launch(launch);
+            if launch.spec.externals.iter().any(|external| external.staged) {
+                self.launch_staged(launch);
+            } else {
+                self.commands.launch(launch);
+            }
         } else {
             synthetic::launch(&self.shared, launch);
         }
     }
 
+    /// First the files that it wants near, on a thread that may wait for them.
+    fn launch_staged(&self, launch: Launch) {
+        let key = (launch.task, launch.attempt);
+        self.shared.table.insert(key, Phase::inside());
+        let (shared, commands) = (self.shared.clone(), self.commands.clone());
+        let started = self.shared.pool.run(move || match stage::bring_near(&shared, &launch) {
+            Ok(files) => {
+                // Unless it was killed meanwhile.
+                if shared.table.remove(key).is_some() {
+                    shared.in_use().insert(key, files);
+                    commands.launch(launch);
+                }
+            }
+            Err(error) => shared.finish(key, failure(error)),
+        });
+        if let Err(error) = started {
+            let text = format!("cannot start a thread: {}", reason(&error));
+            self.shared.finish(key, failure(text));
+        }
+    }
+
     /// Stops an attempt, process group and all. It is not reported any more.
     pub fn kill(&self, task: TaskId, attempt: Attempt) {
+        self.shared.release((task, attempt));
         match self.shared.table.remove((task, attempt)) {
             Some(Phase::Command(id)) => self.commands.kill(id),
             Some(Phase::Inside(cancelled)) => cancelled.store(true, Ordering::Release),
@@ -203,6 +253,10 @@ impl Drop for Executor {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+fn failure(error: String) -> Outcome {
+    Outcome { error, exit_code: 1, ..Outcome::default() }
 }
 
 /// Task directories are of no use to a new incarnation. Where there are any, the node before was

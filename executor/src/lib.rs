@@ -52,6 +52,7 @@ pub mod objects;
 mod pool;
 pub mod spawner;
 mod stage;
+mod staged;
 mod strays;
 pub mod streams;
 mod synthetic;

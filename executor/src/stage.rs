@@ -18,6 +18,7 @@ use crate::executor::Shared;
 use crate::expand::{Named, Scope};
 use crate::names;
 use crate::spawner::wire::Start;
+use crate::staged::StagedFile;
 
 /// Where an attempt works and what it is to leave behind.
 #[derive(Debug)]
@@ -128,7 +129,7 @@ fn build(
     let bare = Scope { entry: launch.entry, job: &job, task: &task, inputs: &[], outputs: &[] };
     let submit_dir = Path::new(&command.submit_dir);
     let mut inputs = link_inputs(shared, launch, &bare, directory)?;
-    link_externals(launch, &bare, directory, submit_dir, &mut inputs)?;
+    link_externals(shared, launch, &bare, directory, submit_dir, &mut inputs)?;
     let (outputs, output_files) = name_outputs(launch, &bare, directory)?;
     let scope = Scope { inputs: &inputs, outputs: &outputs, ..bare };
 
@@ -194,8 +195,30 @@ fn link_inputs(
     Ok(inputs)
 }
 
+/// Brings the files that a task wants staged to this node, those that are not here yet. Blocks.
+pub(crate) fn bring_near(shared: &Shared, launch: &Launch) -> Result<Vec<StagedFile>, String> {
+    let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return Ok(Vec::new()) };
+    let (job, task) = (launch.task.job.0.to_string(), launch.task.local.to_string());
+    let bare = Scope { entry: launch.entry, job: &job, task: &task, inputs: &[], outputs: &[] };
+    let mut files = Vec::new();
+    for external in launch.spec.externals.iter().filter(|external| external.staged) {
+        let source = Path::new(&command.submit_dir).join(bare.expand(&external.path)?);
+        let staged = shared.staged.get(&source);
+        let on = |error: String| {
+            format!(
+                "input file '{}' cannot be staged on {}: {error}",
+                source.display(),
+                node(shared)
+            )
+        };
+        files.push(staged.map_err(on)?);
+    }
+    Ok(files)
+}
+
 /// Links the files that exist before the run.
 fn link_externals(
+    shared: &Shared,
     launch: &Launch,
     bare: &Scope<'_>,
     directory: &Path,
@@ -218,8 +241,15 @@ fn link_externals(
             file => file,
         };
         let target = place(directory, &file)?;
-        symlink(&source, &target)
-            .map_err(|error| format!("input file '{file}': {}", link_reason(&error)))?;
+        let linked = if external.staged {
+            // It is here already, and stays for as long as the task has its link.
+            let staged = shared.staged.get(&source);
+            let staged = staged.map_err(|error| format!("input file '{shown}': {error}"))?;
+            fs::hard_link(staged.path(), &target)
+        } else {
+            symlink(&source, &target)
+        };
+        linked.map_err(|error| format!("input file '{file}': {}", link_reason(&error)))?;
         inputs.push(Named { key: external.key.clone(), path: text_of(&target) });
     }
     Ok(())
