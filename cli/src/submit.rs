@@ -23,6 +23,12 @@ pub(crate) struct SubmitArgs {
     /// Files that the command reads; they appear in its directory
     #[arg(long = "in", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
     inputs: Vec<String>,
+    /// Files on a file system that all nodes see; each node copies them to its own store, once
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "file")]
+    stage_in: Vec<String>,
+    /// Files of this machine; they travel with the job
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "file")]
+    upload: Vec<String>,
     /// Files that the command writes
     #[arg(long = "out", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
     outputs: Vec<String>,
@@ -122,6 +128,8 @@ fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
     let options = workloads::CommandOptions {
         array: args.array.clone(),
         inputs: args.inputs.clone(),
+        staged: args.stage_in.clone(),
+        uploads: args.upload.clone(),
         outputs: args.outputs.clone(),
         cpus: args.cpus,
         name: args.name.clone(),

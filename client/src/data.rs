@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use proto::{JobId, LocalId, NodeId, ObjectId, limits, wire};
-use tokio::io::AsyncWriteExt;
+use proto::{JobId, LocalId, NodeId, ObjectId, TaskId, limits, wire};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::Channel;
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::link::{authorise, explain};
 use crate::{Client, ClientError};
@@ -15,6 +16,9 @@ mod stub {
     #![expect(unreachable_pub, unused_qualifications, reason = "generated")]
     include!(concat!(env!("OUT_DIR"), "/starling.v1.rs"));
 }
+/// Parts of a file that wait to be sent.
+const PARTS_AHEAD: usize = 2;
+
 type PeerClient = stub::peer_client::PeerClient<Channel>;
 
 /// The raw event log of one node, piece by piece (see `analysis` for what is in it).
@@ -44,6 +48,7 @@ fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
     let text = explain(status);
     match status.code() {
         tonic::Code::NotFound
+        | tonic::Code::ResourceExhausted
         | tonic::Code::InvalidArgument
         | tonic::Code::FailedPrecondition
         | tonic::Code::OutOfRange => ClientError::Refused(format!("node {node}: {text}")),
@@ -173,6 +178,45 @@ impl Client {
         let answer = peer.fetch(authorise(request, self.secret())).await;
         let pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         write_whole(node, pieces, to).await
+    }
+
+    /// Puts a file on the home of the task that stands for it, before its job is committed.
+    pub async fn put_file(&self, task: TaskId, file: &Path) -> Result<(), ClientError> {
+        let broken = |error: &std::io::Error| ClientError::file(file, error);
+        let mut opened = tokio::fs::File::open(file).await.map_err(|error| broken(&error))?;
+        let metadata = opened.metadata().await.map_err(|error| broken(&error))?;
+        let size_bytes = metadata.len();
+        let node = self.home(task.local.partition());
+        let mut peer = self.peer(node).await?;
+        let (parts, queue) = tokio::sync::mpsc::channel(PARTS_AHEAD);
+        let read = async move {
+            let mut hash = Xxh3::new();
+            let mut rest = size_bytes;
+            loop {
+                let mut data = vec![0; rest.min(limits::PIECE_BYTES as u64) as usize];
+                opened.read_exact(&mut data).await?;
+                hash.update(&data);
+                rest -= data.len() as u64;
+                let last = rest == 0;
+                let part = wire::UploadPart {
+                    job: task.job.0,
+                    task: task.local.0,
+                    size_bytes,
+                    data: data.into(),
+                    checksum: if last { hash.digest() } else { 0 },
+                    last,
+                };
+                // Who does not take it any more says why itself.
+                if parts.send(part).await.is_err() || last {
+                    return Ok(());
+                }
+            }
+        };
+        let stream = tokio_stream::wrappers::ReceiverStream::new(queue);
+        let (read, answer): (std::io::Result<()>, _) =
+            tokio::join!(read, peer.put(authorise(stream, self.secret())));
+        read.map_err(|error| broken(&error))?;
+        answer.map(drop).map_err(|status| lost(node, &status))
     }
 
     /// Has a node bring objects from another and let them go again; how long the bringing took.

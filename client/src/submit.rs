@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use proto::wire::{self, request};
-use proto::{JobId, NodeId, PartitionId, limits};
+use proto::{JobId, NodeId, PartitionId, TaskId, limits};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use workloads::{Graph, Placement, Plan};
@@ -124,6 +124,8 @@ impl Client {
     ) -> Result<JobHandle, ClientError> {
         let submitted_ns = options.submitted_ns.unwrap_or_else(now_ns);
         self.send_chunks(plan).await?;
+        // After the chunks: where the job is known, what is never committed goes with it.
+        self.put_uploads(plan).await?;
         let commit = plan.commit(&options.name, submitted_ns, options.settings);
         self.commit(&commit).await?;
         Ok(JobHandle { job: JobId(commit.job), commit })
@@ -141,6 +143,25 @@ impl Client {
         }
         let plan = self.plan(graph, &options).await?;
         self.submit_plan(&plan, &options).await
+    }
+
+    /// Puts the files of the submitter where the tasks that stand for them will run.
+    async fn put_uploads(&self, plan: &Plan<'_>) -> Result<(), ClientError> {
+        let mut sending: JoinSet<Result<(), ClientError>> = JoinSet::new();
+        for (task, file) in plan.graph().uploads() {
+            while sending.len() >= limits::UPLOADS_IN_FLIGHT_MAX {
+                if let Some(sent) = sending.join_next().await {
+                    sent.expect("sending does not panic")?;
+                }
+            }
+            let task = TaskId { job: plan.job(), local: plan.local_id(task) };
+            let client = self.clone();
+            sending.spawn(async move { client.put_file(task, &file).await });
+        }
+        while let Some(sent) = sending.join_next().await {
+            sent.expect("sending does not panic")?;
+        }
+        Ok(())
     }
 
     async fn send_chunks(&self, plan: &Plan<'_>) -> Result<(), ClientError> {

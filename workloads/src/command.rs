@@ -6,7 +6,7 @@ use crate::error::LoadError;
 use crate::graph::Graph;
 use crate::toml_file::array::Array;
 use crate::toml_file::assemble::assemble;
-use crate::toml_file::table::{Body, InputFile, OutputFile, TaskTable};
+use crate::toml_file::table::{Body, Bring, InputFile, OutputFile, TaskTable};
 use crate::toml_file::{Fault, Located};
 
 /// What goes with a command beside its arguments.
@@ -16,6 +16,10 @@ pub struct CommandOptions {
     pub array: Option<String>,
     /// `FILE` or `KEY=FILE`; without a key it is numbered from 1.
     pub inputs: Vec<String>,
+    /// As `inputs`, copied once to each node that reads them.
+    pub staged: Vec<String>,
+    /// As `inputs`, from the submitter's machine.
+    pub uploads: Vec<String>,
     /// `FILE` or `KEY=FILE`; they are kept.
     pub outputs: Vec<String>,
     /// Slots; 0 means 1.
@@ -65,12 +69,19 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
         Some((key, file)) => (key.to_owned(), Located::nowhere(file.to_owned())),
         None => ((at + 1).to_string(), Located::nowhere(text.clone())),
     };
-    table.inputs = options
-        .inputs
-        .iter()
+    let brought = |files: &[String], bring| vec![bring; files.len()];
+    let brings = [
+        brought(&options.inputs, Bring::Not),
+        brought(&options.staged, Bring::Stage),
+        brought(&options.uploads, Bring::Upload),
+    ];
+    table.inputs = [&options.inputs[..], &options.staged, &options.uploads]
+        .into_iter()
+        .flatten()
         .enumerate()
         .map(keyed)
-        .map(|(key, file)| InputFile { key, file, modelled_bytes: None })
+        .zip(brings.concat())
+        .map(|((key, file), bring)| InputFile { key, file, modelled_bytes: None, bring })
         .collect();
     table.outputs = options
         .outputs

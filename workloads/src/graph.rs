@@ -1,6 +1,7 @@
 //! A task graph in memory: flat columns and two adjacency lists, good to 10^7 tasks.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use proto::wire;
 
@@ -246,6 +247,13 @@ impl Graph {
             Some(output) => self.output_bytes(parent, output as usize),
             None => 0,
         }
+    }
+
+    /// The tasks that stand for files of the submitter, each with its file.
+    pub fn uploads(&self) -> impl Iterator<Item = (u32, PathBuf)> + '_ {
+        let is_upload =
+            |task: &TaskView<'_>| matches!(task.spec.body, Some(wire::spec::Body::Upload(_)));
+        self.tasks().filter(is_upload).map(|task| (task.index, PathBuf::from(task.name)))
     }
 
     /// Whether the task only puts data where a run shall find them.

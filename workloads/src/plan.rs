@@ -77,9 +77,9 @@ impl<'g> Plan<'g> {
         settings: wire::JobSettings,
     ) -> wire::JobCommit {
         // What a command writes and reads is bytes, whatever was wished for synthetic data.
-        let is_command =
-            |spec: &wire::Spec| matches!(spec.body, Some(wire::spec::Body::Command(_)));
-        let real_data = settings.real_data || self.graph.specs().iter().any(is_command);
+        use wire::spec::Body::{Command, Upload};
+        let is_real = |spec: &wire::Spec| matches!(spec.body, Some(Command(_) | Upload(_)));
+        let real_data = settings.real_data || self.graph.specs().iter().any(is_real);
         let settings = wire::JobSettings { real_data, ..settings };
         let mut partitions: Vec<wire::PartitionTotal> = self
             .layout
@@ -101,6 +101,11 @@ impl<'g> Plan<'g> {
             partitions,
             edges: self.graph.edge_pairs(),
         }
+    }
+
+    #[must_use]
+    pub fn graph(&self) -> &'g Graph {
+        self.graph
     }
 
     #[must_use]

@@ -242,3 +242,37 @@ fn loads_keep_their_meaning_in_a_file() {
         assert!((0..6).all(|task| again.is_load(task)));
     }
 }
+
+#[test]
+fn files_of_the_submitter_are_tasks_and_staged_ones_are_marked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["big", "own", "own1", "own2"] {
+        std::fs::write(directory.path().join(name), "12345").expect("a file");
+    }
+    let text = "[[task]]\nname = \"a-{i}\"\narray = \"1-2\"\ncommand = [\"cat\", \"{in:x}\"]\n\
+                inputs = { s = { file = \"big\", stage = true }, \
+                x = { file = \"own\", upload = true }, y = { file = \"own{i}\", upload = true } }\n\
+                [[task]]\nname = \"b\"\ncommand = [\"true\"]\n\
+                inputs = { x = { file = \"own\", upload = true } }\n";
+    let check = |graph: &Graph| {
+        assert_eq!((graph.len(), graph.edges()), (6, 5));
+        let mut uploads: Vec<_> = graph.uploads().map(|(_, path)| path).collect();
+        uploads.sort();
+        let expected = ["own", "own1", "own2"].map(|name| directory.path().join(name));
+        assert_eq!(uploads, expected, "each file once");
+        assert!(graph.uploads().all(|(task, _)| graph.output_bytes(task, 0) == 5));
+        let spec = graph.task(0).spec;
+        assert!(spec.externals.len() == 1 && spec.externals[0].staged, "{spec:?}");
+        let inputs: Vec<_> = spec.inputs.iter().map(|input| input.key.as_str()).collect();
+        assert_eq!(inputs, ["x", "y"]);
+    };
+    let graph = read(directory.path(), text);
+    check(&graph);
+    check(&read(directory.path(), &write(&graph, OutputFormat::Toml)));
+    let wrong = text.replace("upload = true }, y", "upload = true, stage = true }, y");
+    let path = directory.path().join("wrong.toml");
+    std::fs::write(&path, wrong).expect("a file");
+    let error =
+        load(&path, None, &LoadOptions::default()).expect_err("it cannot be both").to_string();
+    assert!(error.contains("one of them"), "{error}");
+}

@@ -8,7 +8,7 @@ use proto::{limits, wire};
 use super::Fault;
 use super::array::Array;
 use super::index::{Conflict, Found, Index, Owner};
-use super::table::{Body, InputFile, TaskTable};
+use super::table::{Body, Bring, InputFile, TaskTable};
 use crate::builder::{GraphBuilder, TaskInit};
 use crate::error::{GraphError, Problem};
 use crate::graph::{Graph, expand};
@@ -38,6 +38,7 @@ pub(crate) fn assemble(
         names: Index::new(&arrays),
         files: Index::new(&arrays),
         groups: BTreeMap::new(),
+        uploads: Uploads { first: total as u32, ..Uploads::default() },
         builder: GraphBuilder::new(name),
     };
     assembly.builder.reserve(total, 0);
@@ -48,6 +49,7 @@ pub(crate) fn assemble(
     for group in 0..tables.len() {
         assembly.add(group)?;
     }
+    assembly.add_uploads()?;
     for group in 0..tables.len() {
         assembly.follow(group)?;
     }
@@ -64,7 +66,30 @@ struct Assembly<'t> {
     files: Index<'t>,
     /// Arrays by their name as written and by its stem: `count-{i}` and `count`.
     groups: BTreeMap<&'t str, u32>,
+    uploads: Uploads,
     builder: GraphBuilder,
+}
+
+/// The files of the submitter: each is the one output of a task of its own, however many read it.
+#[derive(Default)]
+struct Uploads {
+    /// The number of the first of their tasks.
+    first: u32,
+    /// Path and size.
+    files: Vec<(PathBuf, u64)>,
+    numbers: BTreeMap<PathBuf, u32>,
+}
+
+impl Uploads {
+    /// The task that stands for a file.
+    fn task(&mut self, path: PathBuf, size_bytes: u64) -> u32 {
+        let next = self.first + self.files.len() as u32;
+        let Self { files, numbers, .. } = self;
+        *numbers.entry(path).or_insert_with_key(|path| {
+            files.push((path.clone(), size_bytes));
+            next
+        })
+    }
 }
 
 /// Where the file of an input comes from.
@@ -72,6 +97,8 @@ struct Assembly<'t> {
 enum Source {
     Task(Found),
     External,
+    /// The task that stands for a file of the submitter.
+    Upload(u32),
     /// Depends on the element.
     Varies,
 }
@@ -126,7 +153,7 @@ impl<'t> Assembly<'t> {
     fn add(&mut self, group: usize) -> Result<(), Fault> {
         let table = &self.tables[group];
         let count = self.arrays[group].map_or(1, Array::count);
-        let fixed: Vec<Source> = table.inputs.iter().map(|input| self.source(input)).collect();
+        let mut fixed: Vec<Source> = table.inputs.iter().map(|input| self.source(input)).collect();
         let sizes: Vec<u64> = table
             .inputs
             .iter()
@@ -136,6 +163,11 @@ impl<'t> Assembly<'t> {
                 _ => Ok(0),
             })
             .collect::<Result<_, _>>()?;
+        for ((input, source), size_bytes) in table.inputs.iter().zip(&mut fixed).zip(&sizes) {
+            if *source == Source::External {
+                *source = self.from_outside(input, &input.file.value, *size_bytes);
+            }
+        }
         // Elements whose files come from the same places share a spec.
         let mut specs: BTreeMap<Vec<bool>, u32> = BTreeMap::new();
         let mut sources = fixed.clone();
@@ -150,15 +182,22 @@ impl<'t> Assembly<'t> {
                     continue;
                 }
                 let found = self.files.find(&expand(&input.file.value, element));
-                sources[at] = found.map_or(Source::External, Source::Task);
                 varying.push(found.is_some());
-                if found.is_none() {
-                    self.external_bytes(table, input, element, group)?;
-                }
+                sources[at] = match found {
+                    Some(found) => Source::Task(found),
+                    None => {
+                        let size_bytes = self.external_bytes(table, input, element, group)?;
+                        self.from_outside(input, &expand(&input.file.value, element), size_bytes)
+                    }
+                };
             }
             for source in &sources {
-                if let Source::Task(found) = source {
-                    edges.push((self.number(*found), task, found.owner.sub + 1));
+                match source {
+                    Source::Task(found) => {
+                        edges.push((self.number(*found), task, found.owner.sub + 1));
+                    }
+                    Source::Upload(upload) => edges.push((*upload, task, 1)),
+                    Source::External | Source::Varies => {}
                 }
             }
             if edges.len() + self.builder.edges() > limits::GRAPH_EDGES_MAX {
@@ -177,6 +216,40 @@ impl<'t> Assembly<'t> {
         }
         for (parent, child, output) in edges {
             self.builder.edge(parent, child, output);
+        }
+        Ok(())
+    }
+
+    fn from_outside(&mut self, input: &InputFile, file: &str, size_bytes: u64) -> Source {
+        match input.bring {
+            Bring::Not | Bring::Stage => Source::External,
+            Bring::Upload => {
+                Source::Upload(self.uploads.task(self.directory.join(file), size_bytes))
+            }
+        }
+    }
+
+    /// The tasks that stand for files of the submitter, after all others.
+    fn add_uploads(&mut self) -> Result<(), Fault> {
+        let files = std::mem::take(&mut self.uploads.files);
+        if files.is_empty() {
+            return Ok(());
+        }
+        if self.uploads.first as usize + files.len() > limits::GRAPH_TASKS_MAX {
+            return Err(GraphError::TooManyTasks.into());
+        }
+        let (key, file) = ("file".to_owned(), "file".to_owned());
+        let spec = self.builder.spec(wire::Spec {
+            kind: "upload".to_owned(),
+            name: "upload".to_owned(),
+            cpus: 1,
+            body: Some(wire::spec::Body::Upload(wire::Upload {})),
+            outputs: vec![wire::Output { key, file, ..wire::Output::default() }],
+            ..wire::Spec::default()
+        });
+        for (path, size_bytes) in files {
+            let (name, sizes) = (path_text(&path), [size_bytes]);
+            self.builder.task(TaskInit { name: &name, output_sizes: &sizes, ..TaskInit::of(spec) });
         }
         Ok(())
     }
@@ -209,6 +282,10 @@ impl<'t> Assembly<'t> {
             let task = expand(&table.name.value, element);
             return Err(input.file.fault(Problem::FileNotFound { task, file }));
         };
+        if !metadata.is_file() && input.bring != Bring::Not {
+            let reason = format!("'{file}' is not a file: only files are staged or uploaded");
+            return Err(Fault::task(input.file.at, &table.name.value, reason));
+        }
         Ok(if metadata.is_file() { metadata.len() } else { 0 })
     }
 
@@ -246,6 +323,9 @@ impl<'t> Assembly<'t> {
             let (key, file) = (input.key.clone(), input.file.value.clone());
             match source {
                 Source::Task(_) => spec.inputs.push(wire::Input { key, file }),
+                Source::Upload(_) => {
+                    spec.inputs.push(wire::Input { key, file: name_inside(&file) });
+                }
                 Source::External | Source::Varies => {
                     let path = match input.modelled_bytes {
                         Some(_) => String::new(),
@@ -257,7 +337,7 @@ impl<'t> Assembly<'t> {
                         path,
                         file,
                         size_bytes,
-                        staged: false,
+                        staged: input.bring == Bring::Stage,
                     });
                 }
             }

@@ -103,21 +103,36 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
     }
 }
 
-/// `"file"`, `["file", ...]`, or `{ file, size }` for a file that is only modelled.
+/// `"file"`, `["file", ...]`, `{ file, size }` for a file that is only modelled, or one that is to
+/// be brought near: `{ file, stage = true }`, `{ file, upload = true }`.
 #[derive(Debug)]
 pub(super) enum RawInput {
     One(String),
     Many(Vec<Located<String>>),
     Modelled { file: String, size: String },
+    Brought { file: String, bring: Bring },
+}
+
+/// What becomes of a file that exists before the run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Bring {
+    /// Tasks read it where it lies.
+    #[default]
+    Not,
+    /// It is on a file system that all nodes see: each node copies it to its own store, once.
+    Stage,
+    /// It is on the submitter's machine and travels with the job.
+    Upload,
 }
 
 impl<'de> Deserialize<'de> for RawInput {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const FIELDS: [&str; 4] = ["file", "size", "stage", "upload"];
         struct Shapes;
         impl<'de> Visitor<'de> for Shapes {
             type Value = RawInput;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a file, a list of files, or { file, size }")
+                f.write_str("a file, a list of files, or { file } with size, stage or upload")
             }
             fn visit_str<E>(self, text: &str) -> Result<RawInput, E> {
                 Ok(RawInput::One(text.to_owned()))
@@ -130,18 +145,26 @@ impl<'de> Deserialize<'de> for RawInput {
                 Ok(RawInput::Many(files))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawInput, A::Error> {
-                let (mut file, mut size) = (None, None);
+                let (mut file, mut size, mut stage, mut upload) = (None, None, false, false);
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
                         "file" => file = Some(map.next_value()?),
                         "size" => size = Some(map.next_value()?),
-                        _ => return Err(A::Error::unknown_field(&key, &["file", "size"])),
+                        "stage" => stage = map.next_value()?,
+                        "upload" => upload = map.next_value()?,
+                        _ => return Err(A::Error::unknown_field(&key, &FIELDS)),
                     }
                 }
                 let file = file.ok_or_else(|| A::Error::missing_field("file"))?;
-                Ok(match size {
-                    Some(size) => RawInput::Modelled { file, size },
-                    None => RawInput::One(file),
+                Ok(match (size, stage, upload) {
+                    (None, false, false) => RawInput::One(file),
+                    (None, true, false) => RawInput::Brought { file, bring: Bring::Stage },
+                    (None, false, true) => RawInput::Brought { file, bring: Bring::Upload },
+                    (Some(size), false, false) => RawInput::Modelled { file, size },
+                    _ => {
+                        let text = "a file has a size, or is staged, or uploaded: one of them";
+                        return Err(A::Error::custom(text));
+                    }
                 })
             }
         }

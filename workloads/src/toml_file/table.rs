@@ -3,6 +3,7 @@
 use proto::limits;
 
 use super::array::{Array, expand_range};
+pub(crate) use super::raw::Bring;
 use super::raw::{RawInput, RawOutput, RawTask, located};
 use super::{Fault, Located};
 use crate::quantity::{parse_duration_ns, parse_size_bytes};
@@ -43,6 +44,7 @@ pub(crate) struct InputFile {
     pub(crate) file: Located<String>,
     /// Only modelled: it has this size and need not exist.
     pub(crate) modelled_bytes: Option<u64>,
+    pub(crate) bring: Bring,
 }
 
 #[derive(Clone, Debug)]
@@ -234,18 +236,20 @@ fn push_input(
     input: Located<RawInput>,
 ) -> Result<(), Wrong> {
     let at = input.at;
-    let (files, modelled_bytes) = match input.value {
-        RawInput::One(file) => (vec![Located { value: file, at }], None),
-        RawInput::Many(files) => (files, None),
+    let one = |value: String| vec![Located { value, at }];
+    let (files, modelled_bytes, bring) = match input.value {
+        RawInput::One(file) => (one(file), None, Bring::Not),
+        RawInput::Many(files) => (files, None, Bring::Not),
+        RawInput::Brought { file, bring } => (one(file), None, bring),
         RawInput::Modelled { file, size } => {
             let size_bytes = parse_size_bytes(&size).map_err(|reason| (at, reason))?;
-            (vec![Located { value: file, at }], Some(size_bytes))
+            (one(file), Some(size_bytes), Bring::Not)
         }
     };
     for file in files {
         for value in expand_range(&file.value).map_err(|reason| (file.at, reason))? {
             let file = Located { value, at: file.at };
-            inputs.push(InputFile { key: key.clone(), file, modelled_bytes });
+            inputs.push(InputFile { key: key.clone(), file, modelled_bytes, bring });
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ pub(crate) fn write(graph: &Graph) -> String {
     if graph.has_loads() && !graph.clock_starts_after_loads() {
         line(&mut text, "data_load", &quote("clocked"));
     }
-    for task in graph.tasks() {
+    for task in graph.tasks().filter(|task| !is_upload(task)) {
         text.push_str("\n[[task]]\n");
         line(&mut text, "name", &quote(&names[task.index as usize]));
         if !task.spec.kind.is_empty() {
@@ -37,6 +37,11 @@ pub(crate) fn write(graph: &Graph) -> String {
         needs(&mut text, task.spec);
     }
     text
+}
+
+/// Not a task of the file but an input of others.
+fn is_upload(task: &TaskView<'_>) -> bool {
+    matches!(task.spec.body, Some(wire::spec::Body::Upload(_)))
 }
 
 fn line(text: &mut String, key: &str, value: &str) {
@@ -93,9 +98,15 @@ fn table(pairs: impl Iterator<Item = String>) -> String {
 
 fn inputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Vec<String>]) {
     let mut keyed: Vec<(String, Vec<String>)> = Vec::new();
+    let mut uploads = Vec::new();
     for edge in graph.parents(task.index).filter(|edge| edge.output > 0) {
         let named = task.spec.inputs.get(edge.slot as usize);
         let key = named.map_or_else(|| "in".to_owned(), |input| input.key.clone());
+        let parent = graph.task(edge.task);
+        if is_upload(&parent) {
+            uploads.push((key, format!("{{ file = {}, upload = true }}", quote(parent.name))));
+            continue;
+        }
         let file = quote(&files[edge.task as usize][edge.output as usize - 1]);
         match keyed.last_mut().filter(|(last, _)| *last == key) {
             Some((_, list)) => list.push(file),
@@ -113,9 +124,16 @@ fn inputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Vec<St
         let value = if external.path.is_empty() {
             let file = quote(&expand(&external.file, task.entry));
             format!("{{ file = {file}, size = \"{}\" }}", external.size_bytes)
+        } else if external.staged {
+            format!("{{ file = {}, stage = true }}", quote(&expand(&external.path, task.entry)))
         } else {
             quote(&expand(&external.path, task.entry))
         };
+        pairs.push(format!("{} = {value}", quote(&key)));
+        keyed.push((key, Vec::new()));
+    }
+    for (key, value) in uploads {
+        let key = free_key(&keyed, key);
         pairs.push(format!("{} = {value}", quote(&key)));
         keyed.push((key, Vec::new()));
     }
