@@ -1,0 +1,126 @@
+//! All pairs of a set of files, with real bytes on real processes, while nodes are killed, stopped
+//! and restarted: the answers are those of a run that nobody disturbed.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use starling_tests::{Instance, wait_until};
+
+use crate::cluster::{job, submit};
+
+const FILES: u32 = 12;
+const FILE_BYTES: u32 = 200_000;
+/// Files, pairs, and the task that puts all answers together.
+const TASKS: u64 = (FILES + FILES * FILES + 1) as u64;
+/// Long enough for a peer's patience to end.
+const STOPPED_FOR: Duration = Duration::from_millis(1_200);
+
+/// Every file with every file: each pair is answered by a checksum of both.
+fn workflow() -> String {
+    let mut text = format!(
+        "[[task]]\nname='file-{{i}}'\narray='1-{FILES}'\noutputs={{f='f{{i}}'}}\n\
+         command=['sh','-c','yes \"file {{i}} of the set\" | head -c {FILE_BYTES} > f{{i}}']\n"
+    );
+    let mut answers = Vec::new();
+    for a in 1..=FILES {
+        for b in 1..=FILES {
+            let inputs =
+                if a == b { format!("{{a='f{a}'}}") } else { format!("{{a='f{a}', b='f{b}'}}") };
+            let _ = writeln!(
+                text,
+                "[[task]]\nname='pair-{a}-{b}'\ninputs={inputs}\noutputs={{r='r-{a}-{b}'}}\n\
+                 command=['sh','-c','cat f{a} f{b} | cksum > r-{a}-{b}; sleep 0.1']"
+            );
+            answers.push(format!("'r-{a}-{b}'"));
+        }
+    }
+    let _ = writeln!(
+        text,
+        "[[task]]\nname='all'\ninputs={{r=[{}]}}\n\
+         outputs={{all={{file='all', keep=true}}}}\n\
+         command=['sh','-c','cat $STARLING_INPUTS > all']",
+        answers.join(",")
+    );
+    text
+}
+
+/// What the last task kept.
+fn answers(instance: &Instance, id: &str) -> String {
+    let folder = instance.sandbox().path("fetched");
+    let name = folder.display().to_string();
+    instance.starling(&["job", "fetch", id, "-o", &name]).ok();
+    std::fs::read_to_string(folder.join("all")).expect("the kept file was fetched")
+}
+
+fn done(instance: &Instance, id: &str) -> u64 {
+    job(instance, id)["tasks"]["done"].as_u64().unwrap_or(0)
+}
+
+fn signal(instance: &Instance, node: u32, signal: Signal) {
+    let raw = i32::try_from(instance.pid(node)).expect("pids are small");
+    let pid = Pid::from_raw(raw).expect("a node's pid is not zero");
+    kill_process(pid, signal).expect("the node runs");
+}
+
+/// A node that is stopped and goes on is not dead, whatever others think of it.
+fn stop_for_a_while(instance: &Instance, node: u32) {
+    signal(instance, node, Signal::STOP);
+    std::thread::sleep(STOPPED_FOR);
+    signal(instance, node, Signal::CONT);
+}
+
+fn undisturbed() -> String {
+    let instance = Instance::up(2, 8);
+    instance.sandbox().write("pairs.toml", workflow());
+    let id = submit(&instance, &["--file", "pairs.toml", "--wait"]);
+    let answers = answers(&instance, &id);
+    instance.down();
+    answers
+}
+
+#[test]
+fn all_pairs_under_kills_stops_and_restarts_gives_the_same_answers() {
+    let expected = undisturbed();
+    let lines: BTreeSet<&str> = expected.lines().collect();
+    assert_eq!(lines.len(), (FILES * FILES) as usize, "every pair has an answer of its own");
+
+    let mut instance = Instance::up(4, 1);
+    instance.sandbox().write("pairs.toml", workflow());
+    let id = submit(&instance, &["--file", "pairs.toml"]);
+    // Half of the nodes that make files, those that read them, and both at once.
+    for (round, node) in [1, 2, 3, 0, 2, 1].into_iter().enumerate() {
+        let after = 8 + 22 * round as u64;
+        wait_until("the job gets on", || done(&instance, &id) >= after);
+        match round % 3 {
+            0 => {
+                instance.kill(node);
+                instance.start_missing();
+            }
+            1 => stop_for_a_while(&instance, node),
+            _ => {
+                let other = (node + 2) % 4;
+                signal(&instance, other, Signal::STOP);
+                instance.kill(node);
+                std::thread::sleep(STOPPED_FOR);
+                signal(&instance, other, Signal::CONT);
+                instance.start_missing();
+            }
+        }
+    }
+    instance.starling(&["job", "wait", &id]).ok();
+    let info = job(&instance, &id);
+    assert_eq!(info["state"], "finished", "{info}");
+    assert_eq!(info["tasks"]["total"], TASKS, "{info}");
+    assert_eq!(info["tasks"]["done"], TASKS, "{info}");
+    let data = &info["data"];
+    assert!(data["bytes_moved"].as_u64() >= Some(FILE_BYTES.into()), "bytes moved: {data}");
+    assert!(answers(&instance, &id) == expected, "the answers differ");
+    let commits = instance.commits();
+    assert!(commits.len() as u64 > TASKS / 2, "{} of {TASKS} in the logs", commits.len());
+    for (task, times) in commits {
+        assert_eq!(times, 1, "{task} was committed {times} times");
+    }
+    instance.down();
+}
