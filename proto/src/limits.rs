@@ -216,6 +216,8 @@ pub const STAGED_BYTES_DEFAULT: u64 = 6 << 30;
 pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
 /// Of a socket or a file into memory and out of it again.
 pub const DATA_BUFFER_BYTES: usize = 256 << 10;
+/// Objects from here on are read from the socket by one thread and written by another.
+pub const DATA_PIPELINE_BYTES: u64 = 8 << 20;
 /// A data connection on which nothing moves in the middle of an object is given up after this.
 pub const DATA_SILENCE: Span = Span::from_secs(20);
 /// A data connection that nobody uses is closed after this.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -119,8 +120,9 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
             "ours: two node processes, file to file, checksums made and checked, published"
                 .to_owned(),
             format!(
-                "raw memory: one buffer sent and dropped; raw file: sendfile into new files; both \
-                 over as many connections as ours (at most {})",
+                "raw memory: one buffer sent and dropped; raw file: sendfile, read and written to \
+                 new files; both over as many warm connections as ours (at most {}), an empty \
+                 message there and the bytes back",
                 limits::DATA_LINES_PER_NODE_MAX
             ),
         ],
@@ -158,12 +160,14 @@ fn fill(dir: &Path, cases: &[Case]) -> anyhow::Result<()> {
 async fn measure(client: &Client, dir: &Path, case: Case) -> anyhow::Result<[f64; 3]> {
     let wanted: Vec<(ObjectId, u64)> =
         case.objects().into_iter().map(|object| (object, case.size_bytes)).collect();
+    let memory = Raw::open(case, None)?;
+    let file = Raw::open(case, Some(dir))?;
     let mut times = [Duration::ZERO; 3];
     for _ in 0..case.repeats() {
         times[0] += client.bring(TO, FROM, &wanted).await?;
         tokio::task::block_in_place(|| -> anyhow::Result<()> {
-            times[1] += raw(case, None)?;
-            times[2] += raw(case, Some(dir))?;
+            times[1] += memory.turn()?;
+            times[2] += file.turn()?;
             Ok(())
         })?;
     }
@@ -171,80 +175,121 @@ async fn measure(client: &Client, dir: &Path, case: Case) -> anyhow::Result<[f64
     Ok(times.map(|time| bytes / time.as_secs_f64()))
 }
 
-/// The same bytes over bare connections; from files into files where there is a directory.
-fn raw(case: Case, dir: Option<&Path>) -> anyhow::Result<Duration> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    let pairs: Vec<(TcpStream, TcpStream)> = (0..case.connections())
-        .map(|_| {
-            let out = TcpStream::connect(address)?;
-            out.set_nodelay(true)?;
-            Ok((out, listener.accept()?.0))
-        })
-        .collect::<std::io::Result<_>>()?;
-    let target = dir.map(|dir| dir.join("raw"));
-    if let Some(target) = &target {
-        std::fs::create_dir_all(target)?;
-    }
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for (at, (out, back)) in pairs.into_iter().enumerate() {
-            let mine: Vec<ObjectId> =
-                case.objects().into_iter().skip(at).step_by(case.connections()).collect();
-            let source = dir.map(objects_dir);
-            let (target, theirs) = (target.clone(), mine.clone());
-            threads.push(scope.spawn(move || send(out, case, &theirs, source.as_deref())));
-            threads.push(scope.spawn(move || receive(back, case, &mine, target.as_deref())));
-        }
-        threads.into_iter().try_for_each(|thread| thread.join().expect("raw TCP does not panic"))
-    })?;
-    let took = start.elapsed();
-    if let Some(target) = &target {
-        std::fs::remove_dir_all(target)?;
-    }
-    Ok(took)
+/// Bare connections with a thread at each end, warm: each turn is an empty message there and the
+/// bytes back, from files into files where there is a directory.
+struct Raw {
+    turns: Vec<(mpsc::Sender<()>, mpsc::Receiver<std::io::Result<()>>)>,
+    target: Option<PathBuf>,
 }
 
+impl Raw {
+    fn open(case: Case, dir: Option<&Path>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let source = dir.map(objects_dir);
+        let target = dir.map(|dir| dir.join("raw"));
+        let mut turns = Vec::new();
+        for at in 0..case.connections() {
+            let out = TcpStream::connect(address)?;
+            let back = listener.accept()?.0;
+            out.set_nodelay(true)?;
+            back.set_nodelay(true)?;
+            let mine: Vec<ObjectId> =
+                case.objects().into_iter().skip(at).step_by(case.connections()).collect();
+            let (source, target, theirs) = (source.clone(), target.clone(), mine.clone());
+            let (begin, begins) = mpsc::channel();
+            let (end, ends) = mpsc::channel();
+            std::thread::spawn(move || send(out, case, &theirs, source.as_deref()));
+            std::thread::spawn(move || {
+                for () in begins {
+                    if end.send(receive(&back, case, &mine, target.as_deref())).is_err() {
+                        return;
+                    }
+                }
+            });
+            turns.push((begin, ends));
+        }
+        Ok(Self { turns, target })
+    }
+
+    fn turn(&self) -> anyhow::Result<Duration> {
+        if let Some(target) = &self.target {
+            std::fs::create_dir_all(target)?;
+        }
+        let start = Instant::now();
+        for (begin, _) in &self.turns {
+            begin.send(()).context("a raw connection ended")?;
+        }
+        for (_, end) in &self.turns {
+            end.recv().context("a raw connection ended")??;
+        }
+        let took = start.elapsed();
+        if let Some(target) = &self.target {
+            std::fs::remove_dir_all(target)?;
+        }
+        Ok(took)
+    }
+}
+
+/// Sends its objects each time it is asked, until the other side hangs up.
 fn send(
     mut out: TcpStream,
     case: Case,
     objects: &[ObjectId],
     source: Option<&Path>,
 ) -> std::io::Result<()> {
-    let Some(source) = source else {
-        let buffer = vec![7; limits::DATA_BUFFER_BYTES];
-        let mut rest = case.size_bytes * objects.len() as u64;
-        while rest > 0 {
-            let count = rest.min(buffer.len() as u64) as usize;
-            out.write_all(&buffer[..count])?;
-            rest -= count as u64;
+    let buffer = vec![7; limits::DATA_BUFFER_BYTES];
+    loop {
+        out.read_exact(&mut [0])?;
+        for object in objects {
+            match source {
+                Some(source) => {
+                    std::io::copy(&mut File::open(source_of(source, *object))?, &mut out)?;
+                }
+                None => {
+                    let mut rest = case.size_bytes;
+                    while rest > 0 {
+                        let count = rest.min(buffer.len() as u64) as usize;
+                        out.write_all(&buffer[..count])?;
+                        rest -= count as u64;
+                    }
+                }
+            }
         }
-        return Ok(());
-    };
-    let folder = source.join(format!("{:016x}", JOB.0));
-    for object in objects {
-        let (local, attempt) = (object.task.local, object.attempt.0);
-        let name = format!("{}.{}-{attempt:x}-0", local.partition().0, local.index());
-        std::io::copy(&mut File::open(folder.join(name))?, &mut out)?;
     }
-    Ok(())
+}
+
+fn source_of(source: &Path, object: ObjectId) -> PathBuf {
+    let (local, attempt) = (object.task.local, object.attempt.0);
+    let name = format!("{}.{}-{attempt:x}-0", local.partition().0, local.index());
+    source.join(format!("{:016x}", JOB.0)).join(name)
 }
 
 fn receive(
-    mut back: TcpStream,
+    mut back: &TcpStream,
     case: Case,
     objects: &[ObjectId],
     target: Option<&Path>,
 ) -> std::io::Result<()> {
-    let Some(target) = target else {
-        let mut buffer = vec![0; limits::DATA_BUFFER_BYTES];
-        while back.read(&mut buffer)? > 0 {}
-        return Ok(());
-    };
+    back.write_all(&[1])?;
+    let mut buffer = vec![0; limits::DATA_BUFFER_BYTES];
     for object in objects {
-        let mut file = File::create(target.join(object.task.local.0.to_string()))?;
-        std::io::copy(&mut (&mut back).take(case.size_bytes), &mut file)?;
+        let mut file = match target {
+            Some(target) => Some(File::create(target.join(object.task.local.0.to_string()))?),
+            None => None,
+        };
+        let mut rest = case.size_bytes;
+        while rest > 0 {
+            let count = rest.min(buffer.len() as u64) as usize;
+            let came = back.read(&mut buffer[..count])?;
+            if came == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(file) = &mut file {
+                file.write_all(&buffer[..came])?;
+            }
+            rest -= came as u64;
+        }
     }
     Ok(())
 }

@@ -12,11 +12,10 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use executor::{ObjectError, ObjectKind, ObjectStore};
 use proto::{NodeId, ObjectId, Span, limits};
-use xxhash_rust::xxh3::Xxh3;
 
-use super::frame::{self, CHECKSUM_BYTES, HEAD_BYTES, Head};
+use super::frame::{self, HEAD_BYTES, Head};
+use super::receive::{Failure, receive};
 use super::stream::{self, Known};
 use crate::service::Shared;
 
@@ -285,27 +284,6 @@ fn put_back(shared: &Arc<Shared>, from: NodeId, batch: VecDeque<Wanted>, reason:
     }
 }
 
-/// Why an object did not come.
-#[derive(Debug)]
-enum Failure {
-    /// The line is to blame: the object may come over another one.
-    Line(String),
-    /// The object is to blame; its bytes may still be on the line.
-    Object(String),
-}
-
-impl From<ObjectError> for Failure {
-    fn from(error: ObjectError) -> Self {
-        Self::Object(error.to_string())
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::Line(error.to_string())
-    }
-}
-
 /// Asks for all of a batch and takes the answers, in order. What came, or never will, is no longer
 /// in the batch. After an error the line is of no use.
 fn fetch_over(
@@ -314,7 +292,7 @@ fn fetch_over(
     batch: &mut VecDeque<Wanted>,
     buffer: &mut [u8],
 ) -> Result<(), String> {
-    let mut stream = &line.stream;
+    let (store, mut stream) = (shared.executor.objects(), &line.stream);
     let broke = |error: std::io::Error| error.to_string();
     let requests: Vec<u8> =
         batch.iter().flat_map(|wanted| frame::request_to_bytes(wanted.object)).collect();
@@ -323,18 +301,16 @@ fn fetch_over(
         let mut head = [0; HEAD_BYTES];
         stream.read_exact(&mut head).map_err(broke)?;
         let result = match Head::from_bytes(head).ok_or("it answers nonsense")? {
-            Head::Object(size_bytes) => {
-                match receive(shared.executor.objects(), stream, wanted, size_bytes, buffer) {
-                    Ok(()) => Ok(()),
-                    Err(Failure::Line(reason)) => return Err(reason),
-                    Err(Failure::Object(reason)) => {
-                        if let Some(wanted) = batch.pop_front() {
-                            wanted.end(Err(reason));
-                        }
-                        return Err("an object could not be kept".to_owned());
+            Head::Object(size_bytes) => match receive(store, stream, wanted, size_bytes, buffer) {
+                Ok(()) => Ok(()),
+                Err(Failure::Line(reason)) => return Err(reason),
+                Err(Failure::Object(reason)) => {
+                    if let Some(wanted) = batch.pop_front() {
+                        wanted.end(Err(reason));
                     }
+                    return Err("an object could not be kept".to_owned());
                 }
-            }
+            },
             Head::Refusal(text_bytes) => {
                 let text = &mut buffer[..text_bytes as usize];
                 stream.read_exact(text).map_err(broke)?;
@@ -345,47 +321,5 @@ fn fetch_over(
             wanted.end(result);
         }
     }
-    Ok(())
-}
-
-/// Takes the bytes of one object.
-fn receive(
-    store: &ObjectStore,
-    mut stream: &TcpStream,
-    wanted: &Wanted,
-    size_bytes: u64,
-    buffer: &mut [u8],
-) -> Result<(), Failure> {
-    if size_bytes != wanted.size_bytes {
-        let expected = wanted.size_bytes;
-        let text = format!("it has {size_bytes} bytes there instead of {expected}");
-        return Err(Failure::Object(text));
-    }
-    let mut incoming = store.create_incoming(wanted.object, ObjectKind::Copy)?;
-    incoming.reserve(size_bytes)?;
-    let mut hash = Xxh3::new();
-    let mut rest = size_bytes;
-    while rest > 0 {
-        let count = rest.min(buffer.len() as u64) as usize;
-        let came = match stream.read(&mut buffer[..count]) {
-            Ok(0) => {
-                let came = size_bytes - rest;
-                return Err(Failure::Line(format!("{came} of {size_bytes} bytes came")));
-            }
-            Ok(came) => came,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error.into()),
-        };
-        hash.update(&buffer[..came]);
-        incoming.write(&buffer[..came])?;
-        rest -= came as u64;
-    }
-    let mut checksum = [0; CHECKSUM_BYTES];
-    stream.read_exact(&mut checksum)?;
-    let checksum = u64::from_le_bytes(checksum);
-    if hash.digest() != checksum {
-        return Err(Failure::Line("its bytes came damaged".to_owned()));
-    }
-    incoming.commit_with(checksum)?;
     Ok(())
 }

@@ -18,6 +18,7 @@ over it.
 mod frame;
 mod lines;
 mod port;
+mod receive;
 mod serve;
 mod small;
 mod stream;

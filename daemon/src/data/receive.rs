@@ -1,0 +1,216 @@
+//! The bytes of one object, from a line into the store.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::sync::mpsc;
+
+use executor::{IncomingObject, ObjectError, ObjectKind, ObjectStore};
+use proto::limits;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::Wanted;
+use super::frame::CHECKSUM_BYTES;
+
+/// Of the thread that reads a large object and the one that writes it.
+const PIPE_BUFFERS: usize = 4;
+
+/// Why an object did not come.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The line is to blame: the object may come over another one.
+    Line(String),
+    /// The object is to blame; its bytes may still be on the line.
+    Object(String),
+}
+
+impl From<ObjectError> for Failure {
+    fn from(error: ObjectError) -> Self {
+        Self::Object(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Line(error.to_string())
+    }
+}
+
+/// Takes the bytes of one object.
+pub(super) fn receive(
+    store: &ObjectStore,
+    mut stream: &TcpStream,
+    wanted: &Wanted,
+    size_bytes: u64,
+    buffer: &mut [u8],
+) -> Result<(), Failure> {
+    if size_bytes != wanted.size_bytes {
+        let expected = wanted.size_bytes;
+        let text = format!("it has {size_bytes} bytes there instead of {expected}");
+        return Err(Failure::Object(text));
+    }
+    let incoming = store.create_incoming(wanted.object, ObjectKind::Copy)?;
+    incoming.reserve(size_bytes)?;
+    let sink = Sink { incoming, hash: Xxh3::new() };
+    let sink = if size_bytes >= limits::DATA_PIPELINE_BYTES {
+        pipe(stream, sink, size_bytes)?
+    } else {
+        pour(stream, sink, size_bytes, buffer)?
+    };
+    let Sink { incoming, hash } = sink;
+    let mut checksum = [0; CHECKSUM_BYTES];
+    stream.read_exact(&mut checksum)?;
+    let checksum = u64::from_le_bytes(checksum);
+    // Not before it is known to be whole does it exist.
+    if hash.digest() != checksum {
+        return Err(Failure::Line("its bytes came damaged".to_owned()));
+    }
+    incoming.commit_with(checksum)?;
+    Ok(())
+}
+
+/// Where the bytes of an object go.
+struct Sink {
+    incoming: IncomingObject,
+    hash: Xxh3,
+}
+
+impl Sink {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), ObjectError> {
+        self.hash.update(bytes);
+        self.incoming.write(bytes)
+    }
+}
+
+/// Reads what there is, up to a buffer and to what is still missing.
+fn read_some(mut stream: &TcpStream, buffer: &mut [u8], rest: u64) -> Result<usize, Failure> {
+    let count = rest.min(buffer.len() as u64) as usize;
+    loop {
+        match stream.read(&mut buffer[..count]) {
+            Ok(0) => {
+                return Err(Failure::Line(format!("it broke off {rest} bytes before the end")));
+            }
+            Ok(came) => return Ok(came),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn pour(
+    stream: &TcpStream,
+    mut sink: Sink,
+    size_bytes: u64,
+    buffer: &mut [u8],
+) -> Result<Sink, Failure> {
+    let mut rest = size_bytes;
+    while rest > 0 {
+        let came = read_some(stream, buffer, rest)?;
+        sink.take(&buffer[..came])?;
+        rest -= came as u64;
+    }
+    Ok(sink)
+}
+
+/// As [`pour`], with a second thread that checks and writes while this one reads.
+fn pipe(stream: &TcpStream, mut sink: Sink, size_bytes: u64) -> Result<Sink, Failure> {
+    let (full, to_write) = mpsc::sync_channel::<(Vec<u8>, usize)>(PIPE_BUFFERS);
+    let (empty, to_fill) = mpsc::sync_channel::<Vec<u8>>(PIPE_BUFFERS);
+    for _ in 0..PIPE_BUFFERS {
+        empty.send(vec![0; limits::DATA_BUFFER_BYTES]).expect("the queue has room for all");
+    }
+    std::thread::scope(|scope| {
+        let writer = std::thread::Builder::new().spawn_scoped(scope, move || {
+            for (buffer, came) in to_write {
+                sink.take(&buffer[..came])?;
+                let _ = empty.send(buffer); // The reader may have all it needs.
+            }
+            Ok(sink)
+        });
+        let writer = writer.map_err(|error| Failure::Line(format!("no thread: {error}")))?;
+        let mut rest = size_bytes;
+        while rest > 0 {
+            // Who writes has ended early: it says why.
+            let Ok(mut buffer) = to_fill.recv() else { break };
+            // Full buffers are few hand-overs.
+            let mut filled = 0;
+            while filled < buffer.len() && rest > 0 {
+                let came = read_some(stream, &mut buffer[filled..], rest)?;
+                filled += came;
+                rest -= came as u64;
+            }
+            if full.send((buffer, filled)).is_err() {
+                break;
+            }
+        }
+        drop(full);
+        writer.join().expect("writing does not panic")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener};
+
+    use proto::{Attempt, ObjectId, TaskId};
+    use xxhash_rust::xxh3::xxh3_64;
+
+    use super::*;
+
+    fn wanted_object() -> ObjectId {
+        ObjectId { task: TaskId::new(3, 4), attempt: Attempt(5), output: 6 }
+    }
+
+    /// What becomes of an object of which this comes.
+    fn came(expected_bytes: usize, told_bytes: usize, sent: &[u8]) -> (Option<String>, usize) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ObjectStore::open(dir.path(), 1 << 30).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut out = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let wanted = Wanted::new(wanted_object(), expected_bytes as u64, |_| {});
+        let mut buffer = vec![0; 4096];
+        let result = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // The receiver may hang up first.
+                let _ = out.write_all(sent);
+                let _ = out.shutdown(Shutdown::Write);
+            });
+            let result = receive(&store, &stream, &wanted, told_bytes as u64, &mut buffer);
+            stream.shutdown(Shutdown::Both).unwrap_or_default();
+            result
+        });
+        let files = std::fs::read_dir(dir.path().join("0000000000000003"));
+        let files = files.map_or(0, |entries| entries.count());
+        assert_eq!(files == 1, store.contains(wanted_object()), "nothing half-written stays");
+        let error = result.err().map(|failure| match failure {
+            Failure::Line(text) => format!("line: {text}"),
+            Failure::Object(text) => format!("object: {text}"),
+        });
+        (error, files)
+    }
+
+    fn with_checksum(bytes: &[u8]) -> Vec<u8> {
+        [bytes, &xxh3_64(bytes).to_le_bytes()].concat()
+    }
+
+    #[test]
+    fn only_what_is_whole_is_published() {
+        for size in [0, 1, 100_000, limits::DATA_PIPELINE_BYTES as usize + 12_345] {
+            let bytes: Vec<u8> = (0..size).map(|at| (at ^ (at >> 9)) as u8).collect();
+            let sent = with_checksum(&bytes);
+            assert_eq!(came(size, size, &sent), (None, 1), "{size} bytes");
+            let (error, files) = came(size, size, &sent[..sent.len() - 1]);
+            assert!(error.unwrap().starts_with("line: ") && files == 0, "{size} bytes, cut off");
+            let mut damaged = sent.clone();
+            damaged[size / 2] ^= 1;
+            let (error, files) = came(size, size, &damaged);
+            assert!(error.unwrap().contains("damaged") && files == 0, "{size} bytes");
+            let (error, files) = came(size + 1, size, &sent);
+            assert!(error.unwrap().starts_with("object: it has") && files == 0, "{size} bytes");
+        }
+        let half = vec![7; limits::DATA_PIPELINE_BYTES as usize];
+        let (error, files) = came(2 * half.len(), 2 * half.len(), &half);
+        assert!(error.unwrap().contains("broke off") && files == 0);
+    }
+}
