@@ -326,8 +326,14 @@ impl Scheduler {
         }
     }
 
-    /// Objects of ended jobs go, so many in a step; one that somebody brought back stays.
+    /// Objects of ended jobs go, so many in a step; one that somebody brought back stays. Copies
+    /// go that a smaller budget has no room for.
     pub(crate) fn let_go(&mut self, out: &mut Out) {
+        let tuning = &self.options.tuning;
+        let idle_bytes = self.data.objects.copied_bytes - self.data.objects.pinned_bytes();
+        if idle_bytes > 0 && self.data.objects.copied_bytes > tuning.cache_bytes {
+            self.evict(tuning.store_hard_bytes, out);
+        }
         let count = self.data.leaving.len().min(STEP_EVICTIONS_MAX);
         let gone: Vec<ObjectId> = self.data.leaving.drain(..count).collect();
         out.evicted.extend(gone.iter().filter(|object| self.presence(object) == Presence::Absent));
