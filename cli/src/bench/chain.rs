@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use client::{Submit, SubmitOptions};
-use proto::{JobId, NodeId, PartitionId, wire};
+use proto::{JobId, PartitionId, wire};
 use workloads::{Graph, GraphBuilder, Placement, Plan, TaskInit};
 
 use super::{Cluster, Report, Setting, unary};
@@ -39,9 +39,9 @@ pub(super) async fn run(setting: &Setting) -> anyhow::Result<Report> {
 }
 
 /// Each task's successor has its home on another node. Seconds, and hops between nodes.
-async fn cross(cluster: &Cluster, tasks: u64) -> anyhow::Result<(f64, u64)> {
+pub(super) async fn cross(cluster: &Cluster, tasks: u64) -> anyhow::Result<(f64, u64)> {
     let job = cluster.client().next_job().await?;
-    let (graph, crossings) = alternating(cluster, job, tasks)?;
+    let (graph, crossings) = alternating(cluster.client(), job, tasks)?;
     let start = Instant::now();
     let options = SubmitOptions { job: Some(job), ..SubmitOptions::default() };
     cluster.run(&graph, options).await?;
@@ -74,24 +74,39 @@ fn chain(order: &[u32]) -> anyhow::Result<Graph> {
     Ok(builder.finish()?)
 }
 
-/// Placement by number does not look at edges: so where tasks will live is known before the chain
-/// is laid through them, from node to node in turn.
-fn alternating(cluster: &Cluster, job: JobId, tasks: u64) -> anyhow::Result<(Graph, u64)> {
-    let client = cluster.client();
-    let mut homes: Vec<(NodeId, Vec<PartitionId>)> = Vec::new();
-    for node in client.nodes() {
-        let of_node = (0..client.partitions()).map(PartitionId);
-        homes.push((node, of_node.filter(|&at| client.home(at) == node).collect()));
+/// The chain from node to node of a cluster.
+pub(super) fn alternating(
+    client: &client::Client,
+    job: JobId,
+    tasks: u64,
+) -> anyhow::Result<(Graph, u64)> {
+    let nodes = client.nodes();
+    let mut homes: Vec<Vec<PartitionId>> = vec![Vec::new(); nodes.len()];
+    let at = |partition| {
+        let home = client.home(partition);
+        nodes.iter().position(|node| *node == home).expect("one of them")
+    };
+    for partition in (0..client.partitions()).map(PartitionId) {
+        homes[at(partition)].push(partition);
     }
-    let partitions: Vec<_> = homes.iter().map(|(_, partitions)| partitions.clone()).collect();
+    through(&homes, at, job, tasks)
+}
+
+/// Placement by number does not look at edges: so where tasks will live is known before the chain
+/// is laid through them, from home to home in turn.
+pub(super) fn through(
+    homes: &[Vec<PartitionId>],
+    at: impl Fn(PartitionId) -> usize,
+    job: JobId,
+    tasks: u64,
+) -> anyhow::Result<(Graph, u64)> {
     let order: Vec<u32> = (0..tasks as u32).collect();
     let bag = chain(&order)?;
-    let plan = Plan::new(&bag, job, Placement::Hash, &partitions);
-    let home = |task: u32| client.home(plan.local_id(task).partition());
+    let plan = Plan::new(&bag, job, Placement::Hash, homes);
+    let home = |task: u32| at(plan.local_id(task).partition());
     let mut by_home: Vec<Vec<u32>> = vec![Vec::new(); homes.len()];
     for task in (0..tasks as u32).rev() {
-        let at = homes.iter().position(|(node, _)| *node == home(task)).expect("one of them");
-        by_home[at].push(task);
+        by_home[home(task)].push(task);
     }
     let mut order = Vec::with_capacity(tasks as usize);
     while by_home.iter().any(|left| !left.is_empty()) {

@@ -5,6 +5,7 @@ Two contenders take turns within a round, so that a noisy neighbour hits both; w
 ratio. A benchmark is no test: nothing fails because a figure is bad.
 */
 
+mod calibrate;
 mod chain;
 mod children;
 mod cluster;
@@ -49,6 +50,8 @@ enum What {
     Submit(Setting),
     /// Memory that waiting tasks take, over all nodes
     Memory(Setting),
+    /// What the work of a node costs: service times for the simulator
+    Calibrate(calibrate::CalibrateArgs),
     /// Objects from node to node, 4 KiB to 1 GiB, against raw TCP of the same bytes
     Transfer(transfer::TransferArgs),
 }
@@ -146,6 +149,7 @@ fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
             What::Command(setting) => command::run(setting).await,
             What::Kv(args) => kv::run(args).await,
             What::Submit(setting) => submit::run(setting).await,
+            What::Calibrate(args) => calibrate::run(args).await,
             What::Memory(setting) => memory::run(setting).await,
             What::Transfer(_) => unreachable!("it has a table of its own"),
         }
