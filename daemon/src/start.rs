@@ -57,11 +57,8 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     options.check()?;
     options.join = options.join.as_deref().map(resolve_join).transpose()?;
     // First, so that a port that cannot be had leaves nothing behind.
-    let listener = listen(options.listen)?;
-    let address = listener.local_addr().map_err(|error| listen_error(options.listen, error))?;
-    let data_listener = listen(SocketAddr::new(options.listen.ip(), 0))?;
-    let data_address =
-        data_listener.local_addr().map_err(|error| listen_error(options.listen, error))?;
+    let (listener, address) = listen(options.listen)?;
+    let (data_listener, data_address) = listen(SocketAddr::new(options.listen.ip(), 0))?;
     let clock = Clock::start();
     let instance = Instance::open(&options.dir)?;
     let secret = instance.secret()?;
@@ -183,14 +180,14 @@ fn resolve_join(name: &str) -> Result<String, StartError> {
     chosen.map(ToString::to_string).ok_or_else(|| failed("it has no address".to_owned()))
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address)
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(|error| listen_error(address, error))
-}
-
-fn listen_error(address: SocketAddr, error: std::io::Error) -> StartError {
-    StartError::Listen { address, error }
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = || {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    listen().map_err(|error| StartError::Listen { address, error })
 }
 
 fn start_executor(

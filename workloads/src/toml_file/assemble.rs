@@ -165,7 +165,7 @@ impl<'t> Assembly<'t> {
             .collect::<Result<_, _>>()?;
         for ((input, source), size_bytes) in table.inputs.iter().zip(&mut fixed).zip(&sizes) {
             if *source == Source::External {
-                *source = self.from_outside(input, &input.file.value, *size_bytes);
+                *source = self.outside(input, &input.file.value, *size_bytes);
             }
         }
         // Elements whose files come from the same places share a spec.
@@ -187,7 +187,7 @@ impl<'t> Assembly<'t> {
                     Some(found) => Source::Task(found),
                     None => {
                         let size_bytes = self.external_bytes(table, input, element, group)?;
-                        self.from_outside(input, &expand(&input.file.value, element), size_bytes)
+                        self.outside(input, &expand(&input.file.value, element), size_bytes)
                     }
                 };
             }
@@ -220,7 +220,7 @@ impl<'t> Assembly<'t> {
         Ok(())
     }
 
-    fn from_outside(&mut self, input: &InputFile, file: &str, size_bytes: u64) -> Source {
+    fn outside(&mut self, input: &InputFile, file: &str, size_bytes: u64) -> Source {
         match input.bring {
             Bring::Not | Bring::Stage => Source::External,
             Bring::Upload => {
