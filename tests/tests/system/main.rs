@@ -3,6 +3,7 @@
 mod bad_input;
 mod cluster;
 mod commands;
+mod data;
 mod faults;
 mod faults_data;
 mod launchers;

@@ -1,0 +1,269 @@
+//! Bytes between nodes, in their stores, and on their way in.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use starling_tests::{Instance, is_alive, wait_until};
+
+use crate::cluster::{job, submit};
+
+/// Files below a folder of a node's state.
+fn files(instance: &Instance, node: u32, folder: &str) -> Vec<PathBuf> {
+    let root = instance.directory().join(format!("nodes/{node}/state/{folder}"));
+    let mut found = Vec::new();
+    let mut folders = vec![root];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path => found.push(path),
+            }
+        }
+    }
+    found
+}
+
+fn data_address(instance: &Instance, node: u32) -> String {
+    let path = instance.directory().join(format!("nodes/{node}/address.json"));
+    let text = fs::read_to_string(path).expect("a node that is up has an address file");
+    let value: Value = serde_json::from_str(&text).expect("it is JSON");
+    value["data"].as_str().expect("it gives out objects").to_owned()
+}
+
+fn done(instance: &Instance, id: &str) -> Value {
+    instance.starling(&["job", "wait", id]).ok();
+    job(instance, id)
+}
+
+/// One task makes a file, many on both nodes read it: it moves at most once.
+#[test]
+fn an_input_from_another_node_comes_once_and_goes_with_its_job() {
+    let instance = Instance::up(2, 2);
+    let log = instance.sandbox().path("nodes").display().to_string();
+    instance.sandbox().write(
+        "w.toml",
+        format!(
+            "[[task]]\nname='make'\noutputs={{x='big'}}\n\
+             command=['sh','-c','head -c 3000000 /dev/urandom > big; sha256sum < big > {log}.sum']\n\
+             [[task]]\nname='read-{{i}}'\narray='1-40'\ninputs={{x='big'}}\n\
+             outputs={{s={{file='s{{i}}',keep=true}}}}\n\
+             command=['sh','-c','sha256sum < {{in:x}} > s{{i}}; cmp s{{i}} {log}.sum; \
+             echo $STARLING_NODE >> {log}; sleep 0.1']\n"
+        ),
+    );
+    instance.starling(&["node", "set", "--policy", "mlb"]).ok();
+    let id = submit(&instance, &["--file", "w.toml"]);
+    let end = done(&instance, &id);
+    assert_eq!(end["tasks"]["done"], 41, "{end}");
+    let nodes = fs::read_to_string(instance.sandbox().path("nodes")).expect("tasks wrote it");
+    assert!(nodes.contains('0') && nodes.contains('1'), "both nodes took part: {nodes}");
+    assert_eq!(end["data"]["bytes_moved"], 3_000_000, "to the other node, once: {end}");
+    // The end of a job is told to every node; then only what is kept is left.
+    let all = || [0, 1].map(|node| files(&instance, node, "objects")).concat();
+    wait_until("what nobody keeps is gone", || all().len() == 40);
+    assert!(all().iter().all(|path| path.to_string_lossy().ends_with("-kept")), "{:?}", all());
+    instance.down();
+}
+
+#[test]
+fn kept_objects_survive_restarts_and_what_an_ended_job_left_does_not() {
+    let mut instance = Instance::up(1, 1);
+    instance.sandbox().write(
+        "w.toml",
+        "[[task]]\nname='a'\noutputs={x='x',k={file='k',keep=true}}\n\
+         command=['sh','-c','echo x > x; echo k > k']\n\
+         [[task]]\nname='wait'\ninputs={x='x'}\ncommand=['sh','-c','test -e DIR/go || sleep 60']\n"
+            .replace("DIR", &instance.sandbox().path("").display().to_string()),
+    );
+    let id = submit(&instance, &["--file", "w.toml"]);
+    wait_until("the objects are there", || files(&instance, 0, "objects").len() == 2);
+    instance.sandbox().write("go", "");
+    instance.kill(0);
+    instance.start_missing();
+    let end = done(&instance, &id);
+    assert_eq!(end["tasks"]["done"], 2, "{end}");
+    wait_until("only what is kept is left", || files(&instance, 0, "objects").len() == 1);
+    instance.down();
+}
+
+#[test]
+fn a_store_that_is_too_small_fails_the_task_and_goes_on_with_others() {
+    let instance = Instance::up(2, 1);
+    instance.starling(&["node", "set", "--store-hard", "2MB", "--store-soft", "1MB"]).ok();
+    instance.sandbox().write(
+        "w.toml",
+        "[[task]]\nname='big-{i}'\narray='1-2'\noutputs={x='big{i}'}\n\
+         command=['sh','-c','head -c 1500000 /dev/zero > big{i}']\n\
+         [[task]]\nname='both'\ninputs={a='big1',b='big2'}\ncommand=['true']\n\
+         [[task]]\nname='small-{i}'\narray='1-5'\noutputs={y='s{i}'}\n\
+         command=['sh','-c','echo {i} > s{i}']\n",
+    );
+    let id = submit(&instance, &["--file", "w.toml"]);
+    let ran = instance.starling(&["job", "wait", &id]);
+    let end = job(&instance, &id);
+    assert_eq!(end["tasks"]["failed"], 1, "{ran:?} {end}");
+    assert_eq!(end["tasks"]["done"], 7, "{end}");
+    let text = format!("{} {}", ran.stderr, end);
+    for part in ["both", "bytes", "node"] {
+        assert!(text.contains(part), "'{part}' is not in {text}");
+    }
+    instance.down();
+}
+
+#[test]
+fn files_of_this_machine_travel_with_their_job() {
+    let instance = Instance::up(2, 1);
+    instance.sandbox().write("data.txt", "some words of mine");
+    instance.sandbox().write("empty", "");
+    let script = "cat $STARLING_INPUTS > out";
+    let mut all = vec!["submit", "--upload", "data.txt", "empty", "--out", "out", "--wait"];
+    all.extend(["--json", "--", "sh", "-c", script]);
+    let ended = instance.starling(&all).ok().stdout;
+    let line = ended.lines().last().expect("a job");
+    let value: Value = serde_json::from_str(line).expect("it is JSON");
+    assert_eq!((&value["tasks"], &value["state"]), (&3.into(), &"finished".into()), "{value}");
+    let kept = [0, 1].map(|node| files(&instance, node, "objects")).concat();
+    let texts: Vec<_> = kept.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
+    assert!(texts.iter().any(|text| text == "some words of mine"), "{kept:?}");
+    let uploads = || [0, 1].map(|node| files(&instance, node, "uploads")).concat().len();
+    wait_until("uploads go with their job", || uploads() == 0);
+    let missing = ["submit", "--upload", "no-such-file", "--", "true"];
+    let ran = instance.starling(&missing);
+    assert!(ran.code != 0 && ran.stderr.contains("no-such-file"), "{ran:?}");
+    instance.down();
+}
+
+#[test]
+fn a_staged_file_is_copied_once_to_each_node() {
+    let instance = Instance::up(2, 2);
+    instance.sandbox().write("shared.txt", "staged words");
+    let log = instance.sandbox().path("inodes").display().to_string();
+    let script =
+        format!("cat {{in:1}} | grep -q words && stat -c %i {{in:1}} >> {log}; sleep 0.05");
+    let id = submit(
+        &instance,
+        &["--array", "1-30", "--stage-in", "shared.txt", "--", "sh", "-c", &script],
+    );
+    let end = done(&instance, &id);
+    assert_eq!(end["tasks"]["done"], 30, "{end}");
+    let text = fs::read_to_string(instance.sandbox().path("inodes")).expect("tasks wrote it");
+    let inodes: std::collections::BTreeSet<&str> = text.lines().collect();
+    assert_eq!(text.lines().count(), 30);
+    let copies = [0, 1].map(|node| files(&instance, node, "staged").len());
+    assert!(inodes.len() <= copies.iter().sum(), "{inodes:?} {copies:?}");
+    assert!(copies.iter().all(|copies| *copies <= 1), "{copies:?}");
+    instance.down();
+}
+
+/// The node that has the input dies while it is read, and comes back.
+#[test]
+fn a_fetch_survives_the_death_of_its_source() {
+    let mut instance = Instance::up(2, 1);
+    instance.starling(&["node", "set", "--policy", "mlb"]).ok();
+    instance.sandbox().write(
+        "w.toml",
+        "[[task]]\nname='make-{i}'\narray='1-8'\noutputs={x='big{i}'}\n\
+         command=['sh','-c','head -c 40000000 /dev/zero > big{i}; sleep 0.05']\n\
+         [[task]]\nname='sum'\ninputs={all=['big1..8']}\noutputs={s={file='s',keep=true}}\n\
+         command=['sh','-c','cat $STARLING_INPUTS | wc -c > s']\n",
+    );
+    let id = submit(&instance, &["--file", "w.toml"]);
+    let made = |instance: &Instance| job(instance, &id)["tasks"]["done"].as_u64().unwrap_or(0);
+    wait_until("the inputs are made", || made(&instance) >= 8);
+    for node in [0, 1] {
+        instance.kill(node);
+        instance.start_missing();
+    }
+    let end = done(&instance, &id);
+    assert_eq!(end["tasks"]["done"], 9, "{end}");
+    let kept = [0, 1].map(|node| files(&instance, node, "objects")).concat();
+    let texts: Vec<_> = kept
+        .iter()
+        .filter(|path| path.to_string_lossy().ends_with("-kept"))
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .collect();
+    assert_eq!(texts, ["320000000\n"]);
+    instance.down();
+}
+
+/// A source that stops answering holds nothing up for good.
+#[test]
+fn a_source_that_stands_still_is_waited_for() {
+    let instance = Instance::up(2, 1);
+    instance.starling(&["node", "set", "--policy", "mlb"]).ok();
+    instance.sandbox().write(
+        "w.toml",
+        "[[task]]\nname='make-{i}'\narray='1-4'\noutputs={x='big{i}'}\n\
+         command=['sh','-c','head -c 1000000 /dev/zero > big{i}; sleep 0.2']\n\
+         [[task]]\nname='sum'\ninputs={all=['big1..4']}\ncommand=['true']\n",
+    );
+    let id = submit(&instance, &["--file", "w.toml"]);
+    let raw = i32::try_from(instance.pid(1)).expect("pids are small");
+    let pid = Pid::from_raw(raw).expect("a node's pid is not zero");
+    kill_process(pid, Signal::STOP).expect("the node runs");
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    kill_process(pid, Signal::CONT).expect("the node is there");
+    let end = done(&instance, &id);
+    assert_eq!(end["tasks"]["done"], 5, "{end}");
+    instance.down();
+}
+
+/// Strangers and noise on the data port: refused, and the node lives.
+#[test]
+fn the_data_port_believes_only_who_knows_the_secret() {
+    let instance = Instance::up(2, 1);
+    let address = data_address(&instance, 0);
+    let secret = fs::read(instance.directory().join("secret")).expect("the secret is there");
+    let cluster = fs::read_to_string(instance.directory().join("cluster.json")).expect("a file");
+    let cluster: Value = serde_json::from_str(&cluster).expect("it is JSON");
+    let cluster = u64::from_str_radix(cluster["cluster"].as_str().expect("an id"), 16);
+    let cluster = cluster.expect("hexadecimal");
+    let hello = |version: u32, cluster: u64, to: u32, secret: &[u8]| {
+        let mut bytes = b"SDT1".to_vec();
+        bytes.extend(version.to_le_bytes());
+        bytes.extend(cluster.to_le_bytes());
+        bytes.extend(1_u32.to_le_bytes());
+        bytes.extend(to.to_le_bytes());
+        bytes.extend(&secret[..64]);
+        bytes
+    };
+    let answer = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(&address).expect("the port is open");
+        // The node may close while we still write.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    };
+    assert_eq!(answer(&hello(1, cluster, 0, &secret)), b"SDT1\0\0\0\0");
+    let mut forged = secret.clone();
+    forged[63] ^= 1;
+    let wrong = [
+        hello(1, cluster, 0, &forged),
+        hello(2, cluster, 0, &secret),
+        hello(1, cluster ^ 1, 0, &secret),
+        hello(1, cluster, 1, &secret),
+    ];
+    for bytes in wrong {
+        let said = answer(&bytes);
+        assert!(said.starts_with(b"SDT1") && said[4] != 0, "{said:?}");
+    }
+    for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &[0xff; 65_536], b"SDT1"] {
+        assert!(answer(noise).is_empty(), "nothing is said to noise");
+    }
+    // One who is believed and asks for what is not there, then nonsense.
+    let mut asks = hello(1, cluster, 0, &secret);
+    asks.extend([7; 28 * 3]);
+    asks.extend([0xff; 11]);
+    let said = answer(&asks);
+    assert!(String::from_utf8_lossy(&said).matches("is not on this node").count() == 3, "{said:?}");
+    let pid = instance.pid(0);
+    let end = instance.starling(&["submit", "--wait", "--", "true"]);
+    assert!(end.code == 0 && is_alive(pid), "{end:?}");
+    instance.down();
+}
