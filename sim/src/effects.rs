@@ -156,6 +156,9 @@ impl World {
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
                 let was_running = self.machines[index].running.remove(&(task, attempt));
+                if let Some(running) = &was_running {
+                    self.starve.on_ended(self.now, index, running.cpus);
+                }
                 if was_running.is_some() && self.dice.chance(KILL_RACES_PERMILLE) {
                     // Its end was on its way already.
                     let (error, exit_code) = ("killed".to_string(), 137);
@@ -232,6 +235,9 @@ impl World {
         machine.running.insert((task, attempt), machine::run(launch, missing));
         let (incarnation, slowness) = (machine.incarnation, machine.slowness);
         self.judge(verdict);
+        let cpus = bound::cpus_of(launch);
+        let verdict = self.starve.on_launch(self.now, index, (task, attempt), cpus);
+        self.judge(verdict);
         let overhead = self.dice.span(Span::ZERO, self.options.launch_max);
         let at = self.now + launch.duration + Span(overhead.0 * slowness);
         self.schedule(at, Happening::Ended { node: index, incarnation, task, attempt });
@@ -241,6 +247,7 @@ impl World {
         let machine = &mut self.machines[index];
         let Some(running) = machine.running.remove(&(task, attempt)) else { return };
         machine.objects.extend(running.objects);
+        self.starve.on_ended(self.now, index, running.cpus);
         if running.outcome.is_done()
             && let Ok(truth) = known(&mut self.jobs, "once", task)
         {
@@ -251,6 +258,7 @@ impl World {
 
     fn fetch(&mut self, index: usize, fetch: &Fetch) {
         self.tell(|| format!("n{index} fetches {:?} from {}", fetch.object, fetch.from));
+        self.starve.on_fetch(self.now, index);
         let incarnation = self.machines[index].incarnation;
         let options = &self.network.options;
         let latency = self.dice.span(options.latency_min, options.latency_max).doubled();
@@ -282,6 +290,7 @@ impl World {
             Ok(())
         };
         self.tell(|| format!("n{index} fetched {object:?}: {result:?}"));
+        self.starve.on_fetched(self.now, index);
         self.deliver(index, Input::Fetched { object, result });
     }
 
@@ -306,6 +315,7 @@ impl World {
         let machine = &mut self.machines[index];
         let doom = machine.doom.take().expect("only a doomed machine dies");
         machine.forget_process();
+        self.starve.on_up(self.now, index, false);
         let mut lost = Vec::new();
         if doom == Doom::PowerCut {
             let unsynced = machine.unsynced.len();

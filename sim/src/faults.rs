@@ -105,6 +105,7 @@ impl World {
     /// Faults strike from now on for `span`.
     pub fn break_things(&mut self, options: FaultOptions, span: Span) {
         self.faults_until = self.now + span;
+        self.starve.count_from(Time(u64::MAX));
         self.fault_options = options;
         for (fault, mean) in self.fault_options.means.clone() {
             let at = self.now + self.dice.around(mean);
@@ -115,6 +116,7 @@ impl World {
     /// Ends all faults: the network is whole, every node runs, clients are heard.
     pub fn heal(&mut self) {
         self.faults_until = self.now;
+        self.starve.count_from(self.now);
         for (kind, n) in [
             ("lost", self.network.lost),
             ("repeated", self.network.repeated),

@@ -69,7 +69,7 @@ impl World {
         let ended = self.run_until(self.now + PROGRESS_BOUND + self.all_work(), over);
         self.passed()?;
         if ended {
-            return Ok(());
+            return self.starve.on_end(self.now);
         }
         let states = self.node_states().unwrap_or_default();
         let states: Vec<String> =

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use node::{Config, Input, Node};
-use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Span, Time, wire};
+use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Span, TaskId, Time, wire};
 
-use crate::checkers::{Jobs, Verdict, Violation, linear};
+use crate::checkers::{Jobs, Verdict, Violation, linear, starve};
 use crate::client::JobClient;
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
@@ -38,6 +38,7 @@ pub struct World {
     pub(crate) next_request: u64,
     pub(crate) jobs: Jobs,
     pub(crate) history: linear::History,
+    pub(crate) starve: starve::Watch,
     pub(crate) curious_until: Time,
     pub(crate) curious_pace: Span,
     pub(crate) node_states: BTreeMap<usize, wire::NodeState>,
@@ -72,6 +73,9 @@ impl World {
             map.members[node].slots = slots;
             map.members[node].phase = wire::MemberPhase::Up as i32;
         }
+        let is_cramped = options.tuning.store_soft_bytes != u64::MAX;
+        let slots = machines.iter().map(|machine| machine.slots);
+        let starve = starve::Watch::new(slots, is_cramped, BEGIN);
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),
@@ -86,6 +90,7 @@ impl World {
             next_request: 1,
             jobs: Jobs::new(),
             history: linear::History::default(),
+            starve,
             curious_until: BEGIN,
             curious_pace: Span::ZERO,
             node_states: BTreeMap::new(),
@@ -353,6 +358,7 @@ impl World {
         }
         self.tell(|| format!("n{index} starts as incarnation {incarnation}"));
         self.mix(0x57a7 ^ index as u64);
+        self.starve.on_up(self.now, index, true);
         self.schedule_step(index);
         if incarnation > 1 {
             for peer in 0..self.machines.len() {
@@ -381,5 +387,11 @@ impl World {
             self.mix(u64::from(byte));
         }
         self.tell(|| format!("n{node} {event:?}"));
+        let cpus = |task: TaskId| {
+            let truth = self.jobs.get(&task.job).and_then(|job| job.tasks.get(&task.local));
+            truth.map_or(1, |truth| truth.cpus)
+        };
+        let cpus = if let Event::Queued { task, .. } = *event { cpus(task) } else { 0 };
+        self.starve.on_event(self.now, node, event, cpus);
     }
 }

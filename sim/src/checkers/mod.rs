@@ -11,6 +11,7 @@ pub(crate) mod order;
 pub(crate) mod progress;
 pub(crate) mod quiet;
 pub(crate) mod removal;
+pub(crate) mod starve;
 
 use std::collections::BTreeMap;
 
