@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use analysis::{Bounds, Kinds, PaperBound, PaperModel, RunReport};
+use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunReport};
 use clap::Args;
 use client::{Client, SubmitOptions, now_ns};
 use proto::wire::{self, JobState};
-use proto::{JobId, TaskId, Time};
+use proto::{JobId, Span, TaskId, Time};
 use tokio::time::Instant;
 use workloads::{Graph, Placement, Plan};
 
@@ -100,7 +100,11 @@ async fn execute(
     let job = plan.job();
     let logs = Logs::read(client, job, None).await?;
     let fold = logs.fold(job, Some((work.graph, &plan)))?;
-    let bounds = Bounds::of(work.graph, cluster_plan.total_slots());
+    // Before the bounds: they are no part of the run.
+    let (client_cpu, client_peak_rss_bytes) = (story::own_cpu(), story::own_peak_rss_bytes());
+    let network = network(&work.options.settings);
+    let (nodes, slots) = (cluster_plan.nodes, cluster_plan.slots);
+    let bounds = LowerBounds::of(work.graph, &analysis::Cluster::new(nodes, slots, network));
     let paper = PaperBound::of(work.graph, &PaperModel::on(cluster_plan.total_slots()));
     let facts = analysis::RunFacts {
         policy: cluster_plan.policy.name().to_owned(),
@@ -110,8 +114,8 @@ async fn execute(
         submitted: Some(Time(submitted_ns)),
         accepted: Some(accepted),
         ended: Some(ended),
-        client_cpu: story::own_cpu(),
-        client_peak_rss_bytes: story::own_peak_rss_bytes(),
+        client_cpu,
+        client_peak_rss_bytes,
         one_process,
         remote_bytes: Some(fold.remote_bytes(job, data_edges(work.graph, &plan))),
         bound_lower_s: bounds.lower().as_secs_f64(),
@@ -187,6 +191,15 @@ pub(crate) fn submit_options(
         settings: wire::JobSettings { real_data, transfer_ns_per_byte },
         ..SubmitOptions::default()
     })
+}
+
+/// What moving data costs at least, for bounds: of real bytes nothing is known.
+fn network(settings: &wire::JobSettings) -> Network {
+    let ns_per_byte = settings.transfer_ns_per_byte;
+    match !settings.real_data && ns_per_byte > 0.0 {
+        true => Network::Flat { bytes_per_s: 1e9 / ns_per_byte, latency: Span::ZERO },
+        false => Network::Free,
+    }
 }
 
 /// Refuses a workflow with a task that is wider than every node.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::sim::{NetworkModel, Service, Simulation, SimulationOptions, Submit};
-use analysis::{Bounds, PaperBound, PaperModel, RunReport};
+use analysis::{Cluster, LowerBounds, Network, PaperBound, PaperModel, RunReport};
 use clap::{Args, ValueEnum};
 use proto::Span;
 use serde::Serialize;
@@ -104,11 +104,20 @@ pub(crate) fn simulate(graph: &Graph, options: &SimulationOptions) -> Result<Sim
     })?;
     let slots = options.nodes.saturating_mul(options.slots);
     let facts = &mut simulation.facts;
-    facts.bound_lower_s = Bounds::of(graph, slots).lower().as_secs_f64();
-    facts.bound_paper_s = PaperBound::of(graph, &PaperModel::on(slots)).timespan_s;
     facts.client_cpu = story::own_cpu();
     facts.client_peak_rss_bytes = story::own_peak_rss_bytes();
+    let cluster = Cluster::new(options.nodes, options.slots, network(&options.network));
+    facts.bound_lower_s = LowerBounds::of(graph, &cluster).lower().as_secs_f64();
+    facts.bound_paper_s = PaperBound::of(graph, &PaperModel::on(slots)).timespan_s;
     Ok(simulation)
+}
+
+/// The simulated network, as bounds count on it.
+fn network(model: &NetworkModel) -> Network {
+    match *model {
+        NetworkModel::Flat { latency, bytes_per_s } => Network::Flat { bytes_per_s, latency },
+        NetworkModel::MaxMin { latency, bytes_per_s } => Network::Shared { bytes_per_s, latency },
+    }
 }
 
 fn options(context: &Context, args: &SimArgs) -> Result<SimulationOptions, Failure> {

@@ -37,7 +37,8 @@ impl LowerBounds {
     pub fn of(graph: &Graph, cluster: &Cluster) -> Self {
         let slots = cluster.total_slots();
         let work_ns = graph.work_ns();
-        if work_ns == 0 && !cluster.moves_cost() {
+        let data_cost = cluster.moves_cost() && graph.bytes_produced() > 0;
+        if work_ns == 0 && !data_cost {
             return Self::nothing();
         }
         let free = Cluster { network: Network::Free, ..*cluster };
@@ -53,7 +54,7 @@ impl LowerBounds {
             data_density: density,
             data_copies: Span::ZERO,
         };
-        if cluster.moves_cost() && graph.bytes_produced() > 0 {
+        if data_cost {
             let windows = Windows::of(graph, cluster);
             let path = windows.path_ns(graph);
             bounds.data_path = Span(path);
