@@ -38,12 +38,24 @@ pub struct RunFacts {
     pub one_process: bool,
     /// Bytes read from objects made elsewhere ([`Fold::remote_bytes`]), where the graph is known.
     pub remote_bytes: Option<u64>,
+    /// What the job's tasks read; `None`: what the nodes' tasks have read since they started.
+    pub reads: Option<Reads>,
     pub bound_lower_s: f64,
     pub bound_paper_s: f64,
     /// What the numbers given to [`Fold::push_task`] mean.
     pub kinds: Kinds,
     /// The clock starts when the last task of kind `load` has ended, not at submission.
     pub clock_starts_after_loads: bool,
+}
+
+/// Reads of objects by tasks: an object that two tasks read counts twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reads {
+    pub inputs: u64,
+    /// Of objects made on the node that read them.
+    pub local: u64,
+    /// Of objects that an earlier task's transfer had brought, or was bringing.
+    pub copied: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
@@ -102,10 +114,16 @@ pub struct DataCounts {
     pub bytes_produced: u64,
     pub bytes_moved: u64,
     pub bytes_read_local: u64,
-    /// Input bytes found on the node that read them, over all input bytes.
+    /// Input bytes found on the node that read them, made or copied there, over all input bytes.
     pub locality_hit_rate: f64,
-    /// Of the bytes read from objects made elsewhere, the share that an earlier copy served.
+    /// Of all reads, the share that needed no transfer of their own: the object was made on the
+    /// node, copied there before, or on its way for an earlier task.
     pub cache_hit_rate: f64,
+    /// The same of the reads of objects made elsewhere only.
+    pub cache_hit_rate_strict: f64,
+    pub reads: u64,
+    /// Bytes that tasks read of objects made elsewhere, moved for them or not.
+    pub bytes_read_remote: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -183,7 +201,7 @@ impl RunReport {
             work_s: fold.work.as_secs_f64(),
             efficiency: share(fold.work, slots, makespan_s),
             utilization: share(fold.busy_total, slots, makespan_s),
-            data: data_counts(fold, facts.remote_bytes),
+            data: data_counts(fold, facts),
             steals: StealCounts {
                 tried: sum(|state| state.steals_tried),
                 won: sum(|state| state.steals_won),
@@ -225,16 +243,29 @@ fn task_counts(fold: &Fold, facts: &RunFacts) -> TaskCounts {
     }
 }
 
-fn data_counts(fold: &Fold, remote_bytes: Option<u64>) -> DataCounts {
+fn data_counts(fold: &Fold, facts: &RunFacts) -> DataCounts {
     let moved = fold.total(|node| node.moved_bytes);
     let local = fold.total(|node| node.local_bytes);
-    let remote = remote_bytes.unwrap_or(0);
+    let reads = facts.reads.unwrap_or_else(|| reads_of(&facts.node_states));
+    let elsewhere = reads.inputs.saturating_sub(reads.local);
     DataCounts {
         bytes_produced: fold.produced_bytes,
         bytes_moved: moved,
         bytes_read_local: local,
         locality_hit_rate: ratio(local as f64, (local + moved) as f64),
-        cache_hit_rate: ratio(remote.saturating_sub(moved) as f64, remote as f64),
+        cache_hit_rate: ratio((reads.local + reads.copied) as f64, reads.inputs as f64),
+        cache_hit_rate_strict: ratio(reads.copied as f64, elsewhere as f64),
+        reads: reads.inputs,
+        bytes_read_remote: facts.remote_bytes.unwrap_or(0),
+    }
+}
+
+fn reads_of(states: &[wire::NodeState]) -> Reads {
+    let sum = |of: fn(&wire::NodeState) -> u64| states.iter().map(of).sum();
+    Reads {
+        inputs: sum(|state| state.inputs),
+        local: sum(|state| state.inputs_local),
+        copied: sum(|state| state.inputs_copied),
     }
 }
 

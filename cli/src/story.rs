@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use analysis::{Entry, Fold, Kinds, Merged, RunFacts, RunReport, TraceWriter};
+use analysis::{Entry, Fold, Kinds, Merged, Reads, RunFacts, RunReport, TraceWriter};
 use clap::Args;
 use client::Client;
 use proto::event::{End, Event};
@@ -157,7 +157,13 @@ pub(crate) struct Committed {
 /// What the state of a job tells beside the log.
 pub(crate) fn facts(state: &JobState, states: Vec<NodeState>) -> RunFacts {
     let members = states.iter().filter_map(|state| state.member.as_ref());
+    let reads = state.sum.as_ref().map(|sum| Reads {
+        inputs: sum.inputs,
+        local: sum.inputs_local,
+        copied: sum.inputs_copied,
+    });
     RunFacts {
+        reads,
         job: state.job.to_string(),
         state: jobs::state_word(state).to_owned(),
         policy: states.first().map(|state| state.policy.clone()).unwrap_or_default(),

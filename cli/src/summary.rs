@@ -25,7 +25,11 @@ pub(crate) fn text(report: &RunReport) -> String {
     );
     let locality = match data.bytes_moved + data.bytes_read_local {
         0 => "no task read another's bytes".to_owned(),
-        _ => format!("{} of input bytes were on the node", percent(data.locality_hit_rate)),
+        _ => format!(
+            "{} of input bytes were on the node, {} of reads needed no transfer of their own",
+            percent(data.locality_hit_rate),
+            percent(data.cache_hit_rate),
+        ),
     };
     let mut lines = vec![
         ("tasks", format!("{ended}, {}", number_of(tasks.edges, "edge"))),

@@ -87,6 +87,7 @@ fn a_run_is_told_in_figures() {
         accepted: Some(Time(9 * S)),
         ended: Some(Time(18 * S)),
         remote_bytes: Some(fold.remote_bytes(JOB, edges.into_iter())),
+        reads: Some(Reads { inputs: 10, local: 2, copied: 6 }),
         ..RunFacts::default()
     };
     let report = RunReport::new(&fold, &facts);
@@ -102,7 +103,10 @@ fn a_run_is_told_in_figures() {
         bytes_moved: 60,
         bytes_read_local: 40,
         locality_hit_rate: 0.4,
-        cache_hit_rate: 0.4,
+        cache_hit_rate: 0.8,
+        cache_hit_rate_strict: 0.75,
+        reads: 10,
+        bytes_read_remote: 100,
     };
     assert_eq!(report.data, data);
     assert_eq!(report.steals, StealCounts { tasks: 1, ..StealCounts::default() });
@@ -161,7 +165,8 @@ fn the_json_has_the_promised_fields_in_order() {
         r#""executions":0},"makespan_s":0.0,"submit_s":0.0,"first_start_s":0.0,"#,
         r#""throughput_per_s":0.0,"work_s":0.0,"efficiency":0.0,"utilization":0.0,"#,
         r#""data":{"bytes_produced":0,"bytes_moved":0,"bytes_read_local":0,"#,
-        r#""locality_hit_rate":0.0,"cache_hit_rate":0.0},"#,
+        r#""locality_hit_rate":0.0,"cache_hit_rate":0.0,"cache_hit_rate_strict":0.0,"#,
+        r#""reads":0,"bytes_read_remote":0},"#,
         r#""steals":{"tried":0,"won":0,"tasks":0},"pushes":0,"messages":0,"#,
         r#""reconciler_wakeups":0,"cpu_s":0.0,"peak_rss_bytes":0,"#,
         r#""bound":{"lower_s":0.0,"paper_s":0.0}"#,
@@ -203,7 +208,7 @@ fn loads_may_come_before_the_clock_and_kinds_are_told_apart() {
     let mut builder = GraphBuilder::new("loads");
     for kind in ["load", "pair"] {
         let kind = kind.to_owned();
-        let spec = builder.spec(proto::wire::Spec { kind, ..proto::wire::Spec::default() });
+        let spec = builder.spec(wire::Spec { kind, ..wire::Spec::default() });
         builder.task(TaskInit::of(spec));
     }
     let graph = builder.finish().unwrap();
