@@ -245,6 +245,12 @@ impl Node {
         }
     }
 
+    /// Where every task is, as far as this node knows: for checks.
+    #[must_use]
+    pub fn census(&self) -> scheduler::Census {
+        self.scheduler.census()
+    }
+
     /// Ends a step (any number of inputs): one batch first, then what depends on it.
     pub fn flush(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.release_reports();

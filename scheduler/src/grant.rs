@@ -1,11 +1,13 @@
 //! Work stealing, the victim's side: half of SReadyQ in one message, kept until it is acknowledged.
 
+use std::collections::BTreeMap;
+
 use proto::event::Reason;
 use proto::limits::{STEAL_LONG_TASK, STEAL_SCAN_MAX};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, NodeId, TaskId, wire};
 
-use crate::out::Out;
+use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
 use crate::steal::known;
 use crate::work::{BundleBuilder, Work};
@@ -20,6 +22,9 @@ pub(crate) struct Transit {
 impl Transit {
     pub(crate) fn has(&self, task: TaskId) -> bool {
         self.tasks.iter().any(|&(other, _, _)| other == task)
+    }
+    pub(crate) fn all(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
+        self.tasks.iter().map(|&(task, attempt, _)| (task, attempt))
     }
     /// It will not be taken back.
     pub(crate) fn forget(&mut self, task: TaskId, attempt: Attempt) {
@@ -133,17 +138,23 @@ impl Scheduler {
         self.transit.remove(&(thief, done.steal));
     }
 
-    /// A thief restarted: what it had not acknowledged is here again. Where a home had been told
-    /// already, it gives the task a further attempt and this copy comes out stale.
+    /// A thief restarted: what it had not acknowledged is here again. Homes are told: one may have
+    /// heard that the thief had a task, and have given it a further attempt or cancelled it there.
     pub(crate) fn take_back_transit(&mut self, thief: NodeId, out: &mut Out) {
         let keys: Vec<_> =
             self.transit.keys().filter(|&&(other, _)| other == thief).copied().collect();
+        let mut homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for key in keys {
             let transit = self.transit.remove(&key).expect("listed above");
             for (task, attempt, work) in transit.tasks {
                 let input_bytes = work.input_bytes();
                 let ready = self.ready(task, attempt, &work);
                 if self.take_guest(task, attempt, work, out) {
+                    if let Some(guest) = self.guests.get_mut(&task) {
+                        guest.home_knows = false;
+                    }
+                    let home = self.homes.home_of(task);
+                    homes.entry(home).or_default().push(task_attempt(task, attempt));
                     self.enqueue(false, ready);
                     let reason = Reason::GivenBack;
                     out.events.push(Event::Queued {
@@ -156,5 +167,6 @@ impl Scheduler {
                 }
             }
         }
+        self.tell_homes(homes, out);
     }
 }

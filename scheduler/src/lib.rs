@@ -15,6 +15,7 @@ still reads → `data.rs`.
 */
 
 mod admission;
+mod census;
 mod client;
 mod data;
 mod eft;
@@ -42,6 +43,7 @@ mod steal;
 mod tuning;
 mod work;
 
+pub use census::{Believed, Census, JobCount};
 pub use eft::{Candidate, earliest};
 pub use homes::Homes;
 pub use ledger::{ChunkError, LedgerRecord, RecordError};

@@ -212,6 +212,12 @@ impl ReadyQueue {
         Some(entry.ready)
     }
 
+    /// All of them, in no order that means anything; some may be named twice.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Ready> + '_ {
+        let entries = self.entries.values().map(|entry| entry.ready);
+        self.here.values().copied().chain(entries).chain(self.unranked.iter().copied())
+    }
+
     /// Tasks whose larger inputs are all here.
     #[must_use]
     pub(crate) fn here(&self) -> usize {

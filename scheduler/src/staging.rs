@@ -40,6 +40,10 @@ impl Staged {
     pub(crate) fn missing(&self) -> usize {
         self.missing.len()
     }
+    /// For a slot, in the line of those that do; or for objects.
+    pub(crate) fn waits(&self, in_line: bool) -> bool {
+        in_line || !self.missing.is_empty()
+    }
 }
 
 /// What became of a task that was to be staged.

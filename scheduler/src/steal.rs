@@ -301,6 +301,24 @@ impl Scheduler {
         }
     }
 
+    /// Tells homes what this node holds, though it did not steal it.
+    pub(crate) fn tell_homes(
+        &mut self,
+        homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
+        out: &mut Out,
+    ) {
+        if homes.is_empty() {
+            return;
+        }
+        self.thief.number += 1;
+        let steal = u64::from(self.options.incarnation.0) << 32 | self.thief.number;
+        for (&home, tasks) in &homes {
+            let moved = wire::Moved { steal, tasks: tasks.clone() };
+            out.reliable.push((home, Body::Moved(moved)));
+        }
+        self.pending_moves.insert((self.options.me, steal), PendingMove { homes });
+    }
+
     /// A home knows of the move; some of the tasks it does not want run any more.
     pub(crate) fn on_moved_reply(&mut self, from: NodeId, reply: &wire::MovedReply, out: &mut Out) {
         self.on_stale(&reply.stale, out);

@@ -6,6 +6,7 @@ folds the same facts back ([`recover`]). Credits of local parents need no fact o
 follow from the parent's end and its edges, and are repeated from there.
 */
 
+mod census;
 mod check;
 mod credit;
 mod part;

@@ -1,0 +1,71 @@
+//! Counting the records of a home, for those who check that none is lost.
+
+use proto::{JobId, LocalId, TaskId, wire};
+
+use super::segment::{End, State};
+use super::{Job, Ledger};
+use crate::census::{Believed, JobCount};
+
+impl Ledger {
+    /// The tasks of every live job that this home keeps, by state.
+    pub(crate) fn job_counts(&self) -> Vec<JobCount> {
+        self.live_jobs().map(|(job_id, job)| count(job_id, job)).collect()
+    }
+
+    /// Waiting tasks by their records, to be compared with the counter.
+    pub(crate) fn waiting_by_records(&self) -> u64 {
+        let cells = self.jobs.values().flat_map(|job| job.parts.values());
+        let waiting = |part: &super::Part| {
+            part.indices().filter(|&index| part.state(index) == Some(State::Waiting)).count()
+        };
+        cells.map(|part| waiting(part) as u64).sum()
+    }
+
+    /// Ready tasks, with whom this home believes to hold them.
+    pub(crate) fn believed(&self) -> Vec<Believed> {
+        let mut all = Vec::new();
+        // What a removed job still has is about to end; nobody needs to hold it.
+        for (job_id, job) in self.live_jobs().filter(|(_, job)| !job.cancelled) {
+            for (&partition, part) in &job.parts {
+                for index in part.indices() {
+                    let cell = part.segment(index).and_then(|segment| segment.cell(index));
+                    if let Some(cell) = cell.filter(|cell| cell.state == State::Ready) {
+                        all.push(Believed {
+                            task: TaskId { job: job_id, local: LocalId::new(partition, index) },
+                            attempt: cell.attempt,
+                            holder: cell.holder,
+                            incarnation: cell.holder_incarnation,
+                        });
+                    }
+                }
+            }
+        }
+        all
+    }
+}
+
+fn count(job_id: JobId, job: &Job) -> JobCount {
+    let mut counted = JobCount { job: job_id, visible: job.visible, ..JobCount::default() };
+    let mut told = wire::PartitionCount::default();
+    for part in job.parts.values() {
+        counted.tasks += part.tasks;
+        told.done += part.count.done;
+        told.failed += part.count.failed;
+        told.cancelled += part.count.cancelled;
+        told.skipped += part.count.skipped;
+        for index in part.indices() {
+            match part.state(index) {
+                None => {}
+                Some(State::Waiting) => counted.waiting += 1,
+                Some(State::Ready) => counted.ready += 1,
+                Some(State::Ended(End::Done)) => counted.done += 1,
+                Some(State::Ended(End::Failed)) => counted.failed += 1,
+                Some(State::Ended(End::Cancelled)) => counted.cancelled += 1,
+                Some(State::Ended(End::Skipped)) => counted.skipped += 1,
+            }
+        }
+    }
+    counted.told = [told.done, told.failed, told.cancelled, told.skipped];
+    counted.open = job.open;
+    counted
+}
