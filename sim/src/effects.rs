@@ -241,7 +241,10 @@ impl World {
         self.judge(verdict);
         let cpus = bound::cpus_of(launch);
         let verdict = self.starve.on_launch(self.now, index, (task, attempt), cpus);
-        self.judge(verdict);
+        // A story may forbid what would keep tasks from waiting.
+        if self.effect_hook.is_none() {
+            self.judge(verdict);
+        }
         let overhead = self.dice.span(Span::ZERO, self.options.launch_max);
         let at = self.now + launch.duration + Span(overhead.0 * slowness);
         self.schedule(at, Happening::Ended { node: index, incarnation, task, attempt });

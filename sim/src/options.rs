@@ -30,6 +30,8 @@ pub struct WorldOptions {
     pub slowness: Vec<u64>,
     /// Requests and answers of clients that get lost, out of a thousand.
     pub client_lost_permille: u64,
+    /// Steps of all nodes together between two counts of all tasks; 0: they are never counted.
+    pub census_steps: u64,
     /// Nothing is broken on purpose: the strict checkers apply.
     pub faultless: bool,
 }
@@ -55,6 +57,7 @@ impl WorldOptions {
             skew_max: Span::ZERO,
             slowness: vec![1],
             client_lost_permille: 0,
+            census_steps: 0,
             faultless: true,
         }
     }

@@ -236,6 +236,7 @@ fn world_options(
     options.skew_max = Span::from_millis(dice.pick(&[0, 1, 5_000]));
     options.slowness = (0..nodes).map(|_| dice.pick(&[1, 1, 1, 20])).collect();
     options.faultless = faultless;
+    options.census_steps = dice.pick(&[16, 64, 256]);
     if !faultless {
         options.client_lost_permille = dice.pick(&[0, 0, 50, 300]);
     }

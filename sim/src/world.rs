@@ -7,7 +7,7 @@ use std::sync::Arc;
 use node::{Config, Input, Node};
 use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Span, TaskId, Time, wire};
 
-use crate::checkers::{Jobs, Verdict, Violation, linear, starve};
+use crate::checkers::{Jobs, Verdict, Violation, conservation, linear, starve};
 use crate::client::JobClient;
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
@@ -19,6 +19,8 @@ use crate::queue::{Connection, Happening, Queue, Who};
 
 /// Virtual time begins here, so that a skewed clock never goes below zero.
 const BEGIN: Time = Time(1_000_000_000_000);
+/// Tasks are counted at least so often, while anything happens.
+const CENSUS_INTERVAL: Span = Span::from_secs(5);
 /// A run with more steps than this turns in circles.
 const STEPS_MAX: u64 = 5_000_000;
 
@@ -49,6 +51,7 @@ pub struct World {
     pub(crate) effect_hook: Option<EffectHook>,
     pub(crate) hash: u64,
     pub(crate) steps: u64,
+    pub(crate) conservation: conservation::Conservation,
     /// Lines for a human, when asked for.
     pub(crate) story: Option<Vec<String>>,
 }
@@ -101,6 +104,7 @@ impl World {
             effect_hook: None,
             hash: 0,
             steps: 0,
+            conservation: conservation::Conservation::default(),
             story: None,
             options,
         };
@@ -305,6 +309,38 @@ impl World {
                 self.schedule_step(index);
             }
         }
+        self.count_tasks();
+    }
+
+    /// Now and then, and at least once in a while, every task is looked for.
+    fn count_tasks(&mut self) {
+        let every = self.options.census_steps;
+        let due =
+            every > 0 && (self.steps.is_multiple_of(every) || self.now >= self.conservation.next);
+        if !due {
+            return;
+        }
+        self.conservation.next = self.now + CENSUS_INTERVAL;
+        let mut all = Vec::new();
+        for (node, machine) in (0..).zip(&self.machines) {
+            if let Some(live) = &machine.node {
+                let incarnation = Incarnation(machine.incarnation);
+                let census = live.census();
+                all.push(conservation::Counted { node: NodeId(node), incarnation, census });
+            }
+        }
+        let mut state = std::mem::take(&mut self.conservation);
+        let home = |task: TaskId| NodeId(self.home(task.partition().0) as u32);
+        let around = conservation::Around {
+            jobs: &self.jobs,
+            home: &home,
+            now: self.now,
+            healed: self.faults_until,
+            deathless: self.options.faultless,
+        };
+        let verdict = state.on_census(&all, &around);
+        self.conservation = state;
+        self.judge(verdict);
     }
 
     fn arm(&mut self, index: usize) {
