@@ -8,9 +8,9 @@ not change afterwards. An index in memory answers [`ObjectStore::contains`] with
 */
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -188,10 +188,16 @@ impl ObjectStore {
         kind: ObjectKind,
     ) -> Result<IncomingObject, ObjectError> {
         let number = self.inner.parts.fetch_add(1, Ordering::Relaxed);
-        let path = self.inner.root.join(directory_name(object.task.job));
-        fs::create_dir_all(&path).map_err(|error| failed("write", object, &error))?;
-        let path = path.join(format!("{}-{number}{PART_SUFFIX}", file_name(object, kind)));
-        let file = File::create(&path).map_err(|error| failed("write", object, &error))?;
+        let directory = self.inner.root.join(directory_name(object.task.job));
+        let path = directory.join(format!("{}-{number}{PART_SUFFIX}", file_name(object, kind)));
+        // Nobody may change it once it is whole, so it begins as what only its writer can write to.
+        let create = || OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path);
+        let made = create().or_else(|error| match error.kind() {
+            // The first of its job.
+            io::ErrorKind::NotFound => fs::create_dir_all(&directory).and_then(|()| create()),
+            _ => Err(error),
+        });
+        let file = made.map_err(|error| failed("write", object, &error))?;
         let store = self.clone();
         Ok(IncomingObject { store, object, kind, path, file, size_bytes: 0, done: false })
     }
@@ -349,9 +355,11 @@ impl IncomingObject {
 
     /// Publishes the object. Answers its size in bytes.
     pub fn commit(mut self) -> Result<u64, ObjectError> {
-        let size_bytes = self.store.adopt(&self.path, self.object, self.kind)?;
-        assert_eq!(size_bytes, self.size_bytes, "{}: bytes went astray", ObjectName(self.object));
+        let Self { object, kind, size_bytes, .. } = self;
+        let target = self.store.path_of(object, kind);
+        fs::rename(&self.path, &target).map_err(|error| failed("keep", object, &error))?;
         self.done = true;
+        self.store.index().insert(object, size_bytes, kind);
         Ok(size_bytes)
     }
 }
