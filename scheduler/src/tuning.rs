@@ -150,7 +150,8 @@ impl Tuning {
             return Err(TuningError::Neighbours { given, max: STEAL_NEIGHBOURS_SET_MAX });
         }
         let (soft, hard) = (self.store_soft_bytes, self.store_hard_bytes);
-        if soft > hard {
+        // A soft mark that nobody gave follows from the hard one.
+        if soft > hard && soft != UNLIMITED_BYTES {
             return Err(TuningError::Store { soft, hard });
         }
         Ok(())
