@@ -150,7 +150,6 @@ fn work(shared: &Arc<Shared>) {
         // What waits for this node could not be taken while its lines were all busy.
         shared.lines.changed.notify_one();
     }
-    shared.lines.state().threads -= 1;
 }
 
 /// The next thing to do; `None` when there has been nothing for long, or all is over.
@@ -158,6 +157,7 @@ fn next(lines: &Lines) -> Option<(NodeId, Option<Line>, VecDeque<Wanted>)> {
     let mut state = lines.state();
     loop {
         if state.is_over {
+            state.threads -= 1;
             return None;
         }
         let now = Instant::now();
@@ -173,6 +173,11 @@ fn next(lines: &Lines) -> Option<(NodeId, Option<Line>, VecDeque<Wanted>)> {
         state.idle -= 1;
         let nothing = state.later.is_empty() && state.sources.values().all(Source::is_quiet);
         if slept.timed_out() && wake.is_none() && nothing {
+            // Under the lock: whoever wants something now sees that this thread is gone.
+            state.threads -= 1;
+            if state.threads == 0 {
+                state.sources.clear(); // And the lines that nobody uses.
+            }
             return None;
         }
     }
