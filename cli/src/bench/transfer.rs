@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use client::Client;
 use executor::{ObjectKind, ObjectStore};
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, limits};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::Ended;
@@ -27,6 +28,8 @@ const TO: NodeId = NodeId(1);
 /// Small cases are repeated until about so many bytes have moved, but not more often than that.
 const BYTES_A_ROUND: u64 = 64 << 20;
 const REPEATS_MAX: u64 = 50;
+/// A node that does not answer for so long is not measured any more.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct TransferArgs {
@@ -79,6 +82,9 @@ struct Row {
     raw_file_bytes_per_s: Spread,
     over_raw_memory: Spread,
     over_raw_file: Spread,
+    /// CPU time of ours over that of raw TCP, from memory and from files.
+    cpu_over_raw_memory: Spread,
+    cpu_over_raw_file: Spread,
 }
 
 #[derive(Debug, Serialize)]
@@ -104,7 +110,7 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
     let prepare = |dir: &Path| fill(&objects_dir(dir), &cases);
     let cluster = embed::Cluster::start_prepared(&plan, true, prepare).await.map_err(Ended)?;
     let client = Client::connect(cluster.dir()).await?;
-    let mut seen: Vec<Vec<[f64; 3]>> = vec![Vec::new(); cases.len()];
+    let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); cases.len()];
     for _ in 0..rounds {
         for (case, seen) in cases.iter().zip(&mut seen) {
             seen.push(measure(&client, cluster.dir(), *case).await?);
@@ -156,23 +162,51 @@ fn fill(dir: &Path, cases: &[Case]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One round of one case: ours, raw memory, raw file, in bytes per second.
-async fn measure(client: &Client, dir: &Path, case: Case) -> anyhow::Result<[f64; 3]> {
+/// One round of one case: ours, raw memory, raw file.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    bytes_per_s: [f64; 3],
+    cpu_ns: [f64; 3],
+}
+
+/// CPU time of both nodes so far.
+async fn nodes_cpu_ns(client: &Client) -> anyhow::Result<f64> {
+    let mut sum = 0.0;
+    for (_, state) in client.node_states(PATIENCE).await {
+        sum += state?.cpu_ns as f64;
+    }
+    Ok(sum)
+}
+
+/// And of this process.
+fn own_cpu_ns() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 * 1e9 + used.tv_nsec as f64
+}
+
+async fn measure(client: &Client, dir: &Path, case: Case) -> anyhow::Result<Seen> {
     let wanted: Vec<(ObjectId, u64)> =
         case.objects().into_iter().map(|object| (object, case.size_bytes)).collect();
     let memory = Raw::open(case, None)?;
     let file = Raw::open(case, Some(dir))?;
     let mut times = [Duration::ZERO; 3];
+    let mut cpu_ns = [0.0; 3];
+    let before_ns = nodes_cpu_ns(client).await?;
     for _ in 0..case.repeats() {
         times[0] += client.bring(TO, FROM, &wanted).await?;
         tokio::task::block_in_place(|| -> anyhow::Result<()> {
+            let start_ns = own_cpu_ns();
             times[1] += memory.turn()?;
+            let middle_ns = own_cpu_ns();
             times[2] += file.turn()?;
+            cpu_ns[1] += middle_ns - start_ns;
+            cpu_ns[2] += own_cpu_ns() - middle_ns;
             Ok(())
         })?;
     }
+    cpu_ns[0] = nodes_cpu_ns(client).await? - before_ns;
     let bytes = (case.total_bytes() * case.repeats()) as f64;
-    Ok(times.map(|time| bytes / time.as_secs_f64()))
+    Ok(Seen { bytes_per_s: times.map(|time| bytes / time.as_secs_f64()), cpu_ns })
 }
 
 /// Bare connections with a thread at each end, warm: each turn is an empty message there and the
@@ -294,8 +328,10 @@ fn receive(
     Ok(())
 }
 
-fn row(case: Case, seen: &[[f64; 3]]) -> Row {
-    let spread = |of: &dyn Fn(&[f64; 3]) -> f64| Spread::of(seen.iter().map(of).collect());
+fn row(case: Case, seen: &[Seen]) -> Row {
+    let of = |of: &dyn Fn(&Seen) -> f64| Spread::of(seen.iter().map(of).collect());
+    let spread = |value: &dyn Fn(&[f64; 3]) -> f64| of(&|seen| value(&seen.bytes_per_s));
+    let cpu = |value: &dyn Fn(&[f64; 3]) -> f64| of(&|seen| value(&seen.cpu_ns));
     Row {
         size_bytes: case.size_bytes,
         at_once: case.at_once,
@@ -304,6 +340,8 @@ fn row(case: Case, seen: &[[f64; 3]]) -> Row {
         raw_file_bytes_per_s: spread(&|it| it[2]),
         over_raw_memory: spread(&|it| it[0] / it[1]),
         over_raw_file: spread(&|it| it[0] / it[2]),
+        cpu_over_raw_memory: cpu(&|it| it[0] / it[1]),
+        cpu_over_raw_file: cpu(&|it| it[0] / it[2]),
     }
 }
 
@@ -315,7 +353,7 @@ impl Table {
     pub(super) fn to_text(&self) -> String {
         let mut text = format!(
             "transfer: {} rounds, MB/s (median), and ours over raw TCP: median (least - most)\n\
-             {:>8} {:>7} {:>9} {:>10} {:>9} {:>20} {:>20}\n",
+             {:>8} {:>7} {:>9} {:>10} {:>9} {:>20} {:>20} {:>13} {:>8}\n",
             self.rounds,
             "size",
             "at once",
@@ -323,20 +361,24 @@ impl Table {
             "raw memory",
             "raw file",
             "over memory",
-            "over file"
+            "over file",
+            "CPU o. memory",
+            "o. file"
         );
         for row in &self.cases {
             let rate = |spread: &Spread| spread.median / 1e6;
             let ratio = |it: &Spread| format!("{:.2} ({:.2} - {:.2})", it.median, it.min, it.max);
             text.push_str(&format!(
-                "{:>8} {:>7} {:>9.0} {:>10.0} {:>9.0} {:>20} {:>20}\n",
+                "{:>8} {:>7} {:>9.0} {:>10.0} {:>9.0} {:>20} {:>20} {:>13.2} {:>8.2}\n",
                 size_text(row.size_bytes),
                 row.at_once,
                 rate(&row.ours_bytes_per_s),
                 rate(&row.raw_memory_bytes_per_s),
                 rate(&row.raw_file_bytes_per_s),
                 ratio(&row.over_raw_memory),
-                ratio(&row.over_raw_file)
+                ratio(&row.over_raw_file),
+                row.cpu_over_raw_memory.median,
+                row.cpu_over_raw_file.median
             ));
         }
         for note in &self.notes {
