@@ -267,3 +267,36 @@ fn the_data_port_believes_only_who_knows_the_secret() {
     assert!(end.code == 0 && is_alive(pid), "{end:?}");
     instance.down();
 }
+
+/// A file system of its own for the node, where that is permitted.
+#[test]
+fn a_full_disk_is_told_and_leaves_nothing_half_written() {
+    let sandbox = starling_tests::Sandbox::new();
+    let may = std::process::Command::new("unshare")
+        .args(["-rm", "mount", "-t", "tmpfs", "tmpfs"])
+        .arg(sandbox.path(""))
+        .output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        return starling_tests::skip("a file system cannot be mounted here");
+    }
+    sandbox.write(
+        "w.toml",
+        "[[task]]\nname='huge'\nbody='noop'\noutputs={x={file='x',size='60MB'}}\n\
+         [[task]]\nname='small-{i}'\narray='1-5'\nbody='noop'\n\
+         outputs={y={file='y{i}',size='10kB'}}\n",
+    );
+    let full = sandbox.path("full");
+    fs::create_dir(&full).expect("a directory");
+    let script = "mount -t tmpfs -o size=40m tmpfs \"$1\" && export TMPDIR=\"$1\" && \
+                  \"$2\" run w.toml --data real --nodes 1 --store-hard 1GB --json; code=$?; \
+                  find \"$1\" -name '*.part' >&2; exit $code";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-rm", "sh", "-c", script, "sh"]).arg(&full).arg(starling_tests::binary());
+    let ran = sandbox.start_command(command).end().expect_code(1);
+    let report = ran.json();
+    assert_eq!((&report["tasks"]["failed"], &report["tasks"]["done"]), (&1.into(), &5.into()));
+    for part in ["huge", "node n0", "no space left on device"] {
+        assert!(ran.stderr.contains(part), "'{part}' is not in:\n{}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains(".part"), "{}", ran.stderr);
+}
