@@ -412,9 +412,6 @@ impl Cluster<'_, '_> {
             if end != End::Done {
                 self.break_off("once", format!("{task} ended as {end:?}"));
             }
-            if self.fold.ended_at(task).is_some() {
-                self.break_off("once", format!("{task} was committed twice"));
-            }
         }
         let entry = Entry { node: NodeId(index as u32), time: self.now, event };
         let ended = match event {
@@ -427,6 +424,9 @@ impl Cluster<'_, '_> {
             slots = if self.wide { self.graph.cpus(task) } else { 1 };
         }
         self.fold.push_task(&entry, slots, kind);
+        if self.fold.committed_twice() > 0 {
+            self.break_off("once", format!("committed twice: {event:?}"));
+        }
     }
 
     /// Checks what a task needs, and says how it will end.
