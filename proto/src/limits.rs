@@ -91,8 +91,8 @@ pub const PLACES_MAX: usize = 8;
 pub const CACHE_BYTES_DEFAULT: u64 = 6 << 30;
 /// Tasks a victim looks at, and keeps, while it fills one grant.
 pub const STEAL_SCAN_MAX: usize = 1024;
-/// Of tasks that take longer a thief gets no more than it has free slots, when few are left.
-pub const STEAL_LONG_TASK: Span = Span::from_millis(200);
+/// A thief that is not dry yet looks for so many tasks per slot at most.
+pub const STEAL_AHEAD_PER_SLOT: usize = 2;
 pub const STEAL_INTERVAL_START: Span = Span::from_millis(1);
 /// The bound after which a thief goes quiet until a hint wakes it (the paper's schedulers stop).
 pub const STEAL_INTERVAL_BOUND: Span = Span::from_millis(1024);

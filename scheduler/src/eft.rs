@@ -14,7 +14,7 @@ within the time that it takes to move its inputs may be stolen from there all th
 use std::collections::BTreeMap;
 
 use proto::event::Reason;
-use proto::limits::{LOAD_KEPT, PLACES_MAX, STAGING_PER_SLOT_MAX};
+use proto::limits::{LOAD_KEPT, PLACES_MAX};
 use proto::{NodeId, Span, Time, wire};
 
 use crate::policy::Decision;
@@ -23,6 +23,8 @@ use crate::{Policy, Scheduler};
 
 /// One object is hardly ever read by more tasks of one home.
 const READERS_MAX: u32 = 64;
+/// Transfers that share a line, about, when many tasks have to move.
+const LINE_SHARED_BY: usize = 4;
 
 /// What a peer said of its load, and what was sent to it since.
 #[derive(Clone, Copy, Debug)]
@@ -125,12 +127,12 @@ impl Scheduler {
         }
     }
 
-    /// How long a further task would wait here.
+    /// How long a further task of the local queue would wait here. The shared queue comes after it.
     fn own_wait(&self) -> Span {
         Span(self.own_work().0 / u64::from(self.slots.total().max(1)))
     }
     fn own_work(&self) -> Span {
-        let queued = self.local.len() + self.shared.len() + self.staging.len();
+        let queued = self.local.len() + self.staging.len();
         // What runs is half done, on the average.
         let tasks = queued as u64 + self.running.len() as u64 / 2;
         Span(self.estimates.mean_length().0.saturating_mul(tasks))
@@ -161,10 +163,9 @@ impl Scheduler {
     }
     /// So many tasks does this node start within the time that it takes to move one's inputs.
     pub(crate) fn started_meanwhile(&self) -> usize {
-        let slots = self.slots.total() as usize;
         let length = self.estimates.mean_length().0.max(1);
         let rounds = usize::try_from(self.moving_time().0.div_ceil(length)).unwrap_or(usize::MAX);
-        slots.saturating_mul(rounds.min(STAGING_PER_SLOT_MAX))
+        rounds.saturating_mul(self.slots.total() as usize)
     }
     /// Tasks that others may have: all of SReadyQ, and of LReadyQ what is worth the transfer.
     pub(crate) fn stealable(&self) -> usize {
@@ -175,7 +176,9 @@ impl Scheduler {
         if self.policy() != Policy::Eft {
             return 0;
         }
-        let kept = self.started_meanwhile() + self.slots.total() as usize;
+        // Others want their inputs moved too: one transfer seldom has the line for itself.
+        let kept = self.started_meanwhile().saturating_mul(LINE_SHARED_BY);
+        let kept = kept.saturating_add(self.slots.total() as usize);
         self.local.len().saturating_sub(kept)
     }
 }

@@ -134,11 +134,6 @@ impl Estimates {
     pub(crate) fn mean_length(&self) -> Span {
         self.all.mean().unwrap_or(LENGTH_UNKNOWN)
     }
-    /// Nearly all tasks that ended here took no longer: for heavy tails more than the mean.
-    #[must_use]
-    pub(crate) fn long_length(&self) -> Span {
-        self.all.quantile(0.95).unwrap_or_else(|| self.mean_length())
-    }
     /// Mean, deviation, median and 95th percentile of what ended here.
     #[must_use]
     pub(crate) fn spread(&self) -> Option<[Span; 4]> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proto::event::Reason;
-use proto::limits::{STEAL_LONG_TASK, STEAL_SCAN_MAX};
+use proto::limits::STEAL_SCAN_MAX;
 use proto::wire::message::Body;
 use proto::{Attempt, Event, NodeId, TaskId, wire};
 
@@ -115,14 +115,7 @@ impl Scheduler {
         // One that is not dry yet leaves what this node is about to start itself.
         let dry = request.free > 0;
         let tasks = if dry { tasks } else { tasks.saturating_sub(2 * slots) };
-        let wanted = (tasks as f64 * share).ceil() as usize;
-        // The last long tasks are to spread over all free slots at once.
-        let few = tasks < self.homes.slots_sum();
-        if few && dry && self.estimates.long_length() > STEAL_LONG_TASK {
-            wanted.min(request.free as usize)
-        } else {
-            wanted
-        }
+        (tasks as f64 * share).ceil() as usize
     }
 
     /// From SReadyQ what this node would miss least, then what LReadyQ has too much of.

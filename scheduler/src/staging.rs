@@ -143,7 +143,9 @@ impl Scheduler {
             // Beyond the budget only what an idle slot waits for.
             return underway < idle;
         }
-        let per_slot = match self.data.fetch_time > LONG_FETCH {
+        // Before the first has come, by what is assumed.
+        let fetch_time = self.data.fetch_time.max(self.moving_time());
+        let per_slot = match fetch_time > LONG_FETCH {
             true => STAGING_PER_SLOT,
             false => STAGING_PER_SLOT_MAX,
         };

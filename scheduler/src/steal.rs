@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Reason;
 use proto::limits::{
-    HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS, STEAL_NEIGHBOURS_MAX, STEAL_TIMEOUT,
+    HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS, STEAL_AHEAD_PER_SLOT, STEAL_NEIGHBOURS_MAX,
+    STEAL_TIMEOUT,
 };
 use proto::wire::message::Body;
 use proto::{Event, Incarnation, NodeId, Span, TaskId, Time, wire};
@@ -100,8 +101,9 @@ impl Scheduler {
     }
     /// Dry, or about to be before what it could steal now would be here: inputs take their time.
     fn is_hungry(&self) -> bool {
-        self.is_dry()
-            || self.local.len() + self.shared.len() + self.staging.len() < self.started_meanwhile()
+        let ahead = STEAL_AHEAD_PER_SLOT * self.slots.total() as usize;
+        let here = self.local.len() + self.shared.len() + self.staging.len();
+        self.is_dry() || here < self.started_meanwhile().min(ahead)
     }
 
     /// Moves the thief on.
