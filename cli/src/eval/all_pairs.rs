@@ -127,7 +127,11 @@ pub(super) fn points_6b(scale: &Scale) -> Vec<(Point, u32)> {
         let at = move |&nodes: &u32| (point(scale, choice, nodes), scale.seeds_of_curves);
         scale.strong_ladder.iter().map(at)
     });
-    let top = ALL.into_iter().map(|choice| (point(scale, choice, scale.nodes), scale.seeds));
+    let top = ALL.into_iter().map(|choice| {
+        let claimed = [FLDS, MDL, MLB, DEFAULT].contains(&choice);
+        let repeats = if claimed { scale.seeds } else { scale.seeds_of_curves };
+        (point(scale, choice, scale.nodes), repeats)
+    });
     curve.chain(top).collect()
 }
 

@@ -119,7 +119,7 @@ fn recorded_point(choice: Choice, file: &Path) -> Point {
 
 pub(super) fn recorded_points(scale: &Scale, files: &[PathBuf]) -> Vec<(Point, u32)> {
     let all = |file: &PathBuf| {
-        CHOICES.map(|choice| (recorded_point(choice, file), scale.seeds_of_curves))
+        [FLDS, DEFAULT].map(|choice| (recorded_point(choice, file), scale.seeds_of_curves))
     };
     files.iter().flat_map(all).collect()
 }
@@ -140,7 +140,7 @@ pub(super) fn tell_recorded(results: &Results, files: &[PathBuf]) -> Section {
     let mut points = Vec::new();
     for file in files {
         let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        for choice in CHOICES {
+        for choice in [FLDS, DEFAULT] {
             let point = recorded_point(choice, file);
             grid.row(row(results, &name, choice, &point, FEW_NODES));
             points.push(point);

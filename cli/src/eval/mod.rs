@@ -262,6 +262,7 @@ fn page(
             format!("{}, {}", launch::date(), machine()),
             format!("starling {}", env!("CARGO_PKG_VERSION")),
             format!("command: {}", command(args)),
+            format!("the default policy: {}", default_policy(results)),
             format!(
                 "{} runs in {}; {failed} failed, {reused} taken from before",
                 outcomes.len(),
@@ -304,6 +305,15 @@ fn command(args: &PaperArgs) -> String {
         words.push(format!("--seed {}", args.seed));
     }
     words.join(" ")
+}
+
+/// What a simulated run does that was told nothing of policies.
+fn default_policy(results: &Results) -> String {
+    let is_plain =
+        |outcome: &&Outcome| outcome.arm == Arm::Simulated && !outcome.command.contains("--policy");
+    let mut plain = results.all().filter(is_plain);
+    let policy = plain.find_map(|outcome| outcome.report.as_ref().ok()?.get("policy")?.as_str());
+    policy.unwrap_or("not run").to_owned()
 }
 
 /// The machine, as its kernel describes it.

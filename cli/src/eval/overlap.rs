@@ -1,6 +1,7 @@
 //! The same work, nodes, slots and policy in the simulator and with real processes: how far apart
 //! are they?
 
+use analysis::chart::{Axis, Chart};
 use serde_json::Value;
 
 use super::paper;
@@ -121,6 +122,26 @@ fn first_start(report: &Value) -> Option<f64> {
     number(report, "/first_start_s")
 }
 
+/// The run without what comes before its first task.
+fn after_first_start(report: &Value) -> Option<f64> {
+    Some(number(report, "/makespan_s")? - first_start(report)?)
+}
+
+const COLUMNS: [(&str, Option<Unit>); 12] = [
+    ("work", None),
+    ("cluster", None),
+    ("real makespan", Some(Unit::Seconds)),
+    ("simulated makespan", Some(Unit::Seconds)),
+    ("real over simulated, less one", Some(Unit::Percent)),
+    ("the same from the first start", Some(Unit::Percent)),
+    ("real efficiency", Some(Unit::Percent)),
+    ("simulated efficiency", Some(Unit::Percent)),
+    ("real first start", Some(Unit::Milliseconds)),
+    ("simulated first start", Some(Unit::Milliseconds)),
+    ("real, read without a transfer", Some(Unit::Percent)),
+    ("simulated, read without a transfer", Some(Unit::Percent)),
+];
+
 pub(super) fn tell(scale: &Scale, results: &Results) -> Section {
     let mut section =
         Section::new("overlap", "Real processes, and how far the simulator is from them");
@@ -131,20 +152,7 @@ pub(super) fn tell(scale: &Scale, results: &Results) -> Section {
          would take, on both sides.",
         scale.rounds, scale.seeds, "8 Gbit/s",
     ));
-    let columns = [
-        ("work", None),
-        ("cluster", None),
-        ("real makespan", Some(Unit::Seconds)),
-        ("simulated makespan", Some(Unit::Seconds)),
-        ("real over simulated, less one", Some(Unit::Percent)),
-        ("real efficiency", Some(Unit::Percent)),
-        ("simulated efficiency", Some(Unit::Percent)),
-        ("real first start", Some(Unit::Milliseconds)),
-        ("simulated first start", Some(Unit::Milliseconds)),
-        ("real, read without a transfer", Some(Unit::Percent)),
-        ("simulated, read without a transfer", Some(Unit::Percent)),
-    ];
-    let mut grid = Grid::new("overlap", &columns);
+    let mut grid = Grid::new("overlap", &COLUMNS);
     let mut all = Vec::new();
     let mut points = Vec::new();
     for pair in pairs(scale) {
@@ -161,11 +169,19 @@ pub(super) fn tell(scale: &Scale, results: &Results) -> Section {
         ];
         cells.extend(both("/makespan_s"));
         cells.push(off.into());
+        let later = |point: &Point| results.spread(point, after_first_start);
+        cells.push(difference(later(&real), later(&simulated)).into());
         cells.extend(both("/efficiency"));
         cells.push(results.spread(&real, first_start).into());
         cells.push(results.spread(&simulated, first_start).into());
         cells.extend(both("/data/cache_hit_rate"));
         grid.row(cells);
+        if pair.choice == FLDS
+            && let Some(chart) = over_time(results, &real, &simulated)
+        {
+            let caption = format!("{} on {} x {} slots.", pair.name, pair.nodes, pair.slots);
+            section.chart("overlap", &chart, &caption);
+        }
         points.extend([real, simulated]);
     }
     section.grid(grid);
@@ -177,6 +193,17 @@ pub(super) fn tell(scale: &Scale, results: &Results) -> Section {
     section.claim(claim(&all));
     section.missing(results, &points);
     section
+}
+
+/// Busy slots of both.
+fn over_time(results: &Results, real: &Point, simulated: &Point) -> Option<Chart> {
+    let chart = Chart::new(
+        "Utilization over time, real and simulated",
+        Axis::new("seconds").from(0.0),
+        Axis::new("busy slots, percent").from(0.0).to(100.0),
+    );
+    let real = results.utilization(real)?;
+    Some(chart.line("real", &real).line("simulated", &results.utilization(simulated)?))
 }
 
 fn claim(all: &[(&str, Option<f64>)]) -> Claim {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::point::{Arm, Point};
@@ -19,7 +19,16 @@ pub(super) struct Outcome {
     /// Taken over from an earlier evaluation.
     pub(super) reused: bool,
     /// What it printed, or why it printed nothing.
+    #[serde(serialize_with = "told")]
     pub(super) report: Result<Value, String>,
+}
+
+/// A report as it is; of a failure its reason.
+fn told<S: Serializer>(report: &Result<Value, String>, serializer: S) -> Result<S::Ok, S::Error> {
+    match report {
+        Ok(report) => report.serialize(serializer),
+        Err(why) => serde_json::json!({ "error": why }).serialize(serializer),
+    }
 }
 
 /// Median, least and most of a figure over the repeats of a point.

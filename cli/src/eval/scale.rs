@@ -44,7 +44,7 @@ impl Scale {
             rounds: 3,
             nodes: 100,
             ladder: &[1, 5, 10, 25, 50, 75, 100],
-            strong_ladder: &[25, 50, 100],
+            strong_ladder: &[50, 100],
             stacking_nodes: 64,
             localities: &[
                 ("1", None),
@@ -64,7 +64,7 @@ impl Scale {
             processes: &[1, 2, 4, 8],
             noop_tasks_per_process: 128_000,
             heavy_tail_tasks: None,
-            recorded_max: 12,
+            recorded_max: 40,
         }
     }
 
@@ -73,13 +73,13 @@ impl Scale {
             quick: true,
             seeds: 1,
             rounds: 1,
-            nodes: 8,
-            ladder: &[2, 8],
-            strong_ladder: &[4, 8],
+            nodes: 16,
+            ladder: &[4, 16],
+            strong_ladder: &[8, 16],
             stacking_nodes: 8,
-            localities: &[("1", Some((320, 320))), ("30", Some((480, 16)))],
-            files: 24,
-            tasks_per_slot: 50,
+            localities: &[("1", Some((640, 640))), ("30", Some((1920, 64)))],
+            files: 48,
+            tasks_per_slot: 100,
             noop_tasks_per_instance: 500,
             instances: &[1, 4],
             processes: &[1, 2],
