@@ -288,3 +288,61 @@ fn ran_of_file(path: &Path) -> Result<Ran, Failure> {
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| Failure::file(path, &error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_forms_of_the_paper_or_words_for_several() {
+        let forms_of = |text: &str| {
+            let models: Result<Vec<Model>, String> = text.split(',').map(str::parse).collect();
+            models.map(|models| forms(&models))
+        };
+        assert_eq!(forms_of("paper"), Ok(vec![Form::Printed]));
+        assert_eq!(forms_of("lower"), Ok(vec![]));
+        assert_eq!(forms_of("all,full"), Ok(Form::ALL.to_vec()));
+        assert_eq!(forms_of("level,full"), Ok(vec![Form::Full, Form::Level]));
+        assert!(forms_of("half").unwrap_err().contains("full-once"));
+    }
+
+    #[test]
+    fn a_run_in_a_file_is_compared_only_when_it_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.json");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            ran_of_file(&path).map_err(|failure| failure.message)
+        };
+        let ran = read(r#"{"state":"finished","nodes":2,"slots":8,"makespan_s":2.5}"#).unwrap();
+        assert_eq!((ran.nodes, ran.slots, ran.makespan_s), (2, 8, 2.5));
+        let wrong = |text: &str| read(text).unwrap_err();
+        let failed = wrong(r#"{"state":"failed","nodes":2,"slots":8,"makespan_s":2.5}"#);
+        assert!(failed.ends_with("it is not the report of a run that finished"), "{failed}");
+        let no_slots = wrong(r#"{"state":"finished","nodes":2,"makespan_s":2.5}"#);
+        assert!(no_slots.ends_with("it has no 'slots' above 0"), "{no_slots}");
+        assert!(wrong("no").contains("run.json: "));
+    }
+
+    #[test]
+    fn large_shapes_have_the_figures_of_their_graphs() {
+        let text = "fan-in:tasks=300,degree=4,duration=uniform(0,100ms),output=5MB";
+        let assumed = Assumed {
+            cluster: Cluster::new(3, 2, Network::Free),
+            bandwidth_bytes_per_s: 125e6,
+            spec_bytes: 200.0,
+            forms: Form::ALL.to_vec(),
+        };
+        let graph = workloads::generate(text).unwrap();
+        let stored = Figures::of_graph(text, &graph, &assumed);
+        let implicit = Figures::of_shape(text, &shape(text).unwrap().unwrap(), &assumed);
+        assert_eq!(stored.tasks, implicit.tasks);
+        assert!((stored.paper_s - implicit.paper_s).abs() < 1e-9);
+        assert_eq!(stored.forms.len(), 8);
+        assert!(stored.lower_s >= implicit.lower_s, "a graph tells more");
+        assert!(stored.lower_throughput_per_s <= implicit.lower_throughput_per_s);
+        let plot =
+            plot::against_slots(text, &Work::Implicit(shape(text).unwrap().unwrap()), &assumed);
+        assert!(plot.contains("no schedule can beat") && plot.ends_with("</svg>\n"));
+    }
+}
