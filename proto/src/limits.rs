@@ -236,6 +236,8 @@ pub const ASKERS_PER_OBJECT_MAX: usize = 1024;
 pub const LOCATE_TIMEOUT: Span = Span::from_secs(2);
 /// Copies named to the node that a task is sent to.
 pub const COPIES_NAMED_MAX: usize = 8;
+/// A full store with nothing under way waits so long for readers elsewhere to make room.
+pub const STORE_FULL_PATIENCE: Span = Span::from_secs(10);
 /// Objects of ended jobs that one step lets go of.
 pub const STEP_EVICTIONS_MAX: usize = 1024;
 /// Objects of one message about copies or readers.

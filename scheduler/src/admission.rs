@@ -1,5 +1,8 @@
 //! Whether there is room for a task's inputs and outputs on the disk of this node.
 
+use proto::Time;
+use proto::limits::STORE_FULL_PATIENCE;
+
 /// What to do with a task that is next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
@@ -31,9 +34,50 @@ pub(crate) fn admit(needed: u64, taken: u64, (soft, hard): (u64, u64), busy: boo
     }
 }
 
+/// How long a node has had no room for the next task while nothing was under way: readers on other
+/// nodes may yet end and make room, but not for ever.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Patience {
+    until: Option<Time>,
+    spent: bool,
+}
+
+impl Patience {
+    /// A task was admitted.
+    pub(crate) fn renew(&mut self) {
+        *self = Self::default();
+    }
+    /// There is no room for the next one. True while it may wait.
+    pub(crate) fn waits(&mut self, now: Time) -> bool {
+        let until = *self.until.get_or_insert(now + STORE_FULL_PATIENCE);
+        self.spent |= until <= now;
+        !self.spent
+    }
+    pub(crate) fn tick(&mut self, now: Time) {
+        self.spent |= self.until.is_some_and(|until| until <= now);
+    }
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.until.filter(|_| !self.spent)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patience_ends_once_and_is_renewed_by_progress() {
+        let mut patience = Patience::default();
+        assert_eq!(patience.deadline(), None);
+        assert!(patience.waits(Time(5)));
+        let until = Time(5) + STORE_FULL_PATIENCE;
+        assert_eq!(patience.deadline(), Some(until));
+        patience.tick(until);
+        assert_eq!(patience.deadline(), None, "nothing is left to wait for");
+        assert!(!patience.waits(until));
+        patience.renew();
+        assert!(patience.waits(until));
+    }
 
     #[test]
     fn the_marks() {

@@ -8,6 +8,7 @@ use proto::wire::message::Body;
 use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
+use crate::admission::Patience;
 use crate::fetching::{Ahead, Flight};
 use crate::locations::Locations;
 use crate::objects::Objects;
@@ -51,6 +52,7 @@ pub(crate) struct Data {
     pub(crate) ahead_in_flight: usize,
     /// Bytes on their way here and bytes that admitted tasks will write.
     pub(crate) reserved_bytes: u64,
+    pub(crate) patience: Patience,
     /// Objects of ended jobs, which go some at a time.
     leaving: VecDeque<ObjectId>,
     /// How long fetches have taken lately.
@@ -72,6 +74,7 @@ impl Data {
             ahead: VecDeque::new(),
             ahead_in_flight: 0,
             reserved_bytes: 0,
+            patience: Patience::default(),
             leaving: VecDeque::new(),
             fetch_time: Span::ZERO,
             task_length: Span::ZERO,
@@ -83,7 +86,11 @@ impl Data {
         learn(&mut self.fetch_time, took);
     }
     pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
-        if self.leaving.is_empty() { self.timers.first().map(|&(at, _)| at) } else { Some(now) }
+        if !self.leaving.is_empty() {
+            return Some(now);
+        }
+        let flights = self.timers.first().map(|&(at, _)| at);
+        flights.into_iter().chain(self.patience.deadline()).min()
     }
 }
 

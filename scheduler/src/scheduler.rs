@@ -265,6 +265,7 @@ impl Scheduler {
 
     /// After everything is settled: fills slots, steals, hints, reports.
     pub fn act(&mut self, now: Time, out: &mut Out) {
+        self.data.patience.tick(now);
         self.let_go(out);
         self.retry_fetches(now, out);
         self.dispatch(now, out);

@@ -172,8 +172,17 @@ impl Scheduler {
     ) -> Staging {
         let Some(work) = self.take_work(ready) else { return Staging::Done };
         match self.admission(ready.task, &work) {
-            Admission::Now => self.stage(now, ready, work, out),
+            Admission::Now => {
+                self.data.patience.renew();
+                self.stage(now, ready, work, out);
+            }
             Admission::Later => {
+                self.put_back(local_queue, ready, work);
+                return Staging::Later;
+            }
+            Admission::Never { needed_bytes, budget_bytes, .. }
+                if needed_bytes <= budget_bytes && self.data.patience.waits(now) =>
+            {
                 self.put_back(local_queue, ready, work);
                 return Staging::Later;
             }

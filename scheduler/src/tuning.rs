@@ -246,7 +246,8 @@ mod tests {
         assert!(text(wire::Tuning { steal_share: Some(1.5), ..none() }).contains("share"));
         let steal_neighbours = Some(u32::MAX);
         assert!(text(wire::Tuning { steal_neighbours, ..none() }).contains("neighbours"));
-        let store_hard_bytes = Some(5);
-        assert!(text(wire::Tuning { store_hard_bytes, ..none() }).contains("soft mark"));
+        let (store_soft_bytes, store_hard_bytes) = (Some(6), Some(5));
+        let marks = wire::Tuning { store_soft_bytes, store_hard_bytes, ..none() };
+        assert!(text(marks).contains("soft mark"));
     }
 }

@@ -132,3 +132,15 @@ fn a_task_that_cannot_fit_fails_and_says_why() {
     assert!(error.contains("needs 10001 bytes on node n0"), "{error}");
     assert!(error.contains("at most 10000"), "{error}");
 }
+
+/// Each object must go before the next can be made, and its reader is on the other node.
+#[test]
+fn a_full_store_waits_for_readers_elsewhere() {
+    let mut options = options(2, 1);
+    options.tuning.store_soft_bytes = 10_000;
+    options.tuning.store_hard_bytes = 25_000;
+    let mut world = World::new(options);
+    let draft = Draft::chain(40, Span::from_millis(20), 10_000);
+    let state = run(&mut world, &draft, &[0, 1], true);
+    assert_eq!(state.sum.expect("a finished job has counts").done, 40);
+}
