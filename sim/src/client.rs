@@ -126,6 +126,12 @@ impl World {
         client
     }
 
+    /// The tasks of this client's job.
+    #[must_use]
+    pub fn tasks_of(&self, client: usize) -> Vec<LocalId> {
+        self.jobs[&self.clients[client].job].tasks.keys().copied().collect()
+    }
+
     /// This client cancels its whole job now.
     pub fn cancel_job(&mut self, client: usize) {
         self.truth(client).cancelled = true;
@@ -328,7 +334,8 @@ impl World {
         self.cancel_tasks(index, named);
     }
 
-    fn cancel_tasks(&mut self, index: usize, named: Vec<LocalId>) {
+    /// This client cancels these tasks of its job now.
+    pub fn cancel_tasks(&mut self, index: usize, named: Vec<LocalId>) {
         self.truth(index).named.extend(&named);
         let mut by_home: BTreeMap<usize, Vec<LocalId>> = BTreeMap::new();
         for local in named {

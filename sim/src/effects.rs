@@ -185,10 +185,6 @@ impl World {
                     Event::Dismissed { task, attempt } => {
                         self.machines[index].dismissed.insert((task, attempt));
                     }
-                    // A node that has not heard yet may give it again.
-                    Event::Stolen { task, attempt, .. } => {
-                        self.machines[index].dismissed.remove(&(task, attempt));
-                    }
                     _ => {}
                 }
                 self.trace_event(index, &event);

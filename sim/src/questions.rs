@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use proto::wire::request::Body;
 use proto::{Span, Time, wire};
+use scheduler::Policy;
 
 use crate::queue::{Happening, Who};
 use crate::world::World;
@@ -34,7 +35,7 @@ impl World {
         let locals = tasks.into_iter().flat_map(|tasks| tasks.keys().map(|local| local.0));
         let locals: Vec<u64> = locals.chain([0]).collect();
         let local = self.dice.pick(&locals);
-        match self.dice.below(8) {
+        match self.dice.below(9) {
             0 => Body::Jobs(wire::JobsQuery {}),
             1 => Body::Job(wire::JobQuery { job }),
             2 => Body::WatchJob(wire::JobQuery { job }),
@@ -51,7 +52,33 @@ impl World {
                 let partition = kvs::key_partition(&key, self.map.partitions.len() as u32).0;
                 Body::WatchKey(wire::KvWatch { partition, key, after_version: 0 })
             }
+            7 => Body::Tune(self.random_tuning()),
             _ => Body::Explain(wire::TaskQuery { job, local }),
         }
+    }
+
+    /// Whatever may be changed on a running node, some of it. The policy stays where nothing is
+    /// broken: what is demanded there depends on it.
+    fn random_tuning(&mut self) -> wire::Tuning {
+        let mut tuning = wire::Tuning::default();
+        if self.dice.chance(300) && !self.options.faultless {
+            tuning.policy = Some(self.dice.pick(&Policy::ALL).name().to_owned());
+        }
+        if self.dice.chance(300) {
+            tuning.threshold = Some(self.dice.pick(&[0.01, 0.5, 2.0]));
+            tuning.wait_max_ns = Some(self.dice.pick(&[1_000_000, 1_000_000_000]));
+        }
+        if self.dice.chance(300) {
+            tuning.steal_share = Some(self.dice.pick(&[0.1, 0.5, 1.0]));
+            tuning.steal_neighbours = Some(self.dice.pick(&[0, 1, 3]));
+        }
+        if self.dice.chance(300) {
+            tuning.order = Some(self.dice.pick(&["bytes", "urgency"]).to_owned());
+        }
+        if self.dice.chance(300) {
+            tuning.cache_bytes = Some(self.dice.pick(&[0, 1_000, u64::MAX]));
+            tuning.store_soft_bytes = Some(self.dice.pick(&[2_000, u64::MAX]));
+        }
+        tuning
     }
 }

@@ -91,6 +91,8 @@ impl Work {
 enum Homes {
     Everywhere,
     One(usize),
+    /// Those of a set, by bits.
+    Group(u64),
 }
 
 impl Plan {
@@ -102,8 +104,9 @@ impl Plan {
         let taste = taste(&mut dice, &world);
         let mut works = Vec::new();
         for _ in 0..dice.between(1, 4) {
-            let homes = match dice.below(3) {
+            let homes = match dice.below(4) {
                 0 => Homes::One(dice.index(nodes as usize)),
+                1 => Homes::Group(dice.between(1, (1 << nodes) - 1)),
                 _ => Homes::Everywhere,
             };
             works.push((Work::random(&mut dice, &taste), homes));
@@ -172,6 +175,7 @@ impl Plan {
         let mut partitions: Vec<PartitionId> = match homes {
             Homes::Everywhere => all.collect(),
             Homes::One(node) => all.filter(|p| world.home(p.0) == node).collect(),
+            Homes::Group(set) => all.filter(|p| set >> world.home(p.0) & 1 == 1).collect(),
         };
         let keep = self.dice.pick(&[1, 3, 8]);
         while partitions.len() > keep {

@@ -11,7 +11,7 @@ use crate::truth::{Commit, JobTruth};
 
 const NAME: &str = "removal";
 /// A holder hears of a cancellation within this time when nothing is broken.
-const HEARD_WITHIN: Span = Span::from_secs(30);
+const HEARD_WITHIN: Span = Span::from_secs(15);
 
 /// Tasks were named to be cancelled, and the client is told: each has ended, durably.
 pub(crate) fn on_answered(job: &JobTruth, named: &[LocalId], answer: &wire::Cancelled) -> Verdict {

@@ -24,7 +24,8 @@ const THIRD: NodeId = NodeId(3);
 pub(crate) type Story = fn(Option<Mutant>) -> Result<(), Violation>;
 
 /// Which story is about which bug.
-pub(crate) const STORIES: [(Mutant, Story); 5] = [
+pub(crate) const STORIES: [(Mutant, Story); 6] = [
+    (Mutant::GrantTwice, a_request_is_heard_twice),
     (Mutant::PassOnEarly, moves_are_heard_in_the_wrong_order),
     (Mutant::CancelForgetsTransit, a_thief_dies_with_what_was_cancelled),
     (Mutant::CancelMissesHolder, what_a_thief_has_is_cancelled),
@@ -48,11 +49,16 @@ fn is_theft(body: &Body) -> bool {
     matches!(body, Body::StealProbe(_) | Body::StealHint(_) | Body::StealRequest(_))
 }
 
-fn world(nodes: u32, slots: u32, mutant: Option<Mutant>) -> World {
+fn options(nodes: u32, slots: u32, mutant: Option<Mutant>) -> WorldOptions {
     let mut options = WorldOptions::healthy(11, nodes, slots);
     options.faultless = false;
+    options.census_steps = 16;
     options.mutant = mutant;
-    World::new(options)
+    options
+}
+
+fn world(nodes: u32, slots: u32, mutant: Option<Mutant>) -> World {
+    World::new(options(nodes, slots, mutant))
 }
 
 /// A job whose record is on the second node, and partitions of the first for its tasks.
@@ -127,10 +133,8 @@ fn is_moved(body: &Body) -> bool {
     matches!(body, Body::Moved(_))
 }
 
-/// Tasks are on their way from one thief to another when they are cancelled. The second dies; what
-/// the first takes back must not run.
-fn a_thief_dies_with_what_was_cancelled(mutant: Option<Mutant>) -> Result<(), Violation> {
-    let mut world = world(3, 1, mutant);
+/// What the second says of its steals does not reach the home for a while.
+fn silence_between_the_second_and_home(world: &mut World) -> Arc<Mutex<Seen>> {
     let seen = Arc::new(Mutex::new(Seen { blocked: true, ..Seen::default() }));
     let shared = Arc::clone(&seen);
     world.on_effect(Box::new(move |_, from, effect| {
@@ -142,14 +146,26 @@ fn a_thief_dies_with_what_was_cancelled(mutant: Option<Mutant>) -> Result<(), Vi
         let silent = (from, *to) == (SECOND, HOME) && seen.blocked && any(effect, is_moved);
         if line || silent { Action::Drop } else { Action::Carry }
     }));
-    let client = submit(&mut world, 40, Span::from_secs(2));
+    seen
+}
+
+fn until_the_second_stole(world: &mut World, seen: &Mutex<Seen>) {
     for _ in 0..20_000 {
         world.run_for(Span::from_millis(1));
         if seen.lock().expect("one thread").stolen {
-            break;
+            return;
         }
     }
-    assert!(seen.lock().expect("one thread").stolen, "the second should steal from the first");
+    panic!("the second should steal from the first");
+}
+
+/// Tasks are on their way from one thief to another when they are cancelled. The second dies; what
+/// the first takes back must not run.
+fn a_thief_dies_with_what_was_cancelled(mutant: Option<Mutant>) -> Result<(), Violation> {
+    let mut world = world(3, 1, mutant);
+    let seen = silence_between_the_second_and_home(&mut world);
+    let client = submit(&mut world, 40, Span::from_secs(2));
+    until_the_second_stole(&mut world, &seen);
     world.cancel_job(client);
     world.run_for(Span::from_millis(1_500));
     world.crash(SECOND.0 as usize);
@@ -157,7 +173,7 @@ fn a_thief_dies_with_what_was_cancelled(mutant: Option<Mutant>) -> Result<(), Vi
     ended(&mut world)
 }
 
-/// A thief has long work; its home cancels it.
+/// A thief has long work. Its home cancels all but two tasks, so that the job goes on.
 fn what_a_thief_has_is_cancelled(mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut world = world(2, 1, mutant);
     // The home does not steal its tasks back.
@@ -165,23 +181,34 @@ fn what_a_thief_has_is_cancelled(mutant: Option<Mutant>) -> Result<(), Violation
         HOME if any(effect, is_theft) => Action::Drop,
         _ => Action::Carry,
     }));
-    let client = submit(&mut world, 40, Span::from_secs(5));
+    let client = submit(&mut world, 40, Span::from_secs(20));
     world.run_for(Span::from_secs(2));
     let launches = world.launches();
     assert!(launches[FIRST.0 as usize] > 0, "it should have stolen: {launches:?}");
-    world.cancel_job(client);
-    world.run_for(Span::from_secs(60));
-    if let Some(violation) = world.violation() {
-        return Err(violation.clone());
-    }
+    let named = world.tasks_of(client).split_off(2);
+    world.cancel_tasks(client, named);
+    ended(&mut world)
+}
+
+/// The network repeats a request for tasks, and the thief dies before homes know what it got.
+fn a_request_is_heard_twice(mutant: Option<Mutant>) -> Result<(), Violation> {
+    let mut options = options(3, 1, mutant);
+    options.network.repeated_permille = 1_000;
+    let mut world = World::new(options);
+    let seen = silence_between_the_second_and_home(&mut world);
+    submit(&mut world, 60, Span::from_millis(150));
+    until_the_second_stole(&mut world, &seen);
+    world.run_for(Span::from_millis(100));
+    world.crash(SECOND.0 as usize);
+    world.run_for(Span::from_secs(1));
+    seen.lock().expect("one thread").blocked = false;
     ended(&mut world)
 }
 
 /// A home that ends thousands of tasks of a cancelled job, some at a time, dies before the last.
 fn a_home_dies_in_the_middle_of_a_removal(mutant: Option<Mutant>) -> Result<(), Violation> {
-    let mut options = WorldOptions::healthy(11, 2, 1);
-    options.faultless = false;
-    options.mutant = mutant;
+    let mut options = options(2, 1, mutant);
+    options.census_steps = 0;
     // The cancellation is acknowledged long before the last task has ended.
     (options.sync_min, options.sync_max) = (Span::ZERO, Span::from_micros(1));
     (options.step_min, options.step_max) = (Span::from_millis(1), Span::from_millis(2));
