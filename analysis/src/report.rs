@@ -44,7 +44,8 @@ pub struct RunFacts {
     pub bound_paper_s: f64,
     /// What the numbers given to [`Fold::push_task`] mean.
     pub kinds: Kinds,
-    /// The clock starts when the last task of kind `load` has ended, not at submission.
+    /// The clock starts when the last task of kind `load` has ended or the first of another kind
+    /// starts, not at submission.
     pub clock_starts_after_loads: bool,
 }
 
@@ -67,7 +68,7 @@ pub struct RunReport {
     pub slots: u32,
     pub policy: String,
     pub tasks: TaskCounts,
-    /// From the first byte of the submission (or the end of the last load, where those are not
+    /// From the first byte of the submission (or the end of the loads, where those are not
     /// clocked) to the last completion known to the client.
     pub makespan_s: f64,
     /// From the first byte of the submission to its acceptance.

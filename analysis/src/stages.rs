@@ -98,10 +98,14 @@ pub(crate) fn rows(fold: &Fold, kinds: &Kinds, begin: Time) -> Vec<StageRow> {
     fold.kinds.iter().map(row).collect()
 }
 
-/// When the last load ended, in a run that had some.
+/// When the loads of a run were over, where it had some: the last of them ended, or the first task
+/// of another kind started. What runs beside loads is not for nothing.
 pub(crate) fn loaded(fold: &Fold, kinds: &Kinds) -> Option<Time> {
-    let load = kinds.names.iter().position(|name| name == KIND_LOAD)?;
-    fold.kinds.get(&(load as u32))?.last_end
+    let load = kinds.names.iter().position(|name| name == KIND_LOAD)? as u32;
+    let ended = fold.kinds.get(&load)?.last_end?;
+    let others = fold.kinds.iter().filter(|(kind, _)| **kind != load);
+    let first = others.filter_map(|(_, tally)| tally.first_start).min();
+    Some(first.map_or(ended, |first| first.min(ended)))
 }
 
 #[cfg(test)]

@@ -236,4 +236,8 @@ fn loads_may_come_before_the_clock_and_kinds_are_told_apart() {
         busy_s: 7.0,
     };
     assert_eq!(report.stages[1], pairs);
+    // A pair that ran beside the loads is not for nothing.
+    fold.push_task(&entry(0, 4, ended(task(0, 3), 1, End::Done, 3, 0, 0)), 1, Some(1));
+    let early = RunReport::new(&fold, &facts);
+    assert_eq!((early.makespan_s, early.load_s), (11.0, 2.0));
 }
