@@ -10,7 +10,6 @@ pub struct Homes {
     /// Shared: a simulated cluster has one map for all its nodes. Members stand by their number.
     map: Arc<wire::ClusterMap>,
     slots_max: u32,
-    slots_sum: usize,
     any_unknown: bool,
     /// The store's placement of a job's own record.
     job_partition: fn(JobId, u32) -> PartitionId,
@@ -32,7 +31,6 @@ impl Homes {
         Self {
             me,
             slots_max: slots().max().unwrap_or(0),
-            slots_sum: slots().map(|slots| slots as usize).sum(),
             any_unknown: slots().any(|slots| slots == 0),
             map: Arc::clone(map),
             job_partition,
@@ -44,7 +42,7 @@ impl Homes {
     pub(crate) fn empty() -> Self {
         let job_partition = |_: JobId, _: u32| PartitionId(0);
         let map = Arc::default();
-        Self { me: NodeId(0), map, slots_max: 0, slots_sum: 0, any_unknown: false, job_partition }
+        Self { me: NodeId(0), map, slots_max: 0, any_unknown: false, job_partition }
     }
     #[must_use]
     pub fn partitions(&self) -> u32 {
@@ -87,11 +85,6 @@ impl Homes {
     #[must_use]
     pub fn slots_of(&self, node: NodeId) -> u32 {
         self.map.members.get(node.0 as usize).map_or(0, |member| member.slots)
-    }
-    /// Of all members.
-    #[must_use]
-    pub fn slots_sum(&self) -> usize {
-        self.slots_sum
     }
     /// Some member has not said yet how many slots it has.
     #[must_use]

@@ -266,7 +266,11 @@ impl Scheduler {
 
 #[cfg(test)]
 mod tests {
+    use proto::wire::message::Body;
+    use proto::{Incarnation, LocalId, NodeId, PartitionId, wire};
+
     use super::*;
+    use crate::{Homes, Options};
 
     #[test]
     fn the_papers_example_of_shifting() {
@@ -294,6 +298,84 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Node 0 of two, with tasks of node 1 in its local queue.
+    fn holder(policy: Policy, tasks: u64) -> (Scheduler, Out) {
+        let slots = 2;
+        let member = |node| wire::Member { node, slots, ..Default::default() };
+        let entry = |node| wire::PartitionEntry { epoch: 1, replicas: vec![node] };
+        let map = wire::ClusterMap {
+            members: vec![member(0), member(1)],
+            partitions: vec![entry(0), entry(1)],
+            ..Default::default()
+        };
+        let homes = Homes::new(NodeId(0), &map.into(), |_, _| PartitionId(0));
+        let (me, incarnation) = (NodeId(0), Incarnation(1));
+        let tuning = Tuning { wait_max: Span::from_secs(30), ..Tuning::of(policy) };
+        let options = Options { me, incarnation, slots, tuning, seed: 1, mutant: None };
+        let mut scheduler = Scheduler::new(options, homes);
+        let mut out = Out::default();
+        let placed = |index| wire::Placed {
+            job: 1,
+            local: LocalId::new(PartitionId(1), index).0,
+            attempt: 1,
+            inputs: vec![wire::InputAt { size_bytes: 1 + index % 7, ..Default::default() }],
+            ..Default::default()
+        };
+        let (specs, settings) = (vec![wire::Spec::default()], vec![wire::JobSettings::default()]);
+        let bundle = wire::Bundle { specs, settings, tasks: (0..tasks).map(placed).collect() };
+        let push = Body::Push(wire::Push { bundle: Some(bundle) });
+        scheduler.on_message(Time(0), NodeId(1), push, &mut out);
+        assert_eq!(scheduler.local.len() as u64, tasks);
+        (scheduler, out)
+    }
+
+    #[test]
+    fn shifting_keeps_every_task_and_doubles_the_wait() {
+        let (mut scheduler, mut out) = holder(Policy::Flds, 5_000);
+        scheduler.watch_queues(Time(0), &mut out);
+        scheduler.monitor.throughput.add(Time(0), 10);
+        let later = Time(0) + MONITOR_INTERVAL;
+        scheduler.watch_queues(later, &mut out);
+        // 100 a second: 50 s of work, 30 of which may wait.
+        assert_eq!((scheduler.local.len(), scheduler.shared.len()), (3_000, 2_000));
+        assert_eq!(scheduler.monitor.wait_max, Span::from_secs(60));
+        let shifted = |event: &&Event| matches!(event, Event::Shifted { tasks: 2_000, .. });
+        assert_eq!(out.events.iter().filter(shifted).count(), 1);
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some(ready) = scheduler.local.pop_last() {
+            assert!(seen.insert(ready.task), "{} twice", ready.task);
+            assert!(ready.rank >= 3, "the lowest went, not {}", ready.rank);
+        }
+        while let Some(ready) = scheduler.shared.pop_last() {
+            assert!(seen.insert(ready.task), "{} twice", ready.task);
+            assert!(ready.rank <= 3, "the lowest went, not {}", ready.rank);
+        }
+        assert_eq!(seen.len(), 5_000);
+    }
+
+    #[test]
+    fn the_monitor_is_silent_when_idle_and_under_other_policies() {
+        for (policy, tasks) in [(Policy::Flds, 0), (Policy::Mdl, 100), (Policy::Eft, 100)] {
+            let (mut scheduler, mut out) = holder(policy, tasks);
+            scheduler.watch_queues(Time(0), &mut out);
+            assert_eq!(scheduler.monitor.deadline(), None, "{policy:?}");
+        }
+        let (mut scheduler, mut out) = holder(Policy::Flds, 1);
+        scheduler.watch_queues(Time(0), &mut out);
+        assert!(scheduler.monitor.deadline().is_some());
+    }
+
+    #[test]
+    fn failed_steals_halve_the_wait_and_wake_the_thief_once() {
+        let (mut scheduler, _) = holder(Policy::Flds, 1);
+        let woken = (0..100).filter(|_| scheduler.steal_found_nothing()).count();
+        assert_eq!(woken, 1, "when it came down to the bound of the interval");
+        assert_eq!(scheduler.monitor.wait_max, WAIT_MIN);
+        let (mut scheduler, _) = holder(Policy::Mdl, 1);
+        assert!(!scheduler.steal_found_nothing());
+        assert_eq!(scheduler.monitor.wait_max, Span::from_secs(30), "of FLDS alone");
     }
 
     #[test]

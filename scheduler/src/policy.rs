@@ -151,6 +151,41 @@ mod tests {
         check(MDL, &[(1, HERE)], Decision::Local);
     }
 
+    /// Inputs of all sizes on any nodes, lengths and bandwidths from nothing to a lot.
+    #[test]
+    fn the_ends_hold_for_whatever_a_task_reads() {
+        let mut seed = 1_u64;
+        let mut draw = |below: u64| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for _ in 0..20_000 {
+            let inputs: Vec<Located> = (0..draw(6))
+                .map(|_| {
+                    let bytes = (draw(3) * draw(1 << 31)) << draw(30);
+                    Located { bytes, node: NodeId(draw(4) as u32) }
+                })
+                .collect();
+            let bandwidth_bytes_per_s = 1.0 + draw(1 << 31) as f64;
+            let task_length = Span(draw(3) * draw(1 << 31));
+            let assumed = Assumptions { bandwidth_bytes_per_s, task_length };
+            let decided = |threshold| decide(threshold, assumed, HERE, inputs.iter().copied());
+            assert!(matches!(decided(MLB), Decision::Shared(_)), "{inputs:?} {assumed:?}");
+            let largest = inputs.iter().rev().max_by_key(|input| input.bytes);
+            let expected = match largest.filter(|largest| largest.bytes > 0) {
+                None => Decision::Shared(Reason::NoInput),
+                Some(largest) if largest.node == HERE => Decision::Local,
+                Some(largest) => Decision::Push(largest.node),
+            };
+            assert_eq!(decided(MDL), expected, "{inputs:?} {assumed:?}");
+            // In between, a higher threshold never ties a task to its data that a lower one lets go.
+            let shared = [0.0, 0.01, 0.5, 100.0].map(|t| matches!(decided(t), Decision::Shared(_)));
+            assert!(shared.is_sorted(), "{inputs:?} {assumed:?}");
+        }
+    }
+
     #[test]
     fn a_task_of_no_length_stays_with_its_data() {
         let none = Assumptions { task_length: Span::ZERO, ..ASSUMED };
