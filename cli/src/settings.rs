@@ -19,7 +19,7 @@ pub(crate) const KEYS: [(&str, &str); 21] = [
     ("nodes", "1"),
     ("order", "bytes"),
     ("placement", "hash"),
-    ("policy", "rlds"),
+    ("policy", "eft"),
     ("replicas", "1"),
     ("scale", "1"),
     ("slots", "auto"),

@@ -14,7 +14,7 @@ use crate::units::{self, Bandwidth, Factor, Size, Timespan};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Scheduling")]
 pub(crate) struct TuningArgs {
-    /// Where ready tasks go [default: rlds]
+    /// Where ready tasks go [default: eft]
     #[arg(long)]
     pub(crate) policy: Option<PolicyName>,
     /// A transfer of at most this share of a task's length is small [default: 0.5]

@@ -72,7 +72,7 @@ pub const UNLIMITED_BYTES: u64 = u64::MAX;
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            policy: Policy::Rlds,
+            policy: Policy::Eft,
             threshold: 0.5,
             wait_max: WAIT_MAX_DEFAULT,
             bandwidth_bytes_per_s: 125e6,
