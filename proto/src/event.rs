@@ -178,10 +178,6 @@ impl Encoder {
 
     fn body(&mut self, event: &Event) -> u8 {
         match *event {
-            Event::Visible { job } => {
-                self.number(job.0);
-                3
-            }
             Event::Queued { task, attempt, local_queue, reason, input_bytes } => {
                 self.task(task, attempt);
                 self.numbers(&[local_queue.into(), reason as u64, input_bytes]);
@@ -237,6 +233,7 @@ impl Encoder {
             }
             Event::NodeStarted { .. }
             | Event::Staged { .. }
+            | Event::Visible { .. }
             | Event::Shifted { .. }
             | Event::PolicyChanged { .. } => self.node_body(event),
             Event::Dismissed { task, attempt } => {
@@ -260,6 +257,10 @@ impl Encoder {
             Event::Staged { job, partition, first, tasks } => {
                 self.numbers(&[job.0, partition.0.into(), first, tasks]);
                 2
+            }
+            Event::Visible { job } => {
+                self.number(job.0);
+                3
             }
             Event::Shifted { tasks, wait_max } => {
                 self.numbers(&[tasks, wait_max.0]);
