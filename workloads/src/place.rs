@@ -52,8 +52,22 @@ fn rotated(job: JobId, homes: &[Vec<PartitionId>], tasks: u64) -> Vec<Chosen> {
     (0..homes.len()).map(of_home).collect()
 }
 
+/// Gives every task its home.
+pub(crate) fn layout(
+    graph: &Graph,
+    job: JobId,
+    placement: Placement,
+    homes: &[Vec<PartitionId>],
+) -> Layout {
+    match placement {
+        // Without edges there is nothing to keep together, and no table is needed.
+        Placement::Graph if graph.edges() > 0 => by_graph(graph, job, homes),
+        Placement::Hash | Placement::Graph => by_number(graph, job, homes),
+    }
+}
+
 /// Pieces of consecutive tasks, to each home in turn and to each home's partitions in turn.
-pub(crate) fn by_number(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
+fn by_number(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     let tasks = graph.len() as u64;
     let chosen = rotated(job, homes, tasks);
     if graph.has_loads() {
@@ -121,7 +135,7 @@ fn listed(chosen: &[Chosen], lists: Vec<Vec<u32>>) -> Layout {
 
 /// Connected pieces. Loads are dealt out first; what reads mostly from one home's loads goes
 /// there; what is left is cut along its edges.
-pub(crate) fn by_graph(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
+fn by_graph(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     let chosen = rotated(job, homes, graph.len() as u64);
     let mut shares = Shares::new(graph, chosen.len());
     if graph.has_loads() {

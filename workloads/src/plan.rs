@@ -41,10 +41,7 @@ impl<'g> Plan<'g> {
         placement: Placement,
         homes: &[Vec<PartitionId>],
     ) -> Self {
-        let layout = match placement {
-            Placement::Hash => place::by_number(graph, job, homes),
-            Placement::Graph => place::by_graph(graph, job, homes),
-        };
+        let layout = place::layout(graph, job, placement, homes);
         let mut plan =
             Self { graph, job, layout, chunk_counts: Vec::new(), urgencies: graph.urgencies() };
         let mut counts = vec![0; plan.layout.used().len()];

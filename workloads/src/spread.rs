@@ -37,10 +37,7 @@ impl Graph {
         let partition = |home, at| PartitionId(home * PARTITIONS_PER_HOME + at);
         let of_home = |home| (0..PARTITIONS_PER_HOME).map(|at| partition(home, at)).collect();
         let partitions: Vec<Vec<PartitionId>> = (0..homes).map(of_home).collect();
-        let layout = match placement {
-            Placement::Hash => place::by_number(self, JobId(1), &partitions),
-            Placement::Graph => place::by_graph(self, JobId(1), &partitions),
-        };
+        let layout = place::layout(self, JobId(1), placement, &partitions);
         let home = |task| layout.local_id(task).partition().0 / PARTITIONS_PER_HOME;
         let home_of: Vec<u32> = self.indices().map(home).collect();
         let mut tasks = vec![0_u64; homes as usize];
