@@ -117,7 +117,7 @@ pub(crate) struct PlaceArgs {
     /// Files of recorded tasks: bytes written and moved, or sizes alone [default: virtual]
     #[arg(long)]
     pub(crate) data: Option<DataKind>,
-    /// How tasks are spread over partitions [default: hash]
+    /// How tasks are spread over partitions [default: graph]
     #[arg(long)]
     pub(crate) placement: Option<PlacementName>,
     /// Nodes the tasks are submitted to: best (all), worst (one), or n1,n2 [default: best]

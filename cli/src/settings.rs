@@ -18,7 +18,7 @@ pub(crate) const KEYS: [(&str, &str); 21] = [
     ("dir", ""),
     ("nodes", "1"),
     ("order", "bytes"),
-    ("placement", "hash"),
+    ("placement", "graph"),
     ("policy", "eft"),
     ("replicas", "1"),
     ("scale", "1"),

@@ -31,7 +31,7 @@ pub(crate) struct SimArgs {
     tuning: TuningArgs,
     #[command(flatten)]
     load: LoadArgs,
-    /// How tasks are spread over partitions [default: hash]
+    /// How tasks are spread over partitions [default: graph]
     #[arg(long)]
     placement: Option<PlacementName>,
     /// Nodes the tasks are submitted to: best (all), worst (one), or n1,n2 [default: best]

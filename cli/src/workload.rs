@@ -29,7 +29,7 @@ pub(crate) enum WorkloadVerb {
         /// Also: how evenly and with what cuts it is spread over so many homes
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
         homes: Option<u32>,
-        /// How tasks are spread over homes [default: hash]
+        /// How tasks are spread over homes [default: graph]
         #[arg(long, requires = "homes")]
         placement: Option<PlacementName>,
         #[command(flatten)]
