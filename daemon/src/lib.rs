@@ -8,8 +8,8 @@ then the world hears of it. One loop owns a node, on a thread of its own with a 
 runtime, so the core needs no locks. Several nodes in one process are the same code several times.
 
 The files in reading order: [`start()`] puts a node together, `run_loop` is its life, `links` and
-`service` are its streams, `rendezvous` waits for the others, `transfer` and `data` bring objects here,
-[`events`] and [`store`] are its files, [`instance`] its directory, [`launcher`] its place.
+`service` are its streams, `rendezvous` waits for the others, `transfer` and `data` bring objects
+here, [`events`] and [`store`] are its files, [`instance`] its directory, [`launcher`] its place.
 
 ```no_run
 use daemon::{NodeOptions, start};

@@ -187,7 +187,7 @@ pub const SYNC_GAP_IDLE: Span = Span::from_millis(20);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
-/// Of the room on the file system of a node: soft and hard mark of its store unless told otherwise.
+/// Of the room on the file system of a node: soft and hard mark of its store by default.
 pub const STORE_SOFT_PERCENT: u64 = 90;
 pub const STORE_HARD_PERCENT: u64 = 95;
 /// Objects that one node brings from others at a time; the rest wait.

@@ -1,12 +1,13 @@
 //! What goes over a data connection, byte by byte. All integers are little-endian.
 //!
 //! ```text
-//! asking side                                  giving side
+//! asking side                                      giving side
 //! hello    magic version cluster from to secret ─▶
-//!                                              ◀─ welcome  magic code
-//! request  job task attempt output ─▶              (any number, ahead of the answers)
-//!                                              ◀─ head     status size, then the bytes of the object
-//!                                                          and their checksum; or a text
+//!                                               ◀─ welcome  magic code
+//! request  job task attempt output ─▶           (any number, ahead of the answers)
+//!                                               ◀─ head     status size
+//!                                                  then the bytes of the object, their checksum
+//!                                                  or a text
 //! ```
 //! Everything but the bytes of an object and a text has a fixed size, so nothing is believed before
 //! memory is taken.

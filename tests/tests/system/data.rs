@@ -48,7 +48,8 @@ fn an_input_from_another_node_comes_once_and_goes_with_its_job() {
         "w.toml",
         format!(
             "[[task]]\nname='make'\noutputs={{x='big'}}\n\
-             command=['sh','-c','head -c 3000000 /dev/urandom > big; sha256sum < big > {log}.sum']\n\
+             command=['sh','-c','head -c 3000000 /dev/urandom > big; \
+             sha256sum < big > {log}.sum']\n\
              [[task]]\nname='read-{{i}}'\narray='1-40'\ninputs={{x='big'}}\n\
              outputs={{s={{file='s{{i}}',keep=true}}}}\n\
              command=['sh','-c','sha256sum < {{in:x}} > s{{i}}; cmp s{{i}} {log}.sum; \
