@@ -189,16 +189,27 @@ impl Store {
 
     /// Refuses a request that went to the wrong node or was made with another epoch's map.
     pub fn check_home(&self, partition: PartitionId, epoch: u64) -> Result<(), StoreError> {
-        let entry = self
-            .map
-            .partitions
-            .get(partition.0 as usize)
-            .ok_or(StoreError::NoPartition { partition })?;
+        let entry = self.own_entry(partition)?;
+        if entry.epoch != epoch {
+            return Err(StoreError::WrongEpoch { partition, told: epoch, current: entry.epoch });
+        }
+        Ok(())
+    }
+
+    fn own_entry(&self, partition: PartitionId) -> Result<&wire::PartitionEntry, StoreError> {
+        let entry = self.map.partitions.get(partition.0 as usize);
+        let entry = entry.ok_or(StoreError::NoPartition { partition })?;
         if home(&self.map, partition) != Some(self.node) {
             return Err(StoreError::NotHome { partition, node: self.node });
         }
-        if entry.epoch != epoch {
-            return Err(StoreError::WrongEpoch { partition, told: epoch, current: entry.epoch });
+        Ok(entry)
+    }
+
+    /// Whether changes of this key are seen here.
+    pub fn check_watch(&self, partition: PartitionId, key: &[u8]) -> Result<(), StoreError> {
+        self.own_entry(partition)?;
+        if key_partition(key, self.map.partitions.len() as u32) != partition {
+            return Err(StoreError::WrongPartition { at: 0, partition: partition.0 });
         }
         Ok(())
     }

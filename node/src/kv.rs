@@ -27,7 +27,14 @@ impl Watches {
         client: ClientId,
         id: u64,
         watch: wire::KvWatch,
+        store: &Store,
     ) -> Result<(), wire::Error> {
+        let checked = store.check_watch(PartitionId(watch.partition), &watch.key);
+        checked.map_err(|error| wire::Error {
+            code: code(&error) as i32,
+            text: error.to_string(),
+            retry_after_ns: 0,
+        })?;
         if self.watches.len() >= WATCHERS_MAX {
             let text = format!("this node has {WATCHERS_MAX} watches already");
             return Err(wire::Error {
@@ -159,6 +166,25 @@ mod tests {
         assert_eq!(values, [b"", b"", &b"five"[..], b"two"]);
         assert!(answer.results.iter().all(|result| result.status() == KvStatus::Ok));
         assert_eq!(writes.len(), 2);
+    }
+
+    #[test]
+    fn a_watch_where_its_key_never_changes_is_refused() {
+        // Of two nodes, this one.
+        let map = make_map(1, 2, 8);
+        let store = Store::new(NodeId(0), Arc::new(map.clone()));
+        let mut watches = Watches::default();
+        let mut code = |partition: u32, key_of: u32| {
+            let key = batch(key_of, KvKind::Lookup, b"").ops.remove(0).key;
+            let watch = wire::KvWatch { partition, key, after_version: 0 };
+            watches.add(ClientId(1), 1, watch, &store).map_err(|error| error.code())
+        };
+        let here = |partition: &u32| kvs::home(&map, PartitionId(*partition)) == Some(NodeId(0));
+        let (mine, other): (Vec<u32>, Vec<u32>) = (0..8).partition(here);
+        assert_eq!(code(mine[0], mine[0]), Ok(()));
+        assert_eq!(code(other[0], other[0]), Err(ErrorCode::WrongEpoch));
+        assert_eq!(code(mine[0], mine[1]), Err(ErrorCode::Refused));
+        assert_eq!(code(99, mine[0]), Err(ErrorCode::Refused));
     }
 
     #[test]

@@ -196,7 +196,7 @@ impl Node {
                 self.answer(client, id, result);
                 self.tell_watchers();
             }
-            request::Body::WatchKey(watch) => match self.watches.add(client, id, watch) {
+            request::Body::WatchKey(watch) => match self.watches.add(client, id, watch, &self.store) {
                 Ok(()) => self.tell_watchers(),
                 Err(error) => self.answer(client, id, Err(error)),
             },
