@@ -40,6 +40,50 @@ async fn objects_of_all_sizes_arrive_whole() {
     }
 }
 
+/// Small ones in frames of the link, large ones over lines, all together and one after another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nodes_bring_objects_from_one_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let objects = dir.path().join("nodes/0/state/objects/0000000000000005");
+    fs::create_dir_all(&objects).unwrap();
+    let sizes = [0, 1, 65_536, 65_537, 300_000, 9 << 20];
+    let object = |output: usize| wire::Object {
+        job: 5,
+        task: 3 << 40 | 9,
+        attempt: 1 << 32 | 1,
+        output: output as u32,
+        size_bytes: sizes[output],
+    };
+    for (output, size_bytes) in sizes.iter().enumerate() {
+        let bytes: Vec<u8> = (0..*size_bytes).map(|at| (at ^ (at >> 8)) as u8).collect();
+        fs::write(objects.join(format!("3.9-100000001-{output}")), bytes).unwrap();
+    }
+    let nodes = daemon::start_all(&options(dir.path(), 0, 2)).unwrap();
+    let secret = secret(dir.path());
+    let mut client = connect(&nodes[1]).await;
+    let mut bring = async |objects: Vec<wire::Object>| {
+        client.bring(call(&secret, wire::BringRequest { from: 0, objects })).await
+    };
+    let all: Vec<wire::Object> = (0..sizes.len()).map(object).collect();
+    for _ in 0..2 {
+        bring(all.clone()).await.unwrap();
+    }
+    for one in &all {
+        bring(vec![*one]).await.unwrap();
+    }
+    for size_bytes in [10, 300_000] {
+        let absent = wire::Object { output: 77, size_bytes, ..object(1) };
+        let status = bring(vec![absent, object(1), object(4)]).await.unwrap_err();
+        assert!(status.message().contains("not on this node"), "{status}");
+    }
+    let longer = wire::Object { size_bytes: 300_001, ..object(4) };
+    let status = bring(vec![longer, object(5)]).await.unwrap_err();
+    assert!(status.message().contains("300000 bytes there instead of 300001"), "{status}");
+    bring(all).await.unwrap();
+    let left = fs::read_dir(dir.path().join("nodes/1/state/objects/0000000000000005")).unwrap();
+    assert_eq!(left.count(), 0, "nothing half-written, nothing that was let go");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn streams_of_an_unknown_job_end_at_once() {
     let dir = tempfile::tempdir().unwrap();
