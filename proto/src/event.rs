@@ -227,11 +227,9 @@ impl Encoder {
                 self.task(task, Attempt::default());
                 13
             }
-            Event::JobEnded { job, end } => {
-                self.numbers(&[job.0, end as u64]);
-                14
-            }
-            Event::NodeStarted { .. }
+            Event::JobEnded { .. }
+            | Event::Removing { .. }
+            | Event::NodeStarted { .. }
             | Event::Staged { .. }
             | Event::Visible { .. }
             | Event::Shifted { .. }
@@ -239,10 +237,6 @@ impl Encoder {
             Event::Dismissed { task, attempt } => {
                 self.task(task, attempt);
                 25
-            }
-            Event::Removing { job } => {
-                self.number(job.0);
-                26
             }
         }
     }
@@ -253,6 +247,14 @@ impl Encoder {
             Event::NodeStarted { node, incarnation, slots } => {
                 self.numbers(&[node.0.into(), incarnation.into(), slots.into()]);
                 1
+            }
+            Event::JobEnded { job, end } => {
+                self.numbers(&[job.0, end as u64]);
+                14
+            }
+            Event::Removing { job } => {
+                self.number(job.0);
+                26
             }
             Event::Staged { job, partition, first, tasks } => {
                 self.numbers(&[job.0, partition.0.into(), first, tasks]);
