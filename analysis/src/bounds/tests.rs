@@ -81,6 +81,22 @@ fn inputs_come_from_the_nodes_own_slots_or_over_its_link() {
 }
 
 #[test]
+fn small_objects_share_no_link() {
+    // As above with 60 kB each on links of 20 kB/s: side by side all are there at 7 s.
+    let mut builder = GraphBuilder::new("test");
+    let output = wire::Output { size_bytes: 60_000, ..wire::Output::default() };
+    let spec = builder.spec(wire::Spec { outputs: vec![output], ..wire::Spec::default() });
+    for seconds in [4, 4, 4, 4, 4, 4, 4, 4, 1] {
+        builder.task(TaskInit { duration_ns: seconds * S, ..TaskInit::of(spec) });
+    }
+    (0..8).for_each(|parent| builder.edge(parent, 8, 1));
+    let join = builder.finish().unwrap();
+    let network = Network::Shared { bytes_per_s: 20_000.0, latency: Span::ZERO };
+    let found = LowerBounds::of(&join, &Cluster::new(9, 2, network)).lower().as_secs_f64();
+    assert!((found - 8.0).abs() < 1e-6, "{found}");
+}
+
+#[test]
 fn readers_elsewhere_wait_for_a_copy() {
     // One object of 5 s for four readers of 3 s: two slots here do all in 6 s, others begin at 5.
     let tasks = [(1, 1, 5), (3, 1, 0), (3, 1, 0), (3, 1, 0), (3, 1, 0)];
