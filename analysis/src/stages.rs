@@ -39,7 +39,7 @@ impl Kinds {
             };
             kinds.of_spec.push(number);
         }
-        if kinds.of_spec.iter().any(|&number| number == KINDS_MAX as u32) {
+        if kinds.of_spec.contains(&(KINDS_MAX as u32)) {
             kinds.names.push(OTHERS.to_owned());
         }
         kinds

@@ -58,7 +58,7 @@ pub struct Ends {
 }
 
 impl PaperBound {
-    /// Linear in tasks and edges, where all pairs of nodes have one bandwidth; see [`Gather`].
+    /// Linear in tasks and edges, where all pairs of nodes have one bandwidth.
     ///
     /// # Panics
     /// When there are no slots.
