@@ -251,9 +251,7 @@ impl Cluster<'_, '_> {
             for input in inputs.drain(..) {
                 node.handle(now, input);
             }
-            if node.deadline().is_some_and(|deadline| deadline <= now) {
-                node.handle(now, Input::Timer);
-            }
+            // A timer tells a node nothing but the time, and that it is told anyway.
             node.flush(now, &mut self.effects);
             self.mark(Mark::Rest);
             self.sort(index, &mut counts, &mut inputs, &mut written);
