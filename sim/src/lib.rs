@@ -6,6 +6,9 @@ Everything that happens comes from one seed, so a failing run can be seen again.
 safety while faults strike, then the faults end and progress is demanded. The checkers (one file
 each in `checkers/`) say what must hold; the mutants of [`scheduler::Mutant`] prove that they bite.
 
+[`simulate`] is the other half: one workflow on a healthy cluster of any size, with a network whose
+cards are shared and with [service times](Service), and the report of a real run.
+
 It never decides anything that a node should decide, and it reads no clock.
 
 ```
