@@ -91,6 +91,8 @@ pub(crate) struct JobClient {
     next_chunk: usize,
     accepted: Vec<bool>,
     asks: BTreeMap<u64, Ask>,
+    /// The request whose answer said that the job is accepted.
+    committed_by: Option<u64>,
 }
 
 impl JobClient {
@@ -121,6 +123,7 @@ impl World {
             next_chunk: 0,
             accepted,
             asks: BTreeMap::new(),
+            committed_by: None,
         });
         self.schedule(at, Happening::Wake { who: Who::Job(client) });
         client
@@ -418,11 +421,13 @@ impl World {
         if let Some(error) = &response.error
             && error.code != ErrorCode::None as i32
         {
-            return self.job_error(index, ask, error);
+            return self.job_error(index, id, ask, error);
         }
         match (ask, response.body) {
             (Ask::Chunk(at), Some(response::Body::Accepted(_))) => self.chunk_accepted(index, at),
-            (Ask::Commit, Some(response::Body::Accepted(_))) => self.commit_accepted(index),
+            (Ask::Commit, Some(response::Body::Accepted(_))) => {
+                self.commit_accepted(index, id);
+            }
             (Ask::Cancel, Some(response::Body::Cancelled(_))) => {}
             (Ask::Forbid, Some(response::Body::Cancelled(_))) => self.forbidden(index),
             (Ask::CancelTasks(named), Some(response::Body::Cancelled(answer))) => {
@@ -439,7 +444,7 @@ impl World {
         }
     }
 
-    fn job_error(&mut self, index: usize, ask: Ask, error: &wire::Error) {
+    fn job_error(&mut self, index: usize, id: u64, ask: Ask, error: &wire::Error) {
         let job = self.clients[index].job;
         match error.code() {
             ErrorCode::Busy => {
@@ -449,6 +454,8 @@ impl World {
                 let at = self.now + Span(error.retry_after_ns.max(1_000_000));
                 self.schedule(at, Happening::Timeout { who: Who::Job(index), request: id });
             }
+            // Asked before the commit, and told after its answer.
+            ErrorCode::Unknown if self.clients[index].committed_by.is_some_and(|c| id < c) => {}
             ErrorCode::Unknown => {
                 let verdict = durable::on_unknown(&self.jobs[&job]);
                 self.judge(verdict);
@@ -490,12 +497,13 @@ impl World {
         }
     }
 
-    fn commit_accepted(&mut self, index: usize) {
+    fn commit_accepted(&mut self, index: usize, id: u64) {
         let client = &mut self.clients[index];
         if client.stage != Stage::Committing {
             return;
         }
         client.stage = Stage::Watching;
+        client.committed_by = Some(id);
         let cancel = client.plan.cancel_after;
         let dies = client.plan.death == Death::Watching;
         self.truth(index).promise = Promise::Accepted;
