@@ -1,6 +1,6 @@
-//! Who still reads the outputs of the tasks homed here: counts, kept in memory alone. Each reader is
-//! counted once, when its end is durable; what a restart forgets is never counted again. So a count
-//! can only be too high: an object is let go of late, never early.
+//! Who still reads the outputs of the tasks homed here: counts, kept in memory alone. Each reader
+//! is counted once, when its end is durable; what a restart forgets is never counted again. So a
+//! count can only be too high: an object is let go of late, never early.
 
 use std::collections::BTreeMap;
 
