@@ -326,6 +326,10 @@ impl World {
     fn cancel(&mut self, index: usize) {
         let share_permille = self.dice.pick(&[0, 1, 100]);
         let tasks: Vec<LocalId> = self.truth(index).tasks.keys().copied().collect();
+        if share_permille == 0 && self.clients[index].stage != Stage::Watching {
+            // A home that does not know the job yet would say so, perhaps after the commit.
+            return self.forbid(index);
+        }
         if share_permille == 0 {
             self.truth(index).cancelled = true;
             return self.ask(index, Ask::Cancel);
@@ -483,10 +487,7 @@ impl World {
             return self.client_dies(index);
         }
         if self.dice.chance(client.plan.cancels_early_permille) {
-            match self.dice.chance(500) {
-                true => self.forbid(index),
-                false => self.cancel(index),
-            }
+            self.cancel(index);
         }
         let client = &mut self.clients[index];
         if accepted == all {
