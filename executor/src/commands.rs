@@ -6,8 +6,8 @@ launch ─▶ queue ─▶ [launcher: directory, links, arguments] ─orders─�
 outcome ◀─ [listener: packs streams, collects outputs] ◀─reports─┘
 ```
 A command that moves no files needs no disk before it starts: whoever launches it hands it over
-without the launcher. The spawner starts with the first command. When it dies unexpectedly the listener kills what it left
-behind, fails the attempts it ran, and starts another.
+without the launcher. The spawner starts with the first command. When it dies unexpectedly the
+listener kills what it left behind, fails the attempts it ran, and starts another.
 */
 
 use std::collections::HashMap;

@@ -196,10 +196,12 @@ impl Node {
                 self.answer(client, id, result);
                 self.tell_watchers();
             }
-            request::Body::WatchKey(watch) => match self.watches.add(client, id, watch, &self.store) {
-                Ok(()) => self.tell_watchers(),
-                Err(error) => self.answer(client, id, Err(error)),
-            },
+            request::Body::WatchKey(watch) => {
+                match self.watches.add(client, id, watch, &self.store) {
+                    Ok(()) => self.tell_watchers(),
+                    Err(error) => self.answer(client, id, Err(error)),
+                }
+            }
             request::Body::Node(_) => {
                 let state = self.state();
                 self.answer(client, id, Ok(response::Body::Node(state)));
@@ -381,8 +383,8 @@ impl Node {
         }
     }
 
-    /// Whether something that it has to say waits until what was written is synced. Acknowledgements
-    /// wait too, but nobody waits for them.
+    /// Whether something that it has to say waits until what was written is synced.
+    /// Acknowledgements do too, but nobody waits for them.
     #[must_use]
     pub fn awaits_sync(&self) -> bool {
         !self.reports.is_empty() || !self.answers.is_empty()

@@ -142,8 +142,8 @@ pub const KV_REPLY_BYTES_MAX: usize = 12 << 20;
 pub const KV_NODE_BYTES_MAX: u64 = 8 << 30;
 
 // Execution.
-/// Tasks whose inputs are being fetched before a slot is taken, per slot: where a fetch takes longer
-/// than this, few at a time share the line; else many hide the latency.
+/// Tasks whose inputs are being fetched before a slot is taken, per slot: where a fetch takes
+/// longer than this, few at a time share the line; else many hide the latency.
 pub const STAGING_PER_SLOT: usize = 2;
 pub const STAGING_PER_SLOT_MAX: usize = 8;
 pub const STAGING_MIN: usize = 4;

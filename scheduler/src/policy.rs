@@ -180,7 +180,7 @@ mod tests {
                 Some(largest) => Decision::Push(largest.node),
             };
             assert_eq!(decided(MDL), expected, "{inputs:?} {assumed:?}");
-            // In between, a higher threshold never ties a task to its data that a lower one lets go.
+            // In between, a higher threshold never ties a task to data that a lower one lets go.
             let shared = [0.0, 0.01, 0.5, 100.0].map(|t| matches!(decided(t), Decision::Shared(_)));
             assert!(shared.is_sorted(), "{inputs:?} {assumed:?}");
         }

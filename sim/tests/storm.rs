@@ -11,7 +11,7 @@ fn run(workload: &str, policy: Policy) -> Simulation {
     let mut options = SimulationOptions::new(NODES, 1);
     options.tuning = Tuning::of(policy);
     options.submit = Submit::Worst;
-    simulate(&graph, &options).unwrap()
+    simulate(&graph, &options).expect("no demand is broken")
 }
 
 /// Tries of one thief from the start of its interval to the bound, where it goes quiet.

@@ -68,8 +68,8 @@ fn broken_toml() {
         (
             "[[task]]\nnme = \"a\"\n",
             "w.toml:2:1: unknown field `nme`, expected one of `name`, `array`, `kind`, `command`, \
-             `body`, `duration`, `duration_estimate`, `inputs`, `outputs`, `after`, `env`, `cwd`, `stdin`, `cpus`, \
-             `memory`, `retries`, `time_limit`",
+             `body`, `duration`, `duration_estimate`, `inputs`, `outputs`, `after`, `env`, `cwd`, \
+             `stdin`, `cpus`, `memory`, `retries`, `time_limit`",
         ),
         ("[[task]]\ncommand = [\"true\"]\n", "w.toml:1:1: missing field `name`"),
         ("[[task]]\nname = \"a\"\n", "w.toml:1:1: task 'a': has neither a command nor a body"),

@@ -2,10 +2,10 @@
 The spawner: a small process between a node and its commands.
 
 `starling __spawner` calls [`main`]. Two Unix sockets lead to the node: orders come on what would be
-its standard output, reports go out on what would be its standard input. Two things are easier from a process of its own: starting others (it has little
-memory and few threads, so `posix_spawn` stays quick whatever the node holds), and dying well. When
-the node ends, in whatever way, the socket ends, and the spawner kills every process group it
-started before it goes.
+its standard output, reports go out on what would be its standard input. Two things are easier from
+a process of its own: starting others (it has little memory and few threads, so `posix_spawn` stays
+quick whatever the node holds), and dying well. When the node ends, in whatever way, the sockets
+end, and the spawner kills every process group it started before it goes.
 
 Its threads: some that take orders and stay with a command while it is short (`worker`), and one
 loop that hears the output, ends and times of all the others through one epoll.

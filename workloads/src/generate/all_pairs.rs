@@ -1,7 +1,7 @@
 //! All-pairs: every file of one set is compared with every file of another.
 //!
 //! Pairs are emitted in *tiles*, squares of the table of pairs, so that a run of consecutive pairs
-//! reads few files: a tile of 50 x 50 pairs reads 100 files, where 2,500 random ones read nearly all.
+//! reads few files: a tile of 50 x 50 pairs reads 100 files, 2,500 random ones nearly all.
 
 use std::ops::Range;
 
