@@ -314,7 +314,7 @@ fn claims_7(scale: &Scale, results: &Results, section: &mut Section) {
     });
     let on = point(scale, FLDS, scale.nodes);
     let strict = results.spread(&on, |report| number(report, HIT_RATE_STRICT));
-    let strict = strict.map_or("-".to_owned(), |spread| Unit::Percent.spread(spread));
+    let strict = strict.map_or_else(|| "-".to_owned(), |spread| Unit::Percent.spread(spread));
     let mut claim = Claim::at_least(
         "cache hit rate, all-pairs",
         "> 80 %",
