@@ -71,7 +71,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Adds the events up. The plan, where there is one, tells how wide tasks are, and of what kind.
+    /// Adds the events up. The plan, where there is one, tells how wide tasks are and of what kind.
     pub(crate) fn fold(
         &self,
         job: JobId,
