@@ -87,7 +87,7 @@ impl Scheduler {
         for (ready, work) in kept {
             // Too wide for this thief, or its home does not know of it yet.
             match work {
-                Some(work) => self.put_back(false, ready, work),
+                Some(work) => self.put_back(false, ready, work, true),
                 None => self.enqueue(false, ready),
             }
         }

@@ -159,8 +159,8 @@ impl Scheduler {
                         doubtful.push(task_attempt(task, attempt));
                     }
                 }
-                // The thief has run it already.
-                State::Ended(_) if cell.attempt == attempt => {}
+                // The thief has run it already; what was cancelled or skipped it shall not run.
+                State::Ended(End::Done | End::Failed) if cell.attempt == attempt => {}
                 _ => stale.push(task_attempt(task, attempt)),
             }
         }

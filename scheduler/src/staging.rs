@@ -170,6 +170,7 @@ impl Scheduler {
         ready: Ready,
         out: &mut Out,
     ) -> Staging {
+        let home_knows = self.guests.get(&ready.task).is_none_or(|guest| guest.home_knows);
         let Some(work) = self.take_work(ready) else { return Staging::Done };
         match self.admission(ready.task, &work) {
             Admission::Now => {
@@ -177,13 +178,13 @@ impl Scheduler {
                 self.stage(now, ready, work, out);
             }
             Admission::Later => {
-                self.put_back(local_queue, ready, work);
+                self.put_back(local_queue, ready, work, home_knows);
                 return Staging::Later;
             }
             Admission::Never { needed_bytes, budget_bytes, .. }
                 if needed_bytes <= budget_bytes && self.data.patience.waits(now) =>
             {
-                self.put_back(local_queue, ready, work);
+                self.put_back(local_queue, ready, work, home_knows);
                 return Staging::Later;
             }
             Admission::Never { needed_bytes, budget_bytes, taken_bytes } => {
@@ -202,9 +203,15 @@ impl Scheduler {
     }
 
     /// A task that was taken out of its queue goes back to it.
-    pub(crate) fn put_back(&mut self, local_queue: bool, ready: Ready, work: Work) {
+    pub(crate) fn put_back(
+        &mut self,
+        local_queue: bool,
+        ready: Ready,
+        work: Work,
+        home_knows: bool,
+    ) {
         if self.homes.home_of(ready.task) != self.options.me {
-            let guest = Guest { attempt: ready.attempt, work, home_knows: true };
+            let guest = Guest { attempt: ready.attempt, work, home_knows };
             self.guests.insert(ready.task, guest);
         }
         self.enqueue(local_queue, ready);
