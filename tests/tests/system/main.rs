@@ -4,6 +4,7 @@ mod bad_input;
 mod cluster;
 mod commands;
 mod data;
+mod evaluation;
 mod faults;
 mod faults_data;
 mod launchers;

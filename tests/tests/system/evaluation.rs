@@ -1,0 +1,43 @@
+//! The paper's evaluation, at fractions of its scale.
+
+use starling_tests::Sandbox;
+
+#[test]
+fn the_evaluation_writes_its_page_and_can_be_repeated() {
+    let sandbox = Sandbox::new();
+    let evaluate = |more: &[&str]| {
+        let mut arguments = vec!["eval", "paper", "--quick", "-o", "page", "--json"];
+        arguments.extend(more);
+        sandbox.starling(&arguments)
+    };
+    let first = evaluate(&[]).ok().json();
+    assert_eq!(first["schema"], 1);
+    let runs = first["runs"].as_array().expect("a list");
+    assert!(runs.len() > 60, "{} runs", runs.len());
+    let arms = |arm: &str| runs.iter().filter(|run| run["arm"] == arm).count();
+    assert!(arms("simulated") > 40 && arms("real") > 8 && arms("computed") == 4, "{runs:?}");
+    let claims = first["claims"].as_array().expect("a list");
+    assert!(claims.iter().all(|claim| claim["verdict"] != "absent"), "{claims:?}");
+
+    let page = std::fs::read_to_string(sandbox.path("page/index.html")).expect("it is there");
+    let figures =
+        ["5a", "5b", "6a", "6b", "7:", "8:", "9b", "11:", "13:"].map(|name| format!("Figure {name}"));
+    for heading in figures.iter().map(String::as_str).chain(["Table 4", "85.9", "7,300"]) {
+        assert!(page.contains(heading), "{heading}");
+    }
+    assert!(page.matches("<svg").count() >= 12, "charts are in the page");
+    assert!(!page.contains("Not to be had"), "every point ended");
+    for file in ["fig6a.csv", "fig8-flds.svg", "table4.csv", "claims.csv", "results.json"] {
+        let length = std::fs::metadata(sandbox.path("page").join(file)).map(|file| file.len());
+        assert!(length.as_ref().is_ok_and(|length| *length > 100), "{file}: {length:?}");
+    }
+
+    // What is simulated is a function of its command line.
+    let again = evaluate(&["--only", "fig6a", "--seed", "1", "--reuse"]).ok().json();
+    assert!(again["runs"].as_array().expect("a list").iter().all(|run| run["reused"] == true));
+    let fresh = evaluate(&["--only", "fig6a", "--seed", "1"]).ok().json();
+    let efficiency = |told: &serde_json::Value| told["runs"][0]["report"]["efficiency"].clone();
+    assert!(efficiency(&again).is_number());
+    assert_eq!(efficiency(&again), efficiency(&fresh));
+    evaluate(&["--only", "fig99"]).expect_code(2);
+}
