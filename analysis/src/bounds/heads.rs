@@ -53,6 +53,14 @@ struct Input {
     link_ns: f64,
 }
 
+impl Input {
+    /// Time on the slots for a unit of the link. What takes nothing of the link saves nothing of
+    /// it, whatever it takes of the slots.
+    fn price(&self) -> f64 {
+        if self.link_ns > 0.0 { self.work_ns / self.link_ns } else { f64::INFINITY }
+    }
+}
+
 fn heads(graph: &Graph, cluster: &Cluster) -> Vec<u64> {
     let moves_cost = cluster.moves_cost();
     let mut head_ns = vec![0_u64; graph.len()];
@@ -99,7 +107,7 @@ fn together_ns(inputs: &mut [Input], cluster: &Cluster, ready_ns: u64) -> u64 {
     let first_start_ns = inputs.iter().map(|input| input.start_ns).min().unwrap_or(0) as f64;
     let first_end_ns = inputs.iter().map(|input| input.end_ns).min().unwrap_or(0);
     // Those that gain most of the link for their time on the slots run here first.
-    inputs.sort_by(|a, b| (a.work_ns * b.link_ns).total_cmp(&(b.work_ns * a.link_ns)));
+    inputs.sort_by(|a, b| a.price().total_cmp(&b.price()));
     let latency_ns = cluster.network.latency_ns();
     let fits = |at_ns: u64| {
         let mut slots_ns = f64::from(cluster.slots) * (at_ns as f64 - first_start_ns);

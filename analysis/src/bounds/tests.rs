@@ -45,6 +45,18 @@ fn a_chain_is_bound_by_its_length_and_a_bag_by_its_work() {
 }
 
 #[test]
+fn inputs_that_take_nothing_at_all_stand_among_others() {
+    let mut tasks: Vec<(u64, u32, u64)> = Vec::new();
+    for number in 0..60 {
+        tasks.push(((number * 7) % 3, 1, (number * 5) % 4));
+    }
+    tasks.push((1, 1, 0));
+    let edges: Vec<(u32, u32)> = (0..60).map(|parent| (parent, 60)).collect();
+    let bounds = LowerBounds::of(&graph(&tasks, &edges), &slow(4, 2));
+    assert!(bounds.lower() >= Span(59 * S / 8), "{bounds:?}");
+}
+
+#[test]
 fn work_that_no_slot_can_do_at_once_is_late() {
     // A fork of four between two of one second: path 3, area 6/2, but four must share the middle.
     let edges = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 5), (2, 5), (3, 5), (4, 5)];
