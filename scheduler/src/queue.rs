@@ -175,7 +175,7 @@ impl ReadyQueue {
         self.take(key)
     }
 
-    /// The one that [`Self::pop`] would give last.
+    /// The one that is to run last.
     pub(crate) fn pop_last(&mut self) -> Option<Ready> {
         if let Some(ready) = self.unranked.pop_back() {
             self.shrink();
