@@ -148,6 +148,8 @@ pub const STAGING_PER_SLOT: usize = 2;
 pub const STAGING_PER_SLOT_MAX: usize = 8;
 pub const STAGING_MIN: usize = 4;
 pub const LONG_FETCH: Span = Span::from_millis(10);
+/// An idle node with long fetches ahead of it waits so long at most for more tasks to choose from.
+pub const GATHER_MAX: Span = Span::from_millis(100);
 /// Inputs are fetched ahead while fewer tasks than this, per slot, could start at once.
 pub const AT_HAND_PER_SLOT_MIN: usize = 4;
 pub const AT_HAND_PER_SLOT_MAX: usize = 64;

@@ -45,6 +45,8 @@ pub(crate) struct Data {
     pub(crate) objects: Objects,
     pub(crate) locations: Locations,
     pub(crate) flights: BTreeMap<ObjectId, Flight>,
+    /// Until then an idle node waits for more tasks to choose from.
+    pub(crate) gathers_until: Option<Time>,
     /// When a flight is to be looked at again.
     pub(crate) timers: BTreeSet<(Time, ObjectId)>,
     /// Inputs of wide fan-ins that are to travel as soon as there is room.
@@ -70,6 +72,7 @@ impl Data {
             objects,
             locations: Locations::default(),
             flights: BTreeMap::new(),
+            gathers_until: None,
             timers: BTreeSet::new(),
             ahead: VecDeque::new(),
             ahead_in_flight: 0,
@@ -90,7 +93,8 @@ impl Data {
             return Some(now);
         }
         let flights = self.timers.first().map(|&(at, _)| at);
-        flights.into_iter().chain(self.patience.deadline()).min()
+        let others = self.patience.deadline().into_iter().chain(self.gathers_until);
+        flights.into_iter().chain(others).min()
     }
 }
 

@@ -91,11 +91,15 @@ pub(crate) struct Estimates {
     all: Lengths,
     rates: BTreeMap<NodeId, Rate>,
     rate: Rate,
-    /// Of the tasks placed or taken in here, the recent ones counting most.
+    /// Of the tasks with inputs that were placed or taken in here, the recent ones counting most.
     input_bytes: f64,
+    with_inputs: u32,
 }
 
 impl Estimates {
+    /// The weight of the newest task's inputs once there are many.
+    const NEWEST: f64 = 1.0 / 32.0;
+
     pub(crate) fn completed(&mut self, kind: &str, length: Span) {
         self.all.add(length);
         if let Some(lengths) = self.kinds.get_mut(kind) {
@@ -154,9 +158,13 @@ impl Estimates {
 
     /// A task was placed here or came here.
     pub(crate) fn placed(&mut self, input_bytes: u64) {
-        self.input_bytes += (input_bytes as f64 - self.input_bytes) / 32.0;
+        if input_bytes > 0 {
+            self.with_inputs = self.with_inputs.saturating_add(1);
+            let weight = Self::NEWEST.max(1.0 / f64::from(self.with_inputs));
+            self.input_bytes += weight * (input_bytes as f64 - self.input_bytes);
+        }
     }
-    /// What a task here reads, about.
+    /// What a task with inputs reads here, about.
     #[must_use]
     pub(crate) fn input_bytes(&self) -> f64 {
         self.input_bytes

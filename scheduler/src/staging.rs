@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use proto::limits::{
-    AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, INDEXED_INPUT_BYTES_MIN, INDEXED_INPUTS_MAX,
-    LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX, STEP_LAUNCHES_MAX,
+    AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
+    INDEXED_INPUTS_MAX, LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX,
+    STEP_LAUNCHES_MAX,
 };
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, TaskId, Time, wire};
@@ -123,6 +124,9 @@ impl Scheduler {
 
     /// Brings the inputs of the next tasks while there is little else that could run next.
     fn stage_ahead(&mut self, now: Time, out: &mut Out) {
+        if self.gathers(now) {
+            return;
+        }
         while self.wants_more_staged() {
             let (local_queue, ready) = match self.local.pop_absent() {
                 Some(ready) => (true, Some(ready)),
@@ -133,6 +137,21 @@ impl Scheduler {
                 return;
             }
         }
+    }
+
+    /// An idle node whose first tasks would fetch for long lets more of them become ready first:
+    /// what is ready first on all nodes tends to read the same few objects.
+    fn gathers(&mut self, now: Time) -> bool {
+        let idle = self.slots.free() == self.slots.total() && self.staging.is_empty();
+        let queued = self.local.len() + self.shared.len() > 0;
+        let more = self.ledger.waiting > (STAGING_PER_SLOT * self.slots.total() as usize) as u64;
+        let moving = self.moving_time();
+        if !(idle && queued && more && moving > LONG_FETCH) {
+            self.data.gathers_until = None;
+            return false;
+        }
+        let until = *self.data.gathers_until.get_or_insert_with(|| now + moving.min(GATHER_MAX));
+        now < until
     }
 
     fn wants_more_staged(&self) -> bool {
