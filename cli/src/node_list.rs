@@ -117,6 +117,7 @@ struct NodeInfo {
     reconciler_wakeups: u64,
     cpu_s: f64,
     peak_rss_bytes: u64,
+    tuning: tuning::Shown,
 }
 
 pub(crate) fn info(context: &Context, node: NodeId) -> Done {
@@ -135,6 +136,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             reconciler_wakeups: state.reconciler_wakeups,
             cpu_s: state.cpu_ns as f64 / 1e9,
             peak_rss_bytes: state.peak_rss_bytes,
+            tuning: (&state.tuning.clone().unwrap_or_default()).into(),
         };
         if context.output.json {
             context.output.json(&info)?;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use proto::{NodeId, Span, wire};
 use scheduler::{Order, Policy, Tuning, UNLIMITED_BYTES};
+use serde::Serialize;
 
 use crate::Context;
 use crate::errors::{Done, Exit, Failure};
@@ -185,6 +186,44 @@ pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
         flag(name, format!("{bytes}B"));
     }
     flags
+}
+
+/// What a node says of its tuning, as JSON.
+#[derive(Serialize)]
+pub(crate) struct Shown {
+    policy: Option<String>,
+    threshold: Option<f64>,
+    wait_max_s: Option<f64>,
+    bandwidth_bytes_per_s: Option<f64>,
+    order: Option<String>,
+    steal_share: Option<f64>,
+    /// 0: the square root of the nodes.
+    steal_neighbours: Option<u32>,
+    steal_interval_s: Option<f64>,
+    steal_bound_s: Option<f64>,
+    cache_bytes: Option<u64>,
+    store_soft_bytes: Option<u64>,
+    store_hard_bytes: Option<u64>,
+}
+
+impl From<&wire::Tuning> for Shown {
+    fn from(tuning: &wire::Tuning) -> Self {
+        let seconds = |ns: u64| Span(ns).as_secs_f64();
+        Self {
+            policy: tuning.policy.clone(),
+            threshold: tuning.threshold,
+            wait_max_s: tuning.wait_max_ns.map(seconds),
+            bandwidth_bytes_per_s: tuning.bandwidth_bytes_per_s,
+            order: tuning.order.clone(),
+            steal_share: tuning.steal_share,
+            steal_neighbours: tuning.steal_neighbours,
+            steal_interval_s: tuning.steal_interval_ns.map(seconds),
+            steal_bound_s: tuning.steal_bound_ns.map(seconds),
+            cache_bytes: tuning.cache_bytes,
+            store_soft_bytes: tuning.store_soft_bytes,
+            store_hard_bytes: tuning.store_hard_bytes,
+        }
+    }
 }
 
 /// What a node says of its tuning, as rows of a table.
