@@ -117,7 +117,81 @@ struct NodeInfo {
     reconciler_wakeups: u64,
     cpu_s: f64,
     peak_rss_bytes: u64,
+    data: NodeData,
     tuning: tuning::Shown,
+}
+
+/// The objects of one node, and what its tasks have read since it started.
+#[derive(Serialize)]
+struct NodeData {
+    bytes_stored: u64,
+    copies: u64,
+    bytes_copied: u64,
+    bytes_evicted: u64,
+    bytes_moved: u64,
+    bytes_read_local: u64,
+    /// Bytes found here over bytes read.
+    locality_hit_rate: f64,
+    /// Reads of an object by a task that needed no transfer of their own, over all reads.
+    cache_hit_rate: f64,
+    /// The same over reads of objects made elsewhere.
+    strict_cache_hit_rate: f64,
+}
+
+impl NodeData {
+    fn of(state: &NodeState) -> Self {
+        let share =
+            |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        let (inputs, made_here, copied) = (state.inputs, state.inputs_local, state.inputs_copied);
+        Self {
+            bytes_stored: state.stored_bytes,
+            copies: state.copies,
+            bytes_copied: state.copied_bytes,
+            bytes_evicted: state.evicted_bytes,
+            bytes_moved: state.bytes_moved,
+            bytes_read_local: state.bytes_read_local,
+            locality_hit_rate: share(
+                state.bytes_read_local,
+                state.bytes_read_local.saturating_add(state.bytes_moved),
+            ),
+            cache_hit_rate: share(made_here + copied, inputs),
+            strict_cache_hit_rate: share(copied, inputs.saturating_sub(made_here)),
+        }
+    }
+
+    fn rows(&self) -> [Vec<String>; 4] {
+        let row = |key: &str, value: String| vec![key.to_owned(), value];
+        let (bytes, percent) = (units::bytes, |share: f64| format!("{:.0} %", 100.0 * share));
+        [
+            row("objects", format!("{} stored", bytes(self.bytes_stored))),
+            row(
+                "copies",
+                format!(
+                    "{}, {}; {} evicted so far",
+                    units::count(self.copies),
+                    bytes(self.bytes_copied),
+                    bytes(self.bytes_evicted)
+                ),
+            ),
+            row(
+                "read",
+                format!(
+                    "{} here, {} brought from other nodes",
+                    bytes(self.bytes_read_local),
+                    bytes(self.bytes_moved)
+                ),
+            ),
+            row(
+                "hits",
+                format!(
+                    "{} of bytes, {} of reads, {} of reads of what others made",
+                    percent(self.locality_hit_rate),
+                    percent(self.cache_hit_rate),
+                    percent(self.strict_cache_hit_rate)
+                ),
+            ),
+        ]
+    }
 }
 
 pub(crate) fn info(context: &Context, node: NodeId) -> Done {
@@ -127,7 +201,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
         let state = client.node_state(node, PATIENCE).await?;
         let info = NodeInfo {
             row: NodeRow::up(node, &state),
-            policy: state.policy,
+            policy: state.policy.clone(),
             steals_tried: state.steals_tried,
             steals_won: state.steals_won,
             steals_tasks: state.steals_tasks,
@@ -136,6 +210,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             reconciler_wakeups: state.reconciler_wakeups,
             cpu_s: state.cpu_ns as f64 / 1e9,
             peak_rss_bytes: state.peak_rss_bytes,
+            data: NodeData::of(&state),
             tuning: (&state.tuning.clone().unwrap_or_default()).into(),
         };
         if context.output.json {
@@ -168,7 +243,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             row("memory", units::bytes(info.peak_rss_bytes)),
         ];
         let tuning = tuning::rows(&state.tuning.unwrap_or_default());
-        context.output.table(&["", ""], &[rows.as_slice(), &tuning].concat())?;
+        context.output.table(&["", ""], &[rows.as_slice(), &info.data.rows(), &tuning].concat())?;
         Ok(Exit::Ok)
     })
 }
