@@ -142,9 +142,20 @@ impl Commands {
     }
 
     pub(crate) fn launch(&self, launch: Launch) {
+        let number = self.number();
         let key = (launch.task, launch.attempt);
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         self.inner.shared.table.insert(key, Phase::Command(number));
+        self.start(number, launch);
+    }
+
+    /// For a command that is in the table already: what it is called once it is one.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Starts what the table knows by this number; nothing if it was killed meanwhile.
+    pub(crate) fn start(&self, number: u64, launch: Launch) {
+        let key = (launch.task, launch.attempt);
         match self.threads.get_or_init(|| self.start_threads()) {
             Ok(threads) => {
                 let work = launch_at_once(&self.inner, number, Box::new(launch));

@@ -97,6 +97,11 @@ impl Shared {
         self.in_use.lock().expect("no holder of the staged files panics")
     }
 
+    /// Whether an attempt is still to be carried out.
+    pub(crate) fn is_wanted(&self, key: Key) -> bool {
+        !self.is_stopping() && self.table.contains(key)
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -182,10 +187,13 @@ impl Executor {
         let (shared, commands) = (self.shared.clone(), self.commands.clone());
         let started = self.shared.pool.run(move || match stage::bring_near(&shared, &launch) {
             Ok(files) => {
-                // Unless it was killed meanwhile.
-                if shared.table.remove(key).is_some() {
-                    shared.in_use().insert(key, files);
-                    commands.launch(launch);
+                // Before its phase changes: whoever kills it from then on lets go of them.
+                shared.in_use().insert(key, files);
+                let number = commands.number();
+                if shared.table.advance(key, Phase::Command(number)) {
+                    commands.start(number, launch);
+                } else {
+                    shared.release(key); // It was killed meanwhile.
                 }
             }
             Err(error) => shared.finish(key, failure(error)),
@@ -198,12 +206,14 @@ impl Executor {
 
     /// Stops an attempt, process group and all. It is not reported any more.
     pub fn kill(&self, task: TaskId, attempt: Attempt) {
-        self.shared.release((task, attempt));
-        match self.shared.table.remove((task, attempt)) {
+        let key = (task, attempt);
+        match self.shared.table.remove(key) {
             Some(Phase::Command(id)) => self.commands.kill(id),
             Some(Phase::Inside(cancelled)) => cancelled.store(true, Ordering::Release),
             None => {}
         }
+        // Out of the table first: nobody comes by more of them from here on.
+        self.shared.release(key);
     }
 
     /// Removes the objects of an attempt that will never be wanted.

@@ -35,6 +35,13 @@ impl Table {
         assert!(before.is_none(), "{} attempt {} was launched twice", key.0, key.1);
     }
 
+    /// Goes on to another phase, unless somebody has taken the attempt out meanwhile.
+    pub(crate) fn advance(&self, key: Key, phase: Phase) -> bool {
+        let mut running = self.running();
+        let present = running.get_mut(&key);
+        present.map(|present| *present = phase).is_some()
+    }
+
     pub(crate) fn remove(&self, key: Key) -> Option<Phase> {
         self.running().remove(&key)
     }
@@ -58,5 +65,19 @@ impl Table {
 
     fn running(&self) -> MutexGuard<'_, HashMap<Key, Phase>> {
         self.running.lock().expect("no holder of the table panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_out_goes_no_further() {
+        let (table, key) = (Table::default(), (TaskId::new(1, 2), Attempt(3)));
+        table.insert(key, Phase::inside());
+        assert!(table.advance(key, Phase::Command(7)));
+        assert!(matches!(table.remove(key), Some(Phase::Command(7))));
+        assert!(!table.advance(key, Phase::Command(8)) && !table.contains(key));
     }
 }
