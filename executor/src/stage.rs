@@ -203,7 +203,8 @@ pub(crate) fn bring_near(shared: &Shared, launch: &Launch) -> Result<Vec<StagedF
     let mut files = Vec::new();
     for external in launch.spec.externals.iter().filter(|external| external.staged) {
         let source = Path::new(&command.submit_dir).join(bare.expand(&external.path)?);
-        let staged = shared.staged.get(&source);
+        let key = (launch.task, launch.attempt);
+        let staged = shared.staged.get(&source, || shared.is_wanted(key));
         let on = |error: String| {
             format!(
                 "input file '{}' cannot be staged on {}: {error}",
@@ -243,7 +244,8 @@ fn link_externals(
         let target = place(directory, &file)?;
         let linked = if external.staged {
             // It is here already, and stays for as long as the task has its link.
-            let staged = shared.staged.get(&source);
+            let key = (launch.task, launch.attempt);
+            let staged = shared.staged.get(&source, || shared.is_wanted(key));
             let staged = staged.map_err(|error| format!("input file '{shown}': {error}"))?;
             fs::hard_link(staged.path(), &target)
         } else {

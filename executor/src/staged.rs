@@ -9,7 +9,7 @@ than the node gives them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,6 +17,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{ExecutorError, reason};
+
+/// Copied between two looks at whether the copy is still wanted.
+const PIECE_BYTES: u64 = 8 << 20;
 
 #[derive(Debug)]
 struct Copy {
@@ -71,6 +74,10 @@ fn hash_of(path: &Path, metadata: &Metadata) -> u64 {
     xxh3_64(&text)
 }
 
+fn given_up() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "it is not wanted any more")
+}
+
 impl StagedFiles {
     /// Opens an empty directory: what an earlier incarnation had copied is copied again if wanted.
     pub(crate) fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
@@ -98,8 +105,13 @@ impl StagedFiles {
         (state.size_bytes, state.copies.len(), state.made)
     }
 
-    /// The copy of a file; made now if there is none. Blocks while it is being made.
-    pub(crate) fn get(self: &Arc<Self>, source: &Path) -> Result<StagedFile, String> {
+    /// The copy of a file; made now if there is none. Blocks while it is being made, and gives it
+    /// up when it is no longer wanted; others who wait for it then make it themselves.
+    pub(crate) fn get(
+        self: &Arc<Self>,
+        source: &Path,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<StagedFile, String> {
         let metadata = fs::metadata(source).map_err(|error| reason(&error))?;
         if !metadata.is_file() {
             return Err("only files are staged".to_owned());
@@ -107,6 +119,9 @@ impl StagedFiles {
         let hash = hash_of(source, &metadata);
         let mut state = self.state();
         loop {
+            if !is_wanted() {
+                return Err(reason(&given_up()));
+            }
             state.uses += 1;
             let now = state.uses;
             let Some(copy) = state.copies.get_mut(&hash) else { break };
@@ -121,7 +136,7 @@ impl StagedFiles {
         state.copies.insert(hash, Copy { size_bytes: None, users: 1, last_use });
         self.make_room(&mut state, metadata.len());
         drop(state);
-        let copied = self.copy(source, hash);
+        let copied = self.copy(source, hash, is_wanted);
         let mut state = self.state();
         match &copied {
             Ok(size_bytes) => {
@@ -139,10 +154,21 @@ impl StagedFiles {
         made.map_err(|error| reason(&error))
     }
 
-    fn copy(&self, source: &Path, hash: u64) -> io::Result<u64> {
+    fn copy(&self, source: &Path, hash: u64, is_wanted: impl Fn() -> bool) -> io::Result<u64> {
         let path = self.path(hash);
         let copy = || {
-            let size_bytes = io::copy(&mut File::open(source)?, &mut File::create(&path)?)?;
+            let (mut from, mut to) = (File::open(source)?, File::create(&path)?);
+            let mut size_bytes = 0;
+            loop {
+                if !is_wanted() {
+                    return Err(given_up());
+                }
+                let copied_bytes = io::copy(&mut (&mut from).take(PIECE_BYTES), &mut to)?;
+                size_bytes += copied_bytes;
+                if copied_bytes < PIECE_BYTES {
+                    break;
+                }
+            }
             // Its tasks see this very file: none may change it.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o444))?;
             Ok(size_bytes)
@@ -192,17 +218,17 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    let staged = files.get(&source).unwrap();
+                    let staged = files.get(&source, || true).unwrap();
                     assert_eq!(fs::read(staged.path()).unwrap(), b"abc");
                 });
             }
         });
         assert_eq!(files.totals(), (3, 1, 1));
         fs::write(&source, "longer").unwrap();
-        assert_eq!(fs::read(files.get(&source).unwrap().path()).unwrap(), b"longer");
+        assert_eq!(fs::read(files.get(&source, || true).unwrap().path()).unwrap(), b"longer");
         assert_eq!(files.totals(), (9, 2, 2), "a file that has changed is another one");
-        assert!(files.get(&dir.path().join("none")).unwrap_err().contains("no such file"));
-        assert!(files.get(dir.path()).unwrap_err().contains("only files"));
+        assert!(files.get(&dir.path().join("none"), || true).unwrap_err().contains("no such file"));
+        assert!(files.get(dir.path(), || true).unwrap_err().contains("only files"));
     }
 
     #[test]
@@ -212,17 +238,32 @@ mod tests {
         for name in ["a", "b", "c"] {
             fs::write(path(name), "12345").unwrap();
         }
-        let a = files.get(&path("a")).unwrap();
-        drop(files.get(&path("b")).unwrap());
-        drop(files.get(&path("c")).unwrap());
+        let a = files.get(&path("a"), || true).unwrap();
+        drop(files.get(&path("b"), || true).unwrap());
+        drop(files.get(&path("c"), || true).unwrap());
         assert_eq!(files.totals(), (10, 2, 3), "b made room for c");
-        drop(files.get(&path("a")).unwrap());
+        drop(files.get(&path("a"), || true).unwrap());
         assert_eq!(files.totals().2, 3);
-        let b = files.get(&path("b")).unwrap();
-        let c = files.get(&path("c")).unwrap();
+        let b = files.get(&path("b"), || true).unwrap();
+        let c = files.get(&path("c"), || true).unwrap();
         assert_eq!(files.totals(), (15, 3, 5), "all in use: none can go");
         drop((a, b));
         assert_eq!(files.totals().1, 2);
         assert!(c.path().exists());
+    }
+
+    #[test]
+    fn a_copy_that_nobody_wants_any_more_is_given_up() {
+        let (dir, files) = files(1 << 30);
+        let source = dir.path().join("large");
+        File::create(&source).unwrap().set_len(3 * PIECE_BYTES).unwrap();
+        let asked = std::cell::Cell::new(0);
+        // Killed when the first piece has been copied.
+        let is_wanted = || asked.replace(asked.get() + 1) < 2;
+        assert!(files.get(&source, is_wanted).unwrap_err().contains("not wanted"));
+        assert_eq!((asked.get(), files.totals()), (3, (0, 0, 0)));
+        assert_eq!(fs::read_dir(&files.root).unwrap().count(), 0, "nor does a part stay");
+        drop(files.get(&source, || true).unwrap());
+        assert_eq!(files.totals(), (3 * PIECE_BYTES, 1, 1));
     }
 }
