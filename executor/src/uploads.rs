@@ -35,6 +35,11 @@ fn failed(task: TaskId, error: &io::Error) -> UploadError {
     UploadError::Io { task, reason: reason(error) }
 }
 
+/// Puts the names in a directory on stable storage.
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
 /// The files that were uploaded to this node. Clones share one.
 #[derive(Clone, Debug)]
 pub struct Uploads {
@@ -48,6 +53,7 @@ impl Uploads {
     pub(crate) fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
         let wrong = |error: io::Error| ExecutorError::directory(root, &error);
         fs::create_dir_all(root).map_err(wrong)?;
+        root.parent().map_or(Ok(()), sync).map_err(wrong)?;
         for directory in fs::read_dir(root).map_err(wrong)? {
             let directory = directory.map_err(wrong)?.path();
             for file in fs::read_dir(&directory).into_iter().flatten().flatten() {
@@ -145,7 +151,9 @@ impl IncomingUpload {
         self.file.sync_all().map_err(|error| failed(self.task, &error))?;
         fs::rename(&self.part, &self.to).map_err(|error| failed(self.task, &error))?;
         self.is_whole = true;
-        Ok(())
+        // Its name as well, and that of the job's directory, which may be new.
+        let above = self.to.ancestors().skip(1).take(2);
+        above.map(sync).collect::<io::Result<()>>().map_err(|error| failed(self.task, &error))
     }
 }
 
