@@ -152,8 +152,8 @@ impl IncomingUpload {
         fs::rename(&self.part, &self.to).map_err(|error| failed(self.task, &error))?;
         self.is_whole = true;
         // Its name as well, and that of the job's directory, which may be new.
-        let above = self.to.ancestors().skip(1).take(2);
-        above.map(sync).collect::<io::Result<()>>().map_err(|error| failed(self.task, &error))
+        let mut above = self.to.ancestors().skip(1).take(2);
+        above.try_for_each(sync).map_err(|error| failed(self.task, &error))
     }
 }
 
