@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use proto::limits::{
     CACHE_BYTES_DEFAULT, STEAL_INTERVAL_BOUND, STEAL_INTERVAL_START, STEAL_NEIGHBOURS_SET_MAX,
-    TUNED_SPAN_MAX, WAIT_MAX_DEFAULT,
+    STORE_HARD_PERCENT, STORE_SOFT_PERCENT, TUNED_SPAN_MAX, WAIT_MAX_DEFAULT,
 };
 use proto::{Span, wire};
 
@@ -68,6 +68,15 @@ pub struct Tuning {
 
 /// A byte budget that bounds nothing.
 pub const UNLIMITED_BYTES: u64 = u64::MAX;
+
+/// Where the soft mark lies when only the hard one is given.
+fn soft_below(hard_bytes: u64) -> u64 {
+    if hard_bytes == UNLIMITED_BYTES {
+        return UNLIMITED_BYTES;
+    }
+    let share = u128::from(hard_bytes) * u128::from(STORE_SOFT_PERCENT);
+    u64::try_from(share / u128::from(STORE_HARD_PERCENT)).expect("less than what it is a share of")
+}
 
 impl Default for Tuning {
     fn default() -> Self {
@@ -181,6 +190,9 @@ impl Tuning {
         set(&mut self.cache_bytes, change.cache_bytes);
         set(&mut self.store_soft_bytes, change.store_soft_bytes);
         set(&mut self.store_hard_bytes, change.store_hard_bytes);
+        if let (Some(hard), None) = (change.store_hard_bytes, change.store_soft_bytes) {
+            self.store_soft_bytes = self.store_soft_bytes.min(soft_below(hard));
+        }
         self.check()?;
         Ok(self)
     }
@@ -226,6 +238,17 @@ mod tests {
         assert_eq!(Tuning::default().with(&tuning.to_wire()), Ok(tuning));
         assert_eq!(tuning.with(&wire::Tuning::default()), Ok(tuning), "absent: as it was");
         assert_eq!(tuning.with(&Tuning::default().to_wire()), Ok(Tuning::default()));
+    }
+
+    #[test]
+    fn a_hard_mark_alone_takes_the_soft_one_along() {
+        let store_hard_bytes = Some(950);
+        let change = wire::Tuning { store_hard_bytes, ..wire::Tuning::default() };
+        let marks = |soft: u64| {
+            let before = Tuning { store_soft_bytes: soft, ..Tuning::default() };
+            before.with(&change).unwrap().store_soft_bytes
+        };
+        assert_eq!([marks(2_000), marks(UNLIMITED_BYTES), marks(500)], [900, 900, 500]);
     }
 
     #[test]
