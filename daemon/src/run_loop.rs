@@ -318,8 +318,12 @@ impl Loop {
                 }
             }
             Effect::Forget { job } => {
-                executor.objects().forget_job(job);
-                executor.uploads().discard_job(job);
+                // A job may leave very many files, and nobody waits for their end.
+                let (objects, uploads) = (executor.objects().clone(), executor.uploads().clone());
+                tokio::task::spawn_blocking(move || {
+                    objects.forget_job(job);
+                    uploads.discard_job(job);
+                });
             }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
             Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),

@@ -24,6 +24,9 @@ const PART_SUFFIX: &str = ".part";
 /// Taking room beforehand pays from here on.
 const RESERVE_BYTES_MIN: u64 = 1 << 20;
 
+/// Looked at under one lock when a job is forgotten.
+const FORGET_PART_OBJECTS: usize = 256;
+
 /// Why bytes of an object cannot be had or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
@@ -243,20 +246,27 @@ impl ObjectStore {
 
     /// Removes every object of a job.
     pub fn discard_job(&self, job: JobId) {
-        let bound = |local: u64, attempt: u64, output: u32| ObjectId {
-            task: TaskId { job, local: LocalId(local) },
-            attempt: Attempt(attempt),
-            output,
-        };
-        self.remove_range(bound(0, 0, 0)..=bound(u64::MAX, u64::MAX, u32::MAX));
+        self.remove_range(range_of(job));
         let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
     }
 
-    /// Removes what a job that has ended needs no more: all but its kept outputs.
+    /// Removes what a job that has ended needs no more: all but its kept outputs. A file is removed
+    /// for each, which takes its time; others use the store meanwhile.
     pub fn forget_job(&self, job: JobId) {
-        let list = self.list();
-        let gone = list.iter().filter(|it| it.object.task.job == job && !it.keep);
-        gone.for_each(|it| self.discard_object(it.object));
+        let (mut from, last) = range_of(job).into_inner();
+        loop {
+            let index = self.index();
+            let part = index.objects.range(from..=last).take(FORGET_PART_OBJECTS);
+            let part: Vec<_> = part.map(|(object, entry)| (*object, entry.kind)).collect();
+            drop(index);
+            let gone = part.iter().filter(|(_, kind)| *kind != ObjectKind::Kept);
+            gone.for_each(|(object, _)| self.discard_object(*object));
+            match part.last() {
+                // The first of the next part is looked at twice, if it is there still.
+                Some(&(object, _)) if part.len() == FORGET_PART_OBJECTS => from = object,
+                _ => break,
+            }
+        }
         // It stays while there is something in it.
         let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
     }
@@ -372,6 +382,16 @@ impl Drop for IncomingObject {
     }
 }
 
+/// Where the objects of a job are in the index.
+fn range_of(job: JobId) -> std::ops::RangeInclusive<ObjectId> {
+    let bound = |local: u64, attempt: u64, output: u32| ObjectId {
+        task: TaskId { job, local: LocalId(local) },
+        attempt: Attempt(attempt),
+        output,
+    };
+    bound(0, 0, 0)..=bound(u64::MAX, u64::MAX, u32::MAX)
+}
+
 fn directory_name(job: JobId) -> String {
     format!("{:016x}", job.0)
 }
@@ -473,6 +493,23 @@ mod tests {
         store.discard_job(JobId(9));
         assert!(store.contains(other));
         assert_eq!(store.totals(), (1, 1));
+    }
+
+    #[test]
+    fn a_large_job_is_forgotten_whole_but_for_what_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ObjectStore::open(directory.path(), 100).unwrap();
+        let count = 3 * FORGET_PART_OBJECTS as u64 + 1;
+        let kept = |number: u64| number < FORGET_PART_OBJECTS as u64 || number.is_multiple_of(9);
+        for number in 0..count {
+            let kind = if kept(number) { ObjectKind::Kept } else { ObjectKind::Made };
+            store.create_incoming(object(number, 0), kind).unwrap().commit().unwrap();
+        }
+        store.forget_job(JobId(9));
+        let left = (0..count).filter(|&number| kept(number)).count();
+        assert_eq!(store.totals().0, left);
+        let job = directory.path().join(directory_name(JobId(9)));
+        assert_eq!(fs::read_dir(&job).unwrap().count(), left);
     }
 
     #[test]
