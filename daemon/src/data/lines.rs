@@ -19,6 +19,11 @@ use super::receive::{Failure, receive};
 use super::stream::{self, Known};
 use crate::service::Shared;
 
+/// For a node that does not answer.
+fn patience() -> Duration {
+    Duration::from_nanos(limits::FETCH_RETRY_FOR.0)
+}
+
 /// A thread without work ends after this.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -28,7 +33,8 @@ type Done = Box<dyn FnOnce(Result<(), String>) + Send>;
 pub(crate) struct Wanted {
     pub(crate) object: ObjectId,
     pub(crate) size_bytes: u64,
-    since: Instant,
+    /// When it was first asked for: to wait for its turn is nobody's fault.
+    since: Option<Instant>,
     wait: Span,
     done: Done,
 }
@@ -46,8 +52,13 @@ impl Wanted {
         size_bytes: u64,
         done: impl FnOnce(Result<(), String>) + Send + 'static,
     ) -> Self {
-        let (since, wait) = (Instant::now(), limits::REDIAL_AFTER);
-        Self { object, size_bytes, since, wait, done: Box::new(done) }
+        let wait = limits::REDIAL_AFTER;
+        Self { object, size_bytes, since: None, wait, done: Box::new(done) }
+    }
+
+    /// Whether it is to be given up.
+    fn is_overdue(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() > patience())
     }
 
     pub(crate) fn end(self, result: Result<(), String>) {
@@ -71,8 +82,22 @@ struct State {
     /// What did not come, and when to try again.
     later: Vec<(Instant, NodeId, Wanted)>,
     threads: usize,
+    /// Of these, those that have not begun yet.
+    starting: usize,
+    /// And those that sleep.
     idle: usize,
+    /// Of the sleepers, those that were woken and are not up yet.
+    woken: usize,
     is_over: bool,
+}
+
+/// What is to be done so that what waits is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Help {
+    /// Enough threads are on their way, or there can be no more.
+    Comes,
+    Wake,
+    Start,
 }
 
 #[derive(Debug, Default)]
@@ -114,17 +139,23 @@ pub(crate) fn bring(shared: &Arc<Shared>, from: NodeId, wanted: Wanted) {
         return;
     }
     state.sources.entry(from).or_default().waiting.push_back(wanted);
-    if state.idle > 0 || state.threads >= limits::FETCHES_IN_FLIGHT_MAX {
-        drop(state);
-        lines.changed.notify_one();
-        return;
+    match state.help(0) {
+        Help::Comes => return,
+        Help::Wake => {
+            drop(state);
+            return lines.changed.notify_one();
+        }
+        Help::Start => {}
     }
     let theirs = Arc::clone(shared);
     let started = std::thread::Builder::new()
         .name(format!("{}-fetch", shared.identity.node))
         .spawn(move || work(&theirs));
     match started {
-        Ok(_) => state.threads += 1,
+        Ok(_) => {
+            state.threads += 1;
+            state.starting += 1;
+        }
         // Others will come to it, if there are any.
         Err(_) if state.threads > 0 => {}
         Err(error) => {
@@ -140,6 +171,7 @@ pub(crate) fn bring(shared: &Arc<Shared>, from: NodeId, wanted: Wanted) {
 /// One thread's life.
 fn work(shared: &Arc<Shared>) {
     let mut buffer = vec![0; limits::DATA_BUFFER_BYTES];
+    shared.lines.state().starting -= 1;
     while let Some((from, line, batch)) = next(&shared.lines) {
         let line = fetch(shared, from, line, batch, &mut buffer);
         let mut state = shared.lines.state();
@@ -147,8 +179,11 @@ fn work(shared: &Arc<Shared>) {
             source.busy -= 1;
             source.spare.extend(line);
         }
-        // What waits for this node could not be taken while its lines were all busy.
-        shared.lines.changed.notify_one();
+        // What waits for this node could not be taken while its lines were all busy. This thread
+        // takes a part of it.
+        if state.help(1) == Help::Wake {
+            shared.lines.changed.notify_one();
+        }
     }
 }
 
@@ -163,6 +198,9 @@ fn next(lines: &Lines) -> Option<(NodeId, Option<Line>, VecDeque<Wanted>)> {
         let now = Instant::now();
         let wake = state.requeue(now);
         if let Some(turn) = state.take() {
+            if state.help(0) == Help::Wake {
+                lines.changed.notify_one();
+            }
             return Some(turn);
         }
         let patience = wake.map_or(IDLE, |at| at.saturating_duration_since(now));
@@ -170,7 +208,7 @@ fn next(lines: &Lines) -> Option<(NodeId, Option<Line>, VecDeque<Wanted>)> {
         let (back, slept) =
             lines.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
         state = back;
-        state.idle -= 1;
+        state.awake(!slept.timed_out());
         let nothing = state.later.is_empty() && state.sources.values().all(Source::is_quiet);
         if slept.timed_out() && wake.is_none() && nothing {
             // Under the lock: whoever wants something now sees that this thread is gone.
@@ -187,9 +225,38 @@ impl Source {
     fn is_quiet(&self) -> bool {
         self.waiting.is_empty()
     }
+
+    /// Threads that could take something from it now.
+    fn openings(&self) -> usize {
+        let lines = limits::DATA_LINES_PER_NODE_MAX.saturating_sub(self.busy);
+        self.waiting.len().min(lines)
+    }
 }
 
 impl State {
+    /// Whether to wake a thread, or to start one: so many do not sleep and will look by themselves.
+    /// Counts a thread that is to be woken as such.
+    fn help(&mut self, at_hand: usize) -> Help {
+        let openings: usize = self.sources.values().map(Source::openings).sum();
+        if openings <= at_hand + self.woken + self.starting {
+            Help::Comes
+        } else if self.idle > self.woken {
+            self.woken += 1;
+            Help::Wake
+        } else if self.threads < limits::FETCHES_IN_FLIGHT_MAX {
+            Help::Start
+        } else {
+            Help::Comes
+        }
+    }
+
+    /// A thread sleeps no more. No more can be on their way than have slept, whoever woke this one.
+    fn awake(&mut self, was_woken: bool) {
+        self.idle -= 1;
+        let woken = self.woken.saturating_sub(usize::from(was_woken));
+        self.woken = woken.min(self.idle);
+    }
+
     /// Wants again what is due. When the next is.
     fn requeue(&mut self, now: Instant) -> Option<Instant> {
         let mut kept = Vec::new();
@@ -227,6 +294,9 @@ impl State {
         {
             bytes += wanted.size_bytes;
             batch.extend(source.waiting.pop_front());
+        }
+        for wanted in &mut batch {
+            wanted.since.get_or_insert_with(Instant::now);
         }
         Some((node, source.spare.pop(), batch))
     }
@@ -268,6 +338,8 @@ fn open(shared: &Arc<Shared>, from: NodeId, address: String) -> Result<Line, Str
         return Err("it does not run".to_owned());
     }
     let stream = stream::open(&shared.identity, from, &address)?;
+    // The beginning of an answer comes soon or never; in a large object there may be a long pause.
+    stream.set_read_timeout(Some(patience())).map_err(|error| error.to_string())?;
     let known = shared.lines.registry.enter(&stream).ok_or("this node stops")?;
     Ok(Line { address, stream, _known: known })
 }
@@ -276,7 +348,7 @@ fn open(shared: &Arc<Shared>, from: NodeId, address: String) -> Result<Line, Str
 fn put_back(shared: &Arc<Shared>, from: NodeId, batch: VecDeque<Wanted>, reason: &str) {
     shared.log.refusal(&format!("cannot fetch from node {from}: {reason}"));
     for mut wanted in batch {
-        if wanted.since.elapsed() > Duration::from_nanos(limits::FETCH_RETRY_FOR.0) {
+        if wanted.is_overdue() {
             wanted.end(Err(format!("from node {from}: cannot be reached: {reason}")));
             continue;
         }
@@ -305,6 +377,10 @@ fn fetch_over(
     while let Some(wanted) = batch.front() {
         let mut head = [0; HEAD_BYTES];
         stream.read_exact(&mut head).map_err(broke)?;
+        let is_large = wanted.size_bytes > limits::DATA_BATCH_BYTES;
+        if is_large {
+            stream::fit_for_data(stream).map_err(broke)?;
+        }
         let result = match Head::from_bytes(head).ok_or("it answers nonsense")? {
             Head::Object(size_bytes) => match receive(store, stream, wanted, size_bytes, buffer) {
                 Ok(()) => Ok(()),
@@ -322,9 +398,83 @@ fn fetch_over(
                 Err(String::from_utf8_lossy(text).into_owned())
             }
         };
+        if is_large {
+            stream.set_read_timeout(Some(patience())).map_err(broke)?;
+        }
         if let Some(wanted) = batch.pop_front() {
             wanted.end(result);
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Attempt, TaskId};
+
+    use super::*;
+
+    fn want(state: &mut State, from: u32, count: u64) {
+        for number in 0..count {
+            let task = TaskId::new(1, number);
+            let object = ObjectId { task, attempt: Attempt(1), output: 0 };
+            let source = state.sources.entry(NodeId(from)).or_default();
+            source.waiting.push_back(Wanted::new(object, 1, |_| {}));
+        }
+    }
+
+    #[test]
+    fn a_burst_is_taken_by_as_many_threads_as_there_are_lines() {
+        let mut state = State { threads: 1, idle: 1, ..State::default() };
+        let mut helped = Vec::new();
+        for _ in 0..10 {
+            want(&mut state, 3, 1);
+            helped.push(state.help(0));
+            if helped.last() == Some(&Help::Start) {
+                state.threads += 1;
+                state.starting += 1;
+            }
+        }
+        let lines = limits::DATA_LINES_PER_NODE_MAX;
+        assert_eq!(helped[0], Help::Wake, "the one that sleeps");
+        assert!(helped[1..lines].iter().all(|&it| it == Help::Start), "{helped:?}");
+        assert!(helped[lines..].iter().all(|&it| it == Help::Comes), "{helped:?}");
+        // All of them come and take their part.
+        state.awake(true);
+        for left in (0..lines).rev() {
+            assert!(state.take().is_some());
+            state.starting = state.starting.min(left);
+        }
+        assert!(state.take().is_none(), "each line is in use");
+        assert_eq!((state.idle, state.woken, state.help(0)), (0, 0, Help::Comes));
+        // Another node has lines of its own.
+        want(&mut state, 5, 1);
+        assert_eq!(state.help(0), Help::Start);
+    }
+
+    #[test]
+    fn who_wakes_by_itself_does_not_count_as_woken() {
+        let mut state = State { threads: 2, idle: 2, ..State::default() };
+        want(&mut state, 3, 1);
+        assert_eq!((state.help(0), state.help(0)), (Help::Wake, Help::Comes));
+        state.awake(false);
+        assert_eq!((state.idle, state.woken), (1, 1), "the other one is on its way still");
+        state.awake(true);
+        assert_eq!((state.idle, state.woken), (0, 0));
+    }
+
+    #[test]
+    fn patience_begins_with_the_first_question() {
+        let mut state = State::default();
+        want(&mut state, 3, 1);
+        assert!(state.sources[&NodeId(3)].waiting[0].since.is_none(), "it waits for its turn");
+        let (from, _, mut batch) = state.take().unwrap();
+        let asked = batch[0].since;
+        assert!(asked.is_some() && !batch[0].is_overdue());
+        state.sources.entry(from).or_default().waiting.append(&mut batch);
+        let (_, _, mut batch) = state.take().unwrap();
+        assert_eq!(batch[0].since, asked, "asked again, it is no younger");
+        batch[0].since = Instant::now().checked_sub(patience() * 2);
+        assert!(batch[0].is_overdue());
+    }
 }
