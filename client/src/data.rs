@@ -51,6 +51,9 @@ fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
         | tonic::Code::ResourceExhausted
         | tonic::Code::InvalidArgument
         | tonic::Code::FailedPrecondition
+        // A file that came to a halt or was damaged on its way: the node is well.
+        | tonic::Code::DeadlineExceeded
+        | tonic::Code::DataLoss
         | tonic::Code::OutOfRange => ClientError::Refused(format!("node {node}: {text}")),
         _ => ClientError::ClusterUnreachable(format!("node {node}: {text}")),
     }

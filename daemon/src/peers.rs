@@ -17,7 +17,9 @@ const VERSION: &str = "starling-version";
 /// Characters of a secret.
 pub(crate) const SECRET_BYTES: usize = 64;
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// Uploads that wait for their turn fill their streams' windows; the others get on all the same.
+const CONNECTION_WINDOW_BYTES: u32 =
+    (limits::UPLOADS_IN_FLIGHT_MAX as u32 + 1) * STREAM_WINDOW_BYTES;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A peer's machine that vanishes without a word is noticed after about three of these.
 const KEEPALIVE: Duration = Duration::from_secs(5);
