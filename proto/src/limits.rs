@@ -123,6 +123,8 @@ pub const STEP_LAUNCHES_MAX: usize = 256;
 pub const FETCH_RETRY_START: Span = Span::from_millis(50);
 pub const FETCH_RETRY_MAX: Span = Span::from_secs(5);
 pub const FETCH_TRIES_MAX: u32 = 64;
+/// As long as a copy is known that may come after all.
+pub const FETCH_TRIES_COPY_KNOWN_MAX: u32 = 256;
 pub const FAILURES_KEPT_PER_PARTITION: usize = 4;
 pub const FAILURES_KEPT_PER_JOB: usize = 64;
 pub const STDERR_TAIL_BYTES: usize = 2048;
@@ -147,6 +149,8 @@ pub const KV_NODE_BYTES_MAX: u64 = 8 << 30;
 pub const STAGING_PER_SLOT: usize = 2;
 pub const STAGING_PER_SLOT_MAX: usize = 8;
 pub const STAGING_MIN: usize = 4;
+/// Tasks whose fetches have failed are held apart: so many keep no other task from being staged.
+pub const STALLED_TASKS_MAX: usize = 64;
 pub const LONG_FETCH: Span = Span::from_millis(10);
 /// An idle node with long fetches ahead of it waits so long at most for more tasks to choose from.
 pub const GATHER_MAX: Span = Span::from_millis(100);

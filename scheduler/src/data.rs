@@ -10,7 +10,7 @@ use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::admission::Patience;
 use crate::fetching::{Ahead, Flight};
-use crate::locations::Locations;
+use crate::locations::{Asking, Locations};
 use crate::objects::Objects;
 use crate::out::Out;
 use crate::queue::Presence;
@@ -54,6 +54,9 @@ pub(crate) struct Data {
     pub(crate) ahead_in_flight: usize,
     /// Bytes on their way here and bytes that admitted tasks will write.
     pub(crate) reserved_bytes: u64,
+    /// Of these, bytes of objects whose fetch has failed, and staged tasks that wait for them.
+    pub(crate) stalled_bytes: u64,
+    pub(crate) stalled_tasks: usize,
     pub(crate) patience: Patience,
     /// Objects of ended jobs, which go some at a time.
     leaving: VecDeque<ObjectId>,
@@ -77,6 +80,8 @@ impl Data {
             ahead: VecDeque::new(),
             ahead_in_flight: 0,
             reserved_bytes: 0,
+            stalled_bytes: 0,
+            stalled_tasks: 0,
             patience: Patience::default(),
             leaving: VecDeque::new(),
             fetch_time: Span::ZERO,
@@ -226,7 +231,8 @@ impl Scheduler {
         locate: &wire::Locate,
         out: &mut Out,
     ) {
-        for asked in &locate.objects {
+        let all = locate.objects.iter().map(|asked| (asked, true));
+        for (asked, made) in all.chain(locate.copies_only.iter().map(|asked| (asked, false))) {
             let object = object_id(asked);
             if self.home_of_object(&object) != Some(self.options.me) {
                 continue;
@@ -237,7 +243,8 @@ impl Scheduler {
             }
             let cell = self.ledger.cell(object.task);
             let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
-            if let Some(source) = self.data.locations.ask(now, object, from, maker) {
+            let asker = Asking { node: from, maker, copies_only: !made };
+            if let Some(source) = self.data.locations.ask(now, object, &asker) {
                 self::locate(out, from, *asked, source);
             }
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use proto::limits::{
-    COPY_TOLD_BYTES, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_MAX,
-    FETCHES_AHEAD_IN_FLIGHT_MAX, LOCATE_TIMEOUT,
+    COPY_TOLD_BYTES, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_COPY_KNOWN_MAX,
+    FETCH_TRIES_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX, LOCATE_TIMEOUT,
 };
 use proto::work::{Fetch, Outcome};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
@@ -38,6 +38,11 @@ pub(crate) struct Flight {
     single: bool,
     phase: Phase,
     tries: u32,
+    /// Its maker could not give it; until it is here it keeps no other task waiting.
+    pub(crate) stalled: bool,
+    /// Where to ask for copies, and whether one was named lately.
+    home: Option<NodeId>,
+    copy_known: bool,
     /// When it was wished for, and when the fetch began that is under way.
     asked: Time,
     since: Time,
@@ -92,6 +97,9 @@ impl Scheduler {
             single: wish.readers == 1,
             phase: if asked.is_some() { Phase::Locating } else { Phase::Moving },
             tries: 0,
+            stalled: false,
+            home: asked,
+            copy_known: false,
             asked: now,
             since: now,
             timer: None,
@@ -101,7 +109,8 @@ impl Scheduler {
         self.data.flights.insert(object, flight);
         match asked {
             Some(home) => {
-                out.locate.entry(home).or_default().push(wire_object(object, size_bytes));
+                let objects = &mut out.locate.entry(home).or_default().objects;
+                objects.push(wire_object(object, size_bytes));
                 self.set_timer(object, Some(now + LOCATE_TIMEOUT));
             }
             None => self.fetch_from(now, object, maker, out),
@@ -115,6 +124,12 @@ impl Scheduler {
         let flight = self.data.flights.remove(object)?;
         self.data.ahead_in_flight -= usize::from(flight.first.is_none());
         self.data.reserved_bytes -= flight.size_bytes;
+        if flight.stalled {
+            self.data.stalled_bytes -= flight.size_bytes;
+            for task in &flight.tasks {
+                self.unstall(*task, object);
+            }
+        }
         Some(flight)
     }
 
@@ -140,7 +155,7 @@ impl Scheduler {
     pub(crate) fn on_located(&mut self, now: Time, located: &wire::Located, out: &mut Out) {
         for at in &located.objects {
             let Some(object) = at.object.as_ref().map(crate::data::object_id) else { continue };
-            let Some(flight) = self.data.flights.get(&object) else { continue };
+            let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             if flight.phase != Phase::Locating {
                 continue;
             }
@@ -148,6 +163,7 @@ impl Scheduler {
             let mut sources = at.nodes.iter().map(|&node| NodeId(node));
             let source = sources.find(|&node| node != me && (node.0 as usize) < members);
             let source = source.unwrap_or(flight.maker);
+            flight.copy_known = source != flight.maker;
             self.fetch_from(now, object, source, out);
         }
     }
@@ -160,7 +176,18 @@ impl Scheduler {
             self.data.timers.remove(&(at, object));
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             flight.timer = None;
-            let maker = flight.maker;
+            let (maker, size_bytes) = (flight.maker, flight.size_bytes);
+            // By turns of copies and of its maker: neither may come back.
+            if flight.phase == Phase::Pausing
+                && !flight.tries.is_multiple_of(2)
+                && let Some(home) = flight.home
+            {
+                flight.phase = Phase::Locating;
+                let copies = &mut out.locate.entry(home).or_default().copies_only;
+                copies.push(wire_object(object, size_bytes));
+                self.set_timer(object, Some(now + LOCATE_TIMEOUT));
+                continue;
+            }
             self.fetch_from(now, object, maker, out);
         }
         self.fetch_ahead(now, out);
@@ -258,8 +285,11 @@ impl Scheduler {
         let flight = self.data.flights.get_mut(&object).expect("looked at above");
         flight.tries += 1;
         let tries = flight.tries;
-        if tries < FETCH_TRIES_MAX && !(blind && from != maker) {
+        let tries_max =
+            if flight.copy_known { FETCH_TRIES_COPY_KNOWN_MAX } else { FETCH_TRIES_MAX };
+        if tries < tries_max && !(blind && from != maker) {
             flight.phase = Phase::Pausing;
+            self.stall(object);
             let doubled = FETCH_RETRY_START.0 << tries.min(16);
             self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
             return;
@@ -276,6 +306,27 @@ impl Scheduler {
                 let outcome = Outcome { error: error.clone(), exit_code: 1, ..Default::default() };
                 self.finish(now, task, staged.attempt, now, Reads::default(), outcome, out);
             }
+        }
+    }
+
+    /// The tasks that wait for it are held apart from those whose inputs are on their way.
+    fn stall(&mut self, object: ObjectId) {
+        let flight = self.data.flights.get_mut(&object).expect("it has just failed");
+        if std::mem::replace(&mut flight.stalled, true) {
+            return;
+        }
+        self.data.stalled_bytes += flight.size_bytes;
+        for task in &flight.tasks {
+            let Some(staged) = self.staging.get_mut(task) else { continue };
+            if staged.missing.contains_key(&object) && staged.stalled.insert(object) {
+                self.data.stalled_tasks += usize::from(staged.stalled.len() == 1);
+            }
+        }
+    }
+    fn unstall(&mut self, task: TaskId, object: &ObjectId) {
+        let Some(staged) = self.staging.get_mut(&task) else { return };
+        if staged.stalled.remove(object) && staged.stalled.is_empty() {
+            self.data.stalled_tasks -= 1;
         }
     }
 

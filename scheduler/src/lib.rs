@@ -39,6 +39,8 @@ mod run;
 mod scheduler;
 mod slots;
 mod staging;
+#[cfg(test)]
+mod staging_tests;
 mod steal;
 mod tuning;
 mod work;

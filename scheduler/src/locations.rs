@@ -20,6 +20,16 @@ struct Asker {
     since: Time,
 }
 
+/// A node that needs an object, and what is known of its maker.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    pub(crate) node: NodeId,
+    /// Not known any more when `None`; the asker knows it.
+    pub(crate) maker: Option<NodeId>,
+    /// It cannot reach the maker.
+    pub(crate) copies_only: bool,
+}
+
 #[derive(Debug, Default)]
 struct Known {
     /// Nodes with a copy, and the maker once somebody has asked.
@@ -34,9 +44,10 @@ impl Known {
         self.askers.iter().filter(|asker| asker.source == source).count()
     }
     /// The source with the fewest askers, if it may take one more.
-    fn take_source(&mut self, asker: NodeId, now: Time) -> Option<NodeId> {
+    fn take_source(&mut self, asker: NodeId, but: Option<NodeId>, now: Time) -> Option<NodeId> {
         self.askers.retain(|other| other.node != asker && now < other.since + LOCATE_TIMEOUT);
-        let others = self.sources.iter().copied().filter(|&source| source != asker);
+        let of_use = |source: NodeId| source != asker && Some(source) != but;
+        let others = self.sources.iter().copied().filter(|&source| of_use(source));
         // Of equal ones, askers with different numbers begin with different sources.
         let turn = |source: NodeId| source.0.wrapping_sub(asker.0);
         let source = others.min_by_key(|&source| (self.askers_of(source), turn(source)))?;
@@ -69,7 +80,7 @@ impl Locations {
         }
         let mut answers = Vec::new();
         while let Some(&asker) = known.waiting.front() {
-            let Some(source) = known.take_source(asker, now) else { break };
+            let Some(source) = known.take_source(asker, None, now) else { break };
             known.waiting.pop_front();
             answers.push((asker, source));
         }
@@ -81,20 +92,17 @@ impl Locations {
         }
     }
 
-    /// Which node to fetch from; `None`: the asker hears later. The maker may not be known any
-    /// more; the asker knows it.
-    pub(crate) fn ask(
-        &mut self,
-        now: Time,
-        object: ObjectId,
-        asker: NodeId,
-        maker: Option<NodeId>,
-    ) -> Option<NodeId> {
+    /// Which node to fetch from; `None`: the asker hears later.
+    pub(crate) fn ask(&mut self, now: Time, object: ObjectId, asking: &Asking) -> Option<NodeId> {
+        let &Asking { node: asker, maker, copies_only } = asking;
         let Some(known) = self.known(object) else { return maker };
         if let Some(maker) = maker.filter(|maker| !known.sources.contains(maker)) {
             known.sources.push(maker);
         }
-        let source = known.take_source(asker, now);
+        if copies_only && known.sources.iter().all(|&it| it == asker || Some(it) == maker) {
+            return maker;
+        }
+        let source = known.take_source(asker, maker.filter(|_| copies_only), now);
         let room = known.waiting.len() < ASKERS_PER_OBJECT_MAX;
         if source.is_none() && room && !known.waiting.contains(&asker) {
             known.waiting.push_back(asker);
@@ -133,6 +141,9 @@ mod tests {
     const NOW: Time = Time(1_000_000_000);
     const MAKER: NodeId = NodeId(0);
 
+    fn asking(node: u32, maker: Option<NodeId>) -> Asking {
+        Asking { node: NodeId(node), maker, copies_only: false }
+    }
     fn object(number: u64) -> ObjectId {
         ObjectId { task: TaskId::new(1, number), attempt: Attempt(7), output: 0 }
     }
@@ -141,7 +152,7 @@ mod tests {
     fn askers_are_spread_over_the_copies_and_wait_while_all_are_busy() {
         let mut locations = Locations::default();
         let ask = |locations: &mut Locations, node: u32| {
-            locations.ask(NOW, object(1), NodeId(node), Some(MAKER))
+            locations.ask(NOW, object(1), &asking(node, Some(MAKER)))
         };
         for node in 1..=ASKERS_PER_SOURCE_MAX as u32 {
             assert_eq!(ask(&mut locations, node), Some(MAKER));
@@ -162,13 +173,13 @@ mod tests {
     fn a_node_is_not_sent_to_itself_and_silent_askers_are_forgotten() {
         let mut locations = Locations::default();
         locations.add(NOW, object(1), NodeId(5));
-        assert_eq!(locations.ask(NOW, object(1), NodeId(5), None), None);
+        assert_eq!(locations.ask(NOW, object(1), &asking(5, None)), None);
         for node in 10..10 + ASKERS_PER_SOURCE_MAX as u32 {
-            assert_eq!(locations.ask(NOW, object(1), NodeId(node), None), Some(NodeId(5)));
+            assert_eq!(locations.ask(NOW, object(1), &asking(node, None)), Some(NodeId(5)));
         }
-        assert_eq!(locations.ask(NOW, object(1), NodeId(99), None), None);
+        assert_eq!(locations.ask(NOW, object(1), &asking(99, None)), None);
         let later = NOW + LOCATE_TIMEOUT;
-        assert_eq!(locations.ask(later, object(1), NodeId(98), None), Some(NodeId(5)));
+        assert_eq!(locations.ask(later, object(1), &asking(98, None)), Some(NodeId(5)));
     }
 
     #[test]
@@ -179,7 +190,7 @@ mod tests {
         }
         assert_eq!(locations.objects.len(), LOCATED_OBJECTS_MAX);
         let beyond = object(LOCATED_OBJECTS_MAX as u64 + 1);
-        assert_eq!(locations.ask(NOW, beyond, NodeId(2), Some(MAKER)), Some(MAKER));
+        assert_eq!(locations.ask(NOW, beyond, &asking(2, Some(MAKER))), Some(MAKER));
         for node in 0..2 * COPIES_PER_OBJECT_MAX as u32 {
             locations.add(NOW, object(0), NodeId(node));
         }

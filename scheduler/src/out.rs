@@ -66,7 +66,7 @@ pub struct Out {
     /// Copies that came or went, by the home that keeps track of them.
     pub copies: BTreeMap<NodeId, wire::Copies>,
     /// Objects to ask for, and answers to those who asked.
-    pub locate: BTreeMap<NodeId, Vec<wire::Object>>,
+    pub locate: BTreeMap<NodeId, wire::Locate>,
     pub located: BTreeMap<NodeId, Vec<wire::ObjectAt>>,
     /// Edges whose readers have ended, by object.
     pub(crate) consumed: BTreeMap<ObjectId, u32>,
@@ -91,8 +91,8 @@ impl Out {
         for (home, copies) in std::mem::take(&mut self.copies) {
             self.loose.push((home, Body::Copies(copies)));
         }
-        for (home, objects) in std::mem::take(&mut self.locate) {
-            self.loose.push((home, Body::Locate(wire::Locate { objects })));
+        for (home, locate) in std::mem::take(&mut self.locate) {
+            self.loose.push((home, Body::Locate(locate)));
         }
         for (asker, objects) in std::mem::take(&mut self.located) {
             self.loose.push((asker, Body::Located(wire::Located { objects })));

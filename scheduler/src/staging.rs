@@ -1,11 +1,11 @@
 //! Between queue and slot: the inputs of a task are brought here, as far ahead as it pays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::limits::{
     AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
     INDEXED_INPUTS_MAX, LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX,
-    STEP_LAUNCHES_MAX,
+    STALLED_TASKS_MAX, STEP_LAUNCHES_MAX,
 };
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, TaskId, Time, wire};
@@ -28,6 +28,8 @@ pub(crate) struct Staged {
     pub(crate) since: Time,
     /// Objects on their way, each with its size.
     pub(crate) missing: BTreeMap<ObjectId, u64>,
+    /// Of these, objects that their maker could not give.
+    pub(crate) stalled: BTreeSet<ObjectId>,
     /// It waits for a slot alone.
     pub(crate) complete: bool,
     /// Its inputs that are here and may not go.
@@ -104,10 +106,11 @@ impl Scheduler {
                 }
                 self.staged.pop_front();
                 let staged = self.staging.remove(&task).expect("looked at above");
+                self.data.stalled_tasks -= usize::from(!staged.stalled.is_empty());
                 self.start(now, task, staged, out);
                 continue;
             }
-            if self.staging.len() >= STAGING_PER_SLOT_MAX * self.slots.total() as usize {
+            if self.underway() >= STAGING_PER_SLOT_MAX * self.slots.total() as usize {
                 break;
             }
             let (local_queue, ready) = match self.local.pop_here() {
@@ -142,7 +145,7 @@ impl Scheduler {
     /// An idle node whose first tasks would fetch for long lets more of them become ready first:
     /// what is ready first on all nodes tends to read the same few objects.
     fn gathers(&mut self, now: Time) -> bool {
-        let idle = self.slots.free() == self.slots.total() && self.staging.is_empty();
+        let idle = self.slots.free() == self.slots.total() && self.underway() == 0;
         let queued = self.local.len() + self.shared.len() > 0;
         let more = self.ledger.waiting > (STAGING_PER_SLOT * self.slots.total() as usize) as u64;
         let moving = self.moving_time();
@@ -154,10 +157,16 @@ impl Scheduler {
         now < until
     }
 
+    /// Staged tasks, without those whose fetches fail: no other task waits for these.
+    pub(crate) fn underway(&self) -> usize {
+        self.staging.len() - self.data.stalled_tasks.min(STALLED_TASKS_MAX)
+    }
+
     fn wants_more_staged(&self) -> bool {
         let (slots, idle) = (self.slots.total() as usize, self.slots.free() as usize);
-        let underway = self.staging.len();
-        let needed = self.data.objects.pinned_bytes().saturating_add(self.data.reserved_bytes);
+        let underway = self.underway();
+        let coming = self.data.reserved_bytes - self.data.stalled_bytes;
+        let needed = self.data.objects.pinned_bytes().saturating_add(coming);
         if needed >= self.options.tuning.cache_bytes {
             // Beyond the budget only what an idle slot waits for.
             return underway < idle;
@@ -269,6 +278,7 @@ impl Scheduler {
             attempt,
             since: now,
             missing: BTreeMap::new(),
+            stalled: BTreeSet::new(),
             complete: false,
             pins: Vec::new(),
             reads: Reads::default(),
@@ -286,6 +296,7 @@ impl Scheduler {
         if staged.complete {
             self.staged.push_back(task);
         }
+        self.data.stalled_tasks += usize::from(!staged.stalled.is_empty());
         self.staging.insert(task, staged);
         // What it uses is pinned by now.
         let soft = self.options.tuning.store_soft_bytes;
@@ -320,6 +331,9 @@ impl Scheduler {
         } else if let Some(flight) = self.data.flights.get_mut(&object) {
             // Single flight: however many tasks want it, it comes once.
             flight.tasks.push(task);
+            if flight.stalled {
+                staged.stalled.insert(object);
+            }
             staged.missing.insert(object, input.size_bytes);
             flight.first.is_none() && flight.tasks.len() == 1
         } else {
@@ -345,6 +359,7 @@ impl Scheduler {
     pub(crate) fn unstage(&mut self, task: TaskId, out: &mut Out) -> Option<Staged> {
         let staged = self.staging.remove(&task)?;
         self.staged.retain(|&other| other != task);
+        self.data.stalled_tasks -= usize::from(!staged.stalled.is_empty());
         self.data.reserved_bytes -= staged.output_bytes;
         self.unpin(&staged.pins, out);
         Some(staged)

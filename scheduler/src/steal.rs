@@ -97,12 +97,12 @@ impl Scheduler {
             && self.local.is_empty()
             && self.shared.is_empty()
             && self.staged.is_empty()
-            && self.staging.len() < self.slots.free() as usize
+            && self.underway() < self.slots.free() as usize
     }
     /// Dry, or about to be before what it could steal now would be here: inputs take their time.
     fn is_hungry(&self) -> bool {
         let ahead = STEAL_AHEAD_PER_SLOT * self.slots.total() as usize;
-        let here = self.local.len() + self.shared.len() + self.staging.len();
+        let here = self.local.len() + self.shared.len() + self.underway();
         self.is_dry() || here < self.started_meanwhile().min(ahead)
     }
 

@@ -1,0 +1,104 @@
+//! From queue to slot when makers fail, stores are full, and there is more than one step does.
+
+use proto::limits::{FETCH_RETRY_MAX, STAGING_PER_SLOT_MAX};
+use proto::wire::message::Body;
+use proto::work::Fetch;
+use proto::{Incarnation, LocalId, NodeId, PartitionId, Time, wire};
+
+use crate::out::Out;
+use crate::{Homes, Options, Policy, Scheduler, Tuning};
+
+const SLOTS: u32 = 1;
+
+fn scheduler(tuning: Tuning) -> Scheduler {
+    let member = |node| wire::Member { node, slots: SLOTS, ..Default::default() };
+    let entry = |node| wire::PartitionEntry { epoch: 1, replicas: vec![node] };
+    let map = wire::ClusterMap {
+        members: (0..4).map(member).collect(),
+        partitions: (0..4).map(entry).collect(),
+        ..Default::default()
+    };
+    let homes = Homes::new(NodeId(0), &map.into(), |_, _| PartitionId(0));
+    let (me, incarnation) = (NodeId(0), Incarnation(1));
+    Scheduler::new(Options { me, incarnation, slots: SLOTS, tuning, seed: 1, mutant: None }, homes)
+}
+
+/// An input that the task of this number in partition 1 made on `node`.
+fn input(parent: u64, node: u32, size_bytes: u64) -> wire::InputAt {
+    let parent = LocalId::new(PartitionId(1), parent).0;
+    wire::InputAt { parent, attempt: 1, node, size_bytes, ..Default::default() }
+}
+
+fn push(scheduler: &mut Scheduler, tasks: Vec<wire::Placed>, out: &mut Out) {
+    let spec = wire::Spec {
+        body: Some(wire::spec::Body::Sleep(Default::default())),
+        ..Default::default()
+    };
+    let settings = wire::JobSettings { real_data: true, ..Default::default() };
+    let bundle = wire::Bundle { specs: vec![spec], settings: vec![settings], tasks };
+    let body = Body::Push(wire::Push { bundle: Some(bundle) });
+    scheduler.on_message(Time(0), NodeId(1), body, out);
+}
+
+fn placed(index: u64, inputs: Vec<wire::InputAt>, output_bytes: u64) -> wire::Placed {
+    wire::Placed {
+        job: 1,
+        local: LocalId::new(PartitionId(1), 1_000_000 + index).0,
+        attempt: 1,
+        inputs,
+        output_sizes: vec![output_bytes],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_maker_that_cannot_be_reached_stops_no_other_work() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    // More than are staged at a time, of higher rank than the last.
+    let many = 2 * STAGING_PER_SLOT_MAX as u64;
+    let mut tasks: Vec<_> =
+        (0..many).map(|index| placed(index, vec![input(index, 2, 5_000)], 0)).collect();
+    tasks.push(placed(many, vec![input(many, 3, 4_000)], 0));
+    push(&mut scheduler, tasks, &mut out);
+    let mut now = Time(0);
+    for _ in 0..10 {
+        scheduler.act(now, &mut out);
+        for Fetch { object, from, .. } in std::mem::take(&mut out.fetches) {
+            let reached = from == NodeId(3);
+            let result = if reached { Ok(()) } else { Err("unreachable".to_string()) };
+            scheduler.on_fetched(now, object, result, &mut out);
+        }
+        now = now + FETCH_RETRY_MAX;
+    }
+    assert_eq!(out.launches.len(), 1, "the one whose input could be had runs");
+}
+
+#[test]
+fn copies_and_the_maker_are_asked_by_turns() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 1 << 20)], 0)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let locate = std::mem::take(&mut out.locate);
+    let asked = locate[&NodeId(1)].objects[0];
+    let located = |node: u32| {
+        let at = wire::ObjectAt { object: Some(asked), nodes: vec![node] };
+        Body::Located(wire::Located { objects: vec![at] })
+    };
+    scheduler.on_message(Time(0), NodeId(1), located(2), &mut out);
+    let fetch = out.fetches.pop().expect("the maker is asked");
+    let unreachable = || Err("unreachable".to_string());
+    scheduler.on_fetched(Time(0), fetch.object, unreachable(), &mut out);
+    let later = Time(0) + FETCH_RETRY_MAX;
+    scheduler.act(later, &mut out);
+    assert_eq!(out.locate[&NodeId(1)].copies_only, [asked]);
+    scheduler.on_message(later, NodeId(1), located(3), &mut out);
+    let fetch = out.fetches.pop().expect("the copy is asked");
+    assert_eq!(fetch.from, NodeId(3));
+    scheduler.on_fetched(later, fetch.object, Ok(()), &mut out);
+    scheduler.act(later, &mut out);
+    assert_eq!(out.launches.len(), 1);
+    assert_eq!((scheduler.data.stalled_bytes, scheduler.data.stalled_tasks), (0, 0));
+    assert_eq!(scheduler.data.reserved_bytes, 0);
+}
