@@ -1,8 +1,8 @@
 //! Submitting a graph: chunks straight to the homes of their tasks, then one commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use proto::wire::{self, request};
 use proto::{JobId, NodeId, PartitionId, TaskId, limits};
@@ -125,7 +125,10 @@ impl Client {
         let submitted_ns = options.submitted_ns.unwrap_or_else(now_ns);
         self.send_chunks(plan).await?;
         // After the chunks: where the job is known, what is never committed goes with it.
-        self.put_uploads(plan).await?;
+        tokio::select! {
+            put = self.put_uploads(plan) => put?,
+            lost = self.keep_alive(plan) => return Err(lost),
+        }
         let commit = plan.commit(&options.name, submitted_ns, options.settings);
         self.commit(&commit).await?;
         Ok(JobHandle { job: JobId(commit.job), commit })
@@ -162,6 +165,41 @@ impl Client {
             sent.expect("sending does not panic")?;
         }
         Ok(())
+    }
+
+    /// What is not committed expires where nothing is heard of it: each node hears a chunk again
+    /// from time to time. Ends when one cannot be told.
+    async fn keep_alive(&self, plan: &Plan<'_>) -> ClientError {
+        let mut chunks = BTreeMap::new();
+        loop {
+            tokio::time::sleep(Duration::from_nanos(limits::STAGED_JOB_TTL.0 / 4)).await;
+            if chunks.is_empty() {
+                // Only now: short uploads need none of them, and a graph may have many.
+                chunks = self.chunk_of_each_home(plan);
+            }
+            for chunk in chunks.values() {
+                let node = self.home(PartitionId(chunk.partition)).0;
+                let id = self.next_id();
+                let bytes = link::encode(id, request::Body::Submit(chunk.clone()));
+                if let Err(error) = self.ask_encoded(node, id, bytes, Repeat::Safe).await {
+                    return error;
+                }
+            }
+        }
+    }
+
+    fn chunk_of_each_home(&self, plan: &Plan<'_>) -> BTreeMap<NodeId, wire::Chunk> {
+        let used = plan.commit("", 0, wire::JobSettings::default()).partitions;
+        let homes: BTreeSet<NodeId> =
+            used.iter().map(|total| self.home(PartitionId(total.partition))).collect();
+        let mut found = BTreeMap::new();
+        for chunk in plan.chunks() {
+            found.entry(self.home(PartitionId(chunk.partition))).or_insert(chunk);
+            if found.len() == homes.len() {
+                break;
+            }
+        }
+        found
     }
 
     async fn send_chunks(&self, plan: &Plan<'_>) -> Result<(), ClientError> {
