@@ -404,6 +404,8 @@ impl Parts {
         let map = kvs::make_map(id, self.options.expect, self.cluster.partitions);
         let members = Members::new(map, own, |node| self.shared.addresses.read(node));
         let core = self.recover_core(members.map())?;
+        // What was uploaded for a job that ended, or never was one, meanwhile.
+        self.shared.executor.uploads().keep_only(|job| core.has_open_job(job));
         let dir = &self.shared.events_dir;
         let events = EventLog::open(dir, node, incarnation)
             .map_err(|error| NodeError::EventLog { node, path: dir.clone(), error })?;

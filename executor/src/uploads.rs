@@ -93,6 +93,19 @@ impl Uploads {
         let _ = fs::remove_dir_all(self.directory(job));
     }
 
+    /// Removes the files of jobs that nobody knows any more.
+    pub fn keep_only(&self, is_known: impl Fn(JobId) -> bool) {
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let job = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+            if let Some(job) = job.map(JobId)
+                && !is_known(job)
+            {
+                self.discard_job(job);
+            }
+        }
+    }
+
     /// Makes the file of a task the output of its attempt.
     fn adopt(&self, store: &ObjectStore, task: TaskId, attempt: Attempt) -> Result<u64, String> {
         let file = self.path(task);
@@ -207,7 +220,9 @@ mod tests {
         assert_eq!(files(&uploads.root), 2);
         let uploads = Uploads::open(&dir.path().join("uploads"), 100).unwrap();
         assert_eq!(files(&uploads.root), 1, "what is not whole is gone after a restart");
-        uploads.discard_job(JobId(4));
+        uploads.keep_only(|job| job == JobId(4));
+        assert_eq!(files(&uploads.root), 1);
+        uploads.keep_only(|job| job != JobId(4));
         assert_eq!(files(&uploads.root), 0);
     }
 }

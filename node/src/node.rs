@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kvs::{Batch, Record, Store, Write};
 use proto::wire::message::Body;
 use proto::wire::{ErrorCode, request, response};
-use proto::{ClientId, Event, NodeId, PartitionId, Time, wire};
+use proto::{ClientId, Event, JobId, NodeId, PartitionId, Time, wire};
 use scheduler::{Answer, Homes, Mutant, Options, Out, Scheduler};
 
 use crate::kv::{self, Watches};
@@ -245,6 +245,12 @@ impl Node {
             messages: self.links.messages,
             ..self.scheduler.node_state()
         }
+    }
+
+    /// Whether there is a job that has not ended, as far as this node knows.
+    #[must_use]
+    pub fn has_open_job(&self, job: JobId) -> bool {
+        self.scheduler.has_open_job(job)
     }
 
     /// Where every task is, as far as this node knows: for checks.

@@ -314,6 +314,12 @@ impl Scheduler {
         }
     }
 
+    /// Whether there is a job that has not ended, as far as this node knows.
+    #[must_use]
+    pub fn has_open_job(&self, job: JobId) -> bool {
+        self.ledger.jobs.get(&job).is_some_and(|job| !job.ended)
+    }
+
     /// When it wants to act again; `now` or earlier when work is left over.
     #[must_use]
     pub fn deadline(&self, now: Time) -> Option<Time> {
