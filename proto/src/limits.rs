@@ -244,6 +244,8 @@ pub const LOCATE_TIMEOUT: Span = Span::from_secs(2);
 pub const COPIES_NAMED_MAX: usize = 8;
 /// A full store with nothing under way waits so long for readers elsewhere to make room.
 pub const STORE_FULL_PATIENCE: Span = Span::from_secs(10);
+/// Tasks without room here that a node offers to others and remembers: each node does so once.
+pub const OFFERED_TASKS_MAX: usize = 1024;
 /// Objects of ended jobs that one step lets go of.
 pub const STEP_EVICTIONS_MAX: usize = 1024;
 /// Objects of one message about copies or readers.

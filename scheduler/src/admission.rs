@@ -1,7 +1,7 @@
 //! Whether there is room for a task's inputs and outputs on the disk of this node.
 
-use proto::Time;
 use proto::limits::STORE_FULL_PATIENCE;
+use proto::{TaskId, Time};
 
 /// What to do with a task that is next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,30 +34,36 @@ pub(crate) fn admit(needed: u64, taken: u64, (soft, hard): (u64, u64), busy: boo
     }
 }
 
-/// How long a node has had no room for the next task while nothing was under way: readers on other
+/// How long a node has had no room for its next task while nothing was under way: readers on other
 /// nodes may yet end and make room, but not for ever.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Patience {
-    until: Option<Time>,
+    /// The task that is next, and until when it may wait.
+    waiting: Option<(TaskId, Time)>,
     spent: bool,
 }
 
 impl Patience {
-    /// A task was admitted.
+    /// A task was admitted or refused, or none is left: whatever comes next may wait anew.
     pub(crate) fn renew(&mut self) {
         *self = Self::default();
     }
     /// There is no room for the next one. True while it may wait.
-    pub(crate) fn waits(&mut self, now: Time) -> bool {
-        let until = *self.until.get_or_insert(now + STORE_FULL_PATIENCE);
-        self.spent |= until <= now;
+    pub(crate) fn waits(&mut self, now: Time, task: TaskId) -> bool {
+        match self.waiting {
+            Some((other, until)) if other == task => self.spent |= until <= now,
+            _ => {
+                let waiting = Some((task, now + STORE_FULL_PATIENCE));
+                *self = Self { waiting, spent: false };
+            }
+        }
         !self.spent
     }
     pub(crate) fn tick(&mut self, now: Time) {
-        self.spent |= self.until.is_some_and(|until| until <= now);
+        self.spent |= self.waiting.is_some_and(|(_, until)| until <= now);
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.until.filter(|_| !self.spent)
+        self.waiting.map(|(_, until)| until).filter(|_| !self.spent)
     }
 }
 
@@ -69,14 +75,17 @@ mod tests {
     fn patience_ends_once_and_is_renewed_by_progress() {
         let mut patience = Patience::default();
         assert_eq!(patience.deadline(), None);
-        assert!(patience.waits(Time(5)));
+        let (task, other) = (TaskId::new(1, 1), TaskId::new(1, 2));
+        assert!(patience.waits(Time(5), task));
         let until = Time(5) + STORE_FULL_PATIENCE;
         assert_eq!(patience.deadline(), Some(until));
         patience.tick(until);
         assert_eq!(patience.deadline(), None, "nothing is left to wait for");
-        assert!(!patience.waits(until));
+        assert!(!patience.waits(until, task));
+        assert!(patience.waits(until, other), "another one has not waited yet");
+        assert_eq!(patience.deadline(), Some(until + STORE_FULL_PATIENCE));
         patience.renew();
-        assert!(patience.waits(until));
+        assert!(patience.waits(until, task));
     }
 
     #[test]

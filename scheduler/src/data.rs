@@ -58,6 +58,10 @@ pub(crate) struct Data {
     pub(crate) stalled_bytes: u64,
     pub(crate) stalled_tasks: usize,
     pub(crate) patience: Patience,
+    /// There was no room for the task that is next.
+    pub(crate) full: bool,
+    /// Tasks that this node had no room for and has offered to others.
+    pub(crate) offered: BTreeSet<TaskId>,
     /// Objects of ended jobs, which go some at a time.
     leaving: VecDeque<ObjectId>,
     /// How long fetches have taken lately.
@@ -83,6 +87,8 @@ impl Data {
             stalled_bytes: 0,
             stalled_tasks: 0,
             patience: Patience::default(),
+            full: false,
+            offered: BTreeSet::new(),
             leaving: VecDeque::new(),
             fetch_time: Span::ZERO,
             task_length: Span::ZERO,
@@ -172,6 +178,8 @@ impl Scheduler {
 
     /// Lets idle copies go until the budgets hold, as far as that is possible.
     pub(crate) fn evict(&mut self, real_max: u64, out: &mut Out) {
+        // What is on its way has its room.
+        let real_max = real_max.saturating_sub(self.data.reserved_bytes);
         let gone = self.data.objects.evict(self.options.tuning.cache_bytes, real_max);
         for (object, size_bytes) in gone {
             self.object_changed(&object);
@@ -315,6 +323,10 @@ impl Scheduler {
         held.sort_unstable();
         for (task, attempt) in held {
             self.drop_task(task, attempt, out);
+        }
+        let offered: Vec<TaskId> = self.data.offered.range(first..=last).copied().collect();
+        for task in offered {
+            self.data.offered.remove(&task);
         }
         let flights: Vec<ObjectId> =
             self.data.flights.keys().filter(|object| object.task.job == job).copied().collect();

@@ -113,7 +113,7 @@ impl Scheduler {
         let share =
             if self.policy() == Policy::Eft { share * 2.0 / (1.0 + ratio.max(1.0)) } else { share };
         // One that is not dry yet leaves what this node is about to start itself.
-        let dry = request.free > 0;
+        let dry = request.free > 0 || self.data.full;
         let tasks = if dry { tasks } else { tasks.saturating_sub(2 * slots) };
         (tasks as f64 * share).ceil() as usize
     }

@@ -70,6 +70,14 @@ impl Objects {
     pub(crate) fn firm_bytes(&self) -> u64 {
         self.real_bytes - self.idle_real_bytes
     }
+    /// Bytes on the disk that could be had back as long as no task uses the object.
+    #[must_use]
+    pub(crate) fn idle_bytes_of(&self, object: &ObjectId) -> u64 {
+        let idle = |entry: &&Entry| {
+            entry.real && entry.pins == 0 && matches!(entry.kind, Kind::Copy { .. })
+        };
+        self.entries.get(object).filter(idle).map_or(0, |entry| entry.size_bytes)
+    }
     /// Bytes of copies that are in use.
     #[must_use]
     pub(crate) fn pinned_bytes(&self) -> u64 {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::limits::{
     AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
-    INDEXED_INPUTS_MAX, LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX,
-    STALLED_TASKS_MAX, STEP_LAUNCHES_MAX,
+    INDEXED_INPUTS_MAX, LONG_FETCH, OFFERED_TASKS_MAX, STAGING_MIN, STAGING_PER_SLOT,
+    STAGING_PER_SLOT_MAX, STALLED_TASKS_MAX, STEP_LAUNCHES_MAX,
 };
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, TaskId, Time, wire};
@@ -94,6 +94,10 @@ impl Scheduler {
     /// Fills free slots: tasks that are staged first, then LReadyQ, then SReadyQ; of these, tasks
     /// whose inputs are here. Then sees to the inputs of those that come next.
     pub(crate) fn dispatch(&mut self, now: Time, out: &mut Out) {
+        self.data.full = false;
+        if self.local.is_empty() && self.shared.is_empty() {
+            self.data.patience.renew();
+        }
         let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
         while self.slots.free() > 0 && out.launches.len() < launches_max {
             if let Some(&task) = self.staged.front() {
@@ -206,12 +210,15 @@ impl Scheduler {
                 self.stage(now, ready, work, out);
             }
             Admission::Later => {
+                self.data.full = true;
                 self.put_back(local_queue, ready, work, home_knows);
                 return Staging::Later;
             }
             Admission::Never { needed_bytes, budget_bytes, .. }
-                if needed_bytes <= budget_bytes && self.data.patience.waits(now) =>
+                if self.waits_for_room(now, ready.task, needed_bytes <= budget_bytes) =>
             {
+                self.data.full = true;
+                let local_queue = local_queue && !self.offers(ready.task, &work);
                 self.put_back(local_queue, ready, work, home_knows);
                 return Staging::Later;
             }
@@ -224,10 +231,31 @@ impl Scheduler {
                 );
                 let outcome = Outcome { error, exit_code: 1, ..Default::default() };
                 let Ready { task, attempt, .. } = ready;
+                self.data.patience.renew();
+                self.data.offered.remove(&task);
                 self.finish(now, task, attempt, now, Reads::default(), outcome, out);
             }
         }
         Staging::Done
+    }
+
+    /// Whether others may steal a task that has no room here. One that has come back is not
+    /// offered again: it would wander for ever.
+    fn offers(&mut self, task: TaskId, work: &Work) -> bool {
+        let room = self.data.offered.len() < OFFERED_TASKS_MAX;
+        room && !work.is_bound() && self.data.offered.insert(task)
+    }
+    /// What is staged makes room when it ends, and readers or room elsewhere may turn up.
+    fn waits_for_room(&mut self, now: Time, task: TaskId, fits_alone: bool) -> bool {
+        let ends = fits_alone && !self.staging.is_empty();
+        let may = fits_alone || self.homes.nodes() > 1;
+        ends || (may && self.data.patience.waits(now, task))
+    }
+    /// The store has no room for what is next, or for anything.
+    pub(crate) fn is_full(&self) -> bool {
+        let taken = self.data.objects.firm_bytes().saturating_add(self.data.reserved_bytes);
+        let soft = self.options.tuning.store_soft_bytes;
+        self.data.full || (soft < u64::MAX && taken >= soft)
     }
 
     /// A task that was taken out of its queue goes back to it.
@@ -251,16 +279,31 @@ impl Scheduler {
         if marks.0 == u64::MAX || !is_real(&work.spec, &work.settings) {
             return Admission::Now;
         }
-        let absent = |input: &&wire::InputAt| {
-            let object = object_of(task, input);
-            input.node != self.options.me.0 && self.presence(&object) == Presence::Absent
-        };
-        let inputs = work.inputs.iter().filter(absent);
-        let inputs_bytes = inputs.fold(0u64, |sum, i| sum.saturating_add(i.size_bytes));
-        let needed = inputs_bytes.saturating_add(work.declared_output_bytes());
+        let needed = self.inputs_room(task, work).saturating_add(work.declared_output_bytes());
+        if needed == 0 {
+            return Admission::Now;
+        }
         let taken = self.data.objects.firm_bytes().saturating_add(self.data.reserved_bytes);
-        let busy = !self.running.is_empty() || !self.staging.is_empty();
+        let busy = !self.running.is_empty() || self.staging.len() > self.data.stalled_tasks;
         admit(needed, taken, marks, busy)
+    }
+
+    /// Bytes of inputs that are to come, and of idle copies that may not go any more once it is
+    /// staged.
+    fn inputs_room(&self, task: TaskId, work: &Work) -> u64 {
+        let mut seen = BTreeSet::new();
+        let room = |input: &wire::InputAt| {
+            let object = object_of(task, input);
+            if !seen.insert(object) {
+                return 0;
+            }
+            match self.presence(&object) {
+                Presence::Here => self.data.objects.idle_bytes_of(&object),
+                Presence::Absent if input.node != self.options.me.0 => input.size_bytes,
+                Presence::Absent | Presence::Coming => 0,
+            }
+        };
+        work.inputs.iter().map(room).fold(0, u64::saturating_add)
     }
 
     /// Takes the task out of its queue and sees to its inputs.
@@ -299,8 +342,7 @@ impl Scheduler {
         self.data.stalled_tasks += usize::from(!staged.stalled.is_empty());
         self.staging.insert(task, staged);
         // What it uses is pinned by now.
-        let soft = self.options.tuning.store_soft_bytes;
-        self.evict(soft.saturating_sub(self.data.reserved_bytes), out);
+        self.evict(self.options.tuning.store_soft_bytes, out);
     }
 
     fn stage_input(

@@ -1,6 +1,6 @@
 //! From queue to slot when makers fail, stores are full, and there is more than one step does.
 
-use proto::limits::{FETCH_RETRY_MAX, STAGING_PER_SLOT_MAX};
+use proto::limits::{FETCH_RETRY_MAX, STAGING_PER_SLOT_MAX, STORE_FULL_PATIENCE};
 use proto::wire::message::Body;
 use proto::work::Fetch;
 use proto::{Incarnation, LocalId, NodeId, PartitionId, Time, wire};
@@ -101,4 +101,58 @@ fn copies_and_the_maker_are_asked_by_turns() {
     assert_eq!(out.launches.len(), 1);
     assert_eq!((scheduler.data.stalled_bytes, scheduler.data.stalled_tasks), (0, 0));
     assert_eq!(scheduler.data.reserved_bytes, 0);
+}
+
+fn with_marks(soft: u64, hard: u64) -> Scheduler {
+    let tuning =
+        Tuning { store_soft_bytes: soft, store_hard_bytes: hard, ..Tuning::of(Policy::Mlb) };
+    scheduler(tuning)
+}
+
+#[test]
+fn what_has_no_room_here_is_offered_once_then_refused() {
+    let mut scheduler = with_marks(8_000, 10_000);
+    let mut out = Out::default();
+    push(&mut scheduler, vec![placed(0, vec![], 20_000)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, 1), "others may have it");
+    assert_eq!(scheduler.stats.steals_tried, 0, "a full node is not hungry");
+    let request = wire::StealRequest { steal: 1, slots: 1, free: 1 };
+    scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request), &mut out);
+    let granted = out.reliable.pop().expect("a grant").1;
+    let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
+    assert!(scheduler.shared.is_empty());
+    // It comes back: there was no room there either.
+    scheduler.on_message(Time(0), NodeId(2), Body::StealGrant(grant), &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert_eq!((scheduler.local.len(), scheduler.shared.len()), (1, 0), "it would wander");
+    scheduler.act(Time(0) + STORE_FULL_PATIENCE, &mut out);
+    assert_eq!(out.completions[&NodeId(1)].len(), 1);
+    assert!(out.completions[&NodeId(1)][0].error.contains("needs 20000 bytes"));
+    assert!(scheduler.data.offered.is_empty());
+}
+
+#[test]
+fn an_object_read_twice_takes_room_once_and_idle_copies_count() {
+    let mut scheduler = with_marks(8_000, 8_000);
+    let mut out = Out::default();
+    push(
+        &mut scheduler,
+        vec![placed(0, vec![input(0, 2, 6_000), input(0, 2, 6_000)], 0)],
+        &mut out,
+    );
+    scheduler.act(Time(0), &mut out);
+    let fetch = out.fetches.pop().expect("it is fetched");
+    scheduler.on_fetched(Time(0), fetch.object, Ok(()), &mut out);
+    scheduler.act(Time(0), &mut out);
+    let launch = out.launches.pop().expect("it runs");
+    scheduler.on_finished(Time(0), launch.task, launch.attempt, Default::default(), &mut out);
+    // The copy is idle. It could go for the sake of a task, but not of one that reads it.
+    push(&mut scheduler, vec![placed(1, vec![input(0, 2, 6_000)], 3_000)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert!(out.launches.is_empty(), "it would write beyond the hard mark");
+    push(&mut scheduler, vec![placed(2, vec![], 8_000)], &mut out);
+    scheduler.act(Time(0) + STORE_FULL_PATIENCE, &mut out);
+    assert_eq!(out.launches.len(), 1, "it makes room for another");
+    assert_eq!(scheduler.data.objects.stored_bytes, 0);
 }

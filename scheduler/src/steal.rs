@@ -101,6 +101,9 @@ impl Scheduler {
     }
     /// Dry, or about to be before what it could steal now would be here: inputs take their time.
     fn is_hungry(&self) -> bool {
+        if self.is_full() {
+            return false;
+        }
         let ahead = STEAL_AHEAD_PER_SLOT * self.slots.total() as usize;
         let here = self.local.len() + self.shared.len() + self.underway();
         self.is_dry() || here < self.started_meanwhile().min(ahead)
@@ -285,10 +288,12 @@ impl Scheduler {
                 }
                 homes.entry(home).or_default().push(task_attempt(task, attempt));
             }
-            self.enqueue(false, ready);
+            // What had no room here before is not passed on again.
+            let local_queue = self.data.offered.contains(&task);
+            self.enqueue(local_queue, ready);
             out.events.push(Event::Stolen { task, attempt, from });
             let reason = Reason::Stolen;
-            let event = Event::Queued { task, attempt, local_queue: false, reason, input_bytes };
+            let event = Event::Queued { task, attempt, local_queue, reason, input_bytes };
             out.events.push(event);
         }
         for (&home, tasks) in &homes {
@@ -356,7 +361,8 @@ impl Scheduler {
     /// A surplus of shared tasks is offered to random peers as long as it lasts.
     pub(crate) fn hint(&mut self, now: Time, out: &mut Out) {
         let stealable = self.stealable();
-        let surplus = stealable > self.slots.free() as usize;
+        let own = if self.data.full { 0 } else { self.slots.free() as usize };
+        let surplus = stealable > own;
         if !surplus || self.homes.nodes() < 2 {
             self.hints = Hints::default();
             return;

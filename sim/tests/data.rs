@@ -144,3 +144,24 @@ fn a_full_store_waits_for_readers_elsewhere() {
     let state = run(&mut world, &draft, &[0, 1], true);
     assert_eq!(state.sum.expect("a finished job has counts").done, 40);
 }
+
+/// As long as all that is written is declared.
+#[test]
+fn no_store_grows_beyond_its_hard_mark() {
+    let mut options = options(3, 2);
+    options.tuning.store_soft_bytes = 20_000;
+    options.tuning.store_hard_bytes = 24_000;
+    let mut world = World::new(options);
+    let mut draft = Draft::fan_out(11, Span::from_millis(20), 7_000);
+    for task in draft.tasks.iter_mut().skip(1) {
+        task.output_sizes = vec![3_000];
+    }
+    let submission = submission(&world, &draft, &[0, 1, 2], true);
+    world.add_job(submission, ClientPlan::simple());
+    for _ in 0..200 {
+        world.run_for(Span::from_millis(10));
+        let states = world.node_states().expect("all nodes live");
+        let most = states.iter().map(|state| state.stored_bytes).max();
+        assert!(most <= Some(24_000), "{most:?} bytes are stored");
+    }
+}
