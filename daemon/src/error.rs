@@ -6,6 +6,12 @@ use std::path::{Path, PathBuf};
 
 use crate::store::StoreError;
 
+/// The text of a system error in the shape of our own: lower case, without its number.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
 /// Why a node did not start. The text is one line; [`Self::hint`] says what to do next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -35,7 +41,7 @@ pub enum StartError {
     NoPermission { doing: &'static str, path: PathBuf },
     #[error("no space left on the device of {}", path.display())]
     NoSpace { path: PathBuf },
-    #[error("cannot {doing} {}: {error}", path.display())]
+    #[error("cannot {doing} {}: {}", path.display(), reason(error))]
     Io { doing: &'static str, path: PathBuf, error: io::Error },
     #[error("{} is damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
