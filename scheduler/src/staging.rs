@@ -251,11 +251,17 @@ impl Scheduler {
         let may = fits_alone || self.homes.nodes() > 1;
         ends || (may && self.data.patience.waits(now, task))
     }
-    /// The store has no room for what is next, or for anything.
+    /// The store has no room for what is next, or for anything. Between the marks there is room
+    /// while nothing is under way.
     pub(crate) fn is_full(&self) -> bool {
         let taken = self.data.objects.firm_bytes().saturating_add(self.data.reserved_bytes);
-        let soft = self.options.tuning.store_soft_bytes;
-        self.data.full || (soft < u64::MAX && taken >= soft)
+        let tuning = &self.options.tuning;
+        let mark = if self.is_busy() { tuning.store_soft_bytes } else { tuning.store_hard_bytes };
+        self.data.full || (mark < u64::MAX && taken >= mark)
+    }
+    /// Something that runs or is staged here may make room when it ends.
+    fn is_busy(&self) -> bool {
+        !self.running.is_empty() || self.staging.len() > self.data.stalled_tasks
     }
 
     /// A task that was taken out of its queue goes back to it.
@@ -284,8 +290,7 @@ impl Scheduler {
             return Admission::Now;
         }
         let taken = self.data.objects.firm_bytes().saturating_add(self.data.reserved_bytes);
-        let busy = !self.running.is_empty() || self.staging.len() > self.data.stalled_tasks;
-        admit(needed, taken, marks, busy)
+        admit(needed, taken, marks, self.is_busy())
     }
 
     /// Bytes of inputs that are to come, and of idle copies that may not go any more once it is
