@@ -98,6 +98,8 @@ pub const STEAL_INTERVAL_START: Span = Span::from_millis(1);
 pub const STEAL_INTERVAL_BOUND: Span = Span::from_millis(1024);
 /// Probes and requests that stay unanswered are given up after this.
 pub const STEAL_TIMEOUT: Span = Span::from_millis(500);
+/// A thief with tasks of a submitted job that is not visible yet steals nothing for so long.
+pub const COMMIT_AWAITED: Span = Span::from_millis(100);
 /// A node with more shared work than slots hints peers, backing off up to the maximum.
 pub const HINT_INTERVAL_START: Span = Span::from_millis(2);
 pub const HINT_INTERVAL_MAX: Span = Span::from_secs(1);
@@ -240,6 +242,10 @@ pub const ASKERS_PER_SOURCE_MAX: usize = 2;
 pub const ASKERS_PER_OBJECT_MAX: usize = 1024;
 /// Who asked where an object lies and hears nothing goes to its maker after this.
 pub const LOCATE_TIMEOUT: Span = Span::from_secs(2);
+/// And after so many times of what moving the object takes, up to the bound: two askers share a
+/// source, and those after them wait for these.
+pub const LOCATE_MOVES: u64 = 4;
+pub const LOCATE_TIMEOUT_MAX: Span = Span::from_secs(300);
 /// Copies named to the node that a task is sent to.
 pub const COPIES_NAMED_MAX: usize = 8;
 /// A full store with nothing under way waits so long for readers elsewhere to make room.

@@ -10,7 +10,7 @@ use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::admission::Patience;
 use crate::fetching::{Ahead, Flight};
-use crate::locations::{Asking, Locations};
+use crate::locations::{Asking, Locations, Where};
 use crate::objects::Objects;
 use crate::out::Out;
 use crate::queue::Presence;
@@ -225,8 +225,9 @@ impl Scheduler {
             if !known {
                 continue;
             }
-            for (asker, source) in self.data.locations.add(now, object, from) {
-                locate(out, asker, *told, source);
+            let kept = self.locate_timeout(told.size_bytes);
+            for (asker, source) in self.data.locations.add((now, kept), object, from) {
+                locate(out, asker, *told, Some(source));
             }
         }
     }
@@ -245,15 +246,18 @@ impl Scheduler {
             if self.home_of_object(&object) != Some(self.options.me) {
                 continue;
             }
-            let Some(job) = self.ledger.jobs.get(&object.task.job) else { continue };
-            if job.ended {
+            if self.ledger.jobs.get(&object.task.job).is_none_or(|job| job.ended) {
+                self::locate(out, from, *asked, None);
                 continue;
             }
             let cell = self.ledger.cell(object.task);
             let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
             let asker = Asking { node: from, maker, copies_only: !made };
-            if let Some(source) = self.data.locations.ask(now, object, &asker) {
-                self::locate(out, from, *asked, source);
+            let kept = self.locate_timeout(asked.size_bytes);
+            match self.data.locations.ask((now, kept), object, &asker) {
+                Where::Node(source) => self::locate(out, from, *asked, Some(source)),
+                Where::Unknown => self::locate(out, from, *asked, None),
+                Where::Later => {}
             }
         }
     }
@@ -397,8 +401,10 @@ impl Scheduler {
     }
 }
 
-fn locate(out: &mut Out, asker: NodeId, object: wire::Object, source: NodeId) {
-    let at = wire::ObjectAt { object: Some(object), nodes: vec![source.0] };
+/// `None`: nobody is known to have it; the asker goes to its maker.
+fn locate(out: &mut Out, asker: NodeId, object: wire::Object, source: Option<NodeId>) {
+    let nodes = source.into_iter().map(|node| node.0).collect();
+    let at = wire::ObjectAt { object: Some(object), nodes };
     out.located.entry(asker).or_default().push(at);
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proto::limits::{
     COPY_TOLD_BYTES, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_COPY_KNOWN_MAX,
-    FETCH_TRIES_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX, LOCATE_TIMEOUT,
+    FETCH_TRIES_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX, LOCATE_MOVES, LOCATE_TIMEOUT, LOCATE_TIMEOUT_MAX,
 };
 use proto::work::{Fetch, Outcome};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
@@ -111,7 +111,7 @@ impl Scheduler {
             Some(home) => {
                 let objects = &mut out.locate.entry(home).or_default().objects;
                 objects.push(wire_object(object, size_bytes));
-                self.set_timer(object, Some(now + LOCATE_TIMEOUT));
+                self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
             }
             None => self.fetch_from(now, object, maker, out),
         }
@@ -151,6 +151,15 @@ impl Scheduler {
         out.fetches.push(Fetch { object, from, size_bytes: flight.size_bytes, settings });
     }
 
+    /// How long an asker waits to hear where an object lies, and how long its home takes it for
+    /// one that is fetching.
+    pub(crate) fn locate_timeout(&self, size_bytes: u64) -> Span {
+        let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
+        let moving_ns = (size_bytes as f64 / bandwidth * 1e9) as u64;
+        let waits = LOCATE_TIMEOUT.0.saturating_add(moving_ns.saturating_mul(LOCATE_MOVES));
+        Span(waits).min(LOCATE_TIMEOUT_MAX)
+    }
+
     /// A home says where objects lie.
     pub(crate) fn on_located(&mut self, now: Time, located: &wire::Located, out: &mut Out) {
         for at in &located.objects {
@@ -185,7 +194,7 @@ impl Scheduler {
                 flight.phase = Phase::Locating;
                 let copies = &mut out.locate.entry(home).or_default().copies_only;
                 copies.push(wire_object(object, size_bytes));
-                self.set_timer(object, Some(now + LOCATE_TIMEOUT));
+                self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
                 continue;
             }
             self.fetch_from(now, object, maker, out);

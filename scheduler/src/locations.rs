@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proto::limits::{
-    ASKERS_PER_OBJECT_MAX, ASKERS_PER_SOURCE_MAX, COPIES_PER_OBJECT_MAX, LOCATE_TIMEOUT,
-    LOCATED_OBJECTS_MAX,
+    ASKERS_PER_OBJECT_MAX, ASKERS_PER_SOURCE_MAX, COPIES_PER_OBJECT_MAX, LOCATED_OBJECTS_MAX,
 };
-use proto::{JobId, NodeId, ObjectId, Time};
+use proto::{JobId, NodeId, ObjectId, Span, Time};
 
 use crate::objects::first_of;
 
@@ -17,7 +16,8 @@ use crate::objects::first_of;
 struct Asker {
     node: NodeId,
     source: NodeId,
-    since: Time,
+    /// Then it is forgotten.
+    until: Time,
 }
 
 /// A node that needs an object, and what is known of its maker.
@@ -28,6 +28,22 @@ pub(crate) struct Asking {
     pub(crate) maker: Option<NodeId>,
     /// It cannot reach the maker.
     pub(crate) copies_only: bool,
+}
+
+/// The answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Where {
+    Node(NodeId),
+    /// Nobody is known to have it; the asker knows its maker.
+    Unknown,
+    /// All who have it are busy: the asker hears when one is not.
+    Later,
+}
+
+impl From<Option<NodeId>> for Where {
+    fn from(node: Option<NodeId>) -> Self {
+        node.map_or(Self::Unknown, Self::Node)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -44,8 +60,13 @@ impl Known {
         self.askers.iter().filter(|asker| asker.source == source).count()
     }
     /// The source with the fewest askers, if it may take one more.
-    fn take_source(&mut self, asker: NodeId, but: Option<NodeId>, now: Time) -> Option<NodeId> {
-        self.askers.retain(|other| other.node != asker && now < other.since + LOCATE_TIMEOUT);
+    fn take_source(
+        &mut self,
+        asker: NodeId,
+        but: Option<NodeId>,
+        (now, kept): (Time, Span),
+    ) -> Option<NodeId> {
+        self.askers.retain(|other| other.node != asker && now < other.until);
         let of_use = |source: NodeId| source != asker && Some(source) != but;
         let others = self.sources.iter().copied().filter(|&source| of_use(source));
         // Of equal ones, askers with different numbers begin with different sources.
@@ -54,7 +75,7 @@ impl Known {
         if self.askers_of(source) >= ASKERS_PER_SOURCE_MAX {
             return None;
         }
-        self.askers.push(Asker { node: asker, source, since: now });
+        self.askers.push(Asker { node: asker, source, until: now + kept });
         Some(source)
     }
 }
@@ -65,10 +86,11 @@ pub(crate) struct Locations {
 }
 
 impl Locations {
-    /// A node has a copy now. Returns askers that waited, each with its source.
+    /// A node has a copy now. Returns askers that waited, each with its source; they are taken
+    /// for fetching so long.
     pub(crate) fn add(
         &mut self,
-        now: Time,
+        (now, kept): (Time, Span),
         object: ObjectId,
         node: NodeId,
     ) -> Vec<(NodeId, NodeId)> {
@@ -80,7 +102,7 @@ impl Locations {
         }
         let mut answers = Vec::new();
         while let Some(&asker) = known.waiting.front() {
-            let Some(source) = known.take_source(asker, None, now) else { break };
+            let Some(source) = known.take_source(asker, None, (now, kept)) else { break };
             known.waiting.pop_front();
             answers.push((asker, source));
         }
@@ -92,22 +114,28 @@ impl Locations {
         }
     }
 
-    /// Which node to fetch from; `None`: the asker hears later.
-    pub(crate) fn ask(&mut self, now: Time, object: ObjectId, asking: &Asking) -> Option<NodeId> {
+    /// Which node to fetch from. Who is sent to one is taken for fetching so long.
+    pub(crate) fn ask(
+        &mut self,
+        (now, kept): (Time, Span),
+        object: ObjectId,
+        asking: &Asking,
+    ) -> Where {
         let &Asking { node: asker, maker, copies_only } = asking;
-        let Some(known) = self.known(object) else { return maker };
+        let Some(known) = self.known(object) else { return Where::from(maker) };
         if let Some(maker) = maker.filter(|maker| !known.sources.contains(maker)) {
             known.sources.push(maker);
         }
-        if copies_only && known.sources.iter().all(|&it| it == asker || Some(it) == maker) {
-            return maker;
+        let but = maker.filter(|_| copies_only);
+        if known.sources.iter().all(|&source| source == asker || Some(source) == but) {
+            return Where::Unknown;
         }
-        let source = known.take_source(asker, maker.filter(|_| copies_only), now);
+        let source = known.take_source(asker, but, (now, kept));
         let room = known.waiting.len() < ASKERS_PER_OBJECT_MAX;
         if source.is_none() && room && !known.waiting.contains(&asker) {
             known.waiting.push_back(asker);
         }
-        source
+        source.map_or(Where::Later, Where::Node)
     }
 
     fn known(&mut self, object: ObjectId) -> Option<&mut Known> {
@@ -139,6 +167,7 @@ mod tests {
     use proto::{Attempt, TaskId};
 
     const NOW: Time = Time(1_000_000_000);
+    const KEPT: Span = Span::from_secs(2);
     const MAKER: NodeId = NodeId(0);
 
     fn asking(node: u32, maker: Option<NodeId>) -> Asking {
@@ -152,15 +181,15 @@ mod tests {
     fn askers_are_spread_over_the_copies_and_wait_while_all_are_busy() {
         let mut locations = Locations::default();
         let ask = |locations: &mut Locations, node: u32| {
-            locations.ask(NOW, object(1), &asking(node, Some(MAKER)))
+            locations.ask((NOW, KEPT), object(1), &asking(node, Some(MAKER)))
         };
         for node in 1..=ASKERS_PER_SOURCE_MAX as u32 {
-            assert_eq!(ask(&mut locations, node), Some(MAKER));
+            assert_eq!(ask(&mut locations, node), Where::Node(MAKER));
         }
-        assert_eq!(ask(&mut locations, 50), None);
-        assert_eq!(ask(&mut locations, 51), None);
+        assert_eq!(ask(&mut locations, 50), Where::Later);
+        assert_eq!(ask(&mut locations, 51), Where::Later);
         // Node 1 has it: the maker is free for one more, and node 1 for another.
-        let answers = locations.add(NOW, object(1), NodeId(1));
+        let answers = locations.add((NOW, KEPT), object(1), NodeId(1));
         let expected = [(NodeId(50), NodeId(1)), (NodeId(51), MAKER)];
         assert!(answers.iter().all(|answer| expected.contains(answer)), "{answers:?}");
         assert_eq!(answers.len(), 2);
@@ -172,27 +201,45 @@ mod tests {
     #[test]
     fn a_node_is_not_sent_to_itself_and_silent_askers_are_forgotten() {
         let mut locations = Locations::default();
-        locations.add(NOW, object(1), NodeId(5));
-        assert_eq!(locations.ask(NOW, object(1), &asking(5, None)), None);
+        locations.add((NOW, KEPT), object(1), NodeId(5));
+        assert_eq!(locations.ask((NOW, KEPT), object(1), &asking(5, None)), Where::Unknown);
         for node in 10..10 + ASKERS_PER_SOURCE_MAX as u32 {
-            assert_eq!(locations.ask(NOW, object(1), &asking(node, None)), Some(NodeId(5)));
+            assert_eq!(
+                locations.ask((NOW, KEPT), object(1), &asking(node, None)),
+                Where::Node(NodeId(5))
+            );
         }
-        assert_eq!(locations.ask(NOW, object(1), &asking(99, None)), None);
-        let later = NOW + LOCATE_TIMEOUT;
-        assert_eq!(locations.ask(later, object(1), &asking(98, None)), Some(NodeId(5)));
+        assert_eq!(locations.ask((NOW, KEPT), object(1), &asking(99, None)), Where::Later);
+        let later = NOW + KEPT;
+        assert_eq!(
+            locations.ask((later, KEPT), object(1), &asking(98, None)),
+            Where::Node(NodeId(5))
+        );
+    }
+
+    #[test]
+    fn who_cannot_reach_the_maker_is_sent_to_copies_alone() {
+        let mut locations = Locations::default();
+        let ask = |locations: &mut Locations| {
+            let asking = Asking { copies_only: true, ..asking(1, Some(MAKER)) };
+            locations.ask((NOW, KEPT), object(1), &asking)
+        };
+        assert_eq!(ask(&mut locations), Where::Unknown, "at once");
+        locations.add((NOW, KEPT), object(1), NodeId(3));
+        assert_eq!(ask(&mut locations), Where::Node(NodeId(3)));
     }
 
     #[test]
     fn it_is_bounded_and_goes_with_the_job() {
         let mut locations = Locations::default();
         for number in 0..LOCATED_OBJECTS_MAX as u64 + 10 {
-            locations.add(NOW, object(number), NodeId(1));
+            locations.add((NOW, KEPT), object(number), NodeId(1));
         }
         assert_eq!(locations.objects.len(), LOCATED_OBJECTS_MAX);
         let beyond = object(LOCATED_OBJECTS_MAX as u64 + 1);
-        assert_eq!(locations.ask(NOW, beyond, &asking(2, Some(MAKER))), Some(MAKER));
+        assert_eq!(locations.ask((NOW, KEPT), beyond, &asking(2, Some(MAKER))), Where::Node(MAKER));
         for node in 0..2 * COPIES_PER_OBJECT_MAX as u32 {
-            locations.add(NOW, object(0), NodeId(node));
+            locations.add((NOW, KEPT), object(0), NodeId(node));
         }
         assert_eq!(locations.nodes(&object(0)).count(), COPIES_PER_OBJECT_MAX);
         locations.forget_job(JobId(1));
