@@ -5,14 +5,12 @@ The node's end of the spawner: one thread hands commands over, one hears how the
 launch ─▶ queue ─▶ [launcher: directory, links, arguments] ─orders─▶ spawner process ─▶ commands
 outcome ◀─ [listener: packs streams, collects outputs] ◀─reports─┘
 ```
-A command that moves no files needs no disk before it starts: whoever launches it hands it over
-without the launcher. The spawner starts with the first command. When it dies unexpectedly the
-listener kills what it left behind, fails the attempts it ran, and starts another.
+The spawner starts with the first command. When it dies unexpectedly the listener kills what it left
+behind, fails the attempts it ran, and starts another.
 */
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -24,31 +22,27 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use prost::Message as _;
 use proto::work::{Launch, Outcome};
 use proto::{limits, wire as messages};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use rustix::process::Pid;
 
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::names::is_hidden_variable;
-use crate::spawner::wire::{self, Exit, ORDER_BYTES_MAX, Order, Report, Start};
+use crate::spawner::wire::{self, Exit, Order, Report};
 use crate::spawner::{GRACE_VARIABLE, VERB};
 use crate::stage::{self, Workspace};
 use crate::streams::Piece;
 use crate::table::{Key, Phase};
 use crate::{collect, strays};
 
+/// Orders are written when so many bytes have gathered, or when there is none left to gather.
+const BATCH_BYTES: usize = 64 << 10;
 /// After so many spawners in a row that ended without having ended any command, commands fail.
 const BAD_STARTS_MAX: u32 = 3;
 
 enum Work {
     Launch(u64, Box<Launch>),
-    /// It is ready, and there was no spawner.
-    Staged(u64, Box<Running>, Vec<u8>),
-    /// An order that found its spawner's socket full.
-    Order(Arc<Spawner>, Vec<u8>),
     Kill(u64),
     Stop,
 }
@@ -73,43 +67,9 @@ struct State {
 enum Link {
     #[default]
     Down,
-    Up(Arc<Spawner>),
+    Up(Arc<UnixStream>),
     /// No spawner could be had, and why. The next command tries again.
     Broken(String),
-}
-
-/// The sockets of a spawner.
-struct Spawner {
-    /// Each message is a command to start, taken by whichever of its threads is free.
-    orders: OwnedFd,
-    /// Reports come from here; wishes to kill go there.
-    reports: UnixStream,
-}
-
-impl Spawner {
-    /// The spawner hears the end of its orders, kills everything and goes.
-    fn hang_up(&self) {
-        let _ = self.reports.shutdown(std::net::Shutdown::Both);
-        let _ = rustix::net::shutdown(&self.orders, rustix::net::Shutdown::Both);
-    }
-
-    /// False when it would have to wait. If the spawner is gone the listener notices, and fails
-    /// what was handed over.
-    fn order(&self, order: &[u8], flags: SendFlags) -> bool {
-        loop {
-            match rustix::net::send(&self.orders, order, flags | SendFlags::NOSIGNAL) {
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return false,
-                _ => return true,
-            }
-        }
-    }
-
-    fn kill(&self, number: u64) {
-        let mut frame = Vec::new();
-        wire::encode(&mut frame, &Order { kill: number });
-        let _ = (&self.reports).write_all(&frame);
-    }
 }
 
 struct Inner {
@@ -158,9 +118,8 @@ impl Commands {
         let key = (launch.task, launch.attempt);
         match self.threads.get_or_init(|| self.start_threads()) {
             Ok(threads) => {
-                let work = launch_at_once(&self.inner, number, Box::new(launch));
                 // The launcher is gone only when the executor has stopped.
-                let _ = work.map(|work| threads.sender.send(work));
+                let _ = threads.sender.send(Work::Launch(number, Box::new(launch)));
             }
             Err(error) => {
                 let outcome = Outcome { error: error.clone(), ..Outcome::default() };
@@ -182,8 +141,9 @@ impl Commands {
         let handles = std::mem::take(&mut *threads.handles.lock().expect("only joined under it"));
         {
             let state = self.inner.state();
-            if let Link::Up(spawner) = &state.link {
-                spawner.hang_up();
+            if let Link::Up(stream) = &state.link {
+                // The spawner hears the end of its orders, kills everything and goes.
+                let _ = stream.shutdown(std::net::Shutdown::Both);
             }
             self.inner.changed.notify_all();
         }
@@ -224,127 +184,98 @@ impl Inner {
 }
 
 fn run_launcher(inner: &Inner, receiver: &mpsc::Receiver<Work>) {
-    while let Ok(work) = receiver.recv() {
-        match work {
-            Work::Launch(number, launch) => {
-                if let Some((running, order)) = stage(inner, number, launch) {
-                    hand_over(inner, number, running, &order);
+    let mut batch = Vec::new();
+    let mut staged = Vec::new();
+    while let Ok(mut work) = receiver.recv() {
+        loop {
+            match work {
+                Work::Launch(number, launch) => {
+                    stage(inner, number, launch, &mut batch, &mut staged)
                 }
-            }
-            Work::Staged(number, running, order) => hand_over(inner, number, *running, &order),
-            // If that one is gone meanwhile, the command has failed.
-            Work::Order(spawner, order) => _ = spawner.order(&order, SendFlags::empty()),
-            Work::Kill(number) => {
-                let state = inner.state();
-                if let Link::Up(spawner) = &state.link {
-                    let spawner = spawner.clone();
-                    drop(state);
-                    spawner.kill(number);
+                Work::Kill(number) => {
+                    wire::encode(&mut batch, &Order { start: None, kill: Some(number) });
                 }
+                Work::Stop => return,
             }
-            Work::Stop => return,
+            if batch.len() >= BATCH_BYTES {
+                break;
+            }
+            match receiver.try_recv() {
+                Ok(next) => work = next,
+                Err(_) => break,
+            }
         }
+        hand_over(inner, &mut batch, &mut staged);
     }
 }
 
-/// Hands a command over here and now, when that needs neither disk nor waiting; else answers what
-/// the launcher is to do.
-fn launch_at_once(inner: &Inner, number: u64, launch: Box<Launch>) -> Option<Work> {
-    if !stage::moves_no_files(&launch) {
-        return Some(Work::Launch(number, launch));
-    }
-    let (running, order) = stage(inner, number, launch)?;
-    let mut state = inner.state();
-    let Link::Up(spawner) = &state.link else {
-        return Some(Work::Staged(number, Box::new(running), order));
-    };
-    let spawner = spawner.clone();
-    // Known before it is sent: whoever finds the link broken finds it as well.
-    state.running.insert(number, running);
-    drop(state);
-    let ordered = spawner.order(&order, SendFlags::DONTWAIT);
-    (!ordered).then_some(Work::Order(spawner, order))
-}
-
-/// Makes everything ready, or ends the attempt.
-fn stage(inner: &Inner, number: u64, launch: Box<Launch>) -> Option<(Running, Vec<u8>)> {
+fn stage(
+    inner: &Inner,
+    number: u64,
+    launch: Box<Launch>,
+    batch: &mut Vec<u8>,
+    staged: &mut Vec<(u64, Running)>,
+) {
     let key = (launch.task, launch.attempt);
     if !inner.shared.table.contains(key) {
-        return None;
+        return;
     }
     let Some(messages::spec::Body::Command(command)) = &launch.spec.body else {
         unreachable!("only commands come here");
     };
     let (workspace, start) = match stage::prepare(&inner.shared, &launch, command, number) {
         Ok(ready) => ready,
-        Err(outcome) => {
-            inner.shared.finish(key, outcome);
-            return None;
-        }
+        Err(outcome) => return inner.shared.finish(key, outcome),
     };
-    match encode(inner, &start) {
-        Ok(order) => {
-            let (stderr_tail, stream_error) = (Vec::new(), None);
-            Some((Running { key, launch, workspace, stderr_tail, stream_error }, order))
-        }
-        Err(error) => {
-            collect::clean_up(&inner.shared, &workspace);
-            inner.fail(key, &error);
-            None
-        }
+    let before = batch.len();
+    wire::encode(batch, &Order { start: Some(start), kill: None });
+    if batch.len() - before > limits::FRAME_BYTES_MAX {
+        batch.truncate(before);
+        collect::clean_up(&inner.shared, &workspace);
+        return inner.fail(key, "the command line and environment are too long");
     }
+    let running = Running { key, launch, workspace, stderr_tail: Vec::new(), stream_error: None };
+    staged.push((number, running));
 }
 
-/// One message; what is too large for one goes through a file.
-fn encode(inner: &Inner, start: &Start) -> Result<Vec<u8>, String> {
-    let order = start.encode_to_vec();
-    if order.len() <= ORDER_BYTES_MAX {
-        return Ok(order);
-    }
-    if order.len() > limits::FRAME_BYTES_MAX {
-        return Err("the command line and environment are too long".to_owned());
-    }
-    let path = inner.shared.tasks_dir.join(format!("order-{}", start.number));
-    let node = inner.shared.config.node;
-    fs::write(&path, &order)
-        .map_err(|error| format!("cannot hand the command over on {node}: {}", reason(&error)))?;
-    let path = path.into_os_string().into_string();
-    let spilled = path.map_err(|_| format!("the state directory of {node} is not UTF-8"))?;
-    Ok(Start { number: start.number, spilled, ..Start::default() }.encode_to_vec())
-}
-
-/// Gives a command to the spawner, once there is one.
-fn hand_over(inner: &Inner, number: u64, running: Running, order: &[u8]) {
+/// Writes a batch to the spawner, once there is one.
+fn hand_over(inner: &Inner, batch: &mut Vec<u8>, staged: &mut Vec<(u64, Running)>) {
     let mut state = inner.state();
-    loop {
+    let stream = loop {
         match &state.link {
-            _ if inner.shared.is_stopping() => return,
-            Link::Up(spawner) => {
-                let spawner = spawner.clone();
-                state.running.insert(number, running);
-                drop(state);
-                spawner.order(order, SendFlags::empty());
-                return;
-            }
+            _ if inner.shared.is_stopping() => break None,
+            Link::Up(stream) => break Some(stream.clone()),
             Link::Broken(error) => {
                 let error = error.clone();
                 state.link = Link::Down;
                 drop(state);
                 inner.changed.notify_all();
-                collect::clean_up(&inner.shared, &running.workspace);
-                return inner.fail(running.key, &error);
+                for (_, running) in staged.drain(..) {
+                    collect::clean_up(&inner.shared, &running.workspace);
+                    inner.fail(running.key, &error);
+                }
+                batch.clear();
+                return;
             }
             Link::Down => {
                 state = inner.changed.wait(state).expect("no holder of the state panics");
             }
         }
+    };
+    // Known before they are sent: whoever finds the link broken finds them as well.
+    state.running.extend(staged.drain(..));
+    drop(state);
+    if let Some(stream) = stream {
+        // If the spawner is gone the listener notices, and fails what was handed over.
+        let _ = (&*stream).write_all(batch);
     }
+    batch.clear();
 }
 
 fn run_listener(inner: &Inner) {
     let mut bad_starts = 0;
     while !inner.shared.is_stopping() {
-        let (mut child, spawner) = match start_spawner(inner) {
+        let (mut child, stream) = match start_spawner(inner) {
             Ok(started) => started,
             Err(error) => {
                 let node = inner.shared.config.node;
@@ -352,17 +283,17 @@ fn run_listener(inner: &Inner) {
                 continue;
             }
         };
-        let spawner = Arc::new(spawner);
+        let stream = Arc::new(stream);
         let mut state = inner.state();
-        state.link = Link::Up(spawner.clone());
+        state.link = Link::Up(stream.clone());
         inner.changed.notify_all();
         drop(state);
         // Stopping may have begun before the link was up; then nobody else ends it.
         if inner.shared.is_stopping() {
-            spawner.hang_up();
+            let _ = stream.shutdown(std::net::Shutdown::Both);
         }
-        let ended = listen(inner, &spawner.reports);
-        let text = bury(inner, &mut child, &spawner);
+        let ended = listen(inner, &stream);
+        let text = bury(inner, &mut child, &stream);
         bad_starts = if ended == 0 { bad_starts + 1 } else { 0 };
         if bad_starts >= BAD_STARTS_MAX {
             bad_starts = 0;
@@ -382,9 +313,9 @@ fn pause(inner: &Inner, error: String) {
 }
 
 /// Clears up after a spawner: no process of it stays, no attempt is forgotten.
-fn bury(inner: &Inner, child: &mut Child, spawner: &Spawner) -> String {
+fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream) -> String {
     inner.state().link = Link::Down;
-    spawner.hang_up();
+    let _ = stream.shutdown(std::net::Shutdown::Both);
     if !inner.shared.is_stopping() {
         // It hung up or talked nonsense: it is not to be trusted with the killing.
         let _ = child.kill();
@@ -406,7 +337,7 @@ fn bury(inner: &Inner, child: &mut Child, spawner: &Spawner) -> String {
     text
 }
 
-fn start_spawner(inner: &Inner) -> Result<(Child, Spawner), String> {
+fn start_spawner(inner: &Inner) -> Result<(Child, UnixStream), String> {
     let config = &inner.shared.config;
     // Orphans of a spawner that is killed come to this process, which can then reap them.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
@@ -415,10 +346,7 @@ fn start_spawner(inner: &Inner) -> Result<(Child, Spawner), String> {
     // Even if the file was replaced meanwhile, this is the program that runs.
     let program = program.unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
     let describe = |error: io::Error| format!("{}: {}", program.display(), reason(&error));
-    let (reports, their_reports) = UnixStream::pair().map_err(describe)?;
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let (orders, their_orders) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
-        .map_err(|error| describe(error.into()))?;
+    let (mine, theirs) = UnixStream::pair().map_err(describe)?;
     let environment =
         std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(is_hidden_variable));
     let mut command = Command::new(&program);
@@ -431,12 +359,11 @@ fn start_spawner(inner: &Inner) -> Result<(Child, Spawner), String> {
         .env_clear()
         .envs(environment)
         .env(GRACE_VARIABLE, grace_ms.to_string())
-        .stdin(Stdio::from(OwnedFd::from(their_reports)))
-        // Nobody reads what the spawner writes here: should anything print, it does no harm.
-        .stdout(Stdio::from(their_orders))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
         .spawn()
         .map_err(describe)?;
-    Ok((child, Spawner { orders, reports }))
+    Ok((child, mine))
 }
 
 /// Takes reports until the spawner hangs up. Answers how many commands ended.

@@ -161,7 +161,6 @@ fn build(
         submit_dir: command.submit_dir.clone().into_bytes(),
         stdin: stdin(&scope.expand(&command.stdin)?, directory, submit_dir)?,
         time_limit_ns: launch.spec.time_limit_ns,
-        spilled: String::new(),
     };
     Ok((output_files, start))
 }

@@ -1,29 +1,22 @@
-//! The commands that the loop of a spawner hears: those that go on for longer than a moment.
+//! The commands of a spawner: from the order to start them until they are reaped.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{ChildStderr, ChildStdout};
+use std::process::{Child as Process, ChildStderr, ChildStdout};
 
 use proto::limits;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use crate::error::reason;
-
+use super::program::Failure;
 use super::wire::{Exit, Output};
-use super::worker::{self, Going};
 
 /// What an event of the epoll is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Socket,
-    /// Workers have handed something over.
-    Wake,
-    Stream {
-        number: u64,
-        stderr: bool,
-    },
+    Stream { number: u64, stderr: bool },
     Exit(u64),
 }
 
@@ -31,7 +24,6 @@ impl Token {
     pub(super) fn data(self) -> EventData {
         EventData::new_u64(match self {
             Self::Socket => 0,
-            Self::Wake => 4,
             Self::Exit(number) => number << 2 | 1,
             Self::Stream { number, stderr } => number << 2 | 2 | u64::from(stderr),
         })
@@ -41,8 +33,7 @@ impl Token {
         let data = data.u64();
         let number = data >> 2;
         match data & 3 {
-            0 if number == 0 => Self::Socket,
-            0 => Self::Wake,
+            0 => Self::Socket,
             1 => Self::Exit(number),
             kind => Self::Stream { number, stderr: kind == 3 },
         }
@@ -50,13 +41,21 @@ impl Token {
 }
 
 /// One command.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Child {
+    /// None until it is spawned.
+    process: Option<Spawned>,
+    /// The node does not want it any more.
+    killed: bool,
+    timed_out: bool,
+}
+
+#[derive(Debug)]
+struct Spawned {
     group: Pid,
     exit: OwnedFd,
     stdout: Captured<ChildStdout>,
     stderr: Captured<ChildStderr>,
-    timed_out: bool,
 }
 
 /// A pipe and what was read from it and not yet sent.
@@ -67,8 +66,8 @@ struct Captured<P> {
 }
 
 impl<P: Read + AsFd> Captured<P> {
-    fn new(pipe: P) -> Self {
-        Self { pipe: Some(pipe), held: Vec::new() }
+    fn new(pipe: Option<P>) -> Self {
+        Self { pipe, held: Vec::new() }
     }
 
     /// Closing alone is not enough to be forgotten by the epoll: a process that is just being
@@ -120,39 +119,56 @@ pub(super) struct Children {
 }
 
 impl Children {
-    /// Takes a command in: from here on its end and its output are heard.
+    /// An order to start came.
+    pub(super) fn expect(&mut self, number: u64) {
+        self.children.insert(number, Child::default());
+    }
+
+    pub(super) fn forget(&mut self, number: u64) {
+        self.children.remove(&number);
+    }
+
+    /// Whether it was killed before it started.
+    pub(super) fn is_killed(&self, number: u64) -> bool {
+        self.children.get(&number).is_none_or(|child| child.killed)
+    }
+
+    /// Takes a spawned process in: from here on its end and its output are heard.
     pub(super) fn adopt(
         &mut self,
         epoll: &OwnedFd,
-        going: Going,
-        killed: bool,
-    ) -> Result<(), Exit> {
-        let Going { number, group, exit, stdout, stderr, .. } = going;
-        if let Err(error) = watch(epoll, number, &exit, &stdout, &stderr) {
-            let _ = kill_process_group(group, Signal::KILL);
-            worker::bury(&exit, group);
-            self.linger(number, group);
-            let failure = format!("its output cannot be heard: {}", reason(&error));
-            return Err(Exit { number, code: 126, failure, ..Exit::default() });
+        number: u64,
+        mut process: Process,
+    ) -> Result<Process, Failure> {
+        let group = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+        let group = group.expect("the kernel gives positive process ids");
+        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+        let watched = watch(epoll, number, group, stdout.as_ref(), stderr.as_ref());
+        let child = self.children.get_mut(&number).expect("an order came before the process");
+        match watched {
+            Ok(exit) => {
+                if child.killed || child.timed_out {
+                    // Its grace may have passed while it was being started.
+                    let _ = kill_process_group(group, Signal::KILL);
+                }
+                let (stdout, stderr) = (Captured::new(stdout), Captured::new(stderr));
+                child.process = Some(Spawned { group, exit, stdout, stderr });
+                Ok(process)
+            }
+            Err(error) => {
+                let _ = kill_process_group(group, Signal::KILL);
+                let _ = process.wait();
+                Err(Failure::new(&error))
+            }
         }
-        if killed {
-            // Its grace began with the wish, which may have come before there was a group to tell.
-            let _ = kill_process_group(group, Signal::TERM);
-        }
-        let (stdout, stderr) = (Captured::new(stdout), Captured::new(stderr));
-        self.children.insert(number, Child { group, exit, stdout, stderr, timed_out: false });
-        Ok(())
     }
 
-    /// Remembers a group whose leader is gone and whose members are still dying.
-    pub(super) fn linger(&mut self, number: u64, group: Pid) {
-        self.lingering.insert(number, group);
-    }
-
-    /// The node wants it ended: politely first. False when it is not here.
-    pub(super) fn kill_wanted(&mut self, number: u64) -> bool {
+    /// The node wants it ended: politely first.
+    pub(super) fn kill_wanted(&mut self, number: u64) {
+        if let Some(child) = self.children.get_mut(&number) {
+            child.killed = true;
+        }
         self.signal(number, Signal::TERM);
-        self.children.contains_key(&number)
     }
 
     /// Its time is over. False when it has ended already.
@@ -164,8 +180,8 @@ impl Children {
     }
 
     pub(super) fn signal(&self, number: u64, signal: Signal) {
-        if let Some(child) = self.children.get(&number) {
-            let _ = kill_process_group(child.group, signal);
+        if let Some(Child { process: Some(process), .. }) = self.children.get(&number) {
+            let _ = kill_process_group(process.group, signal);
         }
     }
 
@@ -183,7 +199,7 @@ impl Children {
         stderr: bool,
         buffer: &mut [u8],
     ) -> Option<Output> {
-        let process = self.children.get_mut(&number)?;
+        let process = self.children.get_mut(&number)?.process.as_mut()?;
         let data = if stderr {
             process.stderr.read(epoll, buffer);
             process.stderr.take_if_much()
@@ -202,46 +218,67 @@ impl Children {
         number: u64,
         buffer: &mut [u8],
     ) -> Option<(Exit, bool)> {
-        let mut child = self.children.remove(&number)?;
-        let (code, signal) = worker::bury(&child.exit, child.group);
-        let _ = epoll::delete(epoll, &child.exit);
+        self.children.get(&number)?.process.as_ref()?;
+        let child = self.children.remove(&number).expect("looked at above");
+        let mut process = child.process.expect("looked at above");
+        // The leader is not reaped yet: its number cannot belong to another group.
+        let _ = kill_process_group(process.group, Signal::KILL);
+        let status = waitid(WaitId::PidFd(process.exit.as_fd()), WaitIdOptions::EXITED);
+        let status = status.ok().flatten();
+        let _ = epoll::delete(epoll, &process.exit);
+        let code = status.as_ref().and_then(|status| status.exit_status());
+        let signal = status.as_ref().and_then(|status| status.terminating_signal());
         let exit = Exit {
             number,
-            code,
-            signal,
+            // Neither should be unknown; if it is, the command does not count as done.
+            code: code.unwrap_or_else(|| if signal.is_some() { 0 } else { 255 }),
+            signal: signal.unwrap_or(0),
             timed_out: child.timed_out,
-            stdout: child.stdout.drain(epoll, buffer),
-            stderr: child.stderr.drain(epoll, buffer),
+            stdout: process.stdout.drain(epoll, buffer),
+            stderr: process.stderr.drain(epoll, buffer),
             ..Exit::default()
         };
-        self.linger(number, child.group);
+        self.lingering.insert(number, process.group);
         Some((exit, self.reap_group(number)))
     }
 
     /// Reaps what is left of a group whose leader is gone. True when nothing is.
     pub(super) fn reap_group(&mut self, number: u64) -> bool {
-        let gone = self.lingering.get(&number).is_none_or(|group| super::reap_group(*group));
-        if gone {
-            self.lingering.remove(&number);
+        let Some(group) = self.lingering.get(&number).copied() else { return true };
+        loop {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            match waitid(WaitId::Pgid(Some(group)), options) {
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => return false,
+                Err(_) => {
+                    self.lingering.remove(&number);
+                    return true;
+                }
+            }
         }
-        gone
     }
 }
 
 fn watch(
     epoll: &OwnedFd,
     number: u64,
-    exit: &OwnedFd,
-    stdout: &ChildStdout,
-    stderr: &ChildStderr,
-) -> io::Result<()> {
-    rustix::io::ioctl_fionbio(stdout, true)?;
-    rustix::io::ioctl_fionbio(stderr, true)?;
-    let token = |stderr| Token::Stream { number, stderr }.data();
-    epoll::add(epoll, stdout, token(false), EventFlags::IN)?;
-    epoll::add(epoll, stderr, token(true), EventFlags::IN)?;
-    epoll::add(epoll, exit, Token::Exit(number).data(), EventFlags::IN)?;
-    Ok(())
+    process: Pid,
+    stdout: Option<&ChildStdout>,
+    stderr: Option<&ChildStderr>,
+) -> io::Result<OwnedFd> {
+    let exit = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
+    if let Some(pipe) = stdout {
+        rustix::io::ioctl_fionbio(pipe, true)?;
+        let token = Token::Stream { number, stderr: false };
+        epoll::add(epoll, pipe, token.data(), EventFlags::IN)?;
+    }
+    if let Some(pipe) = stderr {
+        rustix::io::ioctl_fionbio(pipe, true)?;
+        let token = Token::Stream { number, stderr: true };
+        epoll::add(epoll, pipe, token.data(), EventFlags::IN)?;
+    }
+    epoll::add(epoll, &exit, Token::Exit(number).data(), EventFlags::IN)?;
+    Ok(exit)
 }
 
 #[cfg(test)]
@@ -253,7 +290,6 @@ mod tests {
         let number = u64::MAX >> 2;
         for token in [
             Token::Socket,
-            Token::Wake,
             Token::Exit(number),
             Token::Exit(0),
             Token::Stream { number, stderr: true },

@@ -3,18 +3,16 @@
 use prost::Message;
 use proto::limits;
 
-/// The largest message on the socket of orders; a larger order lies in a file.
-pub(crate) const ORDER_BYTES_MAX: usize = 64 << 10;
-
-/// Node to spawner, on the socket of reports.
+/// Node to spawner; exactly one field is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Order {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) start: Option<Start>,
     /// The number of a command that is to end.
-    #[prost(uint64, tag = "2")]
-    pub(crate) kill: u64,
+    #[prost(uint64, optional, tag = "2")]
+    pub(crate) kill: Option<u64>,
 }
 
-/// Node to spawner: one message on the socket of orders.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Start {
     #[prost(uint64, tag = "1")]
@@ -34,9 +32,6 @@ pub(crate) struct Start {
     /// 0: none.
     #[prost(uint64, tag = "7")]
     pub(crate) time_limit_ns: u64,
-    /// Not empty: this file has the order, and whoever reads it removes it.
-    #[prost(string, tag = "8")]
-    pub(crate) spilled: String,
 }
 
 /// Spawner to node; exactly one field is set.
