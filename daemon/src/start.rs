@@ -404,8 +404,11 @@ impl Parts {
         let map = kvs::make_map(id, self.options.expect, self.cluster.partitions);
         let members = Members::new(map, own, |node| self.shared.addresses.read(node));
         let core = self.recover_core(members.map())?;
-        // What was uploaded for a job that ended, or never was one, meanwhile.
-        self.shared.executor.uploads().keep_only(|job| core.has_open_job(job));
+        // What was uploaded for a job that has ended, or never was one.
+        let executor = &self.shared.executor;
+        executor.uploads().keep_only(|job| core.has_ended(job) == Some(false));
+        // The end of a job may have been the end of this node before its files were gone.
+        executor.objects().forget_jobs(|job| core.has_ended(job) == Some(true));
         let dir = &self.shared.events_dir;
         let events = EventLog::open(dir, node, incarnation)
             .map_err(|error| NodeError::EventLog { node, path: dir.clone(), error })?;

@@ -7,7 +7,7 @@ never touch what the committed one published. It appears by rename, complete or 
 not change afterwards. An index in memory answers [`ObjectStore::contains`] without a system call.
 */
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -269,6 +269,14 @@ impl ObjectStore {
         }
         // It stays while there is something in it.
         let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
+    }
+
+    /// [`Self::forget_job`] for each job here that is over.
+    pub fn forget_jobs(&self, is_over: impl Fn(JobId) -> bool) {
+        let index = self.index();
+        let jobs: BTreeSet<JobId> = index.objects.keys().map(|object| object.task.job).collect();
+        drop(index);
+        jobs.into_iter().filter(|&job| is_over(job)).for_each(|job| self.forget_job(job));
     }
 
     /// Where the bytes of an object lie, or would.
@@ -543,8 +551,9 @@ mod tests {
         let store = ObjectStore::open(directory.path(), 100).unwrap();
         assert_eq!(marks(&store), all);
         store.forget_job(JobId(8));
+        store.forget_jobs(|job| job != JobId(9));
         assert_eq!(store.totals(), (3, 15));
-        store.forget_job(JobId(9));
+        store.forget_jobs(|job| job == JobId(9));
         assert_eq!(marks(&store), all[1..2]);
         assert!(store.path(object(1, 0)).exists());
         let job = directory.path().join(directory_name(JobId(9)));

@@ -247,10 +247,10 @@ impl Node {
         }
     }
 
-    /// Whether there is a job that has not ended, as far as this node knows.
+    /// Whether a job has ended; `None` where this node knows of no such job.
     #[must_use]
-    pub fn has_open_job(&self, job: JobId) -> bool {
-        self.scheduler.has_open_job(job)
+    pub fn has_ended(&self, job: JobId) -> Option<bool> {
+        self.scheduler.has_ended(job)
     }
 
     /// Where every task is, as far as this node knows: for checks.

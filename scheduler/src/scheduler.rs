@@ -314,10 +314,10 @@ impl Scheduler {
         }
     }
 
-    /// Whether there is a job that has not ended, as far as this node knows.
+    /// Whether a job has ended; `None` where this node knows of no such job.
     #[must_use]
-    pub fn has_open_job(&self, job: JobId) -> bool {
-        self.ledger.jobs.get(&job).is_some_and(|job| !job.ended)
+    pub fn has_ended(&self, job: JobId) -> Option<bool> {
+        self.ledger.jobs.get(&job).map(|job| job.ended)
     }
 
     /// When it wants to act again; `now` or earlier when work is left over.
