@@ -121,6 +121,8 @@ pub const STEP_CANCELS_MAX: usize = 4096;
 pub const CANCEL_TASKS_MAX: usize = 4096;
 /// Attempts launched in one step; no-ops take no slot, so slots alone do not bound them.
 pub const STEP_LAUNCHES_MAX: usize = 256;
+/// Entries of queues that one step takes out, most of which may be out of date.
+pub const STEP_POPS_MAX: usize = 4096;
 /// A fetch that fails is tried again after a delay that doubles up to the maximum, so many times.
 pub const FETCH_RETRY_START: Span = Span::from_millis(50);
 pub const FETCH_RETRY_MAX: Span = Span::from_secs(5);

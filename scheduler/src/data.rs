@@ -54,6 +54,8 @@ pub(crate) struct Data {
     pub(crate) ahead_in_flight: usize,
     /// Bytes on their way here and bytes that admitted tasks will write.
     pub(crate) reserved_bytes: u64,
+    /// Of these, bytes on their way here.
+    pub(crate) coming_bytes: u64,
     /// Of these, bytes of objects whose fetch has failed, and staged tasks that wait for them.
     pub(crate) stalled_bytes: u64,
     pub(crate) stalled_tasks: usize,
@@ -62,6 +64,8 @@ pub(crate) struct Data {
     pub(crate) full: bool,
     /// Tasks that this node had no room for and has offered to others.
     pub(crate) offered: BTreeSet<TaskId>,
+    /// A step took out as many entries of queues as it may.
+    pub(crate) left_over: bool,
     /// Objects of ended jobs, which go some at a time.
     leaving: VecDeque<ObjectId>,
     /// How long fetches have taken lately.
@@ -84,11 +88,13 @@ impl Data {
             ahead: VecDeque::new(),
             ahead_in_flight: 0,
             reserved_bytes: 0,
+            coming_bytes: 0,
             stalled_bytes: 0,
             stalled_tasks: 0,
             patience: Patience::default(),
             full: false,
             offered: BTreeSet::new(),
+            left_over: false,
             leaving: VecDeque::new(),
             fetch_time: Span::ZERO,
             task_length: Span::ZERO,
@@ -100,7 +106,7 @@ impl Data {
         learn(&mut self.fetch_time, took);
     }
     pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
-        if !self.leaving.is_empty() {
+        if !self.leaving.is_empty() || self.left_over {
             return Some(now);
         }
         let flights = self.timers.first().map(|&(at, _)| at);
@@ -363,6 +369,7 @@ impl Scheduler {
     /// Objects of ended jobs go, so many in a step; one that somebody brought back stays. Copies
     /// go that a smaller budget has no room for.
     pub(crate) fn let_go(&mut self, out: &mut Out) {
+        self.data.left_over = false;
         let tuning = &self.options.tuning;
         let idle_bytes = self.data.objects.copied_bytes - self.data.objects.pinned_bytes();
         if idle_bytes > 0 && self.data.objects.copied_bytes > tuning.cache_bytes {

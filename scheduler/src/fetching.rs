@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use proto::limits::{
     COPY_TOLD_BYTES, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_COPY_KNOWN_MAX,
-    FETCH_TRIES_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX, LOCATE_MOVES, LOCATE_TIMEOUT, LOCATE_TIMEOUT_MAX,
+    FETCH_TRIES_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX, FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES,
+    LOCATE_TIMEOUT, LOCATE_TIMEOUT_MAX, STEP_POPS_MAX,
 };
 use proto::work::{Fetch, Outcome};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
@@ -106,6 +107,7 @@ impl Scheduler {
         };
         self.data.ahead_in_flight += usize::from(first.is_none());
         self.data.reserved_bytes += size_bytes;
+        self.data.coming_bytes += size_bytes;
         self.data.flights.insert(object, flight);
         match asked {
             Some(home) => {
@@ -124,6 +126,7 @@ impl Scheduler {
         let flight = self.data.flights.remove(object)?;
         self.data.ahead_in_flight -= usize::from(flight.first.is_none());
         self.data.reserved_bytes -= flight.size_bytes;
+        self.data.coming_bytes -= flight.size_bytes;
         if flight.stalled {
             self.data.stalled_bytes -= flight.size_bytes;
             for task in &flight.tasks {
@@ -343,22 +346,42 @@ impl Scheduler {
     fn fetch_ahead(&mut self, now: Time, out: &mut Out) {
         let jobs = &self.ledger.jobs;
         let news = std::mem::take(&mut self.ledger.ahead);
-        self.data.ahead.extend(news.into_iter().filter(|ahead| {
+        let room = FETCHES_AHEAD_WAITING_MAX.saturating_sub(self.data.ahead.len());
+        let news = news.into_iter().filter(|ahead| {
             jobs.get(&ahead.child.job).is_some_and(|job| job.visible && !job.ended)
-        }));
-        while self.data.ahead_in_flight < FETCHES_AHEAD_IN_FLIGHT_MAX {
-            let Some(ahead) = self.data.ahead.pop_front() else { return };
-            let Ahead { object, child, maker, size_bytes, readers } = ahead;
-            let waits = self.ledger.state(child) == Some(crate::ledger::State::Waiting);
-            let room = self.data.objects.copied_bytes.saturating_add(size_bytes)
-                <= self.options.tuning.cache_bytes;
-            let absent = self.presence(&object) == crate::queue::Presence::Absent;
-            let Some(job) = self.ledger.jobs.get(&child.job) else { continue };
-            if waits && room && absent {
-                let settings = job.settings.clone();
-                let wish = Wish { object, maker, size_bytes, readers, settings: &settings };
-                self.begin_flight(now, &wish, None, out);
+        });
+        self.data.ahead.extend(news.take(room));
+        for _ in 0..STEP_POPS_MAX {
+            if self.data.ahead_in_flight >= FETCHES_AHEAD_IN_FLIGHT_MAX {
+                return;
             }
+            let Some(&Ahead { object, child, maker, size_bytes, readers }) =
+                self.data.ahead.front()
+            else {
+                return;
+            };
+            let waits = self.ledger.state(child) == Some(crate::ledger::State::Waiting);
+            let absent = self.presence(&object) == crate::queue::Presence::Absent;
+            let job = self.ledger.jobs.get(&child.job).filter(|_| waits && absent);
+            let Some(settings) = job.map(|job| job.settings.clone()) else {
+                self.data.ahead.pop_front();
+                continue;
+            };
+            if !self.has_room_ahead(size_bytes) {
+                return; // It stays the next.
+            }
+            self.data.ahead.pop_front();
+            let wish = Wish { object, maker, size_bytes, readers, settings: &settings };
+            self.begin_flight(now, &wish, None, out);
         }
+        self.data.left_over = true;
+    }
+    /// Idle copies make room for what comes.
+    fn has_room_ahead(&self, size_bytes: u64) -> bool {
+        let (data, tuning) = (&self.data, &self.options.tuning);
+        let copies = data.objects.pinned_bytes().saturating_add(data.coming_bytes);
+        let taken = data.objects.firm_bytes().saturating_add(data.reserved_bytes);
+        copies.saturating_add(size_bytes) <= tuning.cache_bytes
+            && taken.saturating_add(size_bytes) <= tuning.store_soft_bytes
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proto::event::Reason;
-use proto::limits::STEAL_SCAN_MAX;
+use proto::limits::{STEAL_SCAN_MAX, STEP_POPS_MAX};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, NodeId, TaskId, wire};
 
@@ -58,17 +58,20 @@ impl Scheduler {
         let mut kept = Vec::new();
         let wanted = self.wanted_by(request);
         let mut surplus = self.surplus();
-        while bundle.len() < wanted && !bundle.is_full() && kept.len() < STEAL_SCAN_MAX {
-            let Some(ready) = self.pop_stealable(&mut surplus) else { break };
+        for _ in 0..STEP_POPS_MAX {
+            if bundle.len() >= wanted || bundle.is_full() || kept.len() >= STEAL_SCAN_MAX {
+                break;
+            }
+            let Some((local_queue, ready)) = self.pop_stealable(&mut surplus) else { break };
             let early = self.options.mutant == Some(Mutant::PassOnEarly);
             let guest = self.guests.get(&ready.task);
             if guest.is_some_and(|guest| !guest.home_knows && !early) {
-                kept.push((ready, None));
+                kept.push((local_queue, ready, None));
                 continue;
             }
             let Some(work) = self.take_work(ready) else { continue };
             if work.cpus() > request.slots || work.is_bound() {
-                kept.push((ready, Some(work)));
+                kept.push((local_queue, ready, Some(work)));
                 continue;
             }
             let Ready { task, attempt, .. } = ready;
@@ -84,11 +87,11 @@ impl Scheduler {
                 guests.push((task, attempt, work));
             }
         }
-        for (ready, work) in kept {
+        for (local_queue, ready, work) in kept {
             // Too wide for this thief, or its home does not know of it yet.
             match work {
-                Some(work) => self.put_back(false, ready, work, true),
-                None => self.enqueue(false, ready),
+                Some(work) => self.put_back(local_queue, ready, work, true),
+                None => self.enqueue(local_queue, ready),
             }
         }
         if !guests.is_empty() {
@@ -119,11 +122,13 @@ impl Scheduler {
     }
 
     /// From SReadyQ what this node would miss least, then what LReadyQ has too much of.
-    fn pop_stealable(&mut self, surplus: &mut usize) -> Option<Ready> {
-        self.shared.pop_distant().or_else(|| {
-            *surplus = surplus.checked_sub(1)?;
-            self.local.pop_last()
-        })
+    /// Says whether it was in LReadyQ.
+    fn pop_stealable(&mut self, surplus: &mut usize) -> Option<(bool, Ready)> {
+        if let Some(ready) = self.shared.pop_distant() {
+            return Some((false, ready));
+        }
+        *surplus = surplus.checked_sub(1)?;
+        self.local.pop_last().map(|ready| (true, ready))
     }
 
     /// The thief has the tasks and all homes know.

@@ -75,7 +75,7 @@ pub struct Out {
 impl Out {
     /// Sends what was gathered per destination as messages of bounded size.
     pub fn gather(&mut self) {
-        use proto::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX};
+        use proto::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX, OBJECTS_TOLD_MAX};
         for (home, mut all) in std::mem::take(&mut self.completions) {
             while !all.is_empty() {
                 let rest = all.split_off(all.len().min(COMPLETIONS_MAX));
@@ -89,13 +89,39 @@ impl Out {
             }
         }
         for (home, copies) in std::mem::take(&mut self.copies) {
-            self.loose.push((home, Body::Copies(copies)));
+            let pieces = copies
+                .removed
+                .chunks(OBJECTS_TOLD_MAX)
+                .map(|piece| wire::Copies { removed: piece.to_vec(), added: Vec::new() });
+            let added = copies
+                .added
+                .chunks(OBJECTS_TOLD_MAX)
+                .map(|piece| wire::Copies { removed: Vec::new(), added: piece.to_vec() });
+            let small = copies.removed.len() + copies.added.len() <= OBJECTS_TOLD_MAX;
+            if small {
+                self.loose.push((home, Body::Copies(copies)));
+            } else {
+                let pieces = pieces.chain(added).map(|piece| (home, Body::Copies(piece)));
+                self.loose.extend(pieces);
+            }
         }
         for (home, locate) in std::mem::take(&mut self.locate) {
-            self.loose.push((home, Body::Locate(locate)));
+            let pieces = locate
+                .objects
+                .chunks(OBJECTS_TOLD_MAX)
+                .map(|piece| wire::Locate { objects: piece.to_vec(), copies_only: Vec::new() });
+            let again = locate
+                .copies_only
+                .chunks(OBJECTS_TOLD_MAX)
+                .map(|piece| wire::Locate { objects: Vec::new(), copies_only: piece.to_vec() });
+            let pieces = pieces.chain(again).map(|piece| (home, Body::Locate(piece)));
+            self.loose.extend(pieces);
         }
         for (asker, objects) in std::mem::take(&mut self.located) {
-            self.loose.push((asker, Body::Located(wire::Located { objects })));
+            for piece in objects.chunks(OBJECTS_TOLD_MAX) {
+                let located = wire::Located { objects: piece.to_vec() };
+                self.loose.push((asker, Body::Located(located)));
+            }
         }
     }
 }

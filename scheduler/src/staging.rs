@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::limits::{
     AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
     INDEXED_INPUTS_MAX, LONG_FETCH, OFFERED_TASKS_MAX, STAGING_MIN, STAGING_PER_SLOT,
-    STAGING_PER_SLOT_MAX, STALLED_TASKS_MAX, STEP_LAUNCHES_MAX,
+    STAGING_PER_SLOT_MAX, STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STEP_POPS_MAX,
 };
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, TaskId, Time, wire};
@@ -99,6 +99,7 @@ impl Scheduler {
             self.data.patience.renew();
         }
         let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
+        let mut pops = 0;
         while self.slots.free() > 0 && out.launches.len() < launches_max {
             if let Some(&task) = self.staged.front() {
                 let Some(staged) = self.staging.get(&task) else {
@@ -117,6 +118,11 @@ impl Scheduler {
             if self.underway() >= STAGING_PER_SLOT_MAX * self.slots.total() as usize {
                 break;
             }
+            pops += 1;
+            if pops > STEP_POPS_MAX {
+                self.data.left_over = true;
+                return;
+            }
             let (local_queue, ready) = match self.local.pop_here() {
                 Some(ready) => (true, Some(ready)),
                 None => (false, self.shared.pop_here()),
@@ -134,7 +140,10 @@ impl Scheduler {
         if self.gathers(now) {
             return;
         }
-        while self.wants_more_staged() {
+        for _ in 0..STEP_POPS_MAX {
+            if !self.wants_more_staged() {
+                return;
+            }
             let (local_queue, ready) = match self.local.pop_absent() {
                 Some(ready) => (true, Some(ready)),
                 None => (false, self.shared.pop_absent()),
@@ -144,6 +153,7 @@ impl Scheduler {
                 return;
             }
         }
+        self.data.left_over = true;
     }
 
     /// An idle node whose first tasks would fetch for long lets more of them become ready first:
@@ -169,7 +179,7 @@ impl Scheduler {
     fn wants_more_staged(&self) -> bool {
         let (slots, idle) = (self.slots.total() as usize, self.slots.free() as usize);
         let underway = self.underway();
-        let coming = self.data.reserved_bytes - self.data.stalled_bytes;
+        let coming = self.data.coming_bytes - self.data.stalled_bytes;
         let needed = self.data.objects.pinned_bytes().saturating_add(coming);
         if needed >= self.options.tuning.cache_bytes {
             // Beyond the budget only what an idle slot waits for.

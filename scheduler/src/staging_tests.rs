@@ -1,6 +1,8 @@
 //! From queue to slot when makers fail, stores are full, and there is more than one step does.
 
-use proto::limits::{FETCH_RETRY_MAX, STAGING_PER_SLOT_MAX, STORE_FULL_PATIENCE};
+use proto::limits::{
+    FETCH_RETRY_MAX, OBJECTS_TOLD_MAX, STAGING_PER_SLOT_MAX, STEP_POPS_MAX, STORE_FULL_PATIENCE,
+};
 use proto::wire::message::Body;
 use proto::work::Fetch;
 use proto::{Incarnation, LocalId, NodeId, PartitionId, Time, wire};
@@ -155,4 +157,45 @@ fn an_object_read_twice_takes_room_once_and_idle_copies_count() {
     scheduler.act(Time(0) + STORE_FULL_PATIENCE, &mut out);
     assert_eq!(out.launches.len(), 1, "it makes room for another");
     assert_eq!(scheduler.data.objects.stored_bytes, 0);
+}
+
+#[test]
+fn entries_that_are_out_of_date_are_taken_out_over_several_steps() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    let many = 2 * STEP_POPS_MAX as u64;
+    let tasks: Vec<_> = (0..many).map(|index| placed(index, vec![], 0)).collect();
+    let attempts = tasks.iter().map(|task| wire::TaskAttempt {
+        job: task.job,
+        local: task.local,
+        attempt: task.attempt,
+    });
+    let stale = Body::Stale(wire::Stale { tasks: attempts.collect() });
+    push(&mut scheduler, tasks, &mut out);
+    scheduler.on_message(Time(0), NodeId(1), stale, &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert_eq!(scheduler.local.len(), STEP_POPS_MAX);
+    assert_eq!(scheduler.deadline(Time(0)), Some(Time(0)), "the rest is for the next step");
+    (0..3).for_each(|_| scheduler.act(Time(0), &mut out));
+    assert!(scheduler.local.is_empty());
+    assert_ne!(scheduler.deadline(Time(0)), Some(Time(0)));
+}
+
+#[test]
+fn what_is_told_of_objects_goes_in_pieces() {
+    let mut out = Out::default();
+    let many = || vec![wire::Object::default(); OBJECTS_TOLD_MAX + 1];
+    let small = wire::Copies { added: vec![wire::Object::default()], removed: Vec::new() };
+    out.copies.insert(NodeId(1), small);
+    out.copies.insert(NodeId(2), wire::Copies { added: many(), removed: many() });
+    out.locate.insert(NodeId(1), wire::Locate { objects: many(), copies_only: many() });
+    out.gather();
+    let size = |body: &Body| match body {
+        Body::Copies(copies) => copies.added.len() + copies.removed.len(),
+        Body::Locate(locate) => locate.objects.len() + locate.copies_only.len(),
+        _ => panic!("nothing else was to be told"),
+    };
+    let sizes: Vec<usize> = out.loose.iter().map(|(_, body)| size(body)).collect();
+    let two = [OBJECTS_TOLD_MAX, 1];
+    assert_eq!(sizes, [&[1][..], &two, &two, &two, &two].concat());
 }
