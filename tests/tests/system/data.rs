@@ -191,25 +191,50 @@ fn a_fetch_survives_the_death_of_its_source() {
     instance.down();
 }
 
-/// A source that stops answering holds nothing up for good.
+/// A source that stops answering is asked again, and holds nothing up for good.
 #[test]
 fn a_source_that_stands_still_is_waited_for() {
     let instance = Instance::up(2, 1);
     instance.starling(&["node", "set", "--policy", "mlb"]).ok();
+    let (go, gate) = (instance.sandbox().path("go"), instance.sandbox().path("gate"));
     instance.sandbox().write(
         "w.toml",
-        "[[task]]\nname='make-{i}'\narray='1-4'\noutputs={x='big{i}'}\n\
+        "[[task]]\nname='make-{i}'\narray='1-6'\noutputs={x='big{i}'}\n\
          command=['sh','-c','head -c 1000000 /dev/zero > big{i}; sleep 0.2']\n\
-         [[task]]\nname='sum'\ninputs={all=['big1..4']}\ncommand=['true']\n",
+         [[task]]\nname='gate'\nafter=['make-1','make-2','make-3','make-4','make-5','make-6']\n\
+         command=['sh','-c','echo $STARLING_NODE > <gate>; while ! test -e <go>; do sleep 0.05; done']\n\
+         [[task]]\nname='sum-{i}'\narray='1-12'\ninputs={all=['big1..6']}\nafter=['gate']\n\
+         outputs={s={file='s{i}',keep=true}}\n\
+         command=['sh','-c','cat $STARLING_INPUTS | wc -c > s{i}']\n"
+            .replace("<gate>", &gate.display().to_string())
+            .replace("<go>", &go.display().to_string()),
     );
     let id = submit(&instance, &["--file", "w.toml"]);
-    let raw = i32::try_from(instance.pid(1)).expect("pids are small");
+    let opened = || fs::read_to_string(&gate).is_ok_and(|text| text.ends_with('\n'));
+    wait_until("the inputs are made, and something waits in front of their readers", opened);
+    let awake: u32 =
+        fs::read_to_string(&gate).expect("it is there").trim().parse().expect("0 or 1");
+    let stopped = 1 - awake;
+    let made = files(&instance, stopped, "objects").len();
+    assert!((1..6).contains(&made), "both nodes made some: {made}");
+    let raw = i32::try_from(instance.pid(stopped)).expect("pids are small");
     let pid = Pid::from_raw(raw).expect("a node's pid is not zero");
     kill_process(pid, Signal::STOP).expect("the node runs");
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    instance.sandbox().write("go", "");
+    // It goes on only when the other one has asked in vain for as long as it is patient.
+    let log = instance.directory().join(format!("nodes/{awake}/state/log"));
+    let given_up = || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.contains(&format!("cannot fetch from node n{stopped}"))
+    };
+    wait_until("a fetch is given up", given_up);
     kill_process(pid, Signal::CONT).expect("the node is there");
     let end = done(&instance, &id);
-    assert_eq!(end["tasks"]["done"], 5, "{end}");
+    assert_eq!(end["tasks"]["done"], 19, "{end}");
+    let kept = [0, 1].map(|node| files(&instance, node, "objects")).concat();
+    let texts = kept.iter().filter(|path| path.to_string_lossy().ends_with("-kept"));
+    let texts: Vec<_> = texts.filter_map(|path| fs::read_to_string(path).ok()).collect();
+    assert_eq!(texts, vec!["6000000\n"; 12]);
     instance.down();
 }
 
@@ -284,20 +309,24 @@ fn a_full_disk_is_told_and_leaves_nothing_half_written() {
         "w.toml",
         "[[task]]\nname='huge'\nbody='noop'\noutputs={x={file='x',size='60MB'}}\n\
          [[task]]\nname='small-{i}'\narray='1-5'\nbody='noop'\n\
-         outputs={y={file='y{i}',size='10kB'}}\n",
+         outputs={y={file='y{i}',size='10kB',keep=true}}\n",
     );
     let full = sandbox.path("full");
     fs::create_dir(&full).expect("a directory");
+    // Looked at while the node still runs: an end tidies up.
     let script = "mount -t tmpfs -o size=40m tmpfs \"$1\" && export TMPDIR=\"$1\" && \
-                  \"$2\" run w.toml --data real --nodes 1 --store-hard 1GB --json; code=$?; \
-                  find \"$1\" -name '*.part' >&2; exit $code";
+                  export STARLING_DIR=\"$1/i\" && \"$2\" up --nodes 1 --store-hard 1GB >&2 && \
+                  \"$2\" submit --file w.toml --data real --wait --json; code=$?; \
+                  find \"$1\" -name '*.part' -o -name '*-kept' >&2; \"$2\" down >&2; exit $code";
     let mut command = std::process::Command::new("unshare");
     command.args(["-rm", "sh", "-c", script, "sh"]).arg(&full).arg(starling_tests::binary());
     let ran = sandbox.start_command(command).end().expect_code(1);
-    let report = ran.json();
-    assert_eq!((&report["tasks"]["failed"], &report["tasks"]["done"]), (&1.into(), &5.into()));
-    for part in ["huge", "node n0", "no space left on device"] {
+    let line = ran.stdout.lines().last().expect("the job's end");
+    let report: Value = serde_json::from_str(line).expect("it is JSON");
+    assert_eq!(report["state"], "failed", "{report}");
+    for part in ["huge", "node n0", "no space left on device", "1 of 6 tasks failed"] {
         assert!(ran.stderr.contains(part), "'{part}' is not in:\n{}", ran.stderr);
     }
+    assert_eq!(ran.stderr.matches("-kept").count(), 5, "{}", ran.stderr);
     assert!(!ran.stderr.contains(".part"), "{}", ran.stderr);
 }

@@ -14,8 +14,10 @@ const FILES: u32 = 12;
 const FILE_BYTES: u32 = 200_000;
 /// Files, pairs, and the task that puts all answers together.
 const TASKS: u64 = (FILES + FILES * FILES + 1) as u64;
-/// Long enough for a peer's patience to end.
+/// A pause that its peers only wait for.
 const STOPPED_FOR: Duration = Duration::from_millis(1_200);
+/// Longer than those who fetch from it are patient.
+const STOPPED_LONG: Duration = Duration::from_secs(7);
 
 /// Every file with every file: each pair is answered by a checksum of both.
 fn workflow() -> String {
@@ -65,9 +67,9 @@ fn signal(instance: &Instance, node: u32, signal: Signal) {
 }
 
 /// A node that is stopped and goes on is not dead, whatever others think of it.
-fn stop_for_a_while(instance: &Instance, node: u32) {
+fn stop_for_a_while(instance: &Instance, node: u32, how_long: Duration) {
     signal(instance, node, Signal::STOP);
-    std::thread::sleep(STOPPED_FOR);
+    std::thread::sleep(how_long);
     signal(instance, node, Signal::CONT);
 }
 
@@ -98,7 +100,10 @@ fn all_pairs_under_kills_stops_and_restarts_gives_the_same_answers() {
                 instance.kill(node);
                 instance.start_missing();
             }
-            1 => stop_for_a_while(&instance, node),
+            1 => {
+                let how_long = if round == 1 { STOPPED_FOR } else { STOPPED_LONG };
+                stop_for_a_while(&instance, node, how_long);
+            }
             _ => {
                 let other = (node + 2) % 4;
                 signal(&instance, other, Signal::STOP);
