@@ -259,3 +259,81 @@ fn a_full_disk_is_named_and_nothing_stays_on_it() {
     let left = fs::read_dir(&disk.0).expect("the disk is readable").count();
     assert_eq!(left, 0, "an embedded cluster leaves nothing behind");
 }
+
+/// The binary as one whom permissions stop: root gives up the right to pass them over.
+fn restricted(sandbox: &Sandbox, closed: &std::path::Path) -> Option<fn() -> Command> {
+    fn plain() -> Command {
+        Command::new(binary())
+    }
+    fn without_rights() -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-dac_override,-dac_read_search"]).arg(binary());
+        command
+    }
+    if fs::read(closed).is_err() {
+        return Some(plain);
+    }
+    let mut probe = Command::new("setpriv");
+    probe.args(["--bounding-set", "-dac_override,-dac_read_search", "cat"]).arg(closed);
+    let text = sandbox.start_command(probe).end().stderr;
+    if text.contains("Permission denied") {
+        return Some(without_rights);
+    }
+    skip("this user may read everything, and cannot give that up");
+    None
+}
+
+fn is_one_clear_error(ran: &starling_tests::Ran, part: &str) -> bool {
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    let shape = matches!(lines[..], [error, hint]
+        if error.starts_with("error: ") && hint.starts_with("hint: "));
+    shape && ran.stderr.contains(part) && !ran.stderr.contains("panicked") && ran.stdout.is_empty()
+}
+
+#[test]
+fn what_may_not_be_read_or_written_is_named() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let sandbox = Sandbox::new();
+    let workflow = sandbox.write("w.toml", "[[task]]\nname='a'\ncommand=['true']\n");
+    let closed = sandbox.path("closed");
+    fs::create_dir(&closed).expect("a folder");
+    let allow = |path: &std::path::Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    allow(&workflow, 0o000);
+    allow(&closed, 0o555);
+    let Some(starling) = restricted(&sandbox, &workflow) else { return };
+    let bag = "bag:tasks=2,body=noop";
+    for (arguments, part) in [
+        (&["run", "w.toml"][..], "w.toml: cannot read it: permission denied"),
+        (&["bound", "w.toml", "--nodes", "1"], "w.toml: cannot read it: permission denied"),
+        (&["--dir", "closed/i", "up", "--nodes", "1"], "closed/i: permission denied"),
+        (&["--dir", "closed/i", "node"], "no permission to create"),
+        (&["run", bag, "--trace", "closed/t"], "closed/t: permission denied"),
+        (&["run", bag, "--output", "closed/o"], "closed/o: permission denied"),
+        (&["workload", "make", bag, "-o", "closed/w.toml"], "closed/w.toml: permission denied"),
+    ] {
+        let mut command = starling();
+        command.args(arguments);
+        let ran = sandbox.start_command(command).end().expect_code(4);
+        assert!(is_one_clear_error(&ran, part), "{arguments:?}: {}", ran.stderr);
+    }
+    assert_eq!(fs::read_dir(&closed).expect("it may be read").count(), 0);
+    allow(&closed, 0o755);
+}
+
+/// Paths that nobody can make, whatever the rights.
+#[test]
+fn an_instance_below_a_file_is_refused() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("file", "no folder").display().to_string();
+    let below = format!("{file}/i");
+    for verb in [&["up", "--nodes", "1"][..], &["node"], &["job", "list"]] {
+        let mut arguments = vec!["--dir", &below];
+        arguments.extend(verb);
+        let ran = sandbox.starling(&arguments).expect_code(4);
+        assert!(is_one_clear_error(&ran, "not a directory"), "{verb:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(&below), "{verb:?}: {}", ran.stderr);
+    }
+    assert_eq!(fs::read_to_string(&file).expect("it is still there"), "no folder");
+}
