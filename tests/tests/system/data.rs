@@ -202,7 +202,8 @@ fn a_source_that_stands_still_is_waited_for() {
         "[[task]]\nname='make-{i}'\narray='1-6'\noutputs={x='big{i}'}\n\
          command=['sh','-c','head -c 1000000 /dev/zero > big{i}; sleep 0.2']\n\
          [[task]]\nname='gate'\nafter=['make-1','make-2','make-3','make-4','make-5','make-6']\n\
-         command=['sh','-c','echo $STARLING_NODE > <gate>; while ! test -e <go>; do sleep 0.05; done']\n\
+         command=['sh','-c','echo $STARLING_NODE > <gate>; \
+         while ! test -e <go>; do sleep 0.05; done']\n\
          [[task]]\nname='sum-{i}'\narray='1-12'\ninputs={all=['big1..6']}\nafter=['gate']\n\
          outputs={s={file='s{i}',keep=true}}\n\
          command=['sh','-c','cat $STARLING_INPUTS | wc -c > s{i}']\n"
