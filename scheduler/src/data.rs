@@ -40,6 +40,14 @@ pub(crate) struct Totals {
     pub(crate) brought_bytes: u64,
 }
 
+/// What is to go of an ended job.
+#[derive(Clone, Copy, Debug)]
+enum Leaving {
+    Object(ObjectId),
+    /// All its objects have gone: what else there is may go too.
+    Rest(JobId),
+}
+
 #[derive(Debug)]
 pub(crate) struct Data {
     pub(crate) objects: Objects,
@@ -67,7 +75,9 @@ pub(crate) struct Data {
     /// A step took out as many entries of queues as it may.
     pub(crate) left_over: bool,
     /// Objects of ended jobs, which go some at a time.
-    leaving: VecDeque<ObjectId>,
+    leaving: VecDeque<Leaving>,
+    /// Jobs of which tasks were staged or objects brought here, or stored before.
+    pub(crate) touched: BTreeSet<JobId>,
     /// How long fetches have taken lately.
     pub(crate) fetch_time: Span,
     /// And tasks.
@@ -96,6 +106,7 @@ impl Data {
             offered: BTreeSet::new(),
             left_over: false,
             leaving: VecDeque::new(),
+            touched: BTreeSet::new(),
             fetch_time: Span::ZERO,
             task_length: Span::ZERO,
             totals: Totals::default(),
@@ -326,8 +337,7 @@ impl Scheduler {
     pub(crate) fn forget_data(&mut self, job: JobId, out: &mut Out) {
         let first = TaskId { job, local: proto::LocalId(0) };
         let last = TaskId { job, local: proto::LocalId(u64::MAX) };
-        let guests = self.guests.iter().filter(|(task, _)| task.job == job);
-        let mut held: Vec<_> = guests.map(|(&task, guest)| (task, guest.attempt)).collect();
+        let mut held: Vec<_> = self.guests.of_job(job).collect();
         held.extend(self.staging.range(first..=last).map(|(&task, staged)| (task, staged.attempt)));
         held.extend(self.running.range(first..=last).map(|(&task, run)| (task, run.attempt)));
         held.sort_unstable();
@@ -349,7 +359,12 @@ impl Scheduler {
         for object in &gone {
             self.object_changed(object);
         }
-        self.data.leaving.extend(gone);
+        self.guests.forget_job(job);
+        self.data.leaving.extend(gone.into_iter().map(Leaving::Object));
+        // A home of it may have taken uploads; others have nothing unless tasks came.
+        if self.data.touched.remove(&job) || self.ledger.jobs.contains_key(&job) {
+            self.data.leaving.push_back(Leaving::Rest(job));
+        }
         self.data.locations.forget_job(job);
         self.ledger.readers.forget_job(job);
     }
@@ -362,6 +377,7 @@ impl Scheduler {
             } else {
                 self.data.objects.made(object, size_bytes, true, keep);
             }
+            self.data.touched.insert(object.task.job);
             self.object_changed(&object);
         }
     }
@@ -376,8 +392,16 @@ impl Scheduler {
             self.evict(tuning.store_hard_bytes, out);
         }
         let count = self.data.leaving.len().min(STEP_EVICTIONS_MAX);
-        let gone: Vec<ObjectId> = self.data.leaving.drain(..count).collect();
-        out.evicted.extend(gone.iter().filter(|object| self.presence(object) == Presence::Absent));
+        let gone: Vec<Leaving> = self.data.leaving.drain(..count).collect();
+        for leaving in gone {
+            match leaving {
+                Leaving::Object(object) if self.presence(&object) == Presence::Absent => {
+                    out.evicted.push(object);
+                }
+                Leaving::Object(_) => {}
+                Leaving::Rest(job) => out.forgotten.push(job),
+            }
+        }
         if self.data.leaving.is_empty() {
             self.data.leaving = VecDeque::new();
         }

@@ -108,6 +108,7 @@ impl Scheduler {
         self.data.ahead_in_flight += usize::from(first.is_none());
         self.data.reserved_bytes += size_bytes;
         self.data.coming_bytes += size_bytes;
+        self.data.touched.insert(object.task.job);
         self.data.flights.insert(object, flight);
         match asked {
             Some(home) => {

@@ -194,7 +194,6 @@ impl Scheduler {
     /// The job is over everywhere: what it holds in memory may go when there is need of room.
     pub(crate) fn on_job_end(&mut self, job_id: JobId, out: &mut Out) {
         self.forget_data(job_id, out);
-        out.forgotten.push(job_id);
         let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
         if job.ended {
             return;

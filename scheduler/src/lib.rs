@@ -22,6 +22,7 @@ mod eft;
 mod estimate;
 mod fetching;
 mod grant;
+mod guests;
 mod home;
 mod homes;
 mod jobs;

@@ -14,6 +14,7 @@ use crate::data::Data;
 use crate::eft::Loads;
 use crate::estimate::Estimates;
 use crate::grant::Transit;
+use crate::guests::Guests;
 use crate::homes::Homes;
 use crate::jobs::Jobs;
 use crate::ledger::{End, Ending, Ledger, State};
@@ -21,7 +22,7 @@ use crate::monitor::Monitor;
 use crate::out::Out;
 use crate::policy::{Assumptions, Decision, Located, decide};
 use crate::queue::{Ready, ReadyQueue};
-use crate::run::{Guest, Running};
+use crate::run::Running;
 use crate::slots::Slots;
 use crate::staging::Staged;
 use crate::steal::{Hints, PendingMove, Thief};
@@ -65,7 +66,7 @@ pub struct Scheduler {
     pub(crate) local: ReadyQueue,
     pub(crate) shared: ReadyQueue,
     /// Ready tasks of other homes that this node holds.
-    pub(crate) guests: hashbrown::HashMap<TaskId, Guest, foldhash::fast::FixedState>,
+    pub(crate) guests: Guests,
     pub(crate) running: BTreeMap<TaskId, Running>,
     pub(crate) slots: Slots,
     /// Tasks whose inputs are on their way, and those that wait for a slot with all inputs here.
@@ -100,7 +101,7 @@ impl Scheduler {
             stats: Stats::default(),
             local: ReadyQueue::new(options.me.0.into()),
             shared: ReadyQueue::new(options.me.0.into()),
-            guests: hashbrown::HashMap::with_hasher(foldhash::fast::FixedState::with_seed(0)),
+            guests: Guests::default(),
             running: BTreeMap::new(),
             slots: Slots::new(options.slots),
             staging: BTreeMap::new(),

@@ -355,6 +355,7 @@ impl Scheduler {
             self.staged.push_back(task);
         }
         self.data.stalled_tasks += usize::from(!staged.stalled.is_empty());
+        self.data.touched.insert(task.job);
         self.staging.insert(task, staged);
         // What it uses is pinned by now.
         self.evict(self.options.tuning.store_soft_bytes, out);
