@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Reason;
 use proto::limits::{
-    HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS, STEAL_AHEAD_PER_SLOT, STEAL_NEIGHBOURS_MAX,
-    STEAL_TIMEOUT,
+    COMMIT_AWAITED, HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS, STEAL_AHEAD_PER_SLOT,
+    STEAL_NEIGHBOURS_MAX, STEAL_TIMEOUT,
 };
 use proto::wire::message::Body;
-use proto::{Event, Incarnation, NodeId, Span, TaskId, Time, wire};
+use proto::{Event, Incarnation, JobId, NodeId, Span, TaskId, Time, wire};
 use rand_chacha::rand_core::Rng;
 
+use crate::ledger::Job;
 use crate::out::{Out, task_attempt};
 use crate::work::unpack;
 use crate::{Mutant, Scheduler};
@@ -48,6 +49,8 @@ pub(crate) struct Thief {
     interval: Span,
     /// Numbers probes and steals of this incarnation.
     number: u64,
+    /// A submitted job with tasks here that is about to become visible, and how long it is awaited.
+    awaits: Option<(JobId, Time)>,
 }
 
 /// Stolen tasks whose other homes have not all been told.
@@ -58,7 +61,7 @@ pub(crate) struct PendingMove {
 
 impl Thief {
     pub(crate) fn new(interval: Span) -> Self {
-        Self { phase: Phase::Idle, interval, number: 0 }
+        Self { phase: Phase::Idle, interval, number: 0, awaits: None }
     }
     /// Begins anew with another interval; what is under way ends as it will.
     pub(crate) fn restart(&mut self, interval: Span) {
@@ -106,7 +109,8 @@ impl Scheduler {
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.slots.total() as usize;
         let here = self.local.len() + self.shared.len() + self.underway();
-        self.is_dry() || here < self.started_meanwhile().min(ahead)
+        // What has just become visible or ready is about to be placed.
+        !self.ledger.places_more() && (self.is_dry() || here < self.started_meanwhile().min(ahead))
     }
 
     /// Moves the thief on.
@@ -200,12 +204,27 @@ impl Scheduler {
             self.thief.phase = Phase::Idle;
             return;
         }
+        if let Some(until) = self.awaits_commit(now) {
+            self.thief.phase = Phase::BackingOff { until };
+            return;
+        }
         self.thief.number += 1;
         let steal = u64::from(self.options.incarnation.0) << 32 | self.thief.number;
         let request =
             wire::StealRequest { steal, slots: self.slots.total(), free: self.slots.free() };
         out.loose.push((victim, Body::StealRequest(request)));
         self.thief.phase = Phase::Requesting { victim, steal, until: now + STEAL_TIMEOUT };
+    }
+
+    /// Others run a job whose tasks here are not visible yet: word of the commit is on its way, and
+    /// what would be stolen meanwhile tears data from the homes of those that read it.
+    fn awaits_commit(&mut self, now: Time) -> Option<Time> {
+        let hidden = |job: &Job| !job.visible && job.open > 0;
+        let (job, _) = self.ledger.live_jobs().find(|(_, job)| hidden(job))?;
+        let known = self.thief.awaits.filter(|&(awaited, _)| awaited == job);
+        let awaits = known.unwrap_or((job, now + COMMIT_AWAITED));
+        self.thief.awaits = Some(awaits);
+        (now < awaits.1).then_some(awaits.1)
     }
 
     fn steal_failed(&mut self, now: Time) {

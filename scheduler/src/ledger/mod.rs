@@ -242,8 +242,12 @@ impl Ledger {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        let waiting = !self.deliveries.is_empty() || !self.ready.is_empty();
-        waiting || !self.activations.is_empty() || !self.removals.is_empty()
+        self.places_more() || !self.deliveries.is_empty() || !self.removals.is_empty()
+    }
+
+    /// Tasks that may be ready have not been looked at yet.
+    pub(crate) fn places_more(&self) -> bool {
+        !self.ready.is_empty() || !self.activations.is_empty()
     }
 
     pub(crate) fn part(&self, task: TaskId) -> Option<&Part> {
