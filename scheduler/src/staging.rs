@@ -228,7 +228,9 @@ impl Scheduler {
                 if self.waits_for_room(now, ready.task, needed_bytes <= budget_bytes) =>
             {
                 self.data.full = true;
-                let local_queue = local_queue && !self.offers(ready.task, &work);
+                // From the shared queue it is offered as well, and comes back but once.
+                let offered = self.offers(ready.task, &work);
+                let local_queue = local_queue && !offered;
                 self.put_back(local_queue, ready, work, home_knows);
                 return Staging::Later;
             }

@@ -135,6 +135,32 @@ fn what_has_no_room_here_is_offered_once_then_refused() {
 }
 
 #[test]
+fn what_was_stolen_and_has_no_room_is_passed_on_once() {
+    let mut victim = with_marks(8_000, 10_000);
+    let mut out = Out::default();
+    push(&mut victim, vec![placed(0, vec![], 20_000)], &mut out);
+    victim.act(Time(0), &mut out);
+    let mut grant_of = |scheduler: &mut Scheduler, steal: u64| {
+        let request = wire::StealRequest { steal, slots: 1, free: 1 };
+        scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request), &mut out);
+        let granted = out.reliable.pop().expect("a grant").1;
+        let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
+        grant
+    };
+    let grant = grant_of(&mut victim, 1);
+    let mut thief = with_marks(8_000, 10_000);
+    let mut own = Out::default();
+    // From its home, which so knows of the move.
+    thief.on_message(Time(0), NodeId(1), Body::StealGrant(grant), &mut own);
+    thief.act(Time(0), &mut own);
+    assert_eq!((thief.local.len(), thief.shared.len()), (0, 1), "others may have it");
+    let grant = grant_of(&mut thief, 2);
+    thief.on_message(Time(0), NodeId(2), Body::StealGrant(grant), &mut own);
+    thief.act(Time(0), &mut own);
+    assert_eq!((thief.local.len(), thief.shared.len()), (1, 0), "it would wander");
+}
+
+#[test]
 fn an_object_read_twice_takes_room_once_and_idle_copies_count() {
     let mut scheduler = with_marks(8_000, 8_000);
     let mut out = Out::default();

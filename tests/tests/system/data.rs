@@ -98,7 +98,7 @@ fn a_store_that_is_too_small_fails_the_task_and_goes_on_with_others() {
     instance.sandbox().write(
         "w.toml",
         "[[task]]\nname='big-{i}'\narray='1-2'\noutputs={x='big{i}'}\n\
-         command=['sh','-c','head -c 1500000 /dev/zero > big{i}']\n\
+         command=['sh','-c','head -c 1500000 /dev/zero > big{i}; sleep 0.5']\n\
          [[task]]\nname='both'\ninputs={a='big1',b='big2'}\ncommand=['true']\n\
          [[task]]\nname='small-{i}'\narray='1-5'\noutputs={y='s{i}'}\n\
          command=['sh','-c','echo {i} > s{i}']\n",
