@@ -16,6 +16,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use proto::{Incarnation, NodeId, limits};
 use serde::{Deserialize, Serialize};
@@ -181,14 +182,10 @@ impl StateDir {
             .mode(0o600)
             .open(&lock_path)
             .map_err(|e| StartError::io("write", &lock_path, e))?;
-        let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-        match rustix::fs::flock(&lock, operation) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StartError::InUse { path: path.to_path_buf() });
-            }
-            Err(errno) => return Err(StartError::io("lock", &lock_path, errno.into())),
-        }
+        take_lock(&lock).map_err(|errno| match errno {
+            rustix::io::Errno::WOULDBLOCK => StartError::InUse { path: path.to_path_buf() },
+            errno => StartError::io("lock", &lock_path, errno.into()),
+        })?;
         check_format(path)?;
         for part in ["events", "streams", "objects", "tasks"] {
             make_private_dir(&path.join(part))?;
@@ -214,6 +211,23 @@ impl StateDir {
     }
     pub(crate) fn set_formed(&self) -> Result<(), StartError> {
         replace(&self.path.join("formed"), b"1\n")
+    }
+}
+
+/// A predecessor that was killed keeps its lock until the last of its threads is gone: it is waited
+/// for, a while.
+fn take_lock(lock: &File) -> Result<(), rustix::io::Errno> {
+    let start = Instant::now();
+    loop {
+        let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        match rustix::fs::flock(lock, operation) {
+            Err(rustix::io::Errno::WOULDBLOCK)
+                if start.elapsed() < Duration::from_nanos(limits::STATE_LOCK_PATIENCE.0) =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
     }
 }
 

@@ -194,6 +194,8 @@ pub const RESPONSES_BYTES: usize = 1 << 20;
 pub const SYNC_GAP: Span = Span::from_millis(5);
 /// The same while nothing that the node has to say waits for a sync.
 pub const SYNC_GAP_IDLE: Span = Span::from_millis(20);
+/// How long a node waits for the state directory of a predecessor that is just dying.
+pub const STATE_LOCK_PATIENCE: Span = Span::from_secs(1);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
