@@ -9,7 +9,7 @@ use proto::limits::{
 };
 use proto::{JobId, NodeId, ObjectId, Span, Time};
 
-use crate::objects::first_of;
+use crate::objects::remove_of_job;
 
 /// A node that was told to fetch the object from another.
 #[derive(Debug)]
@@ -153,11 +153,7 @@ impl Locations {
         self.objects.remove(object).map(|known| known.sources).unwrap_or_default()
     }
     pub(crate) fn forget_job(&mut self, job: JobId) {
-        let of_job = self.objects.range(first_of(job)..).take_while(|(o, _)| o.task.job == job);
-        let gone: Vec<_> = of_job.map(|(&object, _)| object).collect();
-        for object in gone {
-            self.objects.remove(&object);
-        }
+        remove_of_job(&mut self.objects, job);
     }
 }
 

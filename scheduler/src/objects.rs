@@ -217,6 +217,15 @@ impl Objects {
     }
 }
 
+/// Takes every object of the job out of a table.
+pub(crate) fn remove_of_job<T>(table: &mut BTreeMap<ObjectId, T>, job: JobId) {
+    let of_job = table.range(first_of(job)..).take_while(|(object, _)| object.task.job == job);
+    let gone: Vec<_> = of_job.map(|(&object, _)| object).collect();
+    for object in gone {
+        table.remove(&object);
+    }
+}
+
 /// Not above any object of the job.
 #[must_use]
 pub(crate) fn first_of(job: JobId) -> ObjectId {

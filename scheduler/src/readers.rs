@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use proto::{JobId, NodeId, ObjectId};
 
-use crate::objects::first_of;
+use crate::objects::remove_of_job;
 
 #[derive(Debug)]
 struct Reading {
@@ -45,11 +45,7 @@ impl Readers {
     }
 
     pub(crate) fn forget_job(&mut self, job: JobId) {
-        let of_job = self.objects.range(first_of(job)..).take_while(|(o, _)| o.task.job == job);
-        let gone: Vec<_> = of_job.map(|(&object, _)| object).collect();
-        for object in gone {
-            self.objects.remove(&object);
-        }
+        remove_of_job(&mut self.objects, job);
     }
 }
 
