@@ -2,6 +2,7 @@
 //! with it, and its CPU time and memory are its own.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -171,6 +172,11 @@ async fn measure(job: &Job) -> Result<Value, String> {
     let program = std::env::current_exe().map_err(told)?;
     let mut command = Command::new(program);
     command.args(&job.arguments).args(["--json", "--quiet"]);
+    // What a user has set for runs of their own is not part of the experiment.
+    let own = |name: &OsString| name.to_string_lossy().starts_with("STARLING_");
+    for name in std::env::vars_os().map(|(name, _)| name).filter(own) {
+        command.env_remove(name);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = Process(command.spawn().map_err(told)?);
     let (mut out, mut err) = (Vec::new(), Vec::new());
