@@ -94,12 +94,15 @@ pub(crate) struct ClusterArgs {
 /// How a workflow is read.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
-    /// Kind of the file: wfformat, toml or generator [default: by its content]
+    /// Kind of the file: wfformat, toml, dot, stg, estee, ... [default: by its content]
     #[arg(long, value_name = "KIND")]
     pub(crate) format: Option<workloads::Format>,
     /// Recorded tasks take one slot, or as many as recorded
     #[arg(long, value_enum, value_name = "CORES", default_value_t = Cores::One)]
     pub(crate) cores: Cores,
+    /// Flop/s of a slot, for formats that count flops; durations in seconds stay as they are
+    #[arg(long, value_name = "F", default_value = "1e9")]
+    pub(crate) speed: Factor,
     /// Multiplies recorded durations and modelled transfers; 0: neither waits [default: 1]
     #[arg(long, value_name = "X")]
     pub(crate) scale: Option<Factor>,

@@ -46,9 +46,6 @@ pub(crate) struct BoundArgs {
     /// What transfers cost in the true bounds [default: maxmin; free with --run]
     #[arg(long, value_name = "NETWORK")]
     network: Option<NetworkName>,
-    /// Flop/s of a slot, for formats that count flops; durations in seconds stay as they are
-    #[arg(long, value_name = "F", default_value = "1e9")]
-    speed: Factor,
     /// Forms of the paper's bound: paper (as printed), all, lower (none), or names
     #[arg(long, value_name = "MODEL", value_delimiter = ',', default_value = "paper")]
     model: Vec<Model>,

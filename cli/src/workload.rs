@@ -67,7 +67,14 @@ impl From<FileFormat> for OutputFormat {
 
 /// Reads a workflow as the flags and settings say.
 pub(crate) fn load(context: &Context, workflow: &str, args: &LoadArgs) -> Result<Graph, Failure> {
-    let options = workloads::LoadOptions { recorded_cores: args.cores == Cores::Recorded };
+    if args.speed.0 <= 0.0 {
+        return Err(Failure::usage("--speed: a slot that computes nothing never ends")
+            .hint("give flop/s of one slot, for example 1e9"));
+    }
+    let options = workloads::LoadOptions {
+        recorded_cores: args.cores == Cores::Recorded,
+        flops_per_s: args.speed.0,
+    };
     let mut graph = workloads::load(workflow, args.format, &options)?;
     let scale = context.settings.pick(args.scale, "scale")?;
     if scale.0 != 1.0 {

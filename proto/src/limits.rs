@@ -51,6 +51,11 @@ pub const NAME_BYTES_MAX: usize = 1024;
 pub const SPEC_BYTES_MAX: usize = 2 << 20;
 /// A workflow file, after decompression.
 pub const WORKFLOW_BYTES_MAX: u64 = 8 << 30;
+/// One line of it, where lines matter, and one name or value.
+pub const WORKFLOW_LINE_BYTES_MAX: usize = 256 << 20;
+pub const WORKFLOW_WORD_BYTES_MAX: usize = 1 << 20;
+/// Subgraphs of a DOT file inside one another.
+pub const DOT_DEPTH_MAX: usize = 64;
 /// A workflow in a client's memory; 128M tasks are what the paper simulates.
 pub const GRAPH_TASKS_MAX: usize = 1 << 27;
 pub const GRAPH_EDGES_MAX: usize = 1 << 28;

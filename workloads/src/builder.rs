@@ -3,7 +3,7 @@
 use proto::{limits, wire};
 
 use crate::error::GraphError;
-use crate::graph::Graph;
+use crate::graph::{Graph, NO_ESTIMATE};
 
 /// Collects a graph. Indices it gives out are those of the finished graph.
 #[derive(Clone, Debug)]
@@ -21,12 +21,27 @@ pub struct TaskInit<'a> {
     pub duration_ns: u64,
     pub output_sizes: &'a [u64],
     pub name: &'a str,
+    /// When it may start at the earliest, from the beginning of the workflow.
+    pub release_ns: u64,
+    /// What a user would expect of its duration, where that is recorded beside the truth.
+    pub estimate_ns: Option<u64>,
+    /// The same of its outputs: empty, or as many as `output_sizes`.
+    pub size_estimates: &'a [u64],
 }
 
 impl TaskInit<'_> {
     #[must_use]
     pub fn of(spec: u32) -> Self {
-        Self { spec, entry: 0, duration_ns: 0, output_sizes: &[], name: "" }
+        Self {
+            spec,
+            entry: 0,
+            duration_ns: 0,
+            output_sizes: &[],
+            name: "",
+            release_ns: 0,
+            estimate_ns: None,
+            size_estimates: &[],
+        }
     }
 }
 
@@ -50,6 +65,9 @@ impl GraphBuilder {
             sizes: Vec::new(),
             name_starts: Vec::new(),
             name_text: String::new(),
+            release_ns: Vec::new(),
+            estimate_ns: Vec::new(),
+            size_estimates: Vec::new(),
             slot_starts: Vec::new(),
             edge_parent: Vec::new(),
             edge_output: Vec::new(),
@@ -94,6 +112,16 @@ impl GraphBuilder {
         graph.task_spec.push(task.spec);
         graph.task_entry.push(task.entry);
         graph.task_duration_ns.push(task.duration_ns);
+        if task.release_ns > 0 || !graph.release_ns.is_empty() {
+            graph.release_ns.resize(at, 0);
+            graph.release_ns.push(task.release_ns);
+        }
+        if task.estimate_ns.is_some() || !graph.estimate_ns.is_empty() {
+            graph.estimate_ns.resize(at, NO_ESTIMATE);
+            graph.estimate_ns.push(task.estimate_ns.unwrap_or(NO_ESTIMATE));
+        }
+        self.size_estimates(&task);
+        let graph = &mut self.graph;
         if !task.output_sizes.is_empty() || !graph.size_starts.is_empty() {
             let before = graph.sizes.len() as u32;
             if graph.size_starts.is_empty() {
@@ -110,6 +138,39 @@ impl GraphBuilder {
             graph.name_starts.push(graph.name_text.len() as u32);
         }
         at as u32
+    }
+
+    /// Sizes that nobody estimated are known exactly.
+    fn size_estimates(&mut self, task: &TaskInit<'_>) {
+        let Graph { sizes, size_estimates, .. } = &mut self.graph;
+        if !task.size_estimates.is_empty() {
+            assert_eq!(task.size_estimates.len(), task.output_sizes.len(), "an estimate for each");
+            if size_estimates.is_empty() {
+                size_estimates.clone_from(sizes);
+            }
+            size_estimates.extend_from_slice(task.size_estimates);
+        } else if !size_estimates.is_empty() {
+            size_estimates.extend_from_slice(task.output_sizes);
+        }
+    }
+
+    /// The first edge whose parent, or whose parent's output, was never added: the child and what
+    /// is wrong. For readers, which add edges as they come.
+    pub(crate) fn first_bad_edge(&self) -> Option<(u32, String)> {
+        let tasks = self.graph.task_spec.len();
+        self.edges.iter().find_map(|edge| {
+            let Some(spec) = self.graph.task_spec.get(edge.parent as usize) else {
+                let last = tasks.saturating_sub(1);
+                let reason = format!("it reads from task {}, the last is {last}", edge.parent);
+                return Some((edge.child, reason));
+            };
+            let outputs = self.graph.specs[*spec as usize].outputs.len();
+            (edge.output as usize > outputs).then(|| {
+                let (output, parent) = (edge.output - 1, edge.parent);
+                let reason = format!("it reads output {output} of task {parent}, of {outputs}");
+                (edge.child, reason)
+            })
+        })
     }
 
     /// Adds an edge: `output` 0 only orders, k+1 carries the parent's output k. Data edges of a

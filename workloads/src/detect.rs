@@ -1,6 +1,6 @@
 //! From a name to a graph: generator text or a file, whose kind is told from its content.
 
-use std::io::Read;
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
 
 use proto::limits;
@@ -8,7 +8,8 @@ use proto::limits;
 use crate::error::{LoadError, Problem};
 use crate::generate::{generate, is_generator};
 use crate::graph::Graph;
-use crate::{toml_file, wfformat};
+use crate::text::{Limited, Misread, Source};
+use crate::{dot, estee, stg, toml_file, wfformat};
 
 /// A kind of workflow text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,25 +17,53 @@ pub enum Format {
     WfFormat,
     Toml,
     Generator,
+    Dot,
+    Stg,
+    Estee,
+}
+
+/// What formats are called, the first name of each before its others.
+const FORMATS: &[(&str, Format)] = &[
+    ("wfformat", Format::WfFormat),
+    ("json", Format::WfFormat),
+    ("toml", Format::Toml),
+    ("generator", Format::Generator),
+    ("dot", Format::Dot),
+    ("stg", Format::Stg),
+    ("estee", Format::Estee),
+];
+
+impl Format {
+    /// Every format's first name.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        FORMATS.iter().map(|(name, _)| *name).filter(|name| *name != "json")
+    }
 }
 
 impl std::str::FromStr for Format {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "wfformat" | "json" => Ok(Self::WfFormat),
-            "toml" => Ok(Self::Toml),
-            "generator" => Ok(Self::Generator),
-            _ => Err(format!("unknown format '{text}': known are wfformat, toml, generator")),
-        }
+        let found = FORMATS.iter().find(|(name, _)| *name == text);
+        found.map(|(_, format)| *format).ok_or_else(|| {
+            let known: Vec<&str> = Self::names().collect();
+            format!("unknown format '{text}': known are {}", known.join(", "))
+        })
     }
 }
 
 /// How to understand what a file says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct LoadOptions {
     /// Recorded tasks take as many slots and as much memory as was recorded, not one slot.
     pub recorded_cores: bool,
+    /// Of one slot, for formats that count work in flops.
+    pub flops_per_s: f64,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { recorded_cores: false, flops_per_s: 1e9 }
+    }
 }
 
 /// Loads a workflow: a file, or a generator's text when no file has that name.
@@ -55,17 +84,19 @@ pub fn load(
     if is_generated {
         return generate(&text).map_err(|error| LoadError::new("", error));
     }
-    let bytes =
-        read_file(path).map_err(|reason| LoadError::new(&text, Problem::Unreadable { reason }))?;
-    let format = match format {
-        Some(format) => format,
-        None => detect(&bytes).map_err(|problem| LoadError::new(&text, problem))?,
+    let describe = |error: std::io::Error| {
+        let reason = match error.kind() {
+            std::io::ErrorKind::NotFound => "no such file".to_owned(),
+            std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+            _ => error.to_string().to_lowercase(),
+        };
+        LoadError::new(&text, Problem::Unreadable { reason })
     };
-    match format {
-        Format::WfFormat => wfformat::read(&bytes, &text, options),
-        Format::Toml => toml_file::read(&bytes, path),
-        Format::Generator => unreachable!("generators were handled before the file was read"),
+    let file = std::fs::File::open(path).map_err(describe)?;
+    if file.metadata().is_ok_and(|about| about.is_dir()) {
+        return Err(describe(std::io::ErrorKind::IsADirectory.into()));
     }
+    read(file, path, format, options)
 }
 
 /// A generator's name, or something of that form that is no path: `NAME:...`.
@@ -76,42 +107,130 @@ fn looks_generated(text: &str) -> bool {
     is_generator(text) || text.split_once(':').is_some_and(|(name, _)| is_name(name))
 }
 
-/// The kind of a text: JSON begins with a brace; TOML is what else is text.
-fn detect(bytes: &[u8]) -> Result<Format, Problem> {
-    let start = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    match start.iter().find(|byte| !byte.is_ascii_whitespace()) {
-        None => Err(Problem::NotAWorkflow { reason: "the file is empty".to_owned() }),
-        // A TOML table header also begins with a bracket, JSON's list never is a workflow.
-        Some(b'{') => Ok(Format::WfFormat),
-        Some(_) if std::str::from_utf8(bytes).is_ok() => Ok(Format::Toml),
-        Some(_) => Err(Problem::NotAWorkflow { reason: "the file is not text".to_owned() }),
+/// Bytes of a file that its kind is told from.
+const HEAD_BYTES: usize = 64 << 10;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads a workflow from its bytes, gzipped or not. The path names it in errors, and is what files
+/// that a TOML file names are relative to.
+///
+/// # Errors
+/// Where and why it could not be read, understood or run.
+///
+/// # Panics
+/// When the format is [`Format::Generator`], which is no file.
+pub fn read(
+    bytes: impl Read,
+    path: impl AsRef<Path>,
+    format: Option<Format>,
+    options: &LoadOptions,
+) -> Result<Graph, LoadError> {
+    let path = path.as_ref();
+    let file = path.to_string_lossy();
+    let read = || -> Result<Result<Graph, LoadError>, Misread> {
+        let mut packed = BufReader::new(bytes);
+        let limit = limits::WORKFLOW_BYTES_MAX;
+        let plain: Box<dyn Read> = if packed.fill_buf()?.starts_with(&GZIP_MAGIC) {
+            Box::new(Limited::new(Gzip(flate2::bufread::MultiGzDecoder::new(packed)), limit))
+        } else {
+            Box::new(Limited::new(packed, limit))
+        };
+        let (head, mut source) = behead(plain)?;
+        let format = match format {
+            Some(format) => format,
+            None => detect(&head)?,
+        };
+        let name = stem(&file);
+        Ok(match format {
+            Format::WfFormat => Ok(wfformat::read(&mut source, &name, options)?),
+            Format::Toml => {
+                let mut bytes = Vec::new();
+                source.read_to_end(&mut bytes)?;
+                toml_file::read(&bytes, path)
+            }
+            Format::Dot => Ok(dot::read(&mut source, &name, options)?),
+            Format::Stg => Ok(stg::read(&mut source, &name, options)?),
+            Format::Estee => Ok(estee::read(&mut source, &name, options)?),
+            Format::Generator => unreachable!("a generator is no file"),
+        })
+    };
+    read().unwrap_or_else(|misread| Err(misread.in_file(&file)))
+}
+
+/// Says that it is the compression that is broken.
+struct Gzip<R>(R);
+
+impl<R: Read> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.0
+            .read(buffer)
+            .map_err(|error| std::io::Error::new(error.kind(), format!("broken gzip: {error}")))
     }
 }
 
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// The first bytes, and all of them again as a text without a byte order mark.
+fn behead<'a>(mut plain: Box<dyn Read + 'a>) -> Result<(Vec<u8>, Source<'a>), Misread> {
+    let mut head = Vec::new();
+    plain.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    if head.starts_with(BYTE_ORDER_MARK) {
+        head.drain(..BYTE_ORDER_MARK.len());
+    }
+    let whole: Box<dyn Read + 'a> = Box::new(std::io::Cursor::new(head.clone()).chain(plain));
+    Ok((head, BufReader::with_capacity(HEAD_BYTES, whole)))
+}
 
-/// The file's bytes, decompressed when they are gzip.
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let describe = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => "no such file".to_owned(),
-        std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
-        _ => error.to_string().to_lowercase(),
+/// The kind of a text, from its beginning: TOML is what else is text.
+fn detect(head: &[u8]) -> Result<Format, Problem> {
+    // The head may end within a character.
+    let text = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() && head.len() >= HEAD_BYTES => {
+            std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or("")
+        }
+        Err(_) => {
+            return Err(Problem::NotAWorkflow { reason: "the file is not text".to_owned() });
+        }
     };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(describe)?;
-    let limit = limits::WORKFLOW_BYTES_MAX;
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(describe)?;
-    if bytes.starts_with(&GZIP_MAGIC) {
-        let packed = std::mem::take(&mut bytes);
-        flate2::read::MultiGzDecoder::new(packed.as_slice())
-            .take(limit + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| format!("broken gzip: {error}"))?;
-    }
-    if bytes.len() as u64 > limit {
-        return Err(format!("it is larger than {limit} bytes"));
-    }
-    Ok(bytes)
+    let Some(first) = text.chars().find(|c| !c.is_whitespace()) else {
+        return Err(Problem::NotAWorkflow { reason: "the file is empty".to_owned() });
+    };
+    let second = || text.trim_start()[first.len_utf8()..].trim_start().chars().next();
+    Ok(match first {
+        '{' => Format::WfFormat,
+        // A TOML table header also begins with a bracket, but a list of objects is JSON.
+        '[' if matches!(second(), Some('{' | ']')) => Format::Estee,
+        _ if is_dot(text) => Format::Dot,
+        _ if is_stg(text) => Format::Stg,
+        _ => Format::Toml,
+    })
+}
+
+/// The first lines that say something, without the comments of DOT, STG and TOML.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let is_comment = |line: &&str| {
+        ["#", "//", "/*", "*"].iter().any(|mark| line.starts_with(mark)) || line.is_empty()
+    };
+    text.lines().map(str::trim).filter(move |line| !is_comment(line))
+}
+
+/// `digraph`, `graph` or `strict`, and neither a key nor a longer word.
+fn is_dot(text: &str) -> bool {
+    let Some(line) = lines(text).next() else { return false };
+    let end = line.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(line.len());
+    let word = line[..end].to_ascii_lowercase();
+    let after = line[end..].trim_start();
+    matches!(word.as_str(), "digraph" | "graph" | "strict") && !after.starts_with(['=', '.'])
+}
+
+/// A line of one or two whole numbers, and a line of at least two.
+fn is_stg(text: &str) -> bool {
+    let mut lines = lines(text).map(|line| {
+        let line = line.split('#').next().unwrap_or("");
+        let is_number = |word: &str| word.parse::<f64>().is_ok();
+        (line.split_whitespace().count(), line.split_whitespace().all(is_number))
+    });
+    matches!(lines.next(), Some((1 | 2, true))) && matches!(lines.next(), Some((2.., true)))
 }
 
 /// A file's name without directory and endings.

@@ -127,7 +127,8 @@ impl LoadError {
                 Some("name a workflow file, or a generator such as bag:tasks=1000".to_owned())
             }
             Problem::NotAWorkflow { .. } => {
-                Some("known kinds: WfFormat JSON, Starling TOML; see --format".to_owned())
+                let known: Vec<&str> = crate::detect::Format::names().collect();
+                Some(format!("known kinds: {}; see --format", known.join(", ")))
             }
             Problem::UnknownSchema { .. } => {
                 Some(format!("known versions: {}", crate::wfformat::VERSIONS.join(", ")))

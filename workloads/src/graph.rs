@@ -22,6 +22,12 @@ pub struct Graph {
     /// Names that override the spec's; both are empty when no task has one.
     pub(crate) name_starts: Vec<u32>,
     pub(crate) name_text: String,
+    /// Empty when every task may start at once.
+    pub(crate) release_ns: Vec<u64>,
+    /// What users would expect; [`NO_ESTIMATE`] where nobody said. Empty when nobody did.
+    pub(crate) estimate_ns: Vec<u64>,
+    /// As long as `sizes`, or empty.
+    pub(crate) size_estimates: Vec<u64>,
     /// By child: slot `s` of task `t` is edge `slot_starts[t] + s`.
     pub(crate) slot_starts: Vec<u32>,
     pub(crate) edge_parent: Vec<u32>,
@@ -38,6 +44,9 @@ pub struct Graph {
     pub(crate) seed: u64,
     pub(crate) notes: Vec<String>,
 }
+
+/// No user said how long the task would take.
+pub(crate) const NO_ESTIMATE: u64 = u64::MAX;
 
 /// The kind of tasks that only put data where a run shall find them.
 pub const KIND_LOAD: &str = "load";
@@ -249,6 +258,34 @@ impl Graph {
         }
     }
 
+    /// When the task may start at the earliest, nanoseconds from the beginning of the workflow.
+    #[must_use]
+    pub fn release_ns(&self, task: u32) -> u64 {
+        self.release_ns.get(task as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether some task may start only some time after the beginning of the workflow.
+    #[must_use]
+    pub fn has_releases(&self) -> bool {
+        self.release_ns.iter().any(|release_ns| *release_ns > 0)
+    }
+
+    /// How long a user would expect the task to take, where that is recorded beside the truth.
+    #[must_use]
+    pub fn estimated_duration_ns(&self, task: u32) -> Option<u64> {
+        self.estimate_ns.get(task as usize).copied().filter(|ns| *ns != NO_ESTIMATE)
+    }
+
+    /// How large a user would expect an output to be; its size where nobody said.
+    #[must_use]
+    pub fn estimated_output_bytes(&self, task: u32, output: usize) -> u64 {
+        let at = task as usize;
+        if self.size_estimates.is_empty() || output >= self.sizes_of(at).len() {
+            return self.output_bytes(task, output);
+        }
+        self.size_estimates[self.size_starts[at] as usize + output]
+    }
+
     /// The tasks that stand for files of the submitter, each with its file.
     pub fn uploads(&self) -> impl Iterator<Item = (u32, PathBuf)> + '_ {
         let is_upload =
@@ -279,13 +316,19 @@ impl Graph {
         &self.notes
     }
 
-    /// Multiplies all durations, rounding to whole nanoseconds; 0 makes them vanish.
+    /// Multiplies all durations and release times, rounding to whole nanoseconds; 0 makes them vanish.
     ///
     /// # Panics
     /// When `factor` is negative or not a number.
     pub fn scale_durations(&mut self, factor: f64) {
         assert!(factor >= 0.0, "durations are scaled by a number of at least 0, not {factor}");
-        for duration_ns in &mut self.task_duration_ns {
+        let known = |ns: &&mut u64| **ns != NO_ESTIMATE;
+        let columns = self
+            .task_duration_ns
+            .iter_mut()
+            .chain(&mut self.release_ns)
+            .chain(&mut self.estimate_ns);
+        for duration_ns in columns.filter(known) {
             *duration_ns = (*duration_ns as f64 * factor).round() as u64;
         }
     }

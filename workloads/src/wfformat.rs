@@ -8,13 +8,17 @@
 mod schema;
 mod write;
 
+use std::io::Read as _;
+
 use hashbrown::{HashMap, HashSet};
 use proto::wire;
 
 use crate::builder::{GraphBuilder, TaskInit};
 use crate::detect::LoadOptions;
-use crate::error::{LoadError, Problem};
+use crate::error::Problem;
 use crate::graph::Graph;
+use crate::recorded;
+use crate::text::{Misread, Source};
 use schema::{Document, Head, Record};
 pub(crate) use write::write;
 
@@ -23,38 +27,40 @@ pub const VERSIONS: [&str; 7] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6"
 
 type FixedState = foldhash::fast::FixedState;
 
-/// Reads a workflow; `file` only names it in errors.
-pub(crate) fn read(bytes: &[u8], file: &str, options: &LoadOptions) -> Result<Graph, LoadError> {
-    let head: Head = serde_json::from_slice(bytes).map_err(|error| json_error(file, &error))?;
+/// Reads a workflow; `name` is for one that has none.
+pub(crate) fn read(
+    source: &mut Source<'_>,
+    name: &str,
+    options: &LoadOptions,
+) -> Result<Graph, Misread> {
+    let mut bytes = Vec::new();
+    source.read_to_end(&mut bytes)?;
+    let head: Head = serde_json::from_slice(&bytes).map_err(|error| json_error(&error))?;
     let version = head.version().ok_or_else(|| {
         let reason = "the JSON has no schemaVersion".to_owned();
-        LoadError::new(file, Problem::NotAWorkflow { reason })
+        Problem::NotAWorkflow { reason }
     })?;
     if !VERSIONS.contains(&version.as_str()) {
-        return Err(LoadError::new(file, Problem::UnknownSchema { version }));
+        return Err(Problem::UnknownSchema { version }.into());
     }
-    let document: Document =
-        serde_json::from_slice(bytes).map_err(|error| json_error(file, &error))?;
-    let name = document.name.clone().filter(|name| !name.is_empty());
-    let records = document.records().map_err(|problem| LoadError::new(file, problem))?;
-    let name = name.unwrap_or_else(|| crate::detect::stem(file));
-    assemble(&name, &records, options).map_err(|problem| LoadError::new(file, problem))
+    let document: Document = serde_json::from_slice(&bytes).map_err(|error| json_error(&error))?;
+    let own = document.name.clone().filter(|name| !name.is_empty());
+    let records = document.records()?;
+    let name = own.unwrap_or_else(|| name.to_owned());
+    Ok(assemble(&name, &records, options)?)
 }
 
-fn json_error(file: &str, error: &serde_json::Error) -> LoadError {
+pub(crate) fn json_error(error: &serde_json::Error) -> Misread {
     let text = error.to_string();
     // The place is told apart from the sentence.
     let place = format!(" at line {} column {}", error.line(), error.column());
     let reason = text.strip_suffix(&place).unwrap_or(&text).to_owned();
     let problem = match error.classify() {
         serde_json::error::Category::Data => Problem::NotAWorkflow { reason },
+        serde_json::error::Category::Io => return Problem::Unreadable { reason }.into(),
         _ => Problem::Syntax { reason: format!("broken JSON: {reason}") },
     };
-    LoadError {
-        file: file.to_owned(),
-        at: Some((error.line(), error.column())),
-        problem: Box::new(problem),
-    }
+    Misread { at: Some((error.line(), error.column())), problem }
 }
 
 fn assemble(name: &str, records: &[Record], options: &LoadOptions) -> Result<Graph, Problem> {
@@ -175,17 +181,10 @@ fn inside(name: &str) -> String {
     if parts.is_empty() { "file".to_owned() } else { parts.join("/") }
 }
 
-/// Runtimes longer than this are taken for mistakes; a century leaves room for sums.
-const RUNTIME_S_MAX: f64 = 3.2e9;
-
 fn duration_ns(record: &Record) -> Result<u64, Problem> {
-    let runtime_s = record.runtime_s;
-    if !(0.0..=RUNTIME_S_MAX).contains(&runtime_s) {
-        return Err(Problem::BadTask {
-            task: record.id.clone(),
-            reason: format!("a runtime of {runtime_s} s cannot be"),
-            hint: None,
-        });
-    }
-    Ok((runtime_s * 1e9).round() as u64)
+    recorded::duration_ns(record.runtime_s).map_err(|reason| Problem::BadTask {
+        task: record.id.clone(),
+        reason,
+        hint: None,
+    })
 }

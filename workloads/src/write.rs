@@ -47,7 +47,8 @@ pub fn write(graph: &Graph, format: OutputFormat) -> String {
     }
 }
 
-/// Graphviz: a node per task with its duration, an edge per pair of tasks with its bytes.
+/// Graphviz: a node per task with its duration, an edge per pair of tasks with its bytes. `size`
+/// is what SimGrid reads: flops, here at 1e9 flop/s, and bytes.
 fn dot(graph: &Graph) -> String {
     use std::fmt::Write as _;
     let names = unique_names(graph);
@@ -56,7 +57,9 @@ fn dot(graph: &Graph) -> String {
         let duration = crate::quantity::format_duration_ns(task.duration_ns);
         let name = &names[task.index as usize];
         let label = quote(&format!("{name}\n{duration}"));
-        writeln!(text, "  {} [label={label}];", quote(name)).expect("strings take text");
+        let flops = task.duration_ns;
+        writeln!(text, "  {} [size=\"{flops}\", label={label}];", quote(name))
+            .expect("strings take text");
     }
     for child in graph.indices() {
         let mut bytes = std::collections::BTreeMap::new();
@@ -65,8 +68,11 @@ fn dot(graph: &Graph) -> String {
         }
         for (parent, bytes) in bytes {
             let (from, to) = (quote(&names[parent as usize]), quote(&names[child as usize]));
-            let label = if bytes > 0 { format!(" [label=\"{bytes} B\"]") } else { String::new() };
-            writeln!(text, "  {from} -> {to}{label};").expect("strings take text");
+            let size = match bytes {
+                0 => String::new(),
+                bytes => format!(" [size=\"{bytes}\", label=\"{bytes} B\"]"),
+            };
+            writeln!(text, "  {from} -> {to}{size};").expect("strings take text");
         }
     }
     text.push_str("}\n");

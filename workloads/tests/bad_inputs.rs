@@ -186,6 +186,84 @@ fn broken_files_and_needs() {
 }
 
 #[test]
+fn broken_stg() {
+    let table = [
+        ("3\n0 0 0\n", "w:2:1: 3 tasks are declared, 1 follow"),
+        ("1\n0 0 0\n1 1 1 0\n2 1 1 1\n3 1 1 2\n", "w:5:1: 1 tasks are declared, 4 follow"),
+        ("1\n0 0 1\n", "w:2:5: task '0': 1 predecessors are declared, 0 follow"),
+        ("2\n0 0\n", "w:2:4: task '0': the number of its predecessors is missing"),
+        ("2\n0 1 0\n0 1 0\n", "w:3:1: duplicate task '0'"),
+        ("2\n0 1 0\n1 -1 1 0\n", "w:3:3: task '1': a runtime of -1 s cannot be"),
+        ("2\n0 1 0\n1 x 1 0\n", "w:3:3: a task's time is a number, not 'x'"),
+        ("2\n0 1 0\n1 1 1 7\n", "w:3:7: task '1': unknown task '7' in its predecessors"),
+        ("2\n0 1 0\n1 1 1 1\n", "w:3:7: task '1' depends on itself"),
+        ("2\n0 1 1 1\n1 1 1 0\n", "w: the tasks form a cycle: 0 -> 1 -> 0"),
+        ("2 4\n0 1 0\n1 1 1 0 -1\n", "w:3:9: a size of -125000000 bytes cannot be"),
+    ];
+    for (text, expected) in table {
+        assert_eq!(refused("w", text).0, expected, "{text}");
+    }
+}
+
+#[test]
+fn broken_dot() {
+    let table = [
+        (
+            "graph { a -- b }",
+            "w:1:1: expected 'digraph' (a task graph is a digraph, its edges \
+            are written ->), found 'graph'",
+        ),
+        ("digraph { a -- b }", "w:1:13: expected a node, an edge or '}', found '--'"),
+        ("digraph {\n a [size=\"x\"]; }", "w:2:10: a size is a number, not 'x'"),
+        (
+            "digraph {\n a [size=\"-3\"]; }",
+            "w:2:10: task 'a': -3 flops at 1000000000 flop/s: a runtime of -0.000000003 s cannot be",
+        ),
+        ("digraph {\n a -> b", "w:2:8: expected a node, an edge or '}', found the end of the text"),
+        ("digraph {\n a -> ; }", "w:2:7: expected a node, an edge or '}', found ';'"),
+        ("digraph {\n a -> a; }", "w:2:4: task 'a' depends on itself"),
+        ("digraph { a [size=1]; a [size=2]; }", "w:1:31: duplicate task 'a'"),
+        ("digraph { a [label=\"x]; }", "w:1:20: the quotation has no end"),
+        ("digraph { a -> b -> c -> a }", "w: the tasks form a cycle: a -> b -> c -> a"),
+        ("digraph { /* a", "w:1:11: the comment has no end"),
+        ("digraph { a } b", "w:1:15: expected the end of the text, found 'b'"),
+        ("digraph { }", "w: the workflow has no tasks"),
+    ];
+    for (text, expected) in table {
+        assert_eq!(refused("w", text).0, expected, "{text}");
+    }
+}
+
+#[test]
+fn broken_estee() {
+    let task = |inputs: &str| {
+        format!(r#"{{"d": 1, "e_d": 1, "cpus": 1, "outputs": [{{"s": 1}}], "inputs": {inputs}}}"#)
+    };
+    let table = [
+        ("[]".to_owned(), "w: the workflow has no tasks"),
+        (r#"[{"d": 1}]"#.to_owned(), "w:1:9: not a workflow: missing field `outputs`"),
+        ("[\n{".to_owned(), "w:2:1: broken JSON: EOF while parsing an object"),
+        (format!("[{}", task("[]")), "w:1:67: broken JSON: EOF while parsing a list"),
+        (format!("[{}] 1", task("[]")), "w:1:70: broken JSON: trailing characters"),
+        (format!("[{}]", task("[[0, 0]]")), "w:1:74: task 't0': it reads its own output"),
+        (format!("[{}]", task("[[3, 0]]")), "w: task 't0': it reads from task 3, the last is 0"),
+        (
+            format!("[{},{}]", task("[]"), task("[[0, 1]]")),
+            "w: task 't1': it reads output 1 of task 0, of 1",
+        ),
+        (
+            format!("[{},{}]", task("[[1, 0]]"), task("[[0, 0]]")),
+            "w: the tasks form a cycle: t0 -> t1 -> t0",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(refused("w", &text).0, expected, "{text}");
+    }
+    let negative = format!("[{}]", task("[]").replace("\"d\": 1", "\"d\": -1"));
+    assert_eq!(refused("w", &negative).0, "w:1:69: task 't0': a runtime of -1 s cannot be");
+}
+
+#[test]
 fn what_is_no_workflow() {
     assert_eq!(refused("w", " \n").0, "w: not a workflow: the file is empty");
     let options = LoadOptions::default();

@@ -118,11 +118,11 @@ fn random_graph(tasks: u32, edges: &[(u32, u32, u32)]) -> Graph {
     for task in 0..tasks {
         let name = if task % 7 == 0 { format!("task {task}") } else { String::new() };
         builder.task(TaskInit {
-            spec: specs[task as usize % 3],
             entry: u64::from(task) * 3,
             duration_ns: u64::from(task),
             output_sizes: if task % 3 == 2 { &[1, 1 << 40] } else { &[] },
             name: &name,
+            ..TaskInit::of(specs[task as usize % 3])
         });
     }
     for &(a, b, output) in edges {

@@ -1,0 +1,103 @@
+//! What each format may say, in small texts.
+
+use workloads::{Format, Graph, LoadOptions, read};
+
+fn graph(text: &str) -> Graph {
+    graph_with(text, &LoadOptions::default())
+}
+
+fn graph_with(text: &str, options: &LoadOptions) -> Graph {
+    read(text.as_bytes(), "w", None, options).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// Tasks as `name:milliseconds`, edges as `parent>child:bytes`, both sorted.
+fn shape(graph: &Graph) -> String {
+    let mut tasks: Vec<String> = graph
+        .tasks()
+        .map(|task| format!("{}:{}", graph.task_name(task.index), task.duration_ns / 1_000_000))
+        .collect();
+    let mut edges: Vec<String> = Vec::new();
+    for child in graph.indices() {
+        for edge in graph.parents(child) {
+            let (from, to) = (graph.task_name(edge.task), graph.task_name(child));
+            edges.push(format!("{from}>{to}:{}", graph.edge_bytes(edge.task, edge.output)));
+        }
+    }
+    tasks.sort_unstable();
+    edges.sort_unstable();
+    tasks.append(&mut edges);
+    tasks.join(" ")
+}
+
+#[test]
+fn dot_in_all_its_forms() {
+    let table = [
+        (
+            "digraph G { a [size=\"1e9\"]; b [size=2e9]; a -> b [size=\"5\"]; }",
+            "a:1000 b:2000 a>b:5",
+        ),
+        // Nodes that only edges mention, chains, no semicolons, names that are numbers.
+        ("digraph{0->1->2 10->-1.5[size=\"-1\"]}", "-1.5:0 0:0 10:0 1:0 2:0 0>1:0 10>-1.5:0 1>2:0"),
+        // Subgraphs as ends, a node twice in one of them.
+        ("digraph { {a b a} -> subgraph x { c; d } }", "a:0 b:0 c:0 d:0 a>c:0 a>d:0 b>c:0 b>d:0"),
+        // Defaults hold from where they stand, and inside subgraphs.
+        (
+            "digraph { a; node [size=1e6, x=y]; edge [size=7]; { b -> c } a -> b [size=8] }",
+            "a:0 b:1 c:1 a>b:8 b>c:7",
+        ),
+        // Comments, quoting, joined texts, HTML, ports, attributes of the graph.
+        (
+            "// x\n# y\nDiGraph \"a b\" {\n graph [bgcolor=red]; rankdir = LR\n \
+             \"a \\\"q\\\"\" -> \"b\" + \"c\":n:w [label=<<b>x</b>>, size=\"3\" /* y */] }",
+            "a \"q\":0 bc:0 a \"q\">bc:3",
+        ),
+        // Two edges between the same two are two objects; a strict graph has one.
+        ("digraph { a -> b [size=1]; a -> b [size=2] }", "a:0 b:0 a>b:1 a>b:2"),
+        ("strict digraph { a -> b [size=1]; a -> b [size=2] }", "a:0 b:0 a>b:1"),
+    ];
+    for (text, expected) in table {
+        assert_eq!(shape(&graph(text)), expected, "{text}");
+    }
+    assert_eq!(graph("digraph \"a b\" { c }").name(), "a b");
+    assert_eq!(graph("digraph G { c }").name(), "w");
+    let half = LoadOptions { flops_per_s: 2e9, ..LoadOptions::default() };
+    assert_eq!(shape(&graph_with("digraph { a [size=1e9] }", &half)), "a:500");
+}
+
+#[test]
+fn stg_with_and_without_communication() {
+    let plain = "  2  4\n 0 0 0 # entry\n\n 1 3 1 0\n 2 4 2 1 0\n# the end\n";
+    assert_eq!(shape(&graph(plain)), "0:0 1:3000 2:4000 0>1:0 0>2:0 1>2:0");
+    // A unit of cost is a second of a link of 1 Gbit/s; tasks may come before their predecessors.
+    let costs = "3\n2 4 2 1 2 0 0\n0 1 0\n1 2 1 0 0.5\n";
+    assert_eq!(shape(&graph(costs)), "0:1000 1:2000 2:4000 0>1:62500000 0>2:0 1>2:250000000");
+}
+
+#[test]
+fn estee_with_what_users_expect() {
+    let text = r#"[
+        {"d": 2, "e_d": 3, "cpus": 4, "outputs": [{"s": 1, "e_s": 2}, {"s": 0}], "inputs": []},
+        {"d": 1.5, "e_d": null, "cpus": 1, "outputs": [{"s": 0.5, "e_s": 1}],
+         "inputs": [[0, 0], [0, 1]]}
+    ]"#;
+    let graph = graph(text);
+    assert_eq!(shape(&graph), "t0:2000 t1:1500 t0>t1:0 t0>t1:1048576");
+    assert_eq!((graph.cpus(0), graph.edge_pairs()), (1, 1));
+    let estimates = [graph.estimated_duration_ns(0), graph.estimated_duration_ns(1)];
+    assert_eq!(estimates, [Some(3_000_000_000), None]);
+    // What is expected of one output only is expected of none.
+    assert_eq!(graph.estimated_output_bytes(0, 0), 1 << 20);
+    assert_eq!(graph.estimated_output_bytes(1, 0), 1 << 20);
+    assert_eq!(graph.output_bytes(1, 0), 1 << 19);
+    let recorded = LoadOptions { recorded_cores: true, ..LoadOptions::default() };
+    assert_eq!(graph_with(text, &recorded).cpus(0), 4);
+}
+
+#[test]
+fn a_format_can_be_insisted_on() {
+    let told = |text: &str, format| {
+        read(text.as_bytes(), "w", Some(format), &LoadOptions::default()).unwrap_err().to_string()
+    };
+    assert!(told("[[task]]", Format::Stg).starts_with("w:1:1: the number of tasks"));
+    assert!(told("digraph {}", Format::Toml).starts_with("w:1:9: "));
+}
