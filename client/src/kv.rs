@@ -407,7 +407,12 @@ mod tests {
 
     #[test]
     fn what_must_not_happen_twice_travels_alone() {
-        let entry = |node| wire::PartitionEntry { epoch: 1, replicas: vec![node] };
+        let entry = |node| wire::PartitionEntry {
+            epoch: 1,
+            replicas: vec![node],
+            active: true,
+            ..Default::default()
+        };
         let partitions = [0, 0, 0, 0, 1, 0, 0, 0].map(entry).to_vec();
         let map = wire::ClusterMap { partitions, ..wire::ClusterMap::default() };
         let half = limits::CHUNK_BYTES_MAX / 2;

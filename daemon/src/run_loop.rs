@@ -326,6 +326,7 @@ impl Loop {
                 });
             }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
+            Effect::ProposeMap(_) => unreachable!("no node of this cluster changes the map yet"),
             Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
         }
     }

@@ -37,9 +37,13 @@ mod batch;
 mod hash;
 pub mod keys;
 mod map;
+pub mod membership;
 mod store;
 
 pub use batch::{Batch, Record, Write};
 pub use hash::{job_partition, key_partition};
-pub use map::{MapError, check_map, default_partitions, home, make_map, partitions_by_node};
+pub use map::{
+    MapError, check_map, default_partitions, home, make_map, make_replicated_map,
+    partitions_by_node,
+};
 pub use store::{DamagedRecord, Store, StoreError};

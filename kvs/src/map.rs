@@ -2,11 +2,16 @@
 //! single partitions. The ring proposes the first owners and is never asked again.
 
 use consistent_hash_ring::{Ring, RingBuilder};
-use proto::limits::{NODES_MAX, PARTITIONS_DEFAULT, PARTITIONS_MAX, PARTITIONS_PER_NODE_MIN};
+use proto::limits::{
+    COPIES_MAX, NODES_MAX, PARTITIONS_DEFAULT, PARTITIONS_MAX, PARTITIONS_PER_NODE_MIN, VOTERS_MAX,
+};
 use proto::{NodeId, PartitionId, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::hash::StableHash;
+use crate::membership::first_voters;
+
+mod backups;
 
 /// Points on the ring over all nodes. The ring inserts into a sorted vector, so its build is
 /// quadratic in them; the table is levelled afterwards, so more points would buy no balance.
@@ -20,17 +25,32 @@ pub fn default_partitions(nodes: u32) -> u32 {
     wanted.next_power_of_two().max(PARTITIONS_DEFAULT)
 }
 
-/// The first map of a cluster: nodes `0..nodes`, all up with no address yet, one copy of each
-/// partition, every node with the floor or the ceiling of the mean. The same on every machine.
-///
-/// # Panics
-/// When there is no node, more than [`NODES_MAX`], or `partitions` is not a power of two.
+/// The first map of a cluster with one copy of each partition, see [`make_replicated_map`].
 #[must_use]
 pub fn make_map(cluster: u64, nodes: u32, partitions: u32) -> wire::ClusterMap {
+    make_replicated_map(cluster, nodes, partitions, 1)
+}
+
+/// The first map of a cluster: nodes `0..nodes`, all up with no address yet, every partition
+/// active with `copies` copies on different nodes, or as many as there are nodes. Every node has
+/// the floor or the ceiling of the mean of homes, of backups, and of both. The same on every
+/// machine; where the homes are does not depend on `copies`.
+///
+/// # Panics
+/// When there is no node, more than [`NODES_MAX`], `partitions` is not a power of two, or `copies`
+/// is not in `1..=COPIES_MAX`.
+#[must_use]
+pub fn make_replicated_map(
+    cluster: u64,
+    nodes: u32,
+    partitions: u32,
+    copies: u32,
+) -> wire::ClusterMap {
     assert!(nodes > 0, "a cluster has at least one node");
     assert!(nodes <= NODES_MAX, "{nodes} nodes exceed {NODES_MAX}");
     assert!(partitions.is_power_of_two(), "{partitions} partitions are not a power of two");
     assert!(partitions <= PARTITIONS_MAX, "{partitions} partitions exceed {PARTITIONS_MAX}");
+    assert!((1..=COPIES_MAX).contains(&copies), "{copies} copies: expected 1 to {COPIES_MAX}");
     let mut owners = proposed_owners(nodes, partitions);
     level(&mut owners, nodes);
     let member = |node| wire::Member {
@@ -38,12 +58,20 @@ pub fn make_map(cluster: u64, nodes: u32, partitions: u32) -> wire::ClusterMap {
         phase: wire::MemberPhase::Up as i32,
         ..wire::Member::default()
     };
-    let entry = |owner| wire::PartitionEntry { epoch: 1, replicas: vec![owner] };
+    let replicas = backups::with_backups(&owners, nodes, copies.min(nodes));
+    let entry = |replicas| wire::PartitionEntry {
+        epoch: 1,
+        replicas,
+        active: true,
+        ..wire::PartitionEntry::default()
+    };
     wire::ClusterMap {
         cluster,
         epoch: 1,
         members: (0..nodes).map(member).collect(),
-        partitions: owners.into_iter().map(entry).collect(),
+        partitions: replicas.into_iter().map(entry).collect(),
+        copies,
+        voters: first_voters(nodes),
     }
 }
 
@@ -79,8 +107,16 @@ pub enum MapError {
     Order(u32),
     #[error("partition {0} of the cluster map has no owner or epoch 0")]
     NoOwner(u32),
-    #[error("partition {partition} of the cluster map belongs to n{node}, which is no member")]
+    #[error("partition {partition} of the cluster map names n{node}, which is no member")]
     Stranger { partition: u32, node: u32 },
+    #[error("partition {partition} of the cluster map names n{node} twice")]
+    Twice { partition: u32, node: u32 },
+    #[error("partition {0} of the cluster map is lost and served at once")]
+    LostAndActive(u32),
+    #[error("the cluster map wants {0} copies; expected 1 to {COPIES_MAX}")]
+    Copies(u32),
+    #[error("the cluster map has the voters {0:?}; expected members, in ascending order")]
+    Voters(Vec<u32>),
 }
 
 /// Checks what [`home`] and the store rely on. Call it on every map that came from outside.
@@ -95,14 +131,43 @@ pub fn check_map(map: &wire::ClusterMap) -> Result<(), MapError> {
     if let Some(pair) = map.members.windows(2).find(|pair| pair[0].node >= pair[1].node) {
         return Err(MapError::Order(pair[1].node));
     }
-    for (partition, entry) in (0u32..).zip(&map.partitions) {
-        if entry.epoch == 0 || entry.replicas.is_empty() {
-            return Err(MapError::NoOwner(partition));
+    if !(1..=COPIES_MAX).contains(&map.copies) {
+        return Err(MapError::Copies(map.copies));
+    }
+    // A voter more than the most while one takes the place of another.
+    let fits = (1..=VOTERS_MAX + 1).contains(&map.voters.len());
+    let ascending = map.voters.is_sorted_by(|a, b| a < b);
+    if !fits || !ascending || !map.voters.iter().all(|&node| is_member(map, node)) {
+        return Err(MapError::Voters(map.voters.clone()));
+    }
+    (0u32..).zip(&map.partitions).try_for_each(|(at, entry)| check_entry(map, at, entry))
+}
+
+fn is_member(map: &wire::ClusterMap, node: u32) -> bool {
+    map.members.binary_search_by_key(&node, |member| member.node).is_ok()
+}
+
+fn check_entry(
+    map: &wire::ClusterMap,
+    partition: u32,
+    entry: &wire::PartitionEntry,
+) -> Result<(), MapError> {
+    if entry.epoch == 0 || entry.replicas.is_empty() {
+        return Err(MapError::NoOwner(partition));
+    }
+    if entry.lost && entry.active {
+        return Err(MapError::LostAndActive(partition));
+    }
+    if let Some(&node) = entry.former.iter().find(|&&node| !is_member(map, node)) {
+        return Err(MapError::Stranger { partition, node });
+    }
+    let holders = || entry.replicas.iter().chain(&entry.learners);
+    for (at, &node) in holders().enumerate() {
+        if !is_member(map, node) {
+            return Err(MapError::Stranger { partition, node });
         }
-        for &node in &entry.replicas {
-            if map.members.binary_search_by_key(&node, |member| member.node).is_err() {
-                return Err(MapError::Stranger { partition, node });
-            }
+        if holders().take(at).any(|&earlier| earlier == node) {
+            return Err(MapError::Twice { partition, node });
         }
     }
     Ok(())

@@ -64,5 +64,7 @@ pub enum Effect {
     Forget {
         job: JobId,
     },
+    /// What this node wants changed in the map; said again until a map shows it.
+    ProposeMap(Box<wire::MapCommand>),
     Trace(Event),
 }

@@ -13,6 +13,15 @@ pub const PARTITIONS_MAX: u32 = 1 << 23;
 pub const PARTITIONS_PER_NODE_MIN: u32 = 8;
 pub const NODES_MAX: u32 = 1 << 20;
 pub const SLOTS_MAX: u32 = 1 << 16;
+/// Copies of a partition that may be wanted.
+pub const COPIES_MAX: u32 = 5;
+/// Nodes that agree on the map.
+pub const VOTERS_MAX: usize = 5;
+/// Commands of one plan, and copies that are being made in the whole cluster at a time.
+pub const PLAN_COMMANDS_MAX: usize = 256;
+pub const PLAN_LEARNERS_MAX: usize = 256;
+/// Homes that one plan hands over only for the sake of balance.
+pub const PLAN_HANDOVERS_MAX: usize = 16;
 
 // Frames.
 /// The largest message a node decodes, bytes; checked before memory is taken.

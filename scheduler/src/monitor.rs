@@ -304,7 +304,12 @@ mod tests {
     fn holder(policy: Policy, tasks: u64) -> (Scheduler, Out) {
         let slots = 2;
         let member = |node| wire::Member { node, slots, ..Default::default() };
-        let entry = |node| wire::PartitionEntry { epoch: 1, replicas: vec![node] };
+        let entry = |node| wire::PartitionEntry {
+            epoch: 1,
+            replicas: vec![node],
+            active: true,
+            ..Default::default()
+        };
         let map = wire::ClusterMap {
             members: vec![member(0), member(1)],
             partitions: vec![entry(0), entry(1)],

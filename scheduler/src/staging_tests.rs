@@ -14,7 +14,12 @@ const SLOTS: u32 = 1;
 
 fn scheduler(tuning: Tuning) -> Scheduler {
     let member = |node| wire::Member { node, slots: SLOTS, ..Default::default() };
-    let entry = |node| wire::PartitionEntry { epoch: 1, replicas: vec![node] };
+    let entry = |node| wire::PartitionEntry {
+        epoch: 1,
+        replicas: vec![node],
+        active: true,
+        ..Default::default()
+    };
     let map = wire::ClusterMap {
         members: (0..4).map(member).collect(),
         partitions: (0..4).map(entry).collect(),

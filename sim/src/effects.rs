@@ -179,6 +179,7 @@ impl World {
                 }
             }
             Effect::Forget { .. } => {} // What the core knows of it goes by itself.
+            Effect::ProposeMap(_) => unreachable!("no node of this world changes the map yet"),
             Effect::Trace(event) => {
                 match event {
                     Event::Woken { task } => self.judge(quiet::on_woken(task)),

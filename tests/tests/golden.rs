@@ -32,7 +32,7 @@ fn messages_keep_their_bytes() {
 fn every_kind_of_the_closed_sets_has_a_sample() {
     let samples = samples();
     let pool = pool();
-    for set in ["Message", "Request", "Response", "LinkFrame"] {
+    for set in SETS {
         let message = descriptor(&pool, set);
         let oneof = message.oneofs().next().expect("a closed set is a oneof");
         assert!(oneof.fields().len() > 1);
@@ -76,7 +76,7 @@ fn damaged_messages_are_refused_or_read_never_a_crash() {
     assert!(refused > 1000, "only {refused} damaged messages were refused");
 }
 
-const SETS: [&str; 4] = ["Message", "Request", "Response", "LinkFrame"];
+const SETS: [&str; 5] = ["Message", "Request", "Response", "LinkFrame", "MapCommand"];
 const WHOLE: [&str; 7] =
     ["Packet", "Chunk", "JobCommit", "EndRecord", "CreditRecord", "HolderRecord", "VisibleRecord"];
 
@@ -162,6 +162,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         "Request" => again::<wire::Request>(bytes),
         "Response" => again::<wire::Response>(bytes),
         "LinkFrame" => again::<wire::LinkFrame>(bytes),
+        "MapCommand" => again::<wire::MapCommand>(bytes),
         "Packet" => again::<wire::Packet>(bytes),
         "Chunk" => again::<wire::Chunk>(bytes),
         "JobCommit" => again::<wire::JobCommit>(bytes),

@@ -91,8 +91,55 @@ fn a_map_that_contradicts_itself_is_refused() {
     assert_eq!(broken(|map| map.members.swap(0, 1)), MapError::Order(0));
     assert_eq!(broken(|map| map.partitions[2].replicas.clear()), MapError::NoOwner(2));
     assert_eq!(broken(|map| map.partitions[3].epoch = 0), MapError::NoOwner(3));
-    assert_eq!(
-        broken(|map| map.partitions[4].replicas.push(9)),
-        MapError::Stranger { partition: 4, node: 9 }
-    );
+    let stranger = MapError::Stranger { partition: 4, node: 9 };
+    assert_eq!(broken(|map| map.partitions[4].replicas.push(9)), stranger);
+    assert_eq!(broken(|map| map.partitions[4].learners.push(9)), stranger);
+    let twice = |map: &mut wire::ClusterMap| {
+        let entry = &mut map.partitions[5];
+        entry.learners.push(entry.replicas[0]);
+    };
+    let node = good.partitions[5].replicas[0];
+    assert_eq!(broken(twice), MapError::Twice { partition: 5, node });
+    assert_eq!(broken(|map| map.partitions[6].lost = true), MapError::LostAndActive(6));
+    assert_eq!(broken(|map| map.copies = 0), MapError::Copies(0));
+    assert_eq!(broken(|map| map.voters.clear()), MapError::Voters(vec![]));
+    assert_eq!(broken(|map| map.voters = vec![1, 0]), MapError::Voters(vec![1, 0]));
+    assert_eq!(broken(|map| map.voters = vec![7]), MapError::Voters(vec![7]));
+}
+
+#[test]
+fn backups_are_on_other_nodes_and_even() {
+    let cases =
+        [(2, 4096, 2), (3, 8, 2), (3, 4096, 3), (5, 4096, 3), (7, 64, 2), (64, 4096, 5), (4, 8, 9)];
+    for (nodes, partitions, copies) in cases {
+        let copies = copies.min(COPIES_MAX);
+        let map = make_replicated_map(9, nodes, partitions, copies);
+        check_map(&map).unwrap();
+        assert_eq!(owners(&map), owners(&make_map(9, nodes, partitions)), "homes stay");
+        let each = copies.min(nodes) as usize;
+        assert!(map.partitions.iter().all(|entry| entry.active && entry.replicas.len() == each));
+        let spread = |holds: &dyn Fn(&wire::PartitionEntry, u32) -> bool| {
+            let counts = (0..nodes)
+                .map(|node| map.partitions.iter().filter(|entry| holds(entry, node)).count());
+            let counts: Vec<usize> = counts.collect();
+            counts.iter().max().unwrap() - counts.iter().min().unwrap()
+        };
+        assert!(spread(&|entry, node| entry.replicas[0] == node) <= 1);
+        assert!(spread(&|entry, node| entry.replicas[1..].contains(&node)) <= 1, "{nodes}");
+        assert!(spread(&|entry, node| entry.replicas.contains(&node)) <= 1, "{nodes}");
+    }
+}
+
+/// When a node dies, its homes should not all fall to one other.
+#[test]
+fn the_backups_of_one_node_lie_on_all_others() {
+    let map = make_replicated_map(9, 5, 4096, 2);
+    for node in 0..5 {
+        let mut heirs = [0usize; 5];
+        for entry in map.partitions.iter().filter(|entry| entry.replicas[0] == node) {
+            heirs[entry.replicas[1] as usize] += 1;
+        }
+        let most = heirs.iter().max().unwrap();
+        assert!(*most < 820 / 2, "of the homes of n{node}: {heirs:?}");
+    }
 }

@@ -344,6 +344,7 @@ impl Cluster<'_, '_> {
                     }
                 }
                 Effect::Forget { .. } => {}
+                Effect::ProposeMap(_) => unreachable!("the map of a study stays as it is"),
                 Effect::Discard { task, attempt } => {
                     let gone = |it: &proto::ObjectId| (it.task, it.attempt) == (task, attempt);
                     self.machines[index].objects.retain(|object| !gone(object));

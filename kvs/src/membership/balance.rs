@@ -1,0 +1,229 @@
+//! How much each node holds, and what moves to make that even.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proto::limits::PLAN_HANDOVERS_MAX;
+use proto::wire::MemberPhase::Up;
+use proto::wire::map_command::Body;
+use proto::{NodeId, wire};
+
+use super::{command, member};
+
+/// What the nodes that are up hold, counting what is on its way.
+#[derive(Debug)]
+pub(super) struct Loads {
+    /// In order.
+    pub(super) up: Vec<u32>,
+    /// Wanted of each partition, as far as there are nodes for them.
+    pub(super) copies: usize,
+    held: BTreeMap<u32, usize>,
+    by_load: BTreeSet<(usize, u32)>,
+    homes: BTreeMap<u32, usize>,
+}
+
+impl Loads {
+    pub(super) fn new(map: &wire::ClusterMap) -> Self {
+        let up: Vec<u32> =
+            map.members.iter().filter(|m| m.phase() == Up).map(|member| member.node).collect();
+        let mut held: BTreeMap<u32, usize> = up.iter().map(|&node| (node, 0)).collect();
+        let mut homes = held.clone();
+        for entry in &map.partitions {
+            for node in entry.replicas.iter().chain(&entry.learners) {
+                held.entry(*node).and_modify(|count| *count += 1);
+            }
+            homes.entry(entry.replicas[0]).and_modify(|count| *count += 1);
+        }
+        let by_load = held.iter().map(|(&node, &load)| (load, node)).collect();
+        let copies = up.len().min(map.copies as usize).max(1);
+        Self { up, copies, held, by_load, homes }
+    }
+
+    fn set(&mut self, node: u32, change: impl Fn(usize) -> usize) {
+        let load = self.held.get_mut(&node).expect("only nodes that are up change");
+        self.by_load.remove(&(*load, node));
+        *load = change(*load);
+        self.by_load.insert((*load, node));
+    }
+
+    pub(super) fn gain(&mut self, node: u32) {
+        self.set(node, |load| load + 1);
+    }
+
+    pub(super) fn lose(&mut self, node: u32) {
+        self.set(node, |load| load - 1);
+    }
+
+    /// The node that holds least among those that may.
+    pub(super) fn emptiest(&self, may: impl Fn(u32) -> bool) -> Option<u32> {
+        self.by_load.iter().map(|&(_, node)| node).find(|&node| may(node))
+    }
+
+    /// The one of these nodes, all up, that holds most.
+    pub(super) fn fullest(&self, of: impl Iterator<Item = u32>) -> Option<u32> {
+        of.max_by_key(|node| (self.held[node], *node))
+    }
+
+    pub(super) fn fewest_homes(&self, of: impl Iterator<Item = u32>) -> Option<u32> {
+        of.min_by_key(|node| (self.homes[node], *node))
+    }
+
+    pub(super) fn move_home(&mut self, from: u32, to: u32) {
+        self.homes.entry(from).and_modify(|count| *count -= 1);
+        self.homes.entry(to).and_modify(|count| *count += 1);
+    }
+
+    /// Moves of copies from full nodes to empty ones, at most `room`; `settled` are the
+    /// partitions that may move.
+    pub(super) fn moves(
+        &mut self,
+        map: &wire::ClusterMap,
+        settled: &[u32],
+        room: usize,
+    ) -> Vec<wire::MapCommand> {
+        let mut commands = Vec::new();
+        if !self.is_uneven() {
+            return commands;
+        }
+        let mut movable: BTreeMap<u32, VecDeque<u32>> = BTreeMap::new();
+        for &partition in settled {
+            // Backups first: their homes need not change.
+            for &node in map.partitions[partition as usize].replicas.iter().rev() {
+                movable.entry(node).or_default().push_back(partition);
+            }
+        }
+        let mut moved = BTreeSet::new();
+        while commands.len() < room {
+            let Some((partition, from, to)) = self.next_move(map, &mut movable, &moved) else {
+                break;
+            };
+            moved.insert(partition);
+            self.lose(from);
+            self.gain(to);
+            let epoch = map.partitions[partition as usize].epoch;
+            let add = wire::AddLearner { partition, epoch, node: to };
+            commands.push(command(Body::AddLearner(add)));
+        }
+        commands
+    }
+
+    fn is_uneven(&self) -> bool {
+        let (first, last) = (self.by_load.first(), self.by_load.last());
+        first.zip(last).is_some_and(|(&(least, _), &(most, _))| most > least + 1)
+    }
+
+    /// From the fullest node to the emptiest, or else from and to those next to them.
+    fn next_move(
+        &self,
+        map: &wire::ClusterMap,
+        movable: &mut BTreeMap<u32, VecDeque<u32>>,
+        moved: &BTreeSet<u32>,
+    ) -> Option<(u32, u32, u32)> {
+        for &(most, from) in self.by_load.iter().rev() {
+            let Some(partitions) = movable.get_mut(&from) else { continue };
+            partitions.retain(|partition| !moved.contains(partition));
+            for &(least, to) in &self.by_load {
+                if least + 1 >= most {
+                    break;
+                }
+                // Its own homes last, and only what the other does not hold.
+                let fits =
+                    |&&partition: &&u32| !map.partitions[partition as usize].replicas.contains(&to);
+                let is_home =
+                    |partition: u32| map.partitions[partition as usize].replicas[0] == from;
+                let backup = partitions.iter().filter(fits).find(|&&partition| !is_home(partition));
+                if let Some(&partition) = backup.or_else(|| partitions.iter().find(fits)) {
+                    return Some((partition, from, to));
+                }
+            }
+        }
+        None
+    }
+
+    /// Homes handed over until each node has the floor or the ceiling of the mean, as far as the
+    /// copies allow: from one that has too many, over members that pass one of theirs on, to one
+    /// that has too few.
+    pub(super) fn handovers(
+        &mut self,
+        map: &wire::ClusterMap,
+        settled: &[u32],
+    ) -> Vec<wire::MapCommand> {
+        let mut commands = Vec::new();
+        if self.copies < 2 {
+            return commands;
+        }
+        let mut primaries: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for &partition in settled {
+            primaries
+                .entry(map.partitions[partition as usize].replicas[0])
+                .or_default()
+                .push(partition);
+        }
+        let mut handed = BTreeSet::new();
+        while commands.len() < PLAN_HANDOVERS_MAX {
+            let Some(chain) = self.chain(map, &primaries, &handed) else { break };
+            for (partition, to) in chain {
+                let entry = &map.partitions[partition as usize];
+                handed.insert(partition);
+                self.move_home(entry.replicas[0], to);
+                let handover = wire::Handover { partition, epoch: entry.epoch, to };
+                commands.push(command(Body::Handover(handover)));
+            }
+        }
+        commands
+    }
+
+    /// The shortest chain of hand-overs from a node with most homes to one with at least two less.
+    fn chain(
+        &self,
+        map: &wire::ClusterMap,
+        primaries: &BTreeMap<u32, Vec<u32>>,
+        handed: &BTreeSet<u32>,
+    ) -> Option<Vec<(u32, u32)>> {
+        let mut by_homes: Vec<u32> = self.up.clone();
+        by_homes.sort_by_key(|node| (Reverse(self.homes[node]), *node));
+        let least = self.homes[by_homes.last()?];
+        for &start in &by_homes {
+            let most = self.homes[&start];
+            if most <= least + 1 {
+                return None;
+            }
+            // How each node was reached: by which partition, from whom.
+            let mut reached: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+            let mut queue = VecDeque::from([start]);
+            while let Some(node) = queue.pop_front() {
+                if self.homes[&node] + 2 <= most {
+                    return Some(walk_back(&reached, start, node));
+                }
+                for &partition in primaries.get(&node).into_iter().flatten() {
+                    if handed.contains(&partition) {
+                        continue;
+                    }
+                    for &next in &map.partitions[partition as usize].replicas[1..] {
+                        let is_new = next != start && !reached.contains_key(&next);
+                        if is_new && is_up(map, next) {
+                            reached.insert(next, (partition, node));
+                            queue.push_back(next);
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+fn is_up(map: &wire::ClusterMap, node: u32) -> bool {
+    member(map, NodeId(node)).is_some_and(|member| member.phase() == Up)
+}
+
+fn walk_back(reached: &BTreeMap<u32, (u32, u32)>, start: u32, end: u32) -> Vec<(u32, u32)> {
+    let mut chain = Vec::new();
+    let mut at = end;
+    while at != start {
+        let (partition, from) = reached[&at];
+        chain.push((partition, at));
+        at = from;
+    }
+    chain
+}

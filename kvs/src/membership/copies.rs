@@ -1,0 +1,106 @@
+//! Copies of partitions are made, registered, handed over and dropped. Every command names the
+//! epoch of the partition that it was decided in.
+
+use proto::wire;
+
+use super::{is_serving, is_up};
+
+fn entry(map: &wire::ClusterMap, partition: u32, epoch: u64) -> Option<&wire::PartitionEntry> {
+    map.partitions.get(partition as usize).filter(|entry| entry.epoch == epoch)
+}
+
+fn entry_mut(map: &mut wire::ClusterMap, partition: u32) -> &mut wire::PartitionEntry {
+    &mut map.partitions[partition as usize]
+}
+
+fn may_activate(
+    map: &wire::ClusterMap,
+    activated: &wire::Activated,
+    of: &wire::PartitionEpoch,
+) -> bool {
+    let Some(entry) = entry(map, of.partition, of.epoch) else { return false };
+    entry.replicas[0] == activated.node && !entry.active && !entry.lost
+}
+
+/// At least one of its partitions waits for that.
+pub(super) fn activated_holds(map: &wire::ClusterMap, activated: &wire::Activated) -> bool {
+    let member = super::member(map, proto::NodeId(activated.node));
+    let is_current = member.is_some_and(|member| {
+        is_serving(map, activated.node) && member.incarnation == activated.incarnation
+    });
+    is_current && activated.partitions.iter().any(|of| may_activate(map, activated, of))
+}
+
+/// The others of its partitions stay as they are.
+pub(super) fn activated(map: &mut wire::ClusterMap, activated: &wire::Activated) {
+    for of in &activated.partitions {
+        if may_activate(map, activated, of) {
+            let entry = entry_mut(map, of.partition);
+            entry.active = true;
+            entry.former.clear();
+        }
+    }
+}
+
+/// Only the incarnation that was caught up with counts.
+pub(super) fn caught_up_holds(map: &wire::ClusterMap, caught_up: &wire::CaughtUp) -> bool {
+    let Some(entry) = entry(map, caught_up.partition, caught_up.epoch) else { return false };
+    let member = super::member(map, proto::NodeId(caught_up.learner));
+    entry.active
+        && entry.learners.contains(&caught_up.learner)
+        && is_serving(map, caught_up.learner)
+        && member.is_some_and(|member| member.incarnation == caught_up.incarnation)
+}
+
+pub(super) fn caught_up(map: &mut wire::ClusterMap, caught_up: &wire::CaughtUp) {
+    let entry = entry_mut(map, caught_up.partition);
+    entry.learners.retain(|&node| node != caught_up.learner);
+    entry.replicas.push(caught_up.learner);
+    entry.epoch += 1;
+}
+
+pub(super) fn add_learner_holds(map: &wire::ClusterMap, add: &wire::AddLearner) -> bool {
+    entry(map, add.partition, add.epoch).is_some_and(|entry| {
+        is_up(map, add.node)
+            && !entry.lost
+            && !entry.replicas.contains(&add.node)
+            && !entry.learners.contains(&add.node)
+    })
+}
+
+/// The configuration stays the same, and so does the epoch.
+pub(super) fn add_learner(map: &mut wire::ClusterMap, add: &wire::AddLearner) {
+    entry_mut(map, add.partition).learners.push(add.node);
+}
+
+pub(super) fn hand_over_holds(map: &wire::ClusterMap, handover: &wire::Handover) -> bool {
+    entry(map, handover.partition, handover.epoch).is_some_and(|entry| {
+        entry.active && entry.replicas[1..].contains(&handover.to) && is_serving(map, handover.to)
+    })
+}
+
+/// The configuration has the same members; another of them is to activate.
+pub(super) fn hand_over(map: &mut wire::ClusterMap, handover: &wire::Handover) {
+    let entry = entry_mut(map, handover.partition);
+    entry.replicas.retain(|&node| node != handover.to);
+    entry.replicas.insert(0, handover.to);
+    entry.epoch += 1;
+    entry.active = false;
+}
+
+/// A learner may be dropped at any time, a member while the primary is at work.
+pub(super) fn drop_replica_holds(map: &wire::ClusterMap, drop: &wire::DropReplica) -> bool {
+    entry(map, drop.partition, drop.epoch).is_some_and(|entry| {
+        let is_backup = entry.active && entry.replicas[1..].contains(&drop.node);
+        is_backup || entry.learners.contains(&drop.node)
+    })
+}
+
+/// The epoch grows for a learner too: a word of its having caught up may be on its way, and it may
+/// have been given up since.
+pub(super) fn drop_replica(map: &mut wire::ClusterMap, drop: &wire::DropReplica) {
+    let entry = entry_mut(map, drop.partition);
+    entry.learners.retain(|&node| node != drop.node);
+    entry.replicas.retain(|&node| node != drop.node);
+    entry.epoch += 1;
+}

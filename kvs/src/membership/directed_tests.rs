@@ -1,0 +1,165 @@
+//! One command after another, each with what it is to do.
+
+use super::*;
+use crate::make_replicated_map;
+
+/// Two partitions: p0 on n0, n1, n2 and p1 on n1 alone. All have started once.
+fn map() -> wire::ClusterMap {
+    let mut map = make_replicated_map(1, 3, 2, 1);
+    map.partitions[0].replicas = vec![0, 1, 2];
+    map.partitions[1].replicas = vec![1];
+    for node in 0..3 {
+        assert!(apply(&mut map, &up(node, 1, 10 + u64::from(node))));
+    }
+    assert!(map.partitions.iter().all(|entry| entry.active && entry.epoch == 1));
+    map
+}
+
+fn up(node: u32, incarnation: u32, store: u64) -> wire::MapCommand {
+    command(Body::Up(wire::MemberUp { node, incarnation, store, ..Default::default() }))
+}
+fn down(node: u32, incarnation: u32) -> wire::MapCommand {
+    command(Body::Down(wire::MemberDown { node, incarnation }))
+}
+fn activated(node: u32, incarnation: u32, of: &[(u32, u64)]) -> wire::MapCommand {
+    let of = of.iter().map(|&(partition, epoch)| wire::PartitionEpoch { partition, epoch });
+    command(Body::Activated(wire::Activated { node, incarnation, partitions: of.collect() }))
+}
+/// Epoch, replicas, learners, active.
+fn entry(map: &wire::ClusterMap, partition: usize) -> (u64, &[u32], &[u32], bool) {
+    let entry = &map.partitions[partition];
+    (entry.epoch, &entry.replicas, &entry.learners, entry.active)
+}
+
+#[test]
+fn a_primary_that_dies_is_followed_by_the_next_member() {
+    let mut map = map();
+    assert!(apply(&mut map, &down(0, 1)));
+    assert_eq!(entry(&map, 0), (2, &[1, 2][..], &[][..], false));
+    assert_eq!(entry(&map, 1), (1, &[1][..], &[][..], true));
+    // An epoch that is over, and a node that is not the primary, register nothing.
+    assert!(!apply(&mut map, &activated(1, 1, &[(0, 1)])));
+    assert!(!apply(&mut map, &activated(2, 1, &[(0, 2)])));
+    assert!(apply(&mut map, &activated(1, 1, &[(0, 2), (1, 1)])));
+    assert_eq!(entry(&map, 0), (2, &[1, 2][..], &[][..], true));
+}
+
+#[test]
+fn a_backup_that_dies_leaves_the_primary_at_work() {
+    let mut map = map();
+    assert!(apply(&mut map, &down(2, 1)));
+    assert_eq!(entry(&map, 0), (2, &[0, 1][..], &[][..], true));
+}
+
+#[test]
+fn a_node_that_restarts_has_to_catch_up_or_to_activate() {
+    let mut map = map();
+    assert!(apply(&mut map, &up(1, 2, 11)));
+    assert_eq!(entry(&map, 0), (2, &[0, 2][..], &[1][..], true));
+    assert_eq!(entry(&map, 1), (2, &[1][..], &[][..], false), "alone it has all there is");
+    // The word of an earlier incarnation counts no more.
+    assert!(!apply(&mut map, &activated(1, 1, &[(1, 2)])));
+    assert!(apply(&mut map, &activated(1, 2, &[(1, 2)])));
+    let caught_up = |incarnation| {
+        let (partition, epoch, learner) = (0, 2, 1);
+        command(Body::CaughtUp(wire::CaughtUp { partition, epoch, learner, incarnation }))
+    };
+    assert!(!apply(&mut map, &caught_up(1)));
+    assert!(apply(&mut map, &caught_up(2)));
+    assert_eq!(entry(&map, 0), (3, &[0, 2, 1][..], &[][..], true));
+}
+
+#[test]
+fn a_partition_whose_last_copy_is_down_waits_for_it() {
+    let mut map = map();
+    assert!(apply(&mut map, &down(1, 1)));
+    assert_eq!(entry(&map, 1), (2, &[1][..], &[][..], false));
+    assert!(!apply(&mut map, &down(1, 1)), "dead is dead");
+    assert!(!apply(&mut map, &activated(1, 1, &[(1, 2)])), "the dead serve nothing");
+    assert!(!apply(&mut map, &up(1, 1, 11)), "that incarnation does not come back");
+    assert!(apply(&mut map, &up(1, 2, 11)));
+    assert_eq!(entry(&map, 1), (3, &[1][..], &[][..], false));
+    // It is no member of p0 any more: the planner will make it one.
+    assert_eq!(entry(&map, 0), (2, &[0, 2][..], &[][..], true));
+}
+
+#[test]
+fn another_disk_has_nothing() {
+    let mut map = map();
+    assert!(apply(&mut map, &up(1, 2, 99)));
+    assert_eq!(entry(&map, 0), (2, &[0, 2][..], &[1][..], true));
+    assert_eq!(entry(&map, 1), (2, &[1][..], &[][..], false));
+    assert!(map.partitions[1].lost);
+    assert!(!apply(&mut map, &activated(1, 2, &[(1, 2)])), "a lost partition is never served");
+    assert!(!is_fully_replicated(&map));
+}
+
+#[test]
+fn a_learner_that_was_given_up_does_not_catch_up_after_all() {
+    let mut map = map();
+    apply(&mut map, &up(1, 2, 11));
+    let (partition, epoch, node) = (0, 2, 1);
+    let drop = command(Body::DropReplica(wire::DropReplica { partition, epoch, node }));
+    assert!(apply(&mut map, &drop));
+    let add = wire::AddLearner { partition, epoch: 3, node };
+    assert!(apply(&mut map, &command(Body::AddLearner(add))));
+    let late = wire::CaughtUp { partition, epoch, learner: 1, incarnation: 2 };
+    assert!(!apply(&mut map, &command(Body::CaughtUp(late))));
+    assert_eq!(entry(&map, 0), (3, &[0, 2][..], &[1][..], true));
+}
+
+#[test]
+fn a_home_is_handed_over_to_a_member_only() {
+    let mut map = map();
+    let hand_over =
+        |partition, epoch, to| command(Body::Handover(wire::Handover { partition, epoch, to }));
+    assert!(!apply(&mut map, &hand_over(1, 1, 0)));
+    assert!(!apply(&mut map, &hand_over(0, 1, 0)), "it is the home already");
+    assert!(apply(&mut map, &hand_over(0, 1, 2)));
+    assert_eq!(entry(&map, 0), (2, &[2, 0, 1][..], &[][..], false));
+    assert!(!apply(&mut map, &hand_over(0, 2, 1)), "the new home is not at work yet");
+}
+
+#[test]
+fn who_joins_gets_the_next_number_once_and_who_holds_something_is_not_removed() {
+    let mut map = map();
+    let join = command(Body::Join(wire::MemberJoin { store: 77, ..Default::default() }));
+    assert!(apply(&mut map, &join));
+    assert!(!apply(&mut map, &join));
+    assert_eq!((map.members[3].node, map.members[3].phase()), (3, wire::MemberPhase::Joining));
+    assert!(apply(&mut map, &up(3, 1, 77)));
+    assert_eq!(map.members[3].phase(), Up);
+    let remove = |node| command(Body::Remove(wire::MemberRemove { node }));
+    assert!(!apply(&mut map, &remove(3)), "it works");
+    assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 3 }))));
+    assert!(apply(&mut map, &remove(3)));
+    assert!(!apply(&mut map, &up(3, 2, 77)), "removed for good");
+    assert!(apply(&mut map, &down(1, 1)));
+    assert!(!apply(&mut map, &remove(1)), "p1 waits for it");
+}
+
+#[test]
+fn commands_about_what_does_not_exist_change_nothing() {
+    let mut map = map();
+    let before = map.clone();
+    let nothing = [
+        wire::MapCommand::default(),
+        up(9, 1, 1),
+        down(9, 1),
+        activated(9, 1, &[(0, 1)]),
+        activated(0, 1, &[(7, 1)]),
+        command(Body::AddLearner(wire::AddLearner { partition: 9, epoch: 1, node: 0 })),
+        command(Body::AddLearner(wire::AddLearner { partition: 0, epoch: 1, node: 9 })),
+        command(Body::SetVoters(wire::SetVoters { voters: vec![] })),
+        command(Body::SetVoters(wire::SetVoters { voters: vec![2, 1] })),
+        command(Body::SetVoters(wire::SetVoters { voters: vec![0, 9] })),
+        command(Body::SetCopies(wire::SetCopies { copies: 0 })),
+        command(Body::SetCopies(wire::SetCopies { copies: 1000 })),
+        command(Body::Join(wire::MemberJoin::default())),
+        command(Body::Remove(wire::MemberRemove { node: 9 })),
+    ];
+    for said in &nothing {
+        assert!(!apply(&mut map, said), "{said:?}");
+    }
+    assert_eq!(map, before);
+}

@@ -1,0 +1,154 @@
+//! What to do next, so that each partition has its copies and the nodes hold equally much.
+//!
+//! Stateless: it looks at the map alone, so any leader goes on where another stopped. It speaks
+//! only of partitions that are active and waits for the rest. In this order:
+//!
+//! 1. Nodes that leave and hold nothing are removed; voters are exchanged, one at a time.
+//! 2. Copies too many are dropped, those of leaving nodes first, then of the fullest node. A home
+//!    is handed over before its copy goes.
+//! 3. Copies too few are made, on the nodes that hold least.
+//! 4. While the fullest node holds at least two copies more than the emptiest, one moves.
+//! 5. While homes are uneven, they are handed over along chains of partitions' members.
+//!
+//! A copy moves by being made first and dropped at its old place when it has caught up: while it
+//! is under way the old place counts as empty already. So what moves for a joining node is what it
+//! should hold and no more.
+
+use proto::limits::{PLAN_COMMANDS_MAX, PLAN_LEARNERS_MAX};
+use proto::wire;
+use proto::wire::MemberPhase::Leaving;
+use proto::wire::map_command::Body;
+
+use super::balance::Loads;
+use super::{command, is_up, members, wanted_voters};
+
+/// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty: all is as it should be, or the rest
+/// depends on nodes that have not answered yet.
+#[must_use]
+pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
+    let mut commands: Vec<wire::MapCommand> =
+        removals(map).chain(wanted_voters(map).map(set_voters)).collect();
+    let mut loads = Loads::new(map);
+    if loads.up.is_empty() {
+        return commands;
+    }
+    let learners: usize = map.partitions.iter().map(|entry| entry.learners.len()).sum();
+    let mut room = PLAN_LEARNERS_MAX.saturating_sub(learners);
+    let mut moving = Vec::new();
+    for (partition, entry) in (0..).zip(&map.partitions) {
+        if commands.len() >= PLAN_COMMANDS_MAX {
+            return commands;
+        }
+        if !entry.active {
+            continue;
+        }
+        let of = Partition { map, partition, entry };
+        let over = of.too_many(&mut loads);
+        if over.is_empty() && of.wants_learner(&loads) && room > 0 {
+            if let Some(node) = loads.emptiest(|node| !of.has(node)) {
+                loads.gain(node);
+                room -= 1;
+                commands.push(of.add_learner(node));
+            }
+        } else if over.is_empty() && of.is_settled(&loads) {
+            moving.push(partition);
+        }
+        commands.extend(over);
+    }
+    room = room.min(PLAN_COMMANDS_MAX.saturating_sub(commands.len()));
+    commands.extend(loads.moves(map, &moving, room));
+    if commands.is_empty() {
+        commands.extend(loads.handovers(map, &moving));
+    }
+    commands
+}
+
+fn removals(map: &wire::ClusterMap) -> impl Iterator<Item = wire::MapCommand> {
+    let leaving = map.members.iter().filter(|member| member.phase() == Leaving);
+    leaving
+        .map(|member| wire::MemberRemove { node: member.node })
+        .filter(|remove| members::remove_holds(map, remove))
+        .map(|remove| command(Body::Remove(remove)))
+        .take(1)
+}
+
+fn set_voters(voters: Vec<u32>) -> wire::MapCommand {
+    command(Body::SetVoters(wire::SetVoters { voters }))
+}
+
+struct Partition<'a> {
+    map: &'a wire::ClusterMap,
+    partition: u32,
+    entry: &'a wire::PartitionEntry,
+}
+
+impl Partition<'_> {
+    fn has(&self, node: u32) -> bool {
+        self.entry.replicas.contains(&node) || self.entry.learners.contains(&node)
+    }
+
+    fn replicas_up(&self) -> usize {
+        self.entry.replicas.iter().filter(|&&node| is_up(self.map, node)).count()
+    }
+
+    /// It has too few copies, counting those that are being made.
+    fn wants_learner(&self, loads: &Loads) -> bool {
+        self.replicas_up() + self.entry.learners.len() < loads.copies
+    }
+
+    /// Nothing of it is under way.
+    fn is_settled(&self, loads: &Loads) -> bool {
+        let is_full =
+            self.entry.replicas.len() == loads.copies && self.replicas_up() == loads.copies;
+        is_full && self.entry.learners.is_empty()
+    }
+
+    /// What to drop, and what has to happen first. Copies that will be dropped once another has
+    /// caught up count as gone in `loads`.
+    fn too_many(&self, loads: &mut Loads) -> Vec<wire::MapCommand> {
+        let Self { entry, .. } = *self;
+        let members = self.replicas_up();
+        if members > loads.copies && !entry.learners.is_empty() {
+            return vec![self.drop(entry.learners[0])];
+        }
+        let leaving = entry.replicas.iter().find(|&&node| !is_up(self.map, node));
+        if let Some(&node) = leaving
+            && members >= loads.copies
+        {
+            return vec![self.let_go(node, loads)];
+        }
+        if members + entry.learners.len() <= loads.copies {
+            return Vec::new();
+        }
+        let fullest = loads.fullest(entry.replicas.iter().copied().filter(|&n| is_up(self.map, n)));
+        let Some(node) = fullest else { return Vec::new() };
+        loads.lose(node);
+        if members > loads.copies { vec![self.let_go(node, loads)] } else { Vec::new() }
+    }
+
+    fn let_go(&self, node: u32, loads: &mut Loads) -> wire::MapCommand {
+        if self.entry.replicas[0] != node {
+            return self.drop(node);
+        }
+        let others = self.entry.replicas[1..].iter().copied();
+        let to = loads.fewest_homes(others.filter(|&node| is_up(self.map, node)));
+        let to = to.expect("who may go is not alone");
+        loads.move_home(node, to);
+        self.hand_over(to)
+    }
+
+    fn drop(&self, node: u32) -> wire::MapCommand {
+        let (partition, epoch) = (self.partition, self.entry.epoch);
+        command(Body::DropReplica(wire::DropReplica { partition, epoch, node }))
+    }
+
+    fn hand_over(&self, to: u32) -> wire::MapCommand {
+        let (partition, epoch) = (self.partition, self.entry.epoch);
+        command(Body::Handover(wire::Handover { partition, epoch, to }))
+    }
+
+    fn add_learner(&self, node: u32) -> wire::MapCommand {
+        let (partition, epoch) = (self.partition, self.entry.epoch);
+        command(Body::AddLearner(wire::AddLearner { partition, epoch, node }))
+    }
+}

@@ -1,0 +1,227 @@
+//! The planner brings any map to where it should be, with few moves.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{check_map, make_replicated_map};
+
+/// Carries out plan after plan; every primary activates, every learner catches up. How many
+/// copies were made.
+fn settle(map: &mut wire::ClusterMap) -> usize {
+    let mut made = 0;
+    for _ in 0..2000 {
+        let commands = plan(map);
+        assert!(commands.len() <= proto::limits::PLAN_COMMANDS_MAX + 1);
+        assert_eq!(commands, plan(map), "the same map has the same plan");
+        let idle = commands.is_empty();
+        for said in commands {
+            assert!(apply(map, &said), "a plan that changes nothing: {said:?}");
+            made += usize::from(matches!(said.body, Some(Body::AddLearner(_))));
+        }
+        let answered = answer(map);
+        if idle && !answered {
+            check_map(map).unwrap();
+            return made;
+        }
+    }
+    panic!("the planner does not come to rest")
+}
+
+/// What live primaries do; whether there was anything to do.
+fn answer(map: &mut wire::ClusterMap) -> bool {
+    let mut any = false;
+    for at in 0..map.partitions.len() {
+        let entry = map.partitions[at].clone();
+        let (partition, epoch, node) = (at as u32, entry.epoch, entry.replicas[0]);
+        let incarnation = map.members[node as usize].incarnation;
+        let partitions = vec![wire::PartitionEpoch { partition, epoch }];
+        let activated = wire::Activated { node, incarnation, partitions };
+        any |= apply(map, &command(Body::Activated(activated)));
+        if let Some(&learner) = entry.learners.first() {
+            let incarnation = map.members[learner as usize].incarnation;
+            let caught_up = wire::CaughtUp { partition, epoch, learner, incarnation };
+            any |= apply(map, &command(Body::CaughtUp(caught_up)));
+        }
+    }
+    any
+}
+
+fn spread(counts: impl Iterator<Item = usize>) -> usize {
+    let counts: Vec<usize> = counts.collect();
+    counts.iter().max().unwrap() - counts.iter().min().unwrap()
+}
+
+fn up_nodes(map: &wire::ClusterMap) -> Vec<u32> {
+    map.members.iter().filter(|m| m.phase() == Up).map(|member| member.node).collect()
+}
+
+fn copies_spread(map: &wire::ClusterMap) -> usize {
+    let held = |node| map.partitions.iter().filter(|e| e.replicas.contains(&node)).count();
+    spread(up_nodes(map).into_iter().map(held))
+}
+fn homes_spread(map: &wire::ClusterMap) -> usize {
+    let held = |node| map.partitions.iter().filter(|e| e.replicas[0] == node).count();
+    spread(up_nodes(map).into_iter().map(held))
+}
+
+fn start(nodes: u32, partitions: u32, copies: u32) -> wire::ClusterMap {
+    let mut map = make_replicated_map(3, nodes, partitions, copies);
+    for node in 0..nodes {
+        up(&mut map, node, 1);
+    }
+    map
+}
+fn up(map: &mut wire::ClusterMap, node: u32, incarnation: u32) {
+    let store = u64::from(node) + 100;
+    let up = wire::MemberUp { node, incarnation, store, ..Default::default() };
+    assert!(apply(map, &command(Body::Up(up))));
+}
+fn join(map: &mut wire::ClusterMap) {
+    let node = map.members.len() as u32;
+    let join = wire::MemberJoin { store: u64::from(node) + 100, ..Default::default() };
+    assert!(apply(map, &command(Body::Join(join))));
+    up(map, node, 1);
+}
+fn kill(map: &mut wire::ClusterMap, node: u32) {
+    let incarnation = map.members[node as usize].incarnation;
+    assert!(apply(map, &command(Body::Down(wire::MemberDown { node, incarnation }))));
+}
+
+#[test]
+fn a_fresh_cluster_needs_nothing() {
+    for (nodes, copies) in [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (7, 3), (12, 2)] {
+        let map = start(nodes, 256, copies);
+        assert!(is_fully_replicated(&map));
+        assert_eq!(plan(&map), [], "{nodes} nodes, {copies} copies");
+    }
+}
+
+#[test]
+fn a_join_moves_what_the_new_node_is_to_hold_and_no_more() {
+    for (nodes, copies) in [(1u32, 1u32), (1, 2), (3, 1), (3, 2), (4, 3), (7, 2), (15, 3)] {
+        let mut map = start(nodes, 512, copies);
+        join(&mut map);
+        let made = settle(&mut map);
+        let wanted = copies.min(nodes + 1) as usize * 512;
+        let share = wanted.div_ceil(nodes as usize + 1);
+        assert!(made <= share * 6 / 5, "{made} copies for a share of {share}");
+        assert!(is_fully_replicated(&map));
+        assert!(copies_spread(&map) <= 1 && homes_spread(&map) <= 1, "{nodes} {copies}");
+    }
+}
+
+#[test]
+fn a_leave_moves_what_the_node_held_and_ends() {
+    for (nodes, copies) in [(2u32, 1u32), (4, 1), (4, 2), (5, 3), (8, 2)] {
+        let mut map = start(nodes, 512, copies);
+        assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 1 }))));
+        let made = settle(&mut map);
+        let share = (copies as usize * 512).div_ceil(nodes as usize);
+        assert!(made <= share * 6 / 5, "{made} copies for a share of {share}");
+        assert_eq!(map.members[1].phase(), wire::MemberPhase::Removed);
+        assert!(is_fully_replicated(&map) && !map.voters.contains(&1));
+        assert!(copies_spread(&map) <= 1 && homes_spread(&map) <= 1, "{nodes} {copies}");
+    }
+}
+
+#[test]
+fn a_death_is_made_up_for_with_what_the_node_held() {
+    for (nodes, copies) in [(3u32, 2u32), (5, 2), (5, 3), (8, 3)] {
+        let mut map = start(nodes, 512, copies);
+        kill(&mut map, 0);
+        assert!(!is_fully_replicated(&map));
+        let made = settle(&mut map);
+        let share = (copies as usize * 512).div_ceil(nodes as usize);
+        assert!(made <= share * 6 / 5, "{made} copies for a share of {share}");
+        assert!(is_fully_replicated(&map));
+        assert!(copies_spread(&map) <= 1 && homes_spread(&map) <= 1, "{nodes} {copies}");
+    }
+}
+
+#[test]
+fn one_copy_alone_waits_for_its_node_and_moves_nothing() {
+    let mut map = start(4, 512, 1);
+    kill(&mut map, 2);
+    assert_eq!(settle(&mut map), 0);
+    assert!(!is_fully_replicated(&map));
+    up(&mut map, 2, 2);
+    assert_eq!(settle(&mut map), 0);
+    assert!(is_fully_replicated(&map));
+}
+
+#[test]
+fn voters_follow_the_living_one_step_at_a_time() {
+    let mut map = start(7, 8, 3);
+    assert_eq!(map.voters, [0, 1, 2, 3, 4]);
+    let mut gone = |node: u32, voters: &[u32]| {
+        kill(&mut map, node);
+        let mut before = map.voters.clone();
+        while let Some(next) = wanted_voters(&map) {
+            let added = next.iter().filter(|node| !before.contains(node)).count();
+            let removed = before.iter().filter(|node| !next.contains(node)).count();
+            assert_eq!(added + removed, 1);
+            let set = wire::SetVoters { voters: next.clone() };
+            assert!(apply(&mut map, &command(Body::SetVoters(set))));
+            check_map(&map).unwrap();
+            before = next;
+        }
+        assert_eq!(map.voters, voters, "after n{node}");
+    };
+    gone(1, &[0, 2, 3, 4, 5]);
+    gone(0, &[2, 3, 4, 5, 6]);
+    gone(6, &[2, 3, 4]);
+    gone(2, &[3, 4, 5]);
+    gone(5, &[3]);
+    gone(3, &[4]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    /// After any deaths, returns, joins and leaves the planner comes to rest, with each node that
+    /// is up holding equally much, and with all the copies that can be made.
+    #[test]
+    fn it_comes_to_rest_evenly(
+        nodes in 1..7u32,
+        copies in 1..4u32,
+        events in proptest::collection::vec((0..10u32, 0..5u32, any::<bool>()), 0..12),
+    ) {
+        let mut map = start(nodes, 64, copies);
+        for (node, event, rest) in events {
+            let node = node % map.members.len() as u32;
+            let member = map.members[node as usize].clone();
+            match event {
+                0 | 1 if member.phase() == Up => kill(&mut map, node),
+                2 if map.members.len() < 9 => join(&mut map),
+                3 if member.phase() == Up => {
+                    apply(&mut map, &command(Body::Leave(wire::MemberLeave { node })));
+                }
+                _ if member.phase() != wire::MemberPhase::Removed => {
+                    up(&mut map, node, member.incarnation + 1);
+                }
+                _ => {}
+            }
+            if rest {
+                settle(&mut map);
+            }
+        }
+        settle(&mut map);
+        // Whoever is down comes back, so that all partitions can be served again.
+        let down: Vec<u32> = map.members.iter()
+            .filter(|member| member.phase() == wire::MemberPhase::Down)
+            .map(|member| member.node)
+            .collect();
+        for node in down {
+            let incarnation = map.members[node as usize].incarnation + 1;
+            up(&mut map, node, incarnation);
+        }
+        settle(&mut map);
+        if !up_nodes(&map).is_empty() {
+            prop_assert!(is_fully_replicated(&map), "{map:?}");
+            prop_assert!(copies_spread(&map) <= 1, "{}", copies_spread(&map));
+            let leaving = map.members.iter().any(|m| m.phase() == Leaving);
+            prop_assert!(!leaving, "who leaves is gone in the end");
+            // Homes can be levelled along chains of shared partitions only.
+            prop_assert!(homes_spread(&map) <= 1, "{}", homes_spread(&map));
+        }
+    }
+}

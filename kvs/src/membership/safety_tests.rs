@@ -1,0 +1,233 @@
+//! Random histories against a ghost that knows who really has what.
+//!
+//! The ghost's rules: an active primary acknowledges something at every moment, so whoever is not
+//! in the configuration misses it at once. A node that loses its disk has nothing. A learner has
+//! everything when its primary says so, unless it has restarted since.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{check_map, make_replicated_map};
+
+const NODES: u32 = 5;
+const PARTITIONS: u32 = 8;
+
+/// A step of the world, in numbers that are folded into what exists.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Restart {
+        node: u32,
+    },
+    Reformat {
+        node: u32,
+    },
+    Kill {
+        node: u32,
+    },
+    Activate {
+        node: u32,
+    },
+    CatchUp {
+        partition: u32,
+    },
+    Plan,
+    Join,
+    Leave {
+        node: u32,
+    },
+    Copies {
+        copies: u32,
+    },
+    /// Says again what was said before.
+    Repeat {
+        number: u32,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let node = 0..NODES + 2;
+    prop_oneof![
+        3 => node.clone().prop_map(|node| Step::Restart { node }),
+        1 => node.clone().prop_map(|node| Step::Reformat { node }),
+        3 => node.clone().prop_map(|node| Step::Kill { node }),
+        6 => node.clone().prop_map(|node| Step::Activate { node }),
+        6 => (0..PARTITIONS).prop_map(|partition| Step::CatchUp { partition }),
+        5 => Just(Step::Plan),
+        1 => Just(Step::Join),
+        1 => node.prop_map(|node| Step::Leave { node }),
+        1 => (1..4u32).prop_map(|copies| Step::Copies { copies }),
+        4 => (0..1000u32).prop_map(|number| Step::Repeat { number }),
+    ]
+}
+
+struct Ghost {
+    map: wire::ClusterMap,
+    /// By partition: who has all that was acknowledged.
+    full: Vec<BTreeSet<u32>>,
+    primaries: BTreeMap<(u32, u64), u32>,
+    said: Vec<wire::MapCommand>,
+    incarnations: BTreeMap<u32, u32>,
+    stores: BTreeMap<u32, u64>,
+}
+
+impl Ghost {
+    fn new(copies: u32) -> Self {
+        let map = make_replicated_map(1, NODES, PARTITIONS, copies);
+        let full = map.partitions.iter().map(|e| e.replicas.iter().copied().collect()).collect();
+        let (incarnations, stores) = Default::default();
+        Self { map, full, primaries: BTreeMap::new(), said: Vec::new(), incarnations, stores }
+    }
+
+    fn say(&mut self, body: Body) {
+        let said = command(body);
+        self.carry_out(&said);
+        self.said.push(said);
+    }
+
+    fn carry_out(&mut self, said: &wire::MapCommand) {
+        let before = self.map.clone();
+        let changed = apply(&mut self.map, said);
+        check_map(&self.map).unwrap();
+        assert_eq!(changed, self.map != before, "{said:?}");
+        assert_eq!(self.map.epoch, before.epoch + u64::from(changed));
+        let once = self.map.clone();
+        assert!(!apply(&mut self.map, said), "said twice at once it changes twice: {said:?}");
+        assert_eq!(self.map, once);
+        self.observe(&before);
+    }
+
+    /// What must hold, and what an active primary does at once.
+    fn observe(&mut self, before: &wire::ClusterMap) {
+        for (at, entry) in (0u32..).zip(&self.map.partitions) {
+            let full = &mut self.full[at as usize];
+            let was = &before.partitions[at as usize];
+            assert!(entry.epoch >= was.epoch);
+            if entry.active && (!was.active || was.epoch != entry.epoch) {
+                for replica in &entry.replicas {
+                    assert!(full.contains(replica), "p{at}: n{replica} serves without the data");
+                }
+            }
+            if entry.active {
+                let known = *self.primaries.entry((at, entry.epoch)).or_insert(entry.replicas[0]);
+                assert_eq!(known, entry.replicas[0], "p{at}: two primaries of e{}", entry.epoch);
+                full.retain(|node| entry.replicas.contains(node));
+            }
+            if entry.lost {
+                assert!(full.is_empty(), "p{at} is given up, but {full:?} have it");
+            } else if !full.is_empty() {
+                let hope = entry.replicas.iter().any(|replica| full.contains(replica));
+                assert!(hope, "p{at}: {full:?} have it, but wait for {:?}", entry.replicas);
+            }
+        }
+    }
+
+    fn up(&mut self, node: u32, store: u64) {
+        if self.map.members.get(node as usize).is_none() {
+            return;
+        }
+        let incarnation = self.incarnations.entry(node).or_default();
+        *incarnation += 1;
+        let (incarnation, slots) = (*incarnation, 2);
+        let up = wire::MemberUp { node, incarnation, store, slots, ..Default::default() };
+        self.say(Body::Up(up));
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Restart { node } => {
+                let store = *self.stores.entry(node).or_insert(u64::from(node) + 1);
+                self.up(node, store);
+            }
+            Step::Reformat { node } => {
+                // A disk that is not known to the map has nothing on it that counts as lost.
+                if self.map.members.get(node as usize).is_none_or(|member| member.store == 0) {
+                    return;
+                }
+                let store = self.stores.get(&node).copied().unwrap_or(u64::from(node) + 1) + 100;
+                self.stores.insert(node, store);
+                self.full.iter_mut().for_each(|full| {
+                    full.remove(&node);
+                });
+                self.up(node, store);
+            }
+            Step::Kill { node } => {
+                let incarnation = self.incarnations.get(&node).copied().unwrap_or(0);
+                self.say(Body::Down(wire::MemberDown { node, incarnation }));
+            }
+            Step::Activate { node } => self.activate(node),
+            Step::CatchUp { partition } => self.catch_up(partition),
+            Step::Plan => {
+                for said in plan(&self.map) {
+                    self.carry_out(&said);
+                    self.said.push(said);
+                }
+            }
+            Step::Join => {
+                let store = 1000 + u64::from(self.map.epoch as u32);
+                if self.map.members.len() < NODES as usize + 2 {
+                    self.stores.insert(self.map.members.len() as u32, store);
+                    self.say(Body::Join(wire::MemberJoin { store, ..Default::default() }));
+                }
+            }
+            Step::Leave { node } => self.say(Body::Leave(wire::MemberLeave { node })),
+            Step::Copies { copies } => self.say(Body::SetCopies(wire::SetCopies { copies })),
+            Step::Repeat { number } => {
+                if let Some(said) = self.said.get(number as usize % self.said.len().max(1)) {
+                    let said = said.clone();
+                    self.carry_out(&said);
+                }
+            }
+        }
+    }
+
+    /// An honest primary: it brings the members to its own state first.
+    fn activate(&mut self, node: u32) {
+        let mut partitions = Vec::new();
+        for (at, entry) in (0u32..).zip(&self.map.partitions) {
+            if entry.replicas[0] == node && !entry.active && !entry.lost {
+                partitions.push(wire::PartitionEpoch { partition: at, epoch: entry.epoch });
+                if self.full[at as usize].contains(&node) {
+                    self.full[at as usize].extend(&entry.replicas);
+                }
+            }
+        }
+        let incarnation = self.incarnations.get(&node).copied().unwrap_or(0);
+        self.say(Body::Activated(wire::Activated { node, incarnation, partitions }));
+    }
+
+    fn catch_up(&mut self, partition: u32) {
+        let entry = &self.map.partitions[partition as usize];
+        let Some(&learner) = entry.learners.first() else { return };
+        let epoch = entry.epoch;
+        let incarnation = self.incarnations.get(&learner).copied().unwrap_or(0);
+        if !entry.active {
+            return;
+        }
+        self.full[partition as usize].insert(learner);
+        self.say(Body::CaughtUp(wire::CaughtUp { partition, epoch, learner, incarnation }));
+        let entry = &self.map.partitions[partition as usize];
+        self.full[partition as usize].retain(|node| entry.replicas.contains(node));
+    }
+}
+
+fn run(copies: u32, steps: &[Step]) -> wire::ClusterMap {
+    let mut ghost = Ghost::new(copies);
+    steps.iter().for_each(|&step| ghost.step(step));
+    ghost.map
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    /// No history makes a partition serve without what was acknowledged, gives one up that
+    /// somebody still has, or gives one epoch two primaries.
+    #[test]
+    fn nothing_acknowledged_is_ever_out_of_reach(
+        copies in 1..4u32,
+        steps in proptest::collection::vec(step(), 1..120),
+    ) {
+        let map = run(copies, &steps);
+        prop_assert_eq!(run(copies, &steps), map, "the same commands make the same map");
+    }
+}

@@ -1,0 +1,65 @@
+//! Who agrees on the map.
+
+use proto::limits::VOTERS_MAX;
+use proto::wire;
+use proto::wire::MemberPhase::Up;
+
+use super::{is_up, member};
+
+/// An odd number: one voter more would survive no more losses.
+fn wanted(up: usize) -> usize {
+    match up {
+        0..=2 => 1,
+        3..=4 => 3,
+        _ => VOTERS_MAX,
+    }
+}
+
+/// The voters of the first map: the lowest-numbered nodes.
+#[must_use]
+pub fn first_voters(nodes: u32) -> Vec<u32> {
+    (0..nodes).take(wanted(nodes as usize)).collect()
+}
+
+/// The next step towards as many voters as there should be, all of them up; a step adds or takes
+/// away one. `None`: they are as they should be.
+///
+/// Who is up comes in before who is not goes out, where there is somebody: then no step makes the
+/// group weaker. Where there is nobody, those who are down go: of five nodes that die one after
+/// another the last two still agree.
+#[must_use]
+pub fn wanted_voters(map: &wire::ClusterMap) -> Option<Vec<u32>> {
+    let up: Vec<u32> =
+        map.members.iter().filter(|m| m.phase() == Up).map(|member| member.node).collect();
+    if up.is_empty() {
+        return None;
+    }
+    let wanted = wanted(up.len());
+    let voting = map.voters.iter().filter(|&&node| is_up(map, node)).count();
+    let dead = map.voters.iter().rev().find(|&&node| !is_up(map, node));
+    let fresh = up.iter().find(|&node| !map.voters.contains(node));
+    let mut voters = map.voters.clone();
+    if voting < wanted
+        && let Some(&node) = fresh
+        && voters.len() <= VOTERS_MAX
+    {
+        voters.push(node);
+        voters.sort_unstable();
+    } else if let Some(&gone) = dead {
+        voters.retain(|&node| node != gone);
+    } else if voting > wanted {
+        let last = voters.pop();
+        assert!(last.is_some() && !voters.is_empty(), "somebody stays");
+    } else {
+        return None;
+    }
+    Some(voters)
+}
+
+/// A change of the voters that changes something. That it is a single step is the group's care.
+pub(super) fn set_holds(map: &wire::ClusterMap, set: &wire::SetVoters) -> bool {
+    !set.voters.is_empty()
+        && set.voters.is_sorted_by(|a, b| a < b)
+        && set.voters.iter().all(|&node| member(map, proto::NodeId(node)).is_some())
+        && set.voters != map.voters
+}
