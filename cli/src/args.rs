@@ -103,6 +103,9 @@ pub(crate) struct LoadArgs {
     /// Flop/s of a slot, for formats that count flops; durations in seconds stay as they are
     #[arg(long, value_name = "F", default_value = "1e9")]
     pub(crate) speed: Factor,
+    /// Of a trace of many jobs only this one
+    #[arg(long = "only-job", value_name = "JOB")]
+    pub(crate) job: Option<String>,
     /// Multiplies recorded durations and modelled transfers; 0: neither waits [default: 1]
     #[arg(long, value_name = "X")]
     pub(crate) scale: Option<Factor>,

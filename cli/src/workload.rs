@@ -74,6 +74,7 @@ pub(crate) fn load(context: &Context, workflow: &str, args: &LoadArgs) -> Result
     let options = workloads::LoadOptions {
         recorded_cores: args.cores == Cores::Recorded,
         flops_per_s: args.speed.0,
+        job: args.job.clone(),
     };
     let mut graph = workloads::load(workflow, args.format, &options)?;
     let scale = context.settings.pick(args.scale, "scale")?;

@@ -65,6 +65,8 @@ pub const WORKFLOW_LINE_BYTES_MAX: usize = 256 << 20;
 pub const WORKFLOW_WORD_BYTES_MAX: usize = 1 << 20;
 /// Subgraphs of a DOT file inside one another.
 pub const DOT_DEPTH_MAX: usize = 64;
+/// Elements of an XML file inside one another.
+pub const XML_DEPTH_MAX: usize = 256;
 /// A workflow in a client's memory; 128M tasks are what the paper simulates.
 pub const GRAPH_TASKS_MAX: usize = 1 << 27;
 pub const GRAPH_EDGES_MAX: usize = 1 << 28;

@@ -154,6 +154,13 @@ impl GraphBuilder {
         }
     }
 
+    /// Release times count from there.
+    pub(crate) fn begin_releases_at(&mut self, first_ns: u64) {
+        for release_ns in &mut self.graph.release_ns {
+            *release_ns = release_ns.saturating_sub(first_ns);
+        }
+    }
+
     /// The first edge whose parent, or whose parent's output, was never added: the child and what
     /// is wrong. For readers, which add edges as they come.
     pub(crate) fn first_bad_edge(&self) -> Option<(u32, String)> {

@@ -9,7 +9,7 @@ use crate::error::{LoadError, Problem};
 use crate::generate::{generate, is_generator};
 use crate::graph::Graph;
 use crate::text::{Limited, Misread, Source};
-use crate::{dot, estee, stg, toml_file, wfformat};
+use crate::{alibaba, dax, dot, estee, stg, swf, toml_file, wfformat};
 
 /// A kind of workflow text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,9 @@ pub enum Format {
     Dot,
     Stg,
     Estee,
+    Dax,
+    Swf,
+    Alibaba,
 }
 
 /// What formats are called, the first name of each before its others.
@@ -31,6 +34,9 @@ const FORMATS: &[(&str, Format)] = &[
     ("dot", Format::Dot),
     ("stg", Format::Stg),
     ("estee", Format::Estee),
+    ("dax", Format::Dax),
+    ("swf", Format::Swf),
+    ("alibaba", Format::Alibaba),
 ];
 
 impl Format {
@@ -58,11 +64,13 @@ pub struct LoadOptions {
     pub recorded_cores: bool,
     /// Of one slot, for formats that count work in flops.
     pub flops_per_s: f64,
+    /// Of a trace of many jobs only this one.
+    pub job: Option<String>,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        Self { recorded_cores: false, flops_per_s: 1e9 }
+        Self { recorded_cores: false, flops_per_s: 1e9, job: None }
     }
 }
 
@@ -141,6 +149,10 @@ pub fn read(
             Some(format) => format,
             None => detect(&head)?,
         };
+        if options.job.is_some() && format != Format::Alibaba {
+            let reason = "it is no trace of jobs, of which one could be chosen".to_owned();
+            return Err(Problem::NotAWorkflow { reason }.into());
+        }
         let name = stem(&file);
         Ok(match format {
             Format::WfFormat => Ok(wfformat::read(&mut source, &name, options)?),
@@ -152,6 +164,9 @@ pub fn read(
             Format::Dot => Ok(dot::read(&mut source, &name, options)?),
             Format::Stg => Ok(stg::read(&mut source, &name, options)?),
             Format::Estee => Ok(estee::read(&mut source, &name, options)?),
+            Format::Dax => Ok(dax::read(&mut source, &name, options)?),
+            Format::Swf => Ok(swf::read(&mut source, &name, options)?),
+            Format::Alibaba => Ok(alibaba::read(&mut source, &name, options)?),
             Format::Generator => unreachable!("a generator is no file"),
         })
     };
@@ -197,11 +212,16 @@ fn detect(head: &[u8]) -> Result<Format, Problem> {
     };
     let second = || text.trim_start()[first.len_utf8()..].trim_start().chars().next();
     Ok(match first {
+        '{' if is_trace(text) => Format::Alibaba,
         '{' => Format::WfFormat,
+        '<' => Format::Dax,
+        ';' => Format::Swf,
         // A TOML table header also begins with a bracket, but a list of objects is JSON.
         '[' if matches!(second(), Some('{' | ']')) => Format::Estee,
         _ if is_dot(text) => Format::Dot,
+        _ if numbers(text).next() == Some(swf::FIELDS) => Format::Swf,
         _ if is_stg(text) => Format::Stg,
+        _ if is_batch_task(text) => Format::Alibaba,
         _ => Format::Toml,
     })
 }
@@ -223,14 +243,34 @@ fn is_dot(text: &str) -> bool {
     matches!(word.as_str(), "digraph" | "graph" | "strict") && !after.starts_with(['=', '.'])
 }
 
-/// A line of one or two whole numbers, and a line of at least two.
-fn is_stg(text: &str) -> bool {
-    let mut lines = lines(text).map(|line| {
+/// How many numbers the first lines have, up to one that has something else.
+fn numbers(text: &str) -> impl Iterator<Item = usize> {
+    lines(text).map_while(|line| {
         let line = line.split('#').next().unwrap_or("");
-        let is_number = |word: &str| word.parse::<f64>().is_ok();
-        (line.split_whitespace().count(), line.split_whitespace().all(is_number))
-    });
-    matches!(lines.next(), Some((1 | 2, true))) && matches!(lines.next(), Some((2.., true)))
+        let are_numbers = line.split_whitespace().all(|word| word.parse::<f64>().is_ok());
+        are_numbers.then(|| line.split_whitespace().count())
+    })
+}
+
+/// A line of one or two numbers, and one of at least two.
+fn is_stg(text: &str) -> bool {
+    let mut numbers = numbers(text);
+    matches!(numbers.next(), Some(1 | 2)) && matches!(numbers.next(), Some(2..))
+}
+
+/// An object whose first key is `job`.
+fn is_trace(text: &str) -> bool {
+    let after = text.trim_start().strip_prefix('{').map(str::trim_start);
+    after.is_some_and(|after| after.starts_with("\"job\""))
+}
+
+/// A row of as many columns as `batch_task.csv`, the fifth of which is a status.
+fn is_batch_task(text: &str) -> bool {
+    let Some(line) = lines(text).next() else { return false };
+    let mut columns = line.split(',');
+    let is_word =
+        |word: &str| word == "status" || word.starts_with(|c: char| c.is_ascii_uppercase());
+    line.split(',').count() == alibaba::COLUMNS && columns.nth(4).is_some_and(is_word)
 }
 
 /// A file's name without directory and endings.

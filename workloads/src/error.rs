@@ -1,5 +1,7 @@
 //! What can be wrong with a workflow, in one line, lower case: where, what, why; then a hint.
 
+use std::fmt::Write as _;
+
 use proto::limits;
 
 /// A graph that cannot be. Tasks are named as the user named them.
@@ -160,6 +162,13 @@ impl std::fmt::Display for LoadError {
             }
             f.write_str(" ")?;
         }
-        self.problem.fmt(f)
+        // Names out of a damaged file may hold anything; an error is one line all the same.
+        for c in self.problem.to_string().chars() {
+            match c.is_control() {
+                true => write!(f, "{}", c.escape_default())?,
+                false => f.write_char(c)?,
+            }
+        }
+        Ok(())
     }
 }

@@ -316,19 +316,15 @@ impl Graph {
         &self.notes
     }
 
-    /// Multiplies all durations and release times, rounding to whole nanoseconds; 0 makes them vanish.
+    /// Multiplies durations and release times, rounding to whole nanoseconds; 0 makes them vanish.
     ///
     /// # Panics
     /// When `factor` is negative or not a number.
     pub fn scale_durations(&mut self, factor: f64) {
         assert!(factor >= 0.0, "durations are scaled by a number of at least 0, not {factor}");
         let known = |ns: &&mut u64| **ns != NO_ESTIMATE;
-        let columns = self
-            .task_duration_ns
-            .iter_mut()
-            .chain(&mut self.release_ns)
-            .chain(&mut self.estimate_ns);
-        for duration_ns in columns.filter(known) {
+        let durations = self.task_duration_ns.iter_mut().chain(&mut self.estimate_ns);
+        for duration_ns in durations.chain(&mut self.release_ns).filter(known) {
             *duration_ns = (*duration_ns as f64 * factor).round() as u64;
         }
     }

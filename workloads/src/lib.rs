@@ -23,12 +23,15 @@ assert_eq!(submitted, 1000);
 ```
 */
 
+mod alibaba;
 mod builder;
 mod command;
+mod dax;
 mod detect;
 mod dot;
 mod error;
 mod estee;
+mod file_graph;
 pub mod generate;
 mod graph;
 mod info;
@@ -43,6 +46,7 @@ mod random;
 mod recorded;
 mod spread;
 mod stg;
+mod swf;
 mod text;
 mod toml_file;
 mod urgency;

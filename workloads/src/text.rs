@@ -109,6 +109,16 @@ impl<'t> Line<'t> {
         })
     }
 
+    /// What stands between commas.
+    pub(crate) fn between_commas(self) -> impl Iterator<Item = Field<'t>> {
+        let mut column = 1;
+        self.text.split(',').map(move |text| {
+            let field = Field { line: self.number, column, text };
+            column += text.len() + 1;
+            field
+        })
+    }
+
     pub(crate) fn syntax(self, column: usize, reason: impl Into<String>) -> Misread {
         Misread::syntax(self.number, column, reason)
     }

@@ -32,21 +32,24 @@ fn broken_wfformat() {
         (r#"{"workflow": {}}"#.to_owned(), "w.json: not a workflow: the JSON has no schemaVersion"),
         (
             r#"{"schemaVersion": "2.0", "workflow": {}}"#.to_owned(),
-            "w.json: unknown schema version '2.0'",
+            "w.json:1:24: unknown schema version '2.0'",
         ),
         (
             r#"{"schemaVersion": "1.5", "workflow": {}}"#.to_owned(),
             "w.json: not a workflow: the workflow has neither a specification nor tasks",
         ),
         (old(""), "w.json: the workflow has no tasks"),
-        (old(&[task("a", ""), task("a", "")].join(",")), "w.json: duplicate task 'a'"),
+        (old(&[task("a", ""), task("a", "")].join(",")), "w.json:1:173: duplicate task 'a'"),
         (old(&task("a", "\"x\"")), "w.json: task 'a': unknown task 'x' in parents"),
         (old(&task("a", "\"a\"")), "w.json: task 'a' depends on itself"),
         (
             old(&[task("a", "\"c\""), task("b", "\"a\""), task("c", "\"b\"")].join(",")),
             "w.json: the tasks form a cycle: a -> b -> c -> a",
         ),
-        (old(r#"{"name": "a", "runtime": -1}"#), "w.json: task 'a': a runtime of -1 s cannot be"),
+        (
+            old(r#"{"name": "a", "runtime": -1}"#),
+            "w.json:1:90: task 'a': a runtime of -1 s cannot be",
+        ),
         (
             old(r#"{"name": "a", "runtime": "soon"}"#),
             "w.json:1:92: not a workflow: invalid value: string \"soon\", expected a number",
@@ -231,6 +234,82 @@ fn broken_dot() {
     ];
     for (text, expected) in table {
         assert_eq!(refused("w", text).0, expected, "{text}");
+    }
+}
+
+#[test]
+fn broken_dax() {
+    let adag = |inside: &str| format!("<adag name=\"w\">\n{inside}\n</adag>");
+    let uses = |rest: &str| adag(&format!("<job id=\"a\"><uses file=\"f\" {rest}/></job>"));
+    let table = [
+        ("<workflow/>".to_owned(), "w:1:1: not a workflow: the XML is no adag"),
+        ("<!-- no more -->".to_owned(), "w: not a workflow: the XML is no adag"),
+        (adag(""), "w: the workflow has no tasks"),
+        (
+            "<adag>\n<job id=\"a\">".to_owned(),
+            "w:2:13: broken XML: the text ends inside an element",
+        ),
+        (
+            adag("<job id=\"a\"></child>"),
+            "w:2:13: broken XML: ill-formed document: expected `</job>`, but `</child>` was found",
+        ),
+        (adag("<job name=\"a\"/>"), "w:2:1: 'job' has no 'id'"),
+        (adag("<job id=\"a\"/>\n <job id=\"a\"/>"), "w:3:2: duplicate task 'a'"),
+        (adag("<job id=\"a\" runtime=\"-3\"/>"), "w:2:1: task 'a': a runtime of -3 s cannot be"),
+        (adag("<job id=\"a\" runtime=\"x\"/>"), "w:2:1: runtime is a number, not 'x'"),
+        (uses("link=\"input\" size=\"x\""), "w:2:13: size is a number, not 'x'"),
+        (uses("link=\"up\""), "w:2:13: link 'up': it is input, output or inout"),
+        (adag("<parent ref=\"a\"/>"), "w:2:1: a 'parent' outside of a 'child'"),
+        (
+            adag("<job id=\"a\"/><child ref=\"a\">\n<parent ref=\"b\"/></child>"),
+            "w:3:1: task 'a': unknown task 'b' in parents",
+        ),
+        (
+            adag("<job id=\"a\"/><child ref=\"b\"><parent ref=\"a\"/></child>"),
+            "w:2:14: task 'a': unknown task 'b' in children",
+        ),
+        (
+            adag("<job id=\"a\"/><child ref=\"a\"><parent ref=\"a\"/></child>"),
+            "w: task 'a' depends on itself",
+        ),
+        (
+            adag("<dag id=\"a\"/>"),
+            "w:2:1: 'dag' is a workflow inside a workflow, which is not read",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(refused("w", &text).0, expected, "{text}");
+    }
+}
+
+#[test]
+fn broken_traces() {
+    let job = "1 0 -1 10 1 -1 -1 1 10 -1 1 1 1 1 1 1 -1 -1\n";
+    let task = |name: &str, start: &str| format!("{name},1,j,1,Terminated,{start},2,100,1\n");
+    let table = [
+        ("; nothing\n".to_owned(), "w: the workflow has no tasks"),
+        (format!("{job}{job}"), "w:2:1: duplicate task '1'"),
+        (format!("{job}2 0 -1\n"), "w:2:7: a job has 18 numbers, not 3"),
+        (format!("{job}{}", job.replace("10", "x")), "w:2:8: a run time is a number, not 'x'"),
+        (format!(";\n{}", job.replace("-1 -1\n", "1 -1\n")), "w:2:1: task '1' depends on itself"),
+        (
+            format!("{}M2,1,j,1,Terminated,1\n", task("M1", "1")),
+            "w:2:22: a task has 9 columns, not 6",
+        ),
+        (format!("{}{}", task("M1", "1"), task("M1", "1")), "w:2:1: duplicate task 'j/M1'"),
+        (task("M1", "x"), "w:1:21: a start time is a number, not 'x'"),
+        (task("M1", "9"), "w:1:1: task 'j/M1': a runtime of -7 s cannot be"),
+        (
+            format!("{}{}", task("M1_2", "1"), task("R2_1", "1")),
+            "w: the tasks form a cycle: j/M1_2 -> j/R2_1 -> j/M1_2",
+        ),
+        (
+            "{\"job\": \"j\", \"tasks\": []}\n{\"job\": 3}\n".to_owned(),
+            "w:2:9: not a workflow: invalid type: integer `3`, expected a string",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(refused("w", &text).0, expected, "{text}");
     }
 }
 

@@ -94,6 +94,90 @@ fn estee_with_what_users_expect() {
 }
 
 #[test]
+fn dax_with_files_parents_and_profiles() {
+    let text = r#"<?xml version="1.0" encoding="UTF-8"?>
+        <!-- as Pegasus writes it -->
+        <adag xmlns="http://pegasus.isi.edu/schema/DAX" name="two &amp; more">
+          <executable name="p"><profile namespace="pegasus" key="runtime">x</profile></executable>
+          <job id="A" name="make" runtime="1.5">
+            <uses file="in" link="input" size="7"/><uses file="x" link="OUTPUT" size="40"/>
+            <uses name="p" link="none"/>
+          </job>
+          <job id="B" name="use"><argument>-f <filename file="x"/></argument>
+            <profile namespace="pegasus" key="runtime"> 2.5 </profile>
+            <profile namespace="condor" key="request_cpus">3</profile>
+            <profile namespace="pegasus" key="memory">10</profile>
+            <uses name="x" link="input"/>
+          </job>
+          <job id="C"/>
+          <child ref="B"><parent ref="A"/><parent ref="C"/></child>
+        </adag>"#;
+    let recorded = LoadOptions { recorded_cores: true, ..LoadOptions::default() };
+    let graph = graph_with(text, &recorded);
+    assert_eq!(shape(&graph), "A:1500 B:2500 C:0 A>B:40 C>B:0");
+    assert_eq!((graph.name(), graph.info().external_bytes), ("two & more", 7));
+    assert_eq!((graph.cpus(1), graph.task(1).spec.memory_bytes), (3, 10_000_000));
+    assert_eq!(graph.task(0).spec.kind, "make");
+}
+
+#[test]
+fn swf_with_arrivals_and_what_is_unknown() {
+    let text = "; MaxJobs: 3\n\
+        7 100 -1  10  4 -1 2048 -1 60 -1 1 1 1 1 1 1 -1 -1\n\
+        8  90 -1  -1 -1 -1   -1  2 30 -1 5 1 1 1 1 1  7  5\n\
+        9 150  3 2.5 -1 -1   -1 -1 -1 -1 1 1 1 1 1 1  3 -1\n";
+    let recorded = LoadOptions { recorded_cores: true, ..LoadOptions::default() };
+    let graph = graph_with(text, &recorded);
+    assert_eq!(shape(&graph), "7:10000 8:0 9:2500 7>8:0");
+    let releases: Vec<u64> = graph.indices().map(|t| graph.release_ns(t) / 1_000_000_000).collect();
+    let cpus: Vec<u32> = graph.indices().map(|task| graph.cpus(task)).collect();
+    assert_eq!((releases, cpus), (vec![10, 0, 60], vec![4, 2, 1]));
+    assert_eq!(graph.task(0).spec.memory_bytes, 4 * 2048 * 1024);
+    let estimates: Vec<_> = graph.indices().map(|task| graph.estimated_duration_ns(task)).collect();
+    assert_eq!(estimates, [Some(60_000_000_000), Some(30_000_000_000), None]);
+    assert_eq!(graph.notes().len(), 2, "one without a run time, one after a job from before");
+}
+
+#[test]
+fn alibaba_in_both_forms() {
+    let csv = "task_name,instance_num,job_name,task_type,status,start_time,end_time,plan_cpu,plan_mem\n\
+        M1,4,j_1,1,Terminated,100,110,150.0,0.3\n\
+        R2_1,1,j_1,1,Terminated,110,112,100,0.3\n\
+        R3_1_9,1,j_1,1,Waiting,0,0,,\n\
+        task_abc=,1,j_2,1,Failed,105,105,50,0.1\n";
+    let recorded = LoadOptions { recorded_cores: true, ..LoadOptions::default() };
+    let graph = graph_with(csv, &recorded);
+    let expected = "j_1/M1:10000 j_1/R2_1:2000 j_1/R3_1_9:0 j_2/task_abc=:0 \
+        j_1/M1>j_1/R2_1:0 j_1/M1>j_1/R3_1_9:0";
+    assert_eq!(shape(&graph), expected);
+    let releases: Vec<u64> = graph.indices().map(|t| graph.release_ns(t) / 1_000_000_000).collect();
+    assert_eq!((releases, graph.cpus(0), graph.cpus(3)), (vec![0, 0, 0, 5], 2, 1));
+    assert_eq!(graph.notes().len(), 1, "{:?}", graph.notes());
+    let object = r#"{"job": "j", "tasks": [{"name": "R2_1", "expected_duration": 1.5,
+        "cpu": null, "start": 3}, {"name": "M1"}]}"#
+        .replace('\n', " ");
+    assert_eq!(shape(&graph_with(&object, &recorded)), "j/M1:0 j/R2_1:1500 j/M1>j/R2_1:0");
+    let only = LoadOptions { job: Some("j_2".to_owned()), ..LoadOptions::default() };
+    assert_eq!(shape(&graph_with(csv, &only)), "j_2/task_abc=:0");
+    let none = LoadOptions { job: Some("j_3".to_owned()), ..LoadOptions::default() };
+    let told = read(csv.as_bytes(), "w", None, &none).unwrap_err().to_string();
+    assert_eq!(told, "w: not a workflow: the trace has no job 'j_3'");
+    let told = read("digraph {}".as_bytes(), "w", None, &only).unwrap_err().to_string();
+    assert!(told.contains("no trace of jobs"), "{told}");
+}
+
+#[test]
+fn compressed_texts_and_byte_order_marks() {
+    use std::io::Write as _;
+    let text = "\u{feff}digraph { a -> b }";
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(text.as_bytes()).expect("memory takes every write");
+    let packed = packed.finish().expect("memory takes every write");
+    let graph = read(packed.as_slice(), "w.dot.gz", None, &LoadOptions::default());
+    assert_eq!(graph.map(|graph| shape(&graph)).expect("it is a graph"), "a:0 b:0 a>b:0");
+}
+
+#[test]
 fn a_format_can_be_insisted_on() {
     let told = |text: &str, format| {
         read(text.as_bytes(), "w", Some(format), &LoadOptions::default()).unwrap_err().to_string()

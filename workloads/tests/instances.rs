@@ -119,6 +119,89 @@ fn dot_files_have_the_expected_figures() {
 }
 
 #[test]
+fn dax_files_have_the_expected_figures() {
+    let Some(data) = data() else { return };
+    let is_dax = |row: &serde_json::Value| row["format"] == "DAX";
+    let rows: Vec<_> = rows(&data, &["dax/", "simgrid/"]).into_iter().filter(is_dax).collect();
+    assert_eq!(rows.len(), 11, "ten of Pegasus and one of SimGrid");
+    for row in &rows {
+        let file = row["file"].as_str().expect("a row names its file");
+        let graph = load(data.join(file), None, &LoadOptions::default()).expect(file);
+        check(&graph, row, file);
+        let info = graph.info();
+        let bytes = row["bytes"].as_u64().expect("bytes are whole");
+        // Most of these files give one file several sizes, or several writers; the table takes
+        // the last size of each. Here what a writer says holds, and each writer counts.
+        let off = (info.bytes_produced + info.external_bytes).abs_diff(bytes);
+        let most = if file.ends_with("HEFT_paper.xml") { 0 } else { bytes / 20 };
+        assert!(off <= most, "{file}: {off} bytes off {bytes}");
+    }
+}
+
+#[test]
+fn every_job_of_the_alibaba_trace_has_the_expected_figures() {
+    let Some(data) = data() else { return };
+    let options = LoadOptions::default();
+    let rows = rows(&data, &["alibaba2018/"]);
+    assert_eq!(rows.len(), 1550, "two samples of the trace");
+    for file in ["jobs_a.jsonl", "random_50.jsonl"] {
+        let of_file = |row: &&serde_json::Value| {
+            row["file"].as_str().is_some_and(|name| name.ends_with(file))
+        };
+        let rows: Vec<&serde_json::Value> = rows.iter().filter(of_file).collect();
+        let path = data.join("alibaba2018").join(file);
+        let text = std::fs::read_to_string(&path).expect("the trace is there");
+        for (line, row) in text.lines().zip(&rows) {
+            let name = row["name"].as_str().expect("a row names its job");
+            let graph = workloads::read(line.as_bytes(), name, None, &options).expect(name);
+            check(&graph, row, name);
+            assert!(!graph.has_releases(), "{name}: one job begins at once");
+        }
+        // All at once: every job where it stands in time.
+        let graph = load(&path, None, &options).expect(file);
+        let sum = |key: &str| rows.iter().map(|row| row[key].as_u64().unwrap_or(0)).sum::<u64>();
+        let info = graph.info();
+        assert_eq!((info.tasks, info.edges), (sum("tasks"), sum("edges")), "{file}");
+        assert!(graph.has_releases(), "{file}: jobs come one after the other");
+        // And one of them by its name.
+        let last = rows.last().expect("a trace has jobs");
+        let job = last["name"].as_str().map(str::to_owned);
+        let chosen = load(&path, None, &LoadOptions { job, ..options.clone() }).expect(file);
+        check(&chosen, last, file);
+    }
+}
+
+#[test]
+fn workload_logs_have_their_jobs_and_arrivals() {
+    let Some(data) = data() else { return };
+    for (file, without_time) in [("LCG.jobs-0-5000.swf", 0), ("NASA-iPSC-1993-3.head.swf", 0)] {
+        let path = data.join("swf").join(file);
+        let text = std::fs::read_to_string(&path).expect("the log is there");
+        // Read once more, in the simplest way.
+        let jobs: Vec<Vec<i64>> = text
+            .lines()
+            .filter(|line| !line.starts_with(';') && !line.trim().is_empty())
+            .map(|line| {
+                line.split_whitespace().map(|word| word.parse::<f64>().expect("numbers") as i64)
+            })
+            .map(Iterator::collect)
+            .collect();
+        let options = LoadOptions { recorded_cores: true, ..LoadOptions::default() };
+        let graph = load(&path, None, &options).expect(file);
+        assert_eq!(graph.len(), jobs.len(), "{file}");
+        let first_s = jobs.iter().map(|job| job[1]).min().expect("there are jobs");
+        for (task, job) in graph.indices().zip(&jobs) {
+            assert_eq!(graph.task_name(task), job[0].to_string(), "{file}");
+            let seconds = |ns: u64| (ns / 1_000_000_000) as i64;
+            assert_eq!(seconds(graph.task(task).duration_ns), job[3].max(0), "{file}");
+            assert_eq!(seconds(graph.release_ns(task)), job[1] - first_s, "{file}");
+            assert_eq!(i64::from(graph.cpus(task)), job[4].max(1), "{file}");
+        }
+        assert_eq!(graph.notes().len(), without_time, "{file}: {:?}", graph.notes());
+    }
+}
+
+#[test]
 fn cycles_are_refused_with_their_tasks() {
     let Some(data) = data() else { return };
     let path = data.join("simgrid/dag_with_cycle.dot");

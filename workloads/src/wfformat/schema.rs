@@ -1,48 +1,281 @@
-//! The JSON as it comes, in both shapes: tasks with their records (before 1.5), and a
+//! The JSON as it comes, task by task, in both shapes: tasks with their records (before 1.5), and a
 //! specification beside an execution (from 1.5 on).
 
-use hashbrown::{HashMap, HashSet};
+use std::marker::PhantomData;
+
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess};
+use serde::de::{Unexpected, Visitor};
 
+use super::{VERSIONS, json_error};
 use crate::error::Problem;
+use crate::file_graph::{FileGraph, kind_of};
+use crate::recorded;
+use crate::text::{Misread, Source};
 
-/// Just enough to tell the version before the shape is insisted on.
-#[derive(Deserialize, Debug)]
-pub(super) struct Head {
-    #[serde(rename = "schemaVersion")]
-    version: Option<serde_json::Value>,
-    #[expect(dead_code, reason = "its presence is what makes this a workflow")]
-    workflow: IgnoredAny,
+/// All tasks, and the workflow's name.
+pub(super) fn read(source: &mut Source<'_>) -> Result<(FileGraph, Option<String>), Misread> {
+    let mut reader = Reader::new();
+    let mut json = serde_json::Deserializer::from_reader(source);
+    let done = Object { reader: &mut reader, level: Level::Document }
+        .deserialize(&mut json)
+        .and_then(|()| json.end());
+    if let Err(error) = done {
+        let at = Some((error.line(), error.column()));
+        return Err(match reader.problem {
+            Some(problem) => Misread { at, problem },
+            None => json_error(&error),
+        });
+    }
+    let not_a_workflow = |reason: &str| Problem::NotAWorkflow { reason: reason.to_owned() };
+    if !reader.has_version {
+        return Err(not_a_workflow("the JSON has no schemaVersion").into());
+    }
+    if !reader.has_tasks {
+        let reason = "the workflow has neither a specification nor tasks";
+        return Err(not_a_workflow(reason).into());
+    }
+    Ok((reader.graph, reader.name))
 }
 
-impl Head {
-    pub(super) fn version(&self) -> Option<String> {
-        match self.version.as_ref()? {
-            serde_json::Value::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
+struct Reader {
+    graph: FileGraph,
+    name: Option<String>,
+    has_version: bool,
+    has_tasks: bool,
+    /// What was wrong when it was not the JSON.
+    problem: Option<Problem>,
+}
+
+/// Objects that are gone through key by key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Level {
+    Document,
+    Workflow,
+    Specification,
+    Execution,
+}
+
+struct Object<'r> {
+    reader: &'r mut Reader,
+    level: Level,
+}
+
+impl<'de> DeserializeSeed<'de> for Object<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.level {
+            Level::Document | Level::Workflow => deserializer.deserialize_map(self),
+            // They may be null.
+            Level::Specification | Level::Execution => deserializer.deserialize_any(self),
         }
     }
 }
 
-#[derive(Deserialize, Debug)]
-pub(super) struct Document {
-    pub(super) name: Option<String>,
-    workflow: Workflow,
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.level {
+            Level::Document => "a workflow",
+            Level::Workflow => "an object",
+            Level::Specification => "a specification",
+            Level::Execution => "an execution",
+        })
+    }
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { reader, level } = self;
+        let mut has_workflow = false;
+        while let Some(key) = map.next_key::<String>()? {
+            match (level, key.as_str()) {
+                (Level::Document, "name") => reader.name = map.next_value()?,
+                (Level::Document, "schemaVersion") => {
+                    let version = map.next_value()?;
+                    if let Err(problem) = reader.version(version) {
+                        reader.problem = Some(problem);
+                        return Err(A::Error::custom("unknown schema version"));
+                    }
+                }
+                (Level::Document, "workflow") => {
+                    has_workflow = true;
+                    map.next_value_seed(Object { reader, level: Level::Workflow })?;
+                }
+                (Level::Workflow, "specification") => {
+                    map.next_value_seed(Object { reader, level: Level::Specification })?;
+                }
+                (Level::Workflow, "execution") => {
+                    map.next_value_seed(Object { reader, level: Level::Execution })?;
+                }
+                (Level::Workflow, "tasks" | "jobs") => {
+                    reader.has_tasks = true;
+                    map.next_value_seed(Each::new(reader, Reader::flat))?;
+                }
+                (Level::Specification, "tasks") => {
+                    reader.has_tasks = true;
+                    map.next_value_seed(Each::new(reader, Reader::specified))?;
+                }
+                (Level::Specification, "files") => {
+                    map.next_value_seed(Each::new(reader, Reader::file))?;
+                }
+                (Level::Execution, "tasks") => {
+                    map.next_value_seed(Each::new(reader, Reader::executed))?;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        match level == Level::Document && !has_workflow {
+            true => Err(A::Error::missing_field("workflow")),
+            false => Ok(()),
+        }
+    }
 }
 
-#[derive(Deserialize, Debug)]
-struct Workflow {
-    specification: Option<Specification>,
-    execution: Option<Execution>,
-    #[serde(alias = "jobs")]
-    tasks: Option<Vec<FlatTask>>,
+type Take<T> = fn(&mut Reader, T) -> Result<(), Problem>;
+
+/// Hands on each element of a list, or nothing where there is null.
+struct Each<'r, T> {
+    reader: &'r mut Reader,
+    take: Take<T>,
+    element: PhantomData<T>,
 }
 
-#[derive(Deserialize, Debug)]
-struct Specification {
-    tasks: Vec<SpecifiedTask>,
-    files: Option<Vec<SpecifiedFile>>,
+impl<'r, T> Each<'r, T> {
+    fn new(reader: &'r mut Reader, take: Take<T>) -> Self {
+        Self { reader, take, element: PhantomData }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Each<'_, T> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<'_, T> {
+    type Value = ();
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list")
+    }
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(element) = list.next_element()? {
+            if let Err(problem) = (self.take)(self.reader, element) {
+                self.reader.problem = Some(problem);
+                return Err(A::Error::custom("it cannot be"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reader {
+    fn new() -> Self {
+        Self {
+            graph: FileGraph::new(),
+            name: None,
+            has_version: false,
+            has_tasks: false,
+            problem: None,
+        }
+    }
+
+    fn version(&mut self, version: serde_json::Value) -> Result<(), Problem> {
+        let version = match version {
+            serde_json::Value::Null => return Ok(()),
+            serde_json::Value::String(text) => text,
+            other => other.to_string(),
+        };
+        if !VERSIONS.contains(&version.as_str()) {
+            return Err(Problem::UnknownSchema { version });
+        }
+        self.has_version = true;
+        Ok(())
+    }
+
+    fn relations(&mut self, task: u32, parents: Option<&[String]>, children: Option<&[String]>) {
+        for parent in parents.unwrap_or_default() {
+            let parent = self.graph.mention(parent, None);
+            self.graph.declare(parent, task);
+        }
+        for child in children.unwrap_or_default() {
+            let child = self.graph.mention(child, None);
+            self.graph.declare(task, child);
+        }
+    }
+
+    fn specified(&mut self, row: SpecifiedTask) -> Result<(), Problem> {
+        let task = self.graph.mention(&row.id, None);
+        self.graph.define(task)?;
+        // The program goes before, and may have come before.
+        if self.graph.recorded(task).kind == 0 {
+            let kind = kind_of(None, row.name.as_deref().unwrap_or(&row.id));
+            self.graph.recorded(task).kind = self.graph.kind(kind);
+        }
+        self.relations(task, row.parents.as_deref(), row.children.as_deref());
+        for file in row.input_files.unwrap_or_default() {
+            self.graph.read(task, &file, None);
+        }
+        for file in row.output_files.unwrap_or_default() {
+            self.graph.write(task, &file, None);
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, row: SpecifiedFile) -> Result<(), Problem> {
+        self.graph.size(&row.id, row.size_in_bytes.whole());
+        Ok(())
+    }
+
+    fn executed(&mut self, row: ExecutedTask) -> Result<(), Problem> {
+        let task = self.graph.mention(&row.id, None);
+        let program = row.command.as_ref().and_then(|command| command.program.as_deref());
+        if let Some(program) = program.filter(|program| !program.is_empty()) {
+            self.graph.recorded(task).kind = self.graph.kind(program);
+        }
+        let recorded = self.graph.recorded(task);
+        recorded.duration_ns = duration_ns(&row.id, row.runtime_in_seconds)?;
+        recorded.cores = recorded::slots(row.core_count.0);
+        recorded.memory_bytes = row.memory_in_bytes.whole();
+        Ok(())
+    }
+
+    fn flat(&mut self, row: FlatTask) -> Result<(), Problem> {
+        let task = self.graph.mention(&row.name, None);
+        self.graph.define(task)?;
+        let program = row.command.as_ref().and_then(|command| command.program.as_deref());
+        let kind = kind_of(program.or(row.category.as_deref()), &row.name);
+        let kind = self.graph.kind(kind);
+        let recorded = self.graph.recorded(task);
+        recorded.kind = kind;
+        recorded.duration_ns = duration_ns(&row.name, row.runtime)?;
+        recorded.cores = recorded::slots(row.cores.0);
+        recorded.memory_bytes =
+            row.memory_bytes.whole().max(row.memory.whole().saturating_mul(1000));
+        self.relations(task, row.parents.as_deref(), row.children.as_deref());
+        for file in row.files.unwrap_or_default() {
+            let size_bytes = Some(file.size.whole());
+            match file.link {
+                Link::Input => self.graph.read(task, &file.name, size_bytes),
+                Link::Output => self.graph.write(task, &file.name, size_bytes),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn duration_ns(task: &str, runtime: Lenient) -> Result<u64, Problem> {
+    recorded::duration_ns(runtime.0).map_err(|reason| Problem::BadTask {
+        task: task.to_owned(),
+        reason,
+        hint: None,
+    })
 }
 
 #[derive(Deserialize, Debug)]
@@ -62,11 +295,6 @@ struct SpecifiedFile {
     id: String,
     #[serde(default)]
     size_in_bytes: Lenient,
-}
-
-#[derive(Deserialize, Debug)]
-struct Execution {
-    tasks: Option<Vec<ExecutedTask>>,
 }
 
 #[derive(Deserialize, Debug)]
@@ -128,7 +356,8 @@ struct Lenient(f64);
 
 impl Lenient {
     fn whole(self) -> u64 {
-        self.0.max(0.0).round() as u64
+        // Beyond that it is a mistake, and sums need room.
+        self.0.clamp(0.0, 1e18).round() as u64
     }
 }
 
@@ -153,125 +382,10 @@ impl<'de> Deserialize<'de> for Lenient {
                 Ok(Lenient(0.0))
             }
             fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Lenient, E> {
-                let wrong = |_| E::invalid_value(serde::de::Unexpected::Str(value), &self);
+                let wrong = |_| E::invalid_value(Unexpected::Str(value), &self);
                 value.trim().parse().map(Lenient).map_err(wrong)
             }
         }
         deserializer.deserialize_any(Numbers)
     }
-}
-
-/// A task of either shape.
-#[derive(Debug)]
-pub(super) struct Record {
-    /// What parents and children refer to.
-    pub(super) id: String,
-    pub(super) kind: String,
-    pub(super) runtime_s: f64,
-    pub(super) cores: u32,
-    pub(super) memory_bytes: u64,
-    pub(super) parents: Vec<String>,
-    pub(super) children: Vec<String>,
-    pub(super) inputs: Vec<FileRecord>,
-    pub(super) outputs: Vec<FileRecord>,
-}
-
-#[derive(Debug)]
-pub(super) struct FileRecord {
-    pub(super) name: String,
-    pub(super) size_bytes: u64,
-}
-
-impl Document {
-    pub(super) fn records(self) -> Result<Vec<Record>, Problem> {
-        let Workflow { specification, execution, tasks } = self.workflow;
-        if let Some(specification) = specification {
-            let executed = execution.and_then(|execution| execution.tasks).unwrap_or_default();
-            Ok(from_specification(specification, executed))
-        } else if let Some(tasks) = tasks {
-            Ok(tasks.into_iter().map(from_flat).collect())
-        } else {
-            let reason = "the workflow has neither a specification nor tasks".to_owned();
-            Err(Problem::NotAWorkflow { reason })
-        }
-    }
-}
-
-fn from_specification(specification: Specification, executed: Vec<ExecutedTask>) -> Vec<Record> {
-    let fixed = foldhash::fast::FixedState::default();
-    let sizes: Vec<SpecifiedFile> = specification.files.unwrap_or_default();
-    let mut size_of: HashMap<&str, u64, _> = HashMap::with_hasher(fixed.clone());
-    size_of.extend(sizes.iter().map(|file| (file.id.as_str(), file.size_in_bytes.whole())));
-    let mut execution_of: HashMap<&str, &ExecutedTask, _> = HashMap::with_hasher(fixed);
-    execution_of.extend(executed.iter().map(|task| (task.id.as_str(), task)));
-    let files = |names: Option<Vec<String>>| {
-        let with_size = |name: String| {
-            let size_bytes = size_of.get(name.as_str()).copied().unwrap_or(0);
-            FileRecord { name, size_bytes }
-        };
-        distinct(names.unwrap_or_default().into_iter().map(with_size))
-    };
-    let record = |task: SpecifiedTask| {
-        let execution = execution_of.get(task.id.as_str());
-        let program = execution
-            .and_then(|execution| execution.command.as_ref())
-            .and_then(|command| command.program.as_deref());
-        Record {
-            kind: kind(program, task.name.as_deref().unwrap_or(&task.id)),
-            runtime_s: execution.map_or(0.0, |execution| execution.runtime_in_seconds.0),
-            cores: execution.map_or(1, |execution| cores(execution.core_count)),
-            memory_bytes: execution.map_or(0, |execution| execution.memory_in_bytes.whole()),
-            parents: task.parents.unwrap_or_default(),
-            children: task.children.unwrap_or_default(),
-            inputs: files(task.input_files),
-            outputs: files(task.output_files),
-            id: task.id,
-        }
-    };
-    specification.tasks.into_iter().map(record).collect()
-}
-
-fn from_flat(task: FlatTask) -> Record {
-    let program = task.command.as_ref().and_then(|command| command.program.as_deref());
-    let kind = kind(program.or(task.category.as_deref()), &task.name);
-    let (outputs, inputs): (Vec<_>, Vec<_>) =
-        task.files.unwrap_or_default().into_iter().partition(|file| file.link == Link::Output);
-    let files = |files: Vec<FlatFile>| {
-        distinct(
-            files
-                .into_iter()
-                .map(|file| FileRecord { name: file.name, size_bytes: file.size.whole() }),
-        )
-    };
-    Record {
-        id: task.name,
-        kind,
-        runtime_s: task.runtime.0,
-        cores: cores(task.cores),
-        memory_bytes: task.memory_bytes.whole().max(task.memory.whole().saturating_mul(1000)),
-        parents: task.parents.unwrap_or_default(),
-        children: task.children.unwrap_or_default(),
-        inputs: files(inputs),
-        outputs: files(outputs),
-    }
-}
-
-/// A file listed twice counts once.
-fn distinct(files: impl Iterator<Item = FileRecord>) -> Vec<FileRecord> {
-    let mut seen: HashSet<String, foldhash::fast::FixedState> = HashSet::default();
-    files.filter(|file| seen.insert(file.name.clone())).collect()
-}
-
-fn cores(number: Lenient) -> u32 {
-    (number.whole().max(1)).min(u64::from(u32::MAX)) as u32
-}
-
-/// The program where it is recorded, else the name without its trailing number.
-fn kind(program: Option<&str>, name: &str) -> String {
-    if let Some(program) = program.filter(|program| !program.is_empty()) {
-        return program.to_owned();
-    }
-    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let stem = stem.strip_suffix("ID").unwrap_or(stem).trim_end_matches(['_', '-', '.', '#']);
-    if stem.is_empty() { name.to_owned() } else { stem.to_owned() }
 }
