@@ -259,7 +259,7 @@ fn span_text(span: Span) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::{Attempt, Incarnation, TaskId};
+    use proto::{Attempt, TaskId};
 
     const MS: u64 = 1_000_000;
 
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_pushed_task_tells_where_it_ran_and_why() {
-        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(Incarnation(1), 1));
+        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(1, 1));
         let (reason, to, input_bytes) = (Reason::BigElsewhere, NodeId(2), 12_000_000);
         let queued =
             Event::Queued { task, attempt, local_queue: true, reason: Reason::Pushed, input_bytes };

@@ -287,13 +287,13 @@ pub(crate) fn again_word(why: Again) -> &'static str {
         Again::Retry => "it failed and has retries left",
         Again::InputReplaced => "one of its inputs was replaced",
         Again::Lost => "the process that ran it died",
+        Again::HolderGone => "the node that held it died",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::Incarnation;
 
     const MS: u64 = 1_000_000;
 
@@ -302,7 +302,7 @@ mod tests {
     }
 
     fn story() -> Vec<Entry> {
-        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(Incarnation(1), 2));
+        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(1, 2));
         let reason = Reason::Stolen;
         vec![
             entry(3, 1, Event::NodeStarted { node: NodeId(3), incarnation: 1, slots: 2 }),

@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_task_node_attempt_and_exit_code() {
-        let attempt = Attempt::new(proto::Incarnation(1), 2).0;
+        let attempt = Attempt::new(1, 2).0;
         let mut failure = TaskFailure {
             local: LocalId::new(proto::PartitionId(7), 4).0,
             name: "sum".to_owned(),

@@ -49,6 +49,13 @@ struct Link {
     undurable: VecDeque<(u64, u64)>,
     ack: u64,
     ack_sent: u64,
+    /// The last message that was given back to the peer, and up to where the peer has seen what
+    /// was sent: until it has seen that one nothing is acknowledged, or a death of this node would
+    /// lose what neither of them keeps.
+    given_back: u64,
+    seen: u64,
+    /// The peer is to hear that what it gave back is here.
+    tells_seen: bool,
     /// A packet is owed even if there is nothing to say: the peer must learn the incarnation, or
     /// repeats what it has sent because an acknowledgement was lost.
     greet: bool,
@@ -73,6 +80,9 @@ impl Link {
             undurable: VecDeque::new(),
             ack: 0,
             ack_sent: 0,
+            given_back: 0,
+            seen: 0,
+            tells_seen: false,
             greet: false,
             timer: None,
             patience: RETRANSMIT_AFTER,
@@ -157,13 +167,18 @@ impl Links {
     /// Queues a message until the peer has made it durable.
     pub(crate) fn send(&mut self, peer: NodeId, body: Body) {
         let survives_restart = survives_restart(&body);
+        let gives_back = matches!(body, Body::NotHome(_));
         let bytes = Bytes::from(wire::Message { body: Some(body) }.encode_to_vec());
-        let queue = &mut self.link(peer).queue;
+        let link = self.link(peer);
+        let queue = &mut link.queue;
         if bytes.len() <= FRAGMENT_BYTES {
             queue.push_back(Queued { bytes, survives_restart });
         } else {
             let fragments = fragments(&bytes);
             queue.extend(fragments.map(|bytes| Queued { bytes, survives_restart }));
+        }
+        if gives_back {
+            link.given_back = link.base + link.queue.len() as u64 - 1;
         }
         self.touched.insert(peer);
     }
@@ -171,6 +186,24 @@ impl Links {
     pub(crate) fn send_loose(&mut self, peer: NodeId, body: Body) {
         self.link(peer).loose.push(wire::Message { body: Some(body) });
         self.touched.insert(peer);
+    }
+
+    /// The peer is dead. What it has not acknowledged comes back, in order, as far as it would mean
+    /// something to others.
+    pub(crate) fn give_back(&mut self, peer: NodeId) -> Vec<Body> {
+        let link = self.link(peer);
+        let incarnation = link.peer_incarnation;
+        let queue = std::mem::take(&mut link.queue);
+        link.restart(incarnation);
+        let (mut bodies, mut partial) = (Vec::new(), Vec::new());
+        for queued in queue.into_iter().filter(|queued| queued.survives_restart) {
+            let message = wire::Message::decode(queued.bytes).unwrap_or_default();
+            bodies.extend(match message.body {
+                Some(Body::Fragment(fragment)) => join(&mut partial, fragment).flatten(),
+                other => other,
+            });
+        }
+        bodies
     }
 
     /// A fresh transport: whatever was on its way may be lost.
@@ -209,6 +242,7 @@ impl Links {
             }
         } else {
             link.take_ack(packet.ack);
+            link.seen = link.seen.max(packet.seen).max(packet.ack);
             take_messages(link, packet.first_seq, packet.reliable, &mut received.bodies);
         }
         received.load = packet.load;
@@ -234,6 +268,9 @@ impl Links {
         let (links, touched, eager) = (&mut self.links, &mut self.touched, self.ack_before_durable);
         self.undurable.retain(|peer| {
             let link = links.get_mut(peer).expect("listed links exist");
+            if link.given_back > link.seen {
+                return true;
+            }
             while let Some(&(batch, last)) = link.undurable.front()
                 && (batch <= seq || eager)
             {
@@ -313,7 +350,8 @@ fn take_messages(link: &mut Link, first: u64, reliable: Vec<Bytes>, bodies: &mut
             return; // No peer that keeps to the window sends this.
         }
         if seq < link.expected {
-            link.greet = true; // Repeated: the acknowledgement was lost.
+            // Repeated: the acknowledgement was lost.
+            (link.greet, link.tells_seen) = (true, true);
         } else if link.ahead.len() < LINK_REORDER_MESSAGES_MAX || seq == link.expected {
             link.ahead.insert(seq, bytes);
         }
@@ -330,6 +368,9 @@ fn take_messages(link: &mut Link, first: u64, reliable: Vec<Bytes>, bodies: &mut
             other => other,
         };
         link.whole = link.expected - 1;
+        if matches!(body, Some(Body::NotHome(_))) {
+            (link.greet, link.tells_seen) = (true, true);
+        }
         bodies.extend(body);
     }
 }
@@ -385,6 +426,7 @@ fn write_packets(
         }
         link.ack_sent = link.ack;
         link.greet = false;
+        let seen = if std::mem::take(&mut link.tells_seen) { link.expected - 1 } else { 0 };
         packets.push(wire::Packet {
             from: me.0,
             to: peer.0,
@@ -395,6 +437,7 @@ fn write_packets(
             reliable,
             loose: std::mem::take(&mut link.loose),
             load: None,
+            seen,
         });
     }
 }
@@ -428,6 +471,8 @@ fn survives_restart(body: &Body) -> bool {
         | Body::Holding(_)
         | Body::Locate(_)
         | Body::Located(_)
+        // What the old incarnation owed the new one tells from its records.
+        | Body::NotHome(_)
         | Body::Fragment(_) => false,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kvs::{Batch, Record, Store, Write};
 use proto::wire::message::Body;
 use proto::wire::{ErrorCode, request, response};
-use proto::{ClientId, Event, JobId, NodeId, PartitionId, Time, wire};
+use proto::{ClientId, Event, Incarnation, JobId, NodeId, PartitionId, Time, wire};
 use scheduler::{Answer, Homes, Mutant, Options, Out, Scheduler};
 
 use crate::kv::{self, Watches};
@@ -36,8 +36,8 @@ pub struct Node {
     answers: VecDeque<(u64, ClientId, wire::Response)>,
     batch_seq: u64,
     durable_seq: u64,
-    /// Numbers the records that are appended; unique over all incarnations.
-    record_number: u64,
+    /// Numbers the steps that append records. Under a partition's term it is unique over all homes.
+    record_number: u32,
     /// More is to be done at once than fits one step.
     unfinished: bool,
 }
@@ -74,7 +74,7 @@ impl Node {
             answers: VecDeque::new(),
             batch_seq: 0,
             durable_seq: 0,
-            record_number: u64::from(config.incarnation.0) << 32,
+            record_number: 0,
             unfinished: true,
             map,
             config,
@@ -138,7 +138,7 @@ impl Node {
                 assert!(seq <= self.batch_seq, "batch {seq} was never emitted");
                 self.durable_seq = self.durable_seq.max(seq);
             }
-            Input::MapCommitted { map } => self.on_map(*map),
+            Input::MapCommitted { map } => self.on_map(now, *map),
             Input::PeerConnected { peer } => {
                 if peer != self.config.node {
                     self.links.reconnected(peer);
@@ -165,14 +165,35 @@ impl Node {
         }
     }
 
-    fn on_map(&mut self, map: wire::ClusterMap) {
+    fn on_map(&mut self, now: Time, map: wire::ClusterMap) {
         if map.epoch < self.map.epoch || map.partitions.len() != self.map.partitions.len() {
             return; // An older map, or another cluster's.
         }
-        self.map = Arc::new(map);
+        let older = std::mem::replace(&mut self.map, Arc::new(map));
         self.store.set_map(self.map.clone());
         let homes = Homes::new(self.config.node, &self.map, kvs::job_partition);
-        self.scheduler.set_homes(homes);
+        self.scheduler.set_homes(now, homes, &mut self.out);
+        let gone = |map: &wire::ClusterMap, node: usize| {
+            let phase = map.members.get(node).map(wire::Member::phase);
+            matches!(phase, Some(wire::MemberPhase::Down | wire::MemberPhase::Removed))
+        };
+        let members = 0..self.map.members.len();
+        let dead = members.filter(|&node| gone(&self.map, node) && !gone(&older, node));
+        for node in dead.collect::<Vec<_>>() {
+            let incarnation = Incarnation(self.map.members[node].incarnation);
+            self.on_peer_gone(now, NodeId(node as u32), incarnation);
+        }
+    }
+
+    /// The cluster has decided that a node is dead: what it has not acknowledged goes to those who
+    /// stand in for it.
+    fn on_peer_gone(&mut self, now: Time, peer: NodeId, incarnation: Incarnation) {
+        if peer == self.config.node {
+            return;
+        }
+        let unacknowledged = self.links.give_back(peer);
+        self.scheduler.on_peer_gone(now, peer, incarnation, &mut self.out);
+        self.scheduler.reroute(unacknowledged, &mut self.out);
     }
 
     fn on_request(&mut self, now: Time, client: ClientId, request: wire::Request) {
@@ -308,6 +329,7 @@ impl Node {
     /// Hands messages to the links, those to itself to the loopback queue.
     fn route(&mut self) {
         self.out.gather();
+        self.scheduler.address(&mut self.out);
         let me = self.config.node;
         for (to, body) in self.out.reliable.drain(..) {
             if to == me && !lets_go(&body) {
@@ -349,9 +371,12 @@ impl Node {
     fn number_batch(&mut self, effects: &mut Vec<Effect>) {
         let facts = std::mem::take(&mut self.out.facts);
         if !facts.is_empty() {
-            self.record_number += 1;
-            let partitions = self.scheduler.homes().partitions();
-            records::write_facts(facts, partitions, self.record_number, &mut self.writes);
+            let next = self.record_number.checked_add(1);
+            self.record_number = next.expect("2^32 steps in one incarnation");
+            let (scheduler, step) = (&self.scheduler, u64::from(self.record_number));
+            let number = |partition| u64::from(scheduler.term(partition)) << 32 | step;
+            let partitions = scheduler.homes().partitions();
+            records::write_facts(facts, partitions, number, &mut self.writes);
         }
         if !self.writes.is_empty() {
             self.batch_seq += 1;

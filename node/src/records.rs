@@ -13,8 +13,13 @@ const CREDIT: u8 = 3;
 const END: u8 = 4;
 const HOLDER: u8 = 5;
 
-/// Appends the writes of a step's facts. `number` is never used twice by this node.
-pub(crate) fn write_facts(facts: Facts, partitions: u32, number: u64, writes: &mut Vec<Write>) {
+/// Appends the writes of a step's facts. `number` is never used twice in one partition, and grows.
+pub(crate) fn write_facts(
+    facts: Facts,
+    partitions: u32,
+    number: impl Fn(PartitionId) -> u64,
+    writes: &mut Vec<Write>,
+) {
     for chunk in &facts.chunks {
         let place = (PartitionId(chunk.partition), JobId(chunk.job));
         writes.push(put(place, CHUNK, chunk.number.into(), chunk));
@@ -23,13 +28,13 @@ pub(crate) fn write_facts(facts: Facts, partitions: u32, number: u64, writes: &m
         writes.push(put(*place, VISIBLE, 0, record));
     }
     for (place, record) in &facts.credits {
-        writes.push(put(*place, CREDIT, number, record));
+        writes.push(put(*place, CREDIT, number(place.0), record));
     }
     for (place, record) in &facts.ends {
-        writes.push(put(*place, END, number, record));
+        writes.push(put(*place, END, number(place.0), record));
     }
     for (place, record) in &facts.holders {
-        writes.push(put(*place, HOLDER, number, record));
+        writes.push(put(*place, HOLDER, number(place.0), record));
     }
     for (&job, state) in &facts.jobs {
         let partition = kvs::job_partition(job, partitions);

@@ -123,7 +123,7 @@ fn body(dice: &mut Dice) -> Body {
         }
         6 => {
             let (steal, bundle) = (dice.number(), bundle(dice));
-            Body::StealGrant(wire::StealGrant { steal, bundle })
+            Body::StealGrant(wire::StealGrant { steal, bundle, untold: vec![0, 7] })
         }
         7 => Body::StealDone(wire::StealDone { steal: dice.number() }),
         8 => Body::Moved(wire::Moved { steal: dice.number(), tasks: tasks(dice) }),
@@ -261,6 +261,7 @@ fn garbage_in_every_field_is_survived() {
                     reliable: vec![bytes.into()],
                     loose,
                     load: None,
+                    seen: 0,
                 }))
             };
             node.handle(now, input);

@@ -53,6 +53,8 @@ pub enum Again {
     InputReplaced = 4,
     /// What ran it died: its node lives, its process does not.
     Lost = 5,
+    /// Its holder is dead.
+    HolderGone = 6,
 }
 
 /// How a task or an attempt ended; the numbers are those of [`crate::wire::Verdict`].
@@ -172,7 +174,7 @@ impl Encoder {
         self.number(task.job.0);
         self.number(u64::from(task.local.partition().0));
         self.number(task.local.index());
-        self.number(u64::from(attempt.home().0));
+        self.number(u64::from(attempt.term()));
         self.number(u64::from(attempt.number()));
     }
 
@@ -328,7 +330,7 @@ impl<'a> Decoder<'a> {
         }
         let (home, number) = (self.small()?, self.small()?);
         let local = LocalId::new(partition, index);
-        Ok((TaskId { job, local }, Attempt::new(crate::Incarnation(home), number)))
+        Ok((TaskId { job, local }, Attempt::new(home, number)))
     }
     fn end(&mut self) -> Result<End, DecodeError> {
         Ok(match self.number()? {
@@ -364,13 +366,14 @@ impl<'a> Decoder<'a> {
         }
     }
     fn again(&mut self) -> Result<Again, DecodeError> {
-        const ALL: [Again; 6] = [
+        const ALL: [Again; 7] = [
             Again::HolderRestarted,
             Again::NotHeld,
             Again::HomeRestarted,
             Again::Retry,
             Again::InputReplaced,
             Again::Lost,
+            Again::HolderGone,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))
@@ -480,7 +483,7 @@ mod tests {
     #[test]
     fn events_round_trip_and_stay_small() {
         let task = TaskId { job: JobId(9), local: LocalId::new(PartitionId(77), 1234) };
-        let attempt = Attempt::new(Incarnation(1), 3);
+        let attempt = Attempt::new(1, 3);
         let events = [
             (Time(5_000), Event::Visible { job: JobId(9) }),
             (

@@ -122,19 +122,21 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// One try at a task: the home's incarnation above a counter, so that no number is
-/// ever reused, even if the home's last writes were lost. 0 means "none yet".
+/// One try at a task: the home's term above a counter, so that no number is ever reused, even if
+/// the home's last writes were lost, or another node is home since. 0 means "none yet".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Attempt(pub u64);
 
 impl Attempt {
     #[must_use]
-    pub fn new(home: Incarnation, number: u32) -> Self {
-        Self(u64::from(home.0) << 32 | u64::from(number))
+    pub fn new(term: u32, number: u32) -> Self {
+        Self(u64::from(term) << 32 | u64::from(number))
     }
+    /// The epoch of its partition when its home took it over; where homes never move, the home's
+    /// incarnation.
     #[must_use]
-    pub fn home(self) -> Incarnation {
-        Incarnation((self.0 >> 32) as u32)
+    pub fn term(self) -> u32 {
+        (self.0 >> 32) as u32
     }
     #[must_use]
     pub fn number(self) -> u32 {
@@ -143,7 +145,7 @@ impl Attempt {
 }
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.home().0, self.number())
+        write!(f, "{}.{}", self.term(), self.number())
     }
 }
 impl fmt::Display for Attempt {
@@ -175,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn attempts_of_a_later_incarnation_are_larger() {
-        let old = Attempt::new(Incarnation(1), u32::MAX);
-        let new = Attempt::new(Incarnation(2), 0);
+    fn attempts_of_a_later_term_are_larger() {
+        let old = Attempt::new(1, u32::MAX);
+        let new = Attempt::new(2, 0);
         assert!(new > old);
-        assert_eq!((old.home(), old.number()), (Incarnation(1), u32::MAX));
+        assert_eq!((old.term(), old.number()), (1, u32::MAX));
     }
 }

@@ -129,6 +129,8 @@ pub const RECONCILE_INTERVAL: Span = Span::from_secs(10);
 pub const RECONCILE_TASKS_MAX: usize = 1024;
 /// Missing parents asked for per waiting task and round.
 pub const RECONCILE_PARENTS_MAX: usize = 8;
+/// What was sent to a node that is not home is sent again after this, or when the map changes.
+pub const PARKED_RETRY_AFTER: Span = Span::from_millis(50);
 /// Edges told, and newly visible tasks looked at, in one step of a node.
 pub const STEP_EDGES_MAX: usize = 65_536;
 pub const STEP_TASKS_MAX: usize = 16_384;

@@ -14,6 +14,7 @@ use crate::locations::{Asking, Locations, Where};
 use crate::objects::Objects;
 use crate::out::Out;
 use crate::queue::Presence;
+use crate::takeover::ask_of_end;
 use crate::{Mutant, Scheduler};
 
 /// What attempts read, and from where.
@@ -78,6 +79,8 @@ pub(crate) struct Data {
     leaving: VecDeque<Leaving>,
     /// Jobs of which tasks were staged or objects brought here, or stored before.
     pub(crate) touched: BTreeSet<JobId>,
+    /// Of these, jobs that may have ended while this node was down.
+    in_doubt: BTreeSet<JobId>,
     /// How long fetches have taken lately.
     pub(crate) fetch_time: Span,
     /// And tasks.
@@ -107,6 +110,7 @@ impl Data {
             left_over: false,
             leaving: VecDeque::new(),
             touched: BTreeSet::new(),
+            in_doubt: BTreeSet::new(),
             fetch_time: Span::ZERO,
             task_length: Span::ZERO,
             totals: Totals::default(),
@@ -184,7 +188,7 @@ impl Scheduler {
         for input in inputs.iter_mut().filter(|input| input.size_bytes >= COPY_TOLD_BYTES) {
             let object = crate::work::object_of(task, input);
             let maker = NodeId(input.node);
-            let mine = self.home_of_object(&object) == Some(me);
+            let mine = self.homes.is_home_of(object.task);
             let told = if mine { Some(self.data.locations.nodes(&object)) } else { None };
             let here = (maker != me && self.data.objects.contains(&object)).then_some(me);
             let told = told.into_iter().flatten().filter(|&node| node != maker && node != me);
@@ -231,13 +235,12 @@ impl Scheduler {
         copies: &wire::Copies,
         out: &mut Out,
     ) {
-        let me = self.options.me;
         for object in copies.removed.iter().map(object_id) {
             self.data.locations.remove(object, from);
         }
         for told in &copies.added {
             let object = object_id(told);
-            let known = self.home_of_object(&object) == Some(me)
+            let known = self.homes.is_home_of(object.task)
                 && self.ledger.jobs.get(&object.task.job).is_some_and(|job| !job.ended);
             if !known {
                 continue;
@@ -260,7 +263,7 @@ impl Scheduler {
         let all = locate.objects.iter().map(|asked| (asked, true));
         for (asked, made) in all.chain(locate.copies_only.iter().map(|asked| (asked, false))) {
             let object = object_id(asked);
-            if self.home_of_object(&object) != Some(self.options.me) {
+            if !self.homes.is_home_of(object.task) {
                 continue;
             }
             if self.ledger.jobs.get(&object.task.job).is_none_or(|job| job.ended) {
@@ -378,7 +381,15 @@ impl Scheduler {
                 self.data.objects.made(object, size_bytes, true, keep);
             }
             self.data.touched.insert(object.task.job);
+            self.data.in_doubt.insert(object.task.job);
             self.object_changed(&object);
+        }
+    }
+
+    /// Asks whether jobs have ended of which an earlier incarnation left something here.
+    pub(crate) fn ask_in_doubt(&mut self, out: &mut Out) {
+        for job in std::mem::take(&mut self.data.in_doubt) {
+            ask_of_end(job, &self.homes, out);
         }
     }
 

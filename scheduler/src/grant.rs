@@ -1,7 +1,5 @@
 //! Work stealing, the victim's side: half of SReadyQ in one message, kept until it is acknowledged.
 
-use std::collections::BTreeMap;
-
 use proto::event::Reason;
 use proto::limits::{STEAL_SCAN_MAX, STEP_POPS_MAX};
 use proto::wire::message::Body;
@@ -9,7 +7,6 @@ use proto::{Attempt, Event, NodeId, TaskId, wire};
 
 use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
-use crate::steal::known;
 use crate::work::{BundleBuilder, Work};
 use crate::{Mutant, Policy, Scheduler};
 
@@ -54,7 +51,7 @@ impl Scheduler {
         *answered = request.steal;
         let forgets = self.options.mutant == Some(Mutant::VictimForgetsEarly);
         let mut bundle = BundleBuilder::default();
-        let mut guests = Vec::new();
+        let (mut guests, mut untold) = (Vec::new(), Vec::new());
         let mut kept = Vec::new();
         let wanted = self.wanted_by(request);
         let mut surplus = self.surplus();
@@ -75,13 +72,16 @@ impl Scheduler {
                 continue;
             }
             let Ready { task, attempt, .. } = ready;
-            let home = self.homes.home_of(task);
+            let mine = self.homes.is_home_of(task);
+            if !mine {
+                untold.push(bundle.len() as u32);
+            }
             bundle.push(task, attempt, work.clone());
             if forgets {
                 continue;
             }
-            if home == self.options.me {
-                let incarnation = known(&self.peers, thief);
+            if mine {
+                let incarnation = self.incarnation_of(thief);
                 self.ledger.set_holder(task, thief, incarnation, out);
             } else {
                 guests.push((task, attempt, work));
@@ -98,7 +98,8 @@ impl Scheduler {
             self.transit.insert((thief, request.steal), Transit { tasks: guests });
         }
         let loose = bundle.is_empty() || forgets;
-        let grant = wire::StealGrant { steal: request.steal, bundle: Some(bundle.finish()) };
+        let bundle = Some(bundle.finish());
+        let grant = wire::StealGrant { steal: request.steal, bundle, untold };
         let queue = if loose { &mut out.loose } else { &mut out.reliable };
         queue.push((thief, Body::StealGrant(grant)));
     }
@@ -141,18 +142,25 @@ impl Scheduler {
     pub(crate) fn take_back_transit(&mut self, thief: NodeId, out: &mut Out) {
         let keys: Vec<_> =
             self.transit.keys().filter(|&&(other, _)| other == thief).copied().collect();
-        let mut homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
+        let mut held = Vec::new();
         for key in keys {
             let transit = self.transit.remove(&key).expect("listed above");
             for (task, attempt, work) in transit.tasks {
                 let input_bytes = work.input_bytes();
                 let ready = self.ready(task, attempt, &work);
-                if self.take_guest(task, attempt, work, out) {
+                let mine = self.homes.is_home_of(task);
+                let taken = if mine {
+                    self.ledger.take_home(task, attempt, out)
+                } else {
+                    self.take_guest(task, attempt, work, out)
+                };
+                if taken {
                     if let Some(guest) = self.guests.get_mut(&task) {
                         guest.home_knows = false;
                     }
-                    let home = self.homes.home_of(task);
-                    homes.entry(home).or_default().push(task_attempt(task, attempt));
+                    if !mine {
+                        held.push(task_attempt(task, attempt));
+                    }
                     self.enqueue(false, ready);
                     let reason = Reason::GivenBack;
                     out.events.push(Event::Queued {
@@ -165,6 +173,6 @@ impl Scheduler {
                 }
             }
         }
-        self.tell_homes(homes, out);
+        self.tell_homes(held, out);
     }
 }

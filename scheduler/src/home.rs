@@ -3,11 +3,10 @@
 use proto::event::{Again, Event};
 use proto::limits::LOST_ATTEMPTS_MAX;
 use proto::wire::message::Body;
-use proto::{Attempt, JobId, NodeId, TaskId, Time, wire};
+use proto::{Attempt, JobId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::ledger::{End, Ending, Ledger, State};
 use crate::out::{Out, task_attempt};
-use crate::steal::known;
 use crate::{Mutant, Scheduler};
 
 impl Ledger {
@@ -26,6 +25,13 @@ impl Ledger {
 }
 
 impl Scheduler {
+    /// Numbers that this home gives out for a partition have this in their high half: no home
+    /// before or after it has the same.
+    #[must_use]
+    pub fn term(&self, partition: PartitionId) -> u32 {
+        self.homes.term(partition).unwrap_or(self.options.incarnation.0)
+    }
+
     /// An attempt ended somewhere. It counts only if it is the current one.
     pub(crate) fn complete(
         &mut self,
@@ -149,13 +155,13 @@ impl Scheduler {
                     stale.push(task_attempt(task, attempt));
                 }
                 State::Ready if cell.attempt == attempt => {
-                    let incarnation = known(&self.peers, thief);
+                    let incarnation = self.incarnation_of(thief);
                     if cell.holder != thief || cell.holder_incarnation != incarnation {
                         self.ledger.set_holder(task, thief, incarnation, out);
                     }
                     // An earlier incarnation may have called it stale before a power cut took
                     // that: then the thief has dropped it since it sent this.
-                    if attempt.home() < self.options.incarnation {
+                    if attempt.term() < self.term(task.partition()) {
                         doubtful.push(task_attempt(task, attempt));
                     }
                 }

@@ -1,8 +1,17 @@
 //! Who is home of what: the scheduler's view of the partition table.
+//!
+//! A partition has a primary; it is *active* once that primary has registered, and only then may
+//! anybody speak to it. What this node itself serves is not read off the map: it serves a partition
+//! from the moment its records are loaded here until it is given up. Where homes never move, it
+//! serves what the map names.
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, wire};
+
+/// The partitions that this node serves, each with its term. Never iterated.
+type Terms = HashMap<PartitionId, u32, foldhash::fast::FixedState>;
 
 #[derive(Clone, Debug)]
 pub struct Homes {
@@ -11,6 +20,10 @@ pub struct Homes {
     map: Arc<wire::ClusterMap>,
     slots_max: u32,
     any_unknown: bool,
+    /// Every partition is active.
+    all_active: bool,
+    /// `None` where homes never move.
+    served: Option<Terms>,
     /// The store's placement of a job's own record.
     job_partition: fn(JobId, u32) -> PartitionId,
 }
@@ -32,8 +45,34 @@ impl Homes {
             me,
             slots_max: slots().max().unwrap_or(0),
             any_unknown: slots().any(|slots| slots == 0),
+            all_active: map.partitions.iter().all(is_active),
+            served: None,
             map: Arc::clone(map),
             job_partition,
+        }
+    }
+
+    /// Homes may move: this node serves what it is told to, and nothing yet.
+    #[must_use]
+    pub fn moving(self) -> Self {
+        Self { served: Some(Terms::with_hasher(foldhash::fast::FixedState::with_seed(0))), ..self }
+    }
+    #[must_use]
+    pub(crate) fn moves(&self) -> bool {
+        self.served.is_some()
+    }
+    /// A newer map; what is served stays.
+    pub(crate) fn succeed(&mut self, newer: Self) -> Self {
+        let served = self.served.take();
+        std::mem::replace(self, Self { served: served.or_else(|| newer.served.clone()), ..newer })
+    }
+    pub(crate) fn serve(&mut self, partition: PartitionId, term: u32) {
+        let served = self.served.as_mut().expect("only homes that move are taken over");
+        served.insert(partition, term);
+    }
+    pub(crate) fn give_up(&mut self, partition: PartitionId) {
+        if let Some(served) = &mut self.served {
+            served.remove(&partition);
         }
     }
 
@@ -41,14 +80,21 @@ impl Homes {
     #[must_use]
     pub(crate) fn empty() -> Self {
         let job_partition = |_: JobId, _: u32| PartitionId(0);
-        let map = Arc::default();
-        Self { me: NodeId(0), map, slots_max: 0, any_unknown: false, job_partition }
+        Self {
+            me: NodeId(0),
+            map: Arc::default(),
+            slots_max: 0,
+            any_unknown: false,
+            all_active: true,
+            served: None,
+            job_partition,
+        }
     }
     #[must_use]
     pub fn partitions(&self) -> u32 {
         u32::try_from(self.map.partitions.len()).expect("partitions are bounded")
     }
-    /// `None` for a partition the cluster does not have.
+    /// Its primary, active or not; `None` for a partition the cluster does not have.
     #[must_use]
     pub fn owner(&self, partition: PartitionId) -> Option<NodeId> {
         let entry = self.map.partitions.get(partition.0 as usize)?;
@@ -67,12 +113,65 @@ impl Homes {
     /// The home of a job's own record.
     #[must_use]
     pub fn job_home(&self, job: JobId) -> NodeId {
-        let partition = (self.job_partition)(job, self.partitions());
-        self.owner(partition).expect("jobs are placed in existing partitions")
+        self.owner(self.job_partition(job)).expect("jobs are placed in existing partitions")
     }
+    /// Where a job's own record is.
+    #[must_use]
+    pub fn job_partition(&self, job: JobId) -> PartitionId {
+        (self.job_partition)(job, self.partitions())
+    }
+    /// This node serves it now.
     #[must_use]
     pub fn is_mine(&self, partition: PartitionId) -> bool {
-        self.owner(partition) == Some(self.me)
+        match &self.served {
+            Some(served) => served.contains_key(&partition),
+            None => self.owner(partition) == Some(self.me),
+        }
+    }
+    #[must_use]
+    pub fn is_home_of(&self, task: TaskId) -> bool {
+        self.is_mine(task.partition())
+    }
+    /// The epoch under which this node became home of a partition that it serves. Numbers that
+    /// must be unique over all homes of a partition have it in their high half.
+    /// `None` where homes never move: there the incarnation takes its place.
+    #[must_use]
+    pub(crate) fn term(&self, partition: PartitionId) -> Option<u32> {
+        self.served.as_ref()?.get(&partition).copied()
+    }
+    /// Whom to speak to about a partition; `None` while nobody serves it.
+    #[must_use]
+    pub fn speaker(&self, partition: PartitionId) -> Option<NodeId> {
+        let entry = self.map.partitions.get(partition.0 as usize).filter(|e| is_active(e))?;
+        let owner = NodeId(*entry.replicas.first()?);
+        (owner != self.me || self.is_mine(partition)).then_some(owner)
+    }
+    /// Everybody may speak to every home.
+    #[must_use]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.all_active && self.served.is_none()
+    }
+    /// Partitions that have become active, or have another configuration, since that map.
+    pub(crate) fn changed_since<'a>(
+        &'a self,
+        older: &'a Self,
+    ) -> impl Iterator<Item = PartitionId> + 'a {
+        let same = Arc::ptr_eq(&self.map, &older.map);
+        let entries = (0..).zip(&self.map.partitions).filter(move |_| !same);
+        entries.filter_map(move |(partition, entry)| {
+            let before = older.map.partitions.get(partition as usize);
+            let changed = before.is_none_or(|before| {
+                before.epoch != entry.epoch
+                    || before.replicas.first() != entry.replicas.first()
+                    || is_active(before) != is_active(entry)
+            });
+            changed.then_some(PartitionId(partition))
+        })
+    }
+    /// The cluster has decided that this node is dead, or that it is none any more.
+    #[must_use]
+    pub fn is_gone(&self, node: NodeId) -> bool {
+        self.map.members.get(node.0 as usize).is_none_or(is_gone)
     }
     pub fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
         (0..self.map.members.len())
@@ -96,4 +195,11 @@ impl Homes {
     pub fn slots_max(&self) -> u32 {
         self.slots_max
     }
+}
+
+fn is_active(entry: &wire::PartitionEntry) -> bool {
+    entry.active
+}
+fn is_gone(member: &wire::Member) -> bool {
+    matches!(member.phase(), wire::MemberPhase::Down | wire::MemberPhase::Removed)
 }

@@ -8,6 +8,7 @@ use proto::wire::message::Body;
 use proto::{ClientId, Event, JobId, NodeId, PartitionId, Time, wire};
 
 use crate::Mutant;
+use crate::client::wrong_home;
 use crate::homes::Homes;
 use crate::out::{Answer, Out};
 
@@ -96,10 +97,52 @@ impl Jobs {
     /// After recovery: homes may not have been told, and their reports are gone from memory.
     pub(crate) fn resume(&mut self, homes: &Homes, out: &mut Out) {
         for job in self.jobs.values_mut().filter(|job| job.state.ended_ns == 0) {
-            job.state.sum = Some(wire::PartitionCount::default());
-            job.tell_homes(homes, out);
-            if job.state.phase() == wire::JobPhase::JobCancelled {
-                job.cancel_everywhere(homes, out);
+            job.resume(homes, out);
+        }
+    }
+
+    /// Jobs whose records come with a partition; those that go on are told of anew, as after a
+    /// recovery.
+    pub(crate) fn take_over(&mut self, states: Vec<wire::JobState>, homes: &Homes, out: &mut Out) {
+        for state in states {
+            let mut job = Job { state, counts: BTreeMap::new(), watchers: Vec::new() };
+            if job.state.ended_ns == 0 {
+                job.resume(homes, out);
+            }
+            self.jobs.insert(JobId(job.state.job), job);
+        }
+    }
+
+    /// Another node has the records of these jobs from now on: who watches asks there.
+    pub(crate) fn give_up(&mut self, partition: PartitionId, homes: &Homes, out: &mut Out) {
+        self.jobs.retain(|&job_id, job| {
+            let stays = homes.job_partition(job_id) != partition;
+            if !stays {
+                job.dismiss_watchers(partition, out);
+            }
+            stays
+        });
+    }
+
+    /// Partitions have other homes: those that have tasks of a job hear of it.
+    pub(crate) fn tell_new_homes(
+        &self,
+        changed: &BTreeSet<PartitionId>,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let open = self.jobs.values().filter(|job| job.state.ended_ns == 0);
+        for job in open.filter(|job| homes.is_mine(homes.job_partition(JobId(job.state.job)))) {
+            let concerned =
+                |total: &&wire::PartitionTotal| changed.contains(&PartitionId(total.partition));
+            let moved = job.state.partitions.iter().filter(concerned);
+            let told: BTreeSet<NodeId> =
+                moved.filter_map(|total| homes.speaker(PartitionId(total.partition))).collect();
+            for home in told {
+                job.tell_home(home, homes, out);
+                if job.state.phase() == wire::JobPhase::JobCancelled {
+                    job.cancel_at(home, out);
+                }
             }
         }
     }
@@ -123,7 +166,9 @@ impl Jobs {
             return;
         };
         if asks && job.state.ended_ns == 0 {
-            job.tell_home(from, homes, out);
+            if job.homes(homes).contains(&from) {
+                job.tell_home(from, homes, out);
+            }
             return;
         }
         if job.state.ended_ns != 0 {
@@ -255,10 +300,32 @@ impl Job {
         out.reliable.push((home, Body::Visible(wire::Visible { commit: Some(commit) })));
     }
 
+    fn resume(&mut self, homes: &Homes, out: &mut Out) {
+        self.state.sum = Some(wire::PartitionCount::default());
+        self.tell_homes(homes, out);
+        if self.state.phase() == wire::JobPhase::JobCancelled {
+            self.cancel_everywhere(homes, out);
+        }
+    }
+
     fn cancel_everywhere(&self, homes: &Homes, out: &mut Out) {
         for home in self.homes(homes) {
-            let cancel = wire::Cancel { job: self.state.job, ..Default::default() };
-            out.reliable.push((home, Body::Cancel(cancel)));
+            self.cancel_at(home, out);
+        }
+    }
+    /// That home has heard of the commit before.
+    fn cancel_at(&self, home: NodeId, out: &mut Out) {
+        let cancel = wire::Cancel { job: self.state.job, ..Default::default() };
+        out.reliable.push((home, Body::Cancel(cancel)));
+    }
+
+    fn dismiss_watchers(&mut self, partition: PartitionId, out: &mut Out) {
+        for (client, id) in self.watchers.drain(..) {
+            let error = Some(wrong_home(partition.0));
+            out.answers.push(Answer {
+                client,
+                response: wire::Response { id, error, ..Default::default() },
+            });
         }
     }
 

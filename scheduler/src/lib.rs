@@ -32,10 +32,12 @@ mod monitor;
 mod mutant;
 mod objects;
 mod out;
+mod parked;
 mod policy;
 mod queue;
 mod readers;
 mod removal;
+mod route;
 mod run;
 mod scheduler;
 mod slots;
@@ -43,6 +45,7 @@ mod staging;
 #[cfg(test)]
 mod staging_tests;
 mod steal;
+mod takeover;
 mod tuning;
 mod work;
 
@@ -54,5 +57,6 @@ pub use monitor::{Adaptive, excess};
 pub use mutant::Mutant;
 pub use out::{Answer, Facts, Out, Place};
 pub use policy::{Assumptions, Decision, Located, Policy, decide};
+pub use route::{Piece, reroute};
 pub use scheduler::{Options, Scheduler, Stats};
 pub use tuning::{Order, Tuning, TuningError, UNLIMITED_BYTES};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proto::limits::{
     ASKERS_PER_OBJECT_MAX, ASKERS_PER_SOURCE_MAX, COPIES_PER_OBJECT_MAX, LOCATED_OBJECTS_MAX,
 };
-use proto::{JobId, NodeId, ObjectId, Span, Time};
+use proto::{JobId, NodeId, ObjectId, PartitionId, Span, Time};
 
 use crate::objects::remove_of_job;
 
@@ -151,6 +151,17 @@ impl Locations {
     }
     pub(crate) fn forget(&mut self, object: &ObjectId) -> Vec<NodeId> {
         self.objects.remove(object).map(|known| known.sources).unwrap_or_default()
+    }
+    pub(crate) fn forget_partition(&mut self, partition: PartitionId) {
+        self.objects.retain(|object, _| object.task.partition() != partition);
+    }
+    /// The node has died, and what it had.
+    pub(crate) fn forget_node(&mut self, node: NodeId) {
+        for known in self.objects.values_mut() {
+            known.sources.retain(|&source| source != node);
+            known.askers.retain(|asker| asker.node != node && asker.source != node);
+            known.waiting.retain(|&asker| asker != node);
+        }
     }
     pub(crate) fn forget_job(&mut self, job: JobId) {
         remove_of_job(&mut self.objects, job);

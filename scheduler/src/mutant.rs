@@ -52,9 +52,28 @@ pub enum Mutant {
     DeleteOnFirstRead,
     /// Homes do not hear of evictions, and who does not find a copy does not turn to its maker.
     NoFetchFallback,
+    /// Numbers of a home that took a partition over follow its own incarnation.
+    TermOfIncarnation,
+    /// What a dead node held is left to it.
+    GoneHolderKeeps,
+    /// Credits between partitions that have the same home are left out of the records.
+    LocalCreditsUnwritten,
+    /// What a dead node has not acknowledged is lost with it.
+    NothingRerouted,
+    /// A home that took over does not ask holders what they have.
+    HoldersUnasked,
 }
 
 impl Mutant {
+    /// Of homes that move: found by `tests/takeover.rs` of this crate.
+    pub const OF_TAKE_OVER: [Self; 5] = [
+        Self::TermOfIncarnation,
+        Self::GoneHolderKeeps,
+        Self::LocalCreditsUnwritten,
+        Self::NothingRerouted,
+        Self::HoldersUnasked,
+    ];
+
     pub const ALL: [Self; 23] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
@@ -108,6 +127,11 @@ impl Mutant {
             Self::EvictPinned => "evict-pinned",
             Self::DeleteOnFirstRead => "delete-on-first-read",
             Self::NoFetchFallback => "no-fetch-fallback",
+            Self::TermOfIncarnation => "term-of-incarnation",
+            Self::GoneHolderKeeps => "gone-holder-keeps",
+            Self::LocalCreditsUnwritten => "local-credits-unwritten",
+            Self::NothingRerouted => "nothing-rerouted",
+            Self::HoldersUnasked => "holders-unasked",
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::{JobId, NodeId, ObjectId};
+use proto::{JobId, NodeId, ObjectId, PartitionId};
 
 use crate::objects::remove_of_job;
 
@@ -44,6 +44,9 @@ impl Readers {
         self.objects.remove(object).map(|reading| reading.node)
     }
 
+    pub(crate) fn forget_partition(&mut self, partition: PartitionId) {
+        self.objects.retain(|object, _| object.task.partition() != partition);
+    }
     pub(crate) fn forget_job(&mut self, job: JobId) {
         remove_of_job(&mut self.objects, job);
     }

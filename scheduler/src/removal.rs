@@ -92,7 +92,7 @@ impl Scheduler {
     pub(crate) fn on_stale(&mut self, tasks: &[wire::TaskAttempt], out: &mut Out) {
         for stale in tasks {
             let (task, attempt) = (TaskId::new(stale.job, stale.local), Attempt(stale.attempt));
-            if self.homes.owner(task.partition()) != Some(self.options.me) {
+            if !self.homes.is_home_of(task) {
                 out.events.push(Event::Dismissed { task, attempt });
             }
             self.drop_task(task, attempt, out);

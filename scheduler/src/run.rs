@@ -89,7 +89,7 @@ impl Scheduler {
 
     /// Whether a queue's entry is still wanted.
     pub(crate) fn is_current(&self, ready: Ready) -> bool {
-        if self.homes.home_of(ready.task) == self.options.me {
+        if self.homes.is_home_of(ready.task) {
             self.ledger.is_held_here(ready.task, ready.attempt)
         } else {
             self.guests.get(&ready.task).is_some_and(|guest| guest.attempt == ready.attempt)
@@ -101,7 +101,7 @@ impl Scheduler {
         if !self.is_current(ready) {
             return None;
         }
-        if self.homes.home_of(ready.task) == self.options.me {
+        if self.homes.is_home_of(ready.task) {
             self.ledger.work(ready.task)
         } else {
             self.guests.remove(&ready.task).map(|guest| guest.work)
@@ -207,10 +207,10 @@ impl Scheduler {
             inputs_local: reads.made_here,
             inputs_copied: reads.copied,
         };
-        let home = self.homes.home_of(task);
-        if home == self.options.me {
-            self.complete(now, home, completion, out);
+        if self.homes.is_home_of(task) {
+            self.complete(now, self.options.me, completion, out);
         } else {
+            let home = self.homes.home_of(task);
             out.completions.entry(home).or_default().push(completion);
         }
     }

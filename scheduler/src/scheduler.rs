@@ -20,12 +20,14 @@ use crate::jobs::Jobs;
 use crate::ledger::{End, Ending, Ledger, State};
 use crate::monitor::Monitor;
 use crate::out::Out;
+use crate::parked::Parked;
 use crate::policy::{Assumptions, Decision, Located, decide};
 use crate::queue::{Ready, ReadyQueue};
 use crate::run::Running;
 use crate::slots::Slots;
 use crate::staging::Staged;
-use crate::steal::{Hints, PendingMove, Thief};
+use crate::steal::{Hints, Move, Thief};
+use crate::takeover::{Loading, ask_of_end};
 use crate::work::{BundleBuilder, Work};
 use crate::{LedgerRecord, Mutant, Order, Policy, RecordError, Tuning};
 
@@ -78,12 +80,19 @@ pub struct Scheduler {
     pub(crate) transit: BTreeMap<(NodeId, u64), Transit>,
     /// The last steal of each thief that was answered: a repeated request is not granted twice.
     pub(crate) granted: BTreeMap<NodeId, u64>,
-    pub(crate) pending_moves: BTreeMap<(NodeId, u64), PendingMove>,
+    /// Messages about each steal, by victim and number, whose homes have not answered; and what
+    /// each says.
+    pub(crate) pending_moves: BTreeMap<(NodeId, u64), usize>,
+    pub(crate) moves: BTreeMap<u64, Move>,
     /// The latest incarnation known of each peer.
     pub(crate) peers: BTreeMap<NodeId, Incarnation>,
     pushes: BTreeMap<NodeId, BundleBuilder>,
     /// Tasks too wide for every node known, while some are not.
-    homeless: Vec<TaskId>,
+    pub(crate) homeless: Vec<TaskId>,
+    /// What is owed to homes that are on the move.
+    pub(crate) parked: Parked,
+    /// Partitions that this node is about to serve.
+    pub(crate) loading: BTreeMap<PartitionId, Loading>,
     reconcile_at: Option<Time>,
 }
 
@@ -112,9 +121,12 @@ impl Scheduler {
             transit: BTreeMap::new(),
             granted: BTreeMap::new(),
             pending_moves: BTreeMap::new(),
+            moves: BTreeMap::new(),
             peers: BTreeMap::new(),
             pushes: BTreeMap::new(),
             homeless: Vec::new(),
+            parked: Parked::default(),
+            loading: BTreeMap::new(),
             reconcile_at: None,
             homes,
             options,
@@ -148,10 +160,6 @@ impl Scheduler {
         self.thief.restart(tuning.steal_interval_start);
     }
 
-    pub fn set_homes(&mut self, homes: Homes) {
-        self.homes = homes;
-        self.ledger.ready.extend(self.homeless.drain(..));
-    }
     #[must_use]
     pub fn homes(&self) -> &Homes {
         &self.homes
@@ -159,6 +167,7 @@ impl Scheduler {
 
     /// A peer's message, in order and once per incarnation of both sides (loose ones excepted).
     pub fn on_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) {
+        let Some(body) = self.mine_of(from, body, out) else { return };
         match body {
             Body::Push(push) => self.on_push(push, out),
             Body::StealProbe(probe) => self.on_steal_probe(from, &probe, out),
@@ -197,6 +206,7 @@ impl Scheduler {
             Body::Located(located) => self.on_located(now, &located, out),
             Body::Consumed(consumed) => self.on_consumed(&consumed, out),
             Body::Unwanted(unwanted) => self.on_unwanted(&unwanted, out),
+            Body::NotHome(not_home) => self.on_not_home(now, from, &not_home),
         }
     }
 
@@ -222,7 +232,19 @@ impl Scheduler {
                     job.report_everything(now);
                 }
             }
+            // The end of a job may have died with its home before it was told.
+            for &job in self.data.touched.iter().filter(|&&job| homes.job_home(job) == peer) {
+                ask_of_end(job, homes, out);
+            }
         }
+    }
+
+    /// The incarnation a peer is known under; 0 when it has not been heard of.
+    pub(crate) fn incarnation_of(&self, peer: NodeId) -> Incarnation {
+        if peer == self.options.me {
+            return self.options.incarnation;
+        }
+        self.peers.get(&peer).copied().unwrap_or_default()
     }
 
     /// What an earlier incarnation of a holder held is placed again.
@@ -267,13 +289,15 @@ impl Scheduler {
     /// After everything is settled: fills slots, steals, hints, reports.
     pub fn act(&mut self, now: Time, out: &mut Out) {
         self.data.patience.tick(now);
+        self.retry_parked(now, out);
+        self.ask_in_doubt(out);
         self.let_go(out);
         self.retry_fetches(now, out);
         self.dispatch(now, out);
         self.watch_queues(now, out);
         self.steal(now, out);
         self.hint(now, out);
-        for report in self.ledger.due_reports(now) {
+        for report in self.ledger.due_reports(now, &self.homes) {
             let home = self.homes.job_home(JobId(report.job));
             out.reliable.push((home, Body::Counts(report)));
         }
@@ -337,6 +361,7 @@ impl Scheduler {
             self.monitor.deadline(),
             self.ledger.next_report(),
             self.reconcile_at,
+            self.parked.deadline(),
             expiry,
             retry,
         ];
@@ -358,7 +383,8 @@ impl Scheduler {
             self.homeless.push(task); // A wider node may be about to come back.
             return;
         }
-        let attempt = self.ledger.begin_attempt(task);
+        let term = self.term(task.partition());
+        let attempt = self.ledger.begin_attempt(task, term);
         let input_bytes = work.input_bytes();
         let ready = self.ready(task, attempt, &work);
         if work.cpus() > self.options.slots {
@@ -467,7 +493,7 @@ impl Scheduler {
         reason: Reason,
         out: &mut Out,
     ) {
-        let incarnation = self.peers.get(&to).copied().unwrap_or_default();
+        let incarnation = self.incarnation_of(to);
         self.ledger.set_holder(task, to, incarnation, out);
         self.stats.pushes += 1;
         self.loads.sent(to, self.estimates.length(&work.spec, work.duration));

@@ -284,7 +284,7 @@ impl Scheduler {
         work: Work,
         home_knows: bool,
     ) {
-        if self.homes.home_of(ready.task) != self.options.me {
+        if !self.homes.is_home_of(ready.task) {
             let guest = Guest { attempt: ready.attempt, work, home_knows };
             self.guests.insert(ready.task, guest);
         }

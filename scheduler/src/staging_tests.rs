@@ -150,7 +150,8 @@ fn what_was_stolen_and_has_no_room_is_passed_on_once() {
         scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request), &mut out);
         let granted = out.reliable.pop().expect("a grant").1;
         let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
-        grant
+        // As if it came from their home.
+        wire::StealGrant { untold: Vec::new(), ..grant }
     };
     let grant = grant_of(&mut victim, 1);
     let mut thief = with_marks(8_000, 10_000);

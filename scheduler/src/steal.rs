@@ -13,7 +13,7 @@ use proto::limits::{
     STEAL_NEIGHBOURS_MAX, STEAL_TIMEOUT,
 };
 use proto::wire::message::Body;
-use proto::{Event, Incarnation, JobId, NodeId, Span, TaskId, Time, wire};
+use proto::{Event, JobId, LocalId, NodeId, Span, TaskId, Time, wire};
 use rand_chacha::rand_core::Rng;
 
 use crate::ledger::Job;
@@ -53,10 +53,14 @@ pub(crate) struct Thief {
     awaits: Option<(JobId, Time)>,
 }
 
-/// Stolen tasks whose other homes have not all been told.
+/// What one home is to know of a steal.
 #[derive(Debug)]
-pub(crate) struct PendingMove {
-    homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
+pub(crate) struct Move {
+    /// The victim, and its steal.
+    steal: (NodeId, u64),
+    /// Who was told; `None` while nobody serves that partition.
+    home: Option<NodeId>,
+    tasks: Vec<wire::TaskAttempt>,
 }
 
 impl Thief {
@@ -287,12 +291,13 @@ impl Scheduler {
         self.hints.at_once(now);
         self.stats.steals_won += 1;
         self.stats.steals_tasks += tasks.len() as u64;
-        let mut homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
-        for (task, attempt, work) in tasks {
-            let home = self.homes.home_of(task);
+        let untold: BTreeSet<u32> = grant.untold.into_iter().collect();
+        let mut told = Vec::new();
+        for (place, (task, attempt, work)) in (0..).zip(tasks) {
+            let mine = self.homes.is_home_of(task);
             let input_bytes = work.input_bytes();
             let ready = self.ready(task, attempt, &work);
-            let taken = if home == self.options.me {
+            let taken = if mine {
                 self.ledger.take_home(task, attempt, out)
             } else {
                 self.take_guest(task, attempt, work, out)
@@ -301,11 +306,11 @@ impl Scheduler {
                 continue;
             }
             let tells = self.options.mutant != Some(Mutant::ThiefTellsNobody);
-            if home != self.options.me && home != from && tells {
+            if !mine && untold.contains(&place) && tells {
                 if let Some(guest) = self.guests.get_mut(&task) {
                     guest.home_knows = false;
                 }
-                homes.entry(home).or_default().push(task_attempt(task, attempt));
+                told.push(task_attempt(task, attempt));
             }
             // What had no room here before is not passed on again.
             let local_queue = self.data.offered.contains(&task);
@@ -315,66 +320,102 @@ impl Scheduler {
             let event = Event::Queued { task, attempt, local_queue, reason, input_bytes };
             out.events.push(event);
         }
-        for (&home, tasks) in &homes {
-            let moved = wire::Moved { steal: grant.steal, tasks: tasks.clone() };
-            out.reliable.push((home, Body::Moved(moved)));
-        }
-        if homes.is_empty() {
+        if told.is_empty() {
             let done = wire::StealDone { steal: grant.steal };
             out.reliable.push((from, Body::StealDone(done)));
         } else {
-            self.pending_moves.insert((from, grant.steal), PendingMove { homes });
+            self.tell_moves((from, grant.steal), told, out);
         }
     }
 
     /// Tells homes what this node holds, though it did not steal it.
-    pub(crate) fn tell_homes(
-        &mut self,
-        homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
-        out: &mut Out,
-    ) {
-        if homes.is_empty() {
-            return;
+    pub(crate) fn tell_homes(&mut self, held: Vec<wire::TaskAttempt>, out: &mut Out) {
+        if !held.is_empty() {
+            let number = self.next_number();
+            self.tell_moves((self.options.me, number), held, out);
         }
+    }
+
+    /// Never used twice by this node.
+    fn next_number(&mut self) -> u64 {
         self.thief.number += 1;
-        let steal = u64::from(self.options.incarnation.0) << 32 | self.thief.number;
-        for (&home, tasks) in &homes {
-            let moved = wire::Moved { steal, tasks: tasks.clone() };
-            out.reliable.push((home, Body::Moved(moved)));
+        u64::from(self.options.incarnation.0) << 32 | self.thief.number
+    }
+
+    fn tell_moves(&mut self, steal: (NodeId, u64), held: Vec<wire::TaskAttempt>, out: &mut Out) {
+        let mut homes: BTreeMap<Option<NodeId>, Vec<wire::TaskAttempt>> = BTreeMap::new();
+        for held in held {
+            let home = self.homes.speaker(LocalId(held.local).partition());
+            homes.entry(home).or_default().push(held);
         }
-        self.pending_moves.insert((self.options.me, steal), PendingMove { homes });
+        for (home, tasks) in homes {
+            let number = self.next_number();
+            if let Some(home) = home {
+                let moved = wire::Moved { steal: number, tasks: tasks.clone() };
+                out.reliable.push((home, Body::Moved(moved)));
+            }
+            *self.pending_moves.entry(steal).or_default() += 1;
+            self.moves.insert(number, Move { steal, home, tasks });
+        }
     }
 
     /// A home knows of the move; some of the tasks it does not want run any more.
     pub(crate) fn on_moved_reply(&mut self, from: NodeId, reply: &wire::MovedReply, out: &mut Out) {
         self.on_stale(&reply.stale, out);
-        let concerned = self.pending_moves.keys().find(|&&(_, steal)| steal == reply.steal);
-        let Some(&key) = concerned else { return };
-        let pending = self.pending_moves.get_mut(&key).expect("found above");
-        for told in pending.homes.remove(&from).unwrap_or_default() {
-            let guest = self.guests.get_mut(&TaskId::new(told.job, told.local));
-            if let Some(guest) = guest.filter(|guest| guest.attempt.0 == told.attempt) {
+        if self.moves.get(&reply.steal).is_none_or(|told| told.home != Some(from)) {
+            return; // Told again since, perhaps to another home.
+        }
+        let told = self.moves.remove(&reply.steal).expect("looked at above");
+        for held in told.tasks {
+            let guest = self.guests.get_mut(&TaskId::new(held.job, held.local));
+            if let Some(guest) = guest.filter(|guest| guest.attempt.0 == held.attempt) {
                 guest.home_knows = true;
             }
         }
-        if pending.homes.is_empty() {
-            self.pending_moves.remove(&key);
-            let done = wire::StealDone { steal: key.1 };
-            out.reliable.push((key.0, Body::StealDone(done)));
+        self.told(told.steal, out);
+    }
+
+    /// One message about a steal needs no answer any more; after the last the victim may forget.
+    fn told(&mut self, (victim, steal): (NodeId, u64), out: &mut Out) {
+        let Some(pending) = self.pending_moves.get_mut(&(victim, steal)) else { return };
+        *pending -= 1;
+        if *pending == 0 {
+            self.pending_moves.remove(&(victim, steal));
+            if victim != self.options.me {
+                out.reliable.push((victim, Body::StealDone(wire::StealDone { steal })));
+            }
         }
     }
 
     /// A restarted home may have answered before it died, and the answer died with it.
     pub(crate) fn repeat_moves(&mut self, home: NodeId, out: &mut Out) {
-        for (&(_, steal), pending) in &self.pending_moves {
-            if let Some(tasks) = pending.homes.get(&home) {
-                let moved = wire::Moved { steal, tasks: tasks.clone() };
-                out.reliable.push((home, Body::Moved(moved)));
-            }
+        for (&steal, told) in self.moves.iter().filter(|(_, told)| told.home == Some(home)) {
+            let moved = wire::Moved { steal, tasks: told.tasks.clone() };
+            out.reliable.push((home, Body::Moved(moved)));
         }
-        // A victim that restarted has forgotten the steal by itself.
-        self.pending_moves
-            .retain(|&(victim, _), pending| victim != home || !pending.homes.is_empty());
+    }
+
+    /// Nobody serves there what a move is about.
+    pub(crate) fn move_bounced(&mut self, from: NodeId, number: u64) {
+        if let Some(told) = self.moves.get_mut(&number).filter(|told| told.home == Some(from)) {
+            told.home = None;
+        }
+    }
+
+    /// Homes have moved: tells those that have not heard what this node holds.
+    pub(crate) fn retell_moves(&mut self, out: &mut Out) {
+        let speaker =
+            |held: &wire::TaskAttempt| self.homes.speaker(LocalId(held.local).partition());
+        let moved = |told: &Move| {
+            told.tasks.iter().any(|held| speaker(held).is_some_and(|home| told.home != Some(home)))
+        };
+        let again = self.moves.iter().filter(|(_, told)| moved(told));
+        let again: Vec<u64> = again.map(|(&number, _)| number).collect();
+        for number in again {
+            let Move { steal, tasks, .. } = self.moves.remove(&number).expect("listed above");
+            self.tell_moves(steal, tasks, out);
+            self.told(steal, out);
+        }
     }
 
     /// A surplus of shared tasks is offered to random peers as long as it lasts.
@@ -419,9 +460,4 @@ impl Hints {
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.at
     }
-}
-
-/// The incarnation a peer is known under; 0 when it has not been heard of.
-pub(crate) fn known(peers: &BTreeMap<NodeId, Incarnation>, peer: NodeId) -> Incarnation {
-    peers.get(&peer).copied().unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
 };
 use proto::event::{Again, Decoder, Encoder, End, Reason};
-use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
+use proto::{Attempt, Event, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 #[test]
 fn messages_keep_their_bytes() {
@@ -178,7 +178,7 @@ const EVENT_KINDS: usize = 18;
 
 fn events() -> [Event; EVENT_KINDS] {
     let task = TaskId::new(0x0102_0304, 5 << 40 | 6);
-    let attempt = Attempt::new(Incarnation(7), 8);
+    let attempt = Attempt::new(7, 8);
     let job = JobId(0x0102_0304);
     let node = NodeId(2);
     [

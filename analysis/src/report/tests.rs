@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use proto::event::{Event, Reason};
-use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId};
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId};
 
 use super::*;
 use crate::events::Entry;
@@ -13,7 +13,7 @@ fn task(partition: u32, index: u64) -> TaskId {
 }
 
 fn attempt(number: u32) -> Attempt {
-    Attempt::new(Incarnation(1), number)
+    Attempt::new(1, number)
 }
 
 fn entry(node: u32, at_s: u64, event: Event) -> Entry {

@@ -7,7 +7,7 @@ use proto::limits::{
     COPY_TOLD_BYTES, CREDIT_EDGES_MAX, FETCHES_AHEAD_WAITING_MAX, WIDE_FAN_IN_SLOTS_MIN,
 };
 use proto::wire::message::Body;
-use proto::{Attempt, Event, LocalId, NodeId, ObjectId, TaskId, Time, wire};
+use proto::{Attempt, Event, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
 use super::Ledger;
 use super::segment::{EdgeOut, End, State};
@@ -32,6 +32,9 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
+    pub(super) fn partition(&self) -> PartitionId {
+        self.parent.partition()
+    }
     fn credit(&self) -> wire::Credit {
         wire::Credit {
             job: self.parent.job.0,
@@ -178,9 +181,14 @@ impl Ledger {
         for edge in edges {
             let child = LocalId(edge.child);
             let Some(home) = homes.owner(child.partition()) else { continue };
-            if home == self.me {
+            if homes.is_mine(child.partition()) {
                 let credit = local.get_or_insert_with(|| delivery.credit());
-                self.credit(now, credit, child, edge.slot, edge.output, out);
+                let changed = self.credit(now, credit, child, edge.slot, edge.output, out);
+                // It follows from the parent's end only as long as both have the same home.
+                let parts = homes.moves() && child.partition() != delivery.partition();
+                if changed && parts && self.mutant != Some(Mutant::LocalCreditsUnwritten) {
+                    record_credit(credit, child, edge.slot, edge.output, out);
+                }
             } else {
                 let credit = message.entry(home).or_insert_with(|| delivery.credit());
                 credit.child.push(edge.child);

@@ -14,15 +14,14 @@ mod query;
 mod recover;
 mod removal;
 mod segment;
+mod takeover;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use proto::limits::RETIRED_WEIGHT_MAX;
-use proto::{
-    Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
-};
+use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 pub use check::ChunkError;
 use check::check_chunk;
@@ -31,6 +30,7 @@ pub(crate) use credit::Delivery;
 pub(crate) use part::Part;
 pub use recover::{LedgerRecord, RecordError};
 pub(crate) use segment::{Cell, End, Segment, State};
+use takeover::Activation;
 
 use crate::Mutant;
 use crate::fetching::Ahead;
@@ -72,7 +72,7 @@ pub(crate) struct Ledger {
     /// Ended tasks whose children have not all been told yet.
     deliveries: VecDeque<Delivery>,
     /// Partitions of committed jobs whose tasks are still to be looked at.
-    activations: VecDeque<(JobId, PartitionId)>,
+    activations: VecDeque<Activation>,
     /// Cancelled jobs some of whose tasks have not ended yet.
     removals: VecDeque<removal::Removal>,
     /// Chunks whose tasks have all ended, oldest first, with what each costs to keep; and the sum.
@@ -148,12 +148,13 @@ impl Ledger {
                 });
             }
         }
-        let tasks = chunk.tasks.len() as u64;
+        let (tasks, number) = (chunk.tasks.len() as u64, chunk.number);
         out.events.push(Event::Staged { job: job_id, partition, first: chunk.first, tasks });
         self.load_chunk(now, &chunk);
         out.facts.chunks.push(chunk);
         if self.mutant == Some(Mutant::RunBeforeCommit) {
-            self.activations.push_back((job_id, partition));
+            let (chunks, recovered) = (VecDeque::from([number]), false);
+            self.activations.push_back(Activation { job: job_id, partition, chunks, recovered });
         }
         Ok(true)
     }
@@ -187,8 +188,13 @@ impl Ledger {
         out: &mut Out,
     ) -> bool {
         let job_id = JobId(commit.job);
+        let concerns = |total: &&wire::PartitionTotal| mine(PartitionId(total.partition));
+        let totals: Vec<_> = commit.partitions.iter().filter(concerns).collect();
         let job = self.open_job(now, job_id);
-        if job.visible {
+        let heard = |total: &&wire::PartitionTotal| {
+            job.parts.get(&PartitionId(total.partition)).is_some_and(|part| part.visible)
+        };
+        if job.visible && totals.iter().all(heard) {
             // Told again: the job's home may have lost what it knew.
             job.report_everything(now);
             return false;
@@ -198,19 +204,25 @@ impl Ledger {
         job.spec_numbers = HashMap::with_hasher(FixedState::with_seed(0));
         job.settings = Arc::new(commit.settings.unwrap_or_default());
         let (mut activations, mut unheard) = (Vec::new(), false);
-        for total in commit.partitions.iter().filter(|total| mine(PartitionId(total.partition))) {
+        for total in totals {
             let partition = PartitionId(total.partition);
             let part = job.parts.entry(partition).or_default();
+            if std::mem::replace(&mut part.visible, true) {
+                part.dirty = true; // Told again, among others.
+                continue;
+            }
             part.demand_total(total);
             part.dirty = true;
             unheard |= !part.count.lost.is_empty() || part.open < part.tasks;
             let record = wire::VisibleRecord {
                 settings: commit.settings,
                 chunks: total.chunks,
+                cancelled: job.cancelled,
                 ..Default::default()
             };
             out.facts.visible.insert((partition, job_id), record);
-            activations.push((job_id, partition));
+            let (chunks, recovered) = (part.chunk_numbers().collect(), false);
+            activations.push(Activation { job: job_id, partition, chunks, recovered });
         }
         if unheard {
             job.report_everything(now); // No task may be left to cause a report.
@@ -218,27 +230,6 @@ impl Ledger {
         self.activations.extend(activations);
         out.events.push(Event::Visible { job: job_id });
         true
-    }
-
-    /// Looks at the tasks of newly visible partitions, up to `budget` of them at a time.
-    pub(crate) fn activate(&mut self, mut budget: usize) {
-        while budget > 0 {
-            let Some((job_id, partition)) = self.activations.pop_front() else { return };
-            let Some(part) = self.jobs.get(&job_id).and_then(|job| job.parts.get(&partition))
-            else {
-                continue;
-            };
-            budget = budget.saturating_sub(part.tasks as usize + 1);
-            for index in part.indices() {
-                let Some(cell) = part.segment(index).and_then(|segment| segment.cell(index)) else {
-                    continue;
-                };
-                if cell.state == State::Waiting && cell.missing == 0 {
-                    self.ready
-                        .push_back(TaskId { job: job_id, local: LocalId::new(partition, index) });
-                }
-            }
-        }
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -304,10 +295,11 @@ impl Ledger {
         self.jobs.get(&task.job)?.specs.get(cell.spec as usize)
     }
 
-    /// Gives the task its next attempt, held by `holder`. Numbers are never reused.
-    pub(crate) fn begin_attempt(&mut self, task: TaskId) -> Attempt {
+    /// Gives the task its next attempt, held here. Numbers are never reused: this home has the
+    /// term for itself.
+    pub(crate) fn begin_attempt(&mut self, task: TaskId, term: u32) -> Attempt {
         self.attempts = self.attempts.checked_add(1).expect("2^32 attempts in one incarnation");
-        let attempt = Attempt::new(self.incarnation, self.attempts);
+        let attempt = Attempt::new(term, self.attempts);
         let me = (self.me, self.incarnation);
         let cell = self.cell_mut(task).expect("only live tasks get attempts");
         debug_assert!(!matches!(cell.state, State::Ended(_)));

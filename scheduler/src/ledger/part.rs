@@ -13,6 +13,8 @@ pub(crate) struct Part {
     /// Tasks whose edges span chunks (very long lists).
     foreign: BTreeSet<u64>,
     pub(crate) count: wire::PartitionCount,
+    /// Its tasks may run: its home has heard of the commit.
+    pub(crate) visible: bool,
     /// The count changed since it was last reported.
     pub(crate) dirty: bool,
     pub(crate) tasks: u64,
@@ -121,6 +123,17 @@ impl Part {
     pub(crate) fn take_ended(&mut self) -> Vec<u32> {
         let ended = self.segments.iter_mut().filter(|segment| segment.open == 0);
         ended.filter_map(|segment| segment.retire().then_some(segment.number)).collect()
+    }
+    pub(crate) fn chunk(&self, number: u32) -> Option<&Segment> {
+        self.segments.iter().find(|segment| segment.number == number)
+    }
+    /// Nothing of it leaves memory until each chunk has been looked at.
+    pub(crate) fn hold_chunks(&mut self) {
+        self.segments.iter_mut().for_each(|segment| segment.undelivered += 1);
+    }
+    /// The specs of its tasks have other numbers here.
+    pub(crate) fn renumber_specs(&mut self, numbers: &[u32]) {
+        self.segments.iter_mut().for_each(|segment| segment.renumber_specs(numbers));
     }
     pub(crate) fn chunk_mut(&mut self, number: u32) -> Option<&mut Segment> {
         self.segments.iter_mut().find(|segment| segment.number == number)

@@ -158,9 +158,8 @@ impl Ledger {
     }
 
     /// Reports that are due, per job: the parts that changed.
-    pub(crate) fn due_reports(&mut self, now: proto::Time) -> Vec<wire::Counts> {
-        // Versions of a later incarnation are larger, whatever the earlier one had reached.
-        let version_floor = u64::from(self.incarnation.0) << 32;
+    pub(crate) fn due_reports(&mut self, now: proto::Time, homes: &Homes) -> Vec<wire::Counts> {
+        let incarnation = self.incarnation.0;
         let mut reports = Vec::new();
         for &job_id in &self.live {
             let Some(job) = self.jobs.get_mut(&job_id) else { continue };
@@ -171,6 +170,9 @@ impl Ledger {
             let mut partitions = Vec::new();
             for (&partition, part) in job.parts.iter_mut().filter(|(_, part)| part.dirty) {
                 part.dirty = false;
+                // Versions of a later home are larger, whatever the earlier one had reached.
+                let term = homes.term(partition).unwrap_or(incarnation);
+                let version_floor = u64::from(term) << 32;
                 part.count.version = (part.count.version + 1).max(version_floor);
                 partitions.push(numbered(partition, &part.count));
             }

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proto::wire::message::Body;
 use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::segment::{End, State};
 use super::{Ending, Ledger, check_chunk};
 use crate::Mutant;
-use crate::out::{Out, task_attempt};
+use crate::out::Out;
 
 /// One stored record. Of one job and partition they come in the order of the variants.
 #[derive(Debug)]
@@ -48,7 +47,9 @@ impl Ledger {
                 job.cancelled |= visible.cancelled && !forgets;
                 job.settings = Arc::new(visible.settings.unwrap_or_default());
                 // Chunks are read before; a part that lacks some says so again.
-                job.parts.entry(partition).or_default().demand(partition, visible.chunks);
+                let part = job.parts.entry(partition).or_default();
+                part.demand(partition, visible.chunks);
+                part.visible = true;
             }
             LedgerRecord::Credit(record) => {
                 for credit in record.credits.iter().filter(|credit| credit.verdict == 0) {
@@ -138,7 +139,7 @@ impl Ledger {
         record: &wire::HolderRecord,
         at: usize,
     ) -> Result<(), RecordError> {
-        let me = self.me;
+        let (me, this) = (self.me, (self.me, self.incarnation));
         let cell = self
             .cell_mut(task)
             .ok_or_else(|| RecordError(format!("task {task} is held but not stored")))?;
@@ -148,15 +149,18 @@ impl Ledger {
         let holder = NodeId(record.node[at]);
         let was_waiting = cell.state == State::Waiting;
         let before = cell.holder;
-        if holder == me {
+        let incarnation = Incarnation(record.incarnation[at]);
+        if holder == me && (holder, incarnation) != this {
             // What this node itself held died with its earlier incarnation.
             cell.state = State::Waiting;
         } else {
+            // Where it is this very process, it came for an earlier home: whether it still is here
+            // is looked at later.
             cell.state = State::Ready;
             cell.attempt = Attempt(record.attempt[at]);
         }
         cell.holder = holder;
-        cell.holder_incarnation = Incarnation(record.incarnation[at]);
+        cell.holder_incarnation = incarnation;
         let is_waiting = cell.state == State::Waiting;
         self.waiting = self.waiting + u64::from(is_waiting) - u64::from(was_waiting);
         self.forget_away(before, task);
@@ -169,56 +173,22 @@ impl Ledger {
     /// After the last record: repeats the credits of ended tasks, asks holders what they hold, and
     /// looks at every task that may be ready.
     pub(crate) fn resume(&mut self, now: Time, out: &mut Out) {
-        let mut ended: Vec<TaskId> = Vec::new();
-        let (mut retired, mut cancelled) = (Vec::new(), Vec::new());
+        let mut parts = Vec::new();
+        let mut cancelled = Vec::new();
         for (&job_id, job) in &mut self.jobs {
             cancelled.extend((job.cancelled && job.open > 0).then_some(job_id));
             if job.ended {
                 self.live.remove(&job_id);
-                let parts = job.parts.iter_mut();
-                retired
-                    .extend(parts.map(|(&partition, part)| (job_id, partition, part.take_ended())));
-            }
-            if job.ended {
-                continue;
-            }
-            if job.visible {
+            } else if job.visible {
                 job.report_everything(now);
             }
-            if job.cancelled {
-                continue; // Nothing becomes ready, and nobody has to be told.
-            }
-            for (&partition, part) in &job.parts {
-                if job.visible {
-                    self.activations.push_back((job_id, partition));
-                }
-                // A task may end before its job is visible here: skipped, when it is elsewhere.
-                let tasks = part.indices().filter(|&index| {
-                    matches!(part.state(index), Some(State::Ended(_))) && part.has_edges(index)
-                });
-                let id = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
-                ended.extend(tasks.map(id));
-            }
+            parts.extend(job.parts.keys().map(|&partition| (job_id, partition)));
         }
         cancelled.into_iter().for_each(|job_id| self.go_on_removing(job_id));
-        for (job, partition, chunks) in retired {
-            self.retire(job, partition, &chunks);
+        for (job_id, partition) in parts {
+            self.resume_part(job_id, partition);
         }
-        if self.mutant != Some(Mutant::NoOutbox) {
-            for task in ended {
-                self.deliver(task);
-            }
-        }
-        for (&holder, tasks) in &self.away {
-            let ask = |task: &TaskId| {
-                let cell = self.cell(*task).expect("held tasks have records");
-                task_attempt(*task, cell.attempt)
-            };
-            let tasks: Vec<_> = tasks.iter().map(ask).collect();
-            for piece in tasks.chunks(proto::limits::BUNDLE_TASKS_MAX) {
-                let body = Body::Holding(wire::Holding { tasks: piece.to_vec() });
-                out.reliable.push((holder, body));
-            }
-        }
+        let away = self.away.iter();
+        self.ask_holders(away.map(|(&holder, tasks)| (holder, tasks.iter().collect())), out);
     }
 }

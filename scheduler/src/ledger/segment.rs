@@ -179,6 +179,11 @@ impl Segment {
         self.parent_runs.sort_by_key(|run| run.index);
     }
 
+    pub(crate) fn renumber_specs(&mut self, numbers: &[u32]) {
+        for cell in &mut self.cells {
+            cell.spec = numbers[cell.spec as usize];
+        }
+    }
     pub(crate) fn len(&self) -> u32 {
         self.length
     }

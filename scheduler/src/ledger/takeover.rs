@@ -1,0 +1,238 @@
+//! Partitions that come to this home at run time, and those that leave it.
+
+use std::collections::VecDeque;
+
+use proto::limits::BUNDLE_TASKS_MAX;
+use proto::wire::message::Body;
+use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+
+use super::segment::State;
+use super::{Job, Ledger, Part};
+use crate::Mutant;
+use crate::out::{Out, task_attempt};
+
+/// Chunks whose tasks are to be looked at: some may be ready, and of others the credits may have
+/// to be told again.
+#[derive(Debug)]
+pub(super) struct Activation {
+    pub(super) job: JobId,
+    pub(super) partition: PartitionId,
+    /// By number.
+    pub(super) chunks: VecDeque<u32>,
+    /// The records come from an earlier home, or an earlier life of this one: who was told of an
+    /// end is not known.
+    pub(super) recovered: bool,
+}
+
+impl Ledger {
+    /// Looks at tasks of parts that have become visible or have been recovered, chunk by chunk, up
+    /// to about `budget` tasks.
+    pub(crate) fn activate(&mut self, mut budget: usize) {
+        while budget > 0 {
+            let Some(activation) = self.activations.front_mut() else { return };
+            let (job, partition) = (activation.job, activation.partition);
+            let recovered = activation.recovered;
+            let Some(number) = activation.chunks.pop_front() else {
+                self.activations.pop_front();
+                continue;
+            };
+            let tasks = self.activate_chunk(job, partition, number, recovered);
+            budget = budget.saturating_sub(tasks + 1);
+        }
+    }
+
+    fn activate_chunk(
+        &mut self,
+        job_id: JobId,
+        partition: PartitionId,
+        number: u32,
+        recovered: bool,
+    ) -> usize {
+        let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended) else { return 0 };
+        let Some(part) = job.parts.get(&partition) else { return 0 };
+        let Some(segment) = part.chunk(number) else { return 0 };
+        let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
+        let visible = job.visible || self.mutant == Some(Mutant::RunBeforeCommit);
+        let (mut ended, mut ready) = (Vec::new(), Vec::new());
+        let indices = segment.first..segment.first + u64::from(segment.len());
+        let tasks = indices.clone().count();
+        for index in indices {
+            let Some(cell) = segment.cell(index) else { break };
+            match cell.state {
+                State::Waiting if cell.missing == 0 && visible => ready.push(place(index)),
+                State::Ended(_) if recovered && part.has_edges(index) => ended.push(place(index)),
+                _ => {}
+            }
+        }
+        // Where the whole job is cancelled, all homes of children hear that as well.
+        if !job.cancelled {
+            self.ready.extend(ready);
+            if self.mutant != Some(Mutant::NoOutbox) {
+                ended.into_iter().for_each(|task| self.deliver(task));
+            }
+        }
+        if recovered {
+            self.release(job_id, partition, number);
+        }
+        tasks
+    }
+
+    /// The chunk was kept until its ended tasks were looked at.
+    fn release(&mut self, job: JobId, partition: PartitionId, number: u32) {
+        let part = self.jobs.get_mut(&job).and_then(|job| job.parts.get_mut(&partition));
+        let Some(part) = part else { return };
+        let Some(segment) = part.chunk_mut(number) else { return };
+        segment.undelivered = segment.undelivered.saturating_sub(1);
+        let first = segment.first;
+        if segment.len() > 0 {
+            let idle = part.take_idle(first);
+            self.retire(job, partition, &idle);
+        }
+    }
+
+    /// All that a recovered part may owe is looked at from now on, some at a time.
+    pub(super) fn resume_part(&mut self, job_id: JobId, partition: PartitionId) {
+        let Some(job) = self.jobs.get_mut(&job_id) else { return };
+        let Some(part) = job.parts.get_mut(&partition) else { return };
+        if job.ended {
+            let retired = part.take_ended();
+            return self.retire(job_id, partition, &retired);
+        }
+        if job.cancelled {
+            return; // Nothing becomes ready, and nobody has to be told.
+        }
+        let chunks: VecDeque<u32> = part.chunk_numbers().collect();
+        part.hold_chunks();
+        let recovered = true;
+        let activation = Activation { job: job_id, partition, chunks, recovered };
+        self.activations.push_back(activation);
+    }
+
+    /// Asks holders what they have of these tasks.
+    pub(crate) fn ask_holders<'a>(
+        &self,
+        holders: impl Iterator<Item = (NodeId, Vec<&'a TaskId>)>,
+        out: &mut Out,
+    ) {
+        for (holder, tasks) in holders {
+            let ask = |task: &&TaskId| {
+                let cell = self.cell(**task).expect("held tasks have records");
+                task_attempt(**task, cell.attempt)
+            };
+            let tasks: Vec<_> = tasks.iter().map(ask).collect();
+            for piece in tasks.chunks(BUNDLE_TASKS_MAX) {
+                let body = Body::Holding(wire::Holding { tasks: piece.to_vec() });
+                out.reliable.push((holder, body));
+            }
+        }
+    }
+
+    /// Takes in what was loaded of one partition. Returns its jobs.
+    pub(crate) fn take_over(
+        &mut self,
+        now: Time,
+        partition: PartitionId,
+        loaded: Self,
+        out: &mut Out,
+    ) -> Vec<JobId> {
+        self.waiting += loaded.waiting;
+        for (holder, tasks) in loaded.away {
+            self.away.entry(holder).or_default().extend(tasks);
+        }
+        let mut jobs = Vec::new();
+        for (job_id, mut theirs) in loaded.jobs {
+            let Some(part) = theirs.parts.remove(&partition) else { continue };
+            jobs.push(job_id);
+            self.take_part(now, job_id, &theirs, partition, part, out);
+            self.resume_part(job_id, partition);
+        }
+        jobs
+    }
+
+    fn take_part(
+        &mut self,
+        now: Time,
+        job_id: JobId,
+        theirs: &Job,
+        partition: PartitionId,
+        mut part: Part,
+        out: &mut Out,
+    ) {
+        let job = self.open_job(now, job_id);
+        let numbers: Vec<u32> = theirs.specs.iter().map(|spec| job.intern(spec)).collect();
+        part.renumber_specs(&numbers);
+        part.dirty = true;
+        job.open += part.open;
+        if theirs.visible {
+            job.visible = true;
+            job.settings = theirs.settings.clone();
+        }
+        let differs = job.cancelled != theirs.cancelled || job.ended != theirs.ended;
+        job.cancelled |= theirs.cancelled;
+        job.ended |= theirs.ended;
+        job.report_everything(now);
+        let before = job.parts.insert(partition, part);
+        assert!(before.is_none(), "{partition} of {job_id} was here already");
+        if differs {
+            // What one home has heard of the job as a whole is true of all of it.
+            for (&partition, part) in job.parts.iter().filter(|(_, part)| part.visible) {
+                let record = job.visible_record(part.chunks());
+                out.facts.visible.insert((partition, job_id), record);
+            }
+        }
+        let (ended, cancelled) = (job.ended, job.cancelled && job.open > 0);
+        if ended {
+            let parts = job.parts.iter_mut();
+            let retired: Vec<_> = parts.map(|(&p, part)| (p, part.take_ended())).collect();
+            self.live.remove(&job_id);
+            for (partition, chunks) in retired {
+                self.retire(job_id, partition, &chunks);
+            }
+        } else if cancelled {
+            self.go_on_removing(job_id);
+        }
+    }
+
+    /// Ready tasks of a partition, with whom its records name as holder; here or elsewhere.
+    pub(crate) fn held(&self, partition: PartitionId) -> Vec<(TaskId, NodeId)> {
+        let mut held = Vec::new();
+        for (job_id, job) in self.live_jobs() {
+            let Some(part) = job.parts.get(&partition) else { continue };
+            for index in part.indices() {
+                let cell = part.segment(index).and_then(|segment| segment.cell(index));
+                if let Some(cell) = cell.filter(|cell| cell.state == State::Ready) {
+                    let task = TaskId { job: job_id, local: LocalId::new(partition, index) };
+                    held.push((task, cell.holder));
+                }
+            }
+        }
+        held
+    }
+
+    /// Another node is home of this partition from now on.
+    pub(crate) fn give_up_partition(&mut self, partition: PartitionId) {
+        let mut empty = Vec::new();
+        for (&job_id, job) in &mut self.jobs {
+            let Some(part) = job.parts.remove(&partition) else { continue };
+            job.open -= part.open;
+            let waiting = |index: &u64| part.state(*index) == Some(State::Waiting);
+            self.waiting -= part.indices().filter(waiting).count() as u64;
+            if job.parts.is_empty() {
+                empty.push(job_id);
+            }
+        }
+        for job_id in empty {
+            self.jobs.remove(&job_id);
+            self.live.remove(&job_id);
+        }
+        for tasks in self.away.values_mut() {
+            tasks.retain(|task| task.partition() != partition);
+        }
+        self.away.retain(|_, tasks| !tasks.is_empty());
+        self.deliveries.retain(|delivery| delivery.partition() != partition);
+        self.activations.retain(|activation| activation.partition != partition);
+        self.ready.retain(|task| task.partition() != partition);
+        self.readers.forget_partition(partition);
+        self.ahead.retain(|ahead| ahead.child.partition() != partition);
+    }
+}

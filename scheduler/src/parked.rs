@@ -1,0 +1,152 @@
+//! Messages to homes that are on the move: kept here, in order, until somebody serves the
+//! partition, and sent again when a node says that it does not.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use prost::Message as _;
+use proto::limits::PARKED_RETRY_AFTER;
+use proto::wire::message::Body;
+use proto::{NodeId, PartitionId, Time, wire};
+
+use crate::homes::Homes;
+use crate::out::Out;
+use crate::{Mutant, Scheduler, route};
+
+/// What is owed to the homes of partitions, oldest first. It takes the place of the queue of a
+/// link, and is bounded by the same: the work that is open.
+#[derive(Debug, Default)]
+pub(crate) struct Parked {
+    lot: BTreeMap<PartitionId, VecDeque<Body>>,
+    /// When to try again with those that the map says are served.
+    retry_at: Option<Time>,
+}
+
+impl Parked {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lot.is_empty()
+    }
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.retry_at
+    }
+    fn park(&mut self, partition: PartitionId, body: Body) {
+        self.lot.entry(partition).or_default().push_back(body);
+    }
+    /// Nobody overtakes what waits for the same partition.
+    fn speaker(&self, homes: &Homes, partition: PartitionId) -> Result<NodeId, PartitionId> {
+        if self.lot.contains_key(&partition) {
+            return Err(partition);
+        }
+        homes.speaker(partition).ok_or(partition)
+    }
+    /// Takes out what can be sent now.
+    fn released(&mut self, homes: &Homes) -> Vec<(NodeId, Body)> {
+        let mut released = Vec::new();
+        self.lot.retain(|&partition, bodies| match homes.speaker(partition) {
+            Some(home) => {
+                released.extend(bodies.drain(..).map(|body| (home, body)));
+                false
+            }
+            None => true,
+        });
+        self.retry_at = None;
+        released
+    }
+}
+
+impl Scheduler {
+    /// What is to be said to homes goes to those that serve, and waits where none does. The node
+    /// calls this before it takes messages out of `out`.
+    pub fn address(&mut self, out: &mut Out) {
+        if self.parked.is_empty() && self.homes.is_settled() {
+            return;
+        }
+        let mut sent = Vec::with_capacity(out.reliable.len());
+        for (to, body) in std::mem::take(&mut out.reliable) {
+            let right = |partition| self.parked.speaker(&self.homes, partition) == Ok(to);
+            if route::all(&body, &self.homes, right).unwrap_or(true) {
+                sent.push((to, body));
+            } else {
+                self.send_to_homes(body, &mut sent);
+            }
+        }
+        out.reliable = sent;
+    }
+
+    fn send_to_homes(&mut self, body: Body, sent: &mut Vec<(NodeId, Body)>) {
+        let (homes, parked) = (&self.homes, &self.parked);
+        let pieces = route::split(body, homes, |partition| parked.speaker(homes, partition));
+        for (home, piece) in pieces.unwrap_or_default() {
+            match home {
+                Ok(home) => sent.push((home, piece)),
+                Err(partition) => self.parked.park(partition, piece),
+            }
+        }
+    }
+
+    /// Messages that a dead node has not acknowledged: what was meant for homes goes to those
+    /// that took its place.
+    pub fn reroute(&mut self, unacknowledged: Vec<Body>, out: &mut Out) {
+        if self.options.mutant == Some(Mutant::NothingRerouted) {
+            return;
+        }
+        for body in unacknowledged {
+            self.send_to_homes(body, &mut out.reliable);
+        }
+    }
+
+    /// Tries again with what waits: the map has changed, or some time has passed.
+    pub(crate) fn release_parked(&mut self, out: &mut Out) {
+        out.reliable.extend(self.parked.released(&self.homes));
+        self.retell_moves(out);
+    }
+    pub(crate) fn retry_parked(&mut self, now: Time, out: &mut Out) {
+        if self.parked.retry_at.is_some_and(|at| at <= now) {
+            self.release_parked(out);
+        }
+    }
+
+    /// The part of a message that speaks to this node; the rest goes back to its sender, who may
+    /// know more of homes, or will.
+    pub(crate) fn mine_of(&self, from: NodeId, body: Body, out: &mut Out) -> Option<Body> {
+        let homes = &self.homes;
+        let mine = |partition| homes.is_mine(partition);
+        if route::all(&body, homes, mine).unwrap_or(true) {
+            return Some(body);
+        }
+        if let Body::Moved(moved) = body {
+            // Its answer is about all of it: told anew by the thief, in pieces that have one home.
+            bounce(from, Body::Moved(moved), out);
+            return None;
+        }
+        let mut kept = None;
+        for (mine, piece) in route::split(body, homes, mine).unwrap_or_default() {
+            if mine {
+                kept = Some(piece);
+            } else {
+                bounce(from, piece, out);
+            }
+        }
+        kept
+    }
+
+    /// A node is not the home that this node took it for.
+    pub(crate) fn on_not_home(&mut self, now: Time, from: NodeId, not_home: &wire::NotHome) {
+        let message = wire::Message::decode(not_home.message.as_slice()).unwrap_or_default();
+        let Some(body) = message.body else { return };
+        self.parked.retry_at.get_or_insert(now + PARKED_RETRY_AFTER);
+        if let Body::Moved(moved) = &body {
+            return self.move_bounced(from, moved.steal);
+        }
+        let pieces = route::split(body, &self.homes, |partition| partition);
+        for (partition, piece) in pieces.unwrap_or_default() {
+            if partition.0 < self.homes.partitions() {
+                self.parked.park(partition, piece);
+            }
+        }
+    }
+}
+
+fn bounce(to: NodeId, body: Body, out: &mut Out) {
+    let message = wire::Message { body: Some(body) }.encode_to_vec();
+    out.reliable.push((to, Body::NotHome(wire::NotHome { message })));
+}

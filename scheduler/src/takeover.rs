@@ -1,0 +1,201 @@
+//! Homes that move: this node becomes home of a partition at run time, or is home no more; others
+//! do, and what was said to them is said again; a node dies.
+//!
+//! A fail-over is a recovery at another node: whatever the earlier home owed follows from its
+//! records. What others owe it they have not seen acknowledged, and send to the next one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::event::Again;
+use proto::{Attempt, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
+
+use crate::homes::Homes;
+use crate::ledger::{Ledger, State};
+use crate::out::Out;
+use crate::{LedgerRecord, Mutant, RecordError, Scheduler};
+
+/// The records of a partition that this node is about to serve.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    ledger: Ledger,
+    jobs: Vec<wire::JobState>,
+}
+
+impl Scheduler {
+    /// One stored record of a partition that this node is about to serve, in the order of keys.
+    /// It has no effect before [`Self::serve`].
+    pub fn adopt(
+        &mut self,
+        now: Time,
+        partition: PartitionId,
+        job: JobId,
+        record: LedgerRecord,
+    ) -> Result<(), RecordError> {
+        self.loading(partition).ledger.load(now, partition, job, record)
+    }
+    /// As [`Self::adopt`], for the record of a job.
+    pub fn adopt_job(&mut self, partition: PartitionId, state: wire::JobState) {
+        self.loading(partition).jobs.push(state);
+    }
+    fn loading(&mut self, partition: PartitionId) -> &mut Loading {
+        let options = &self.options;
+        let ledger = || Ledger::new(options.me, options.incarnation, options.mutant);
+        let fresh = || Loading { ledger: ledger(), jobs: Vec::new() };
+        self.loading.entry(partition).or_insert_with(fresh)
+    }
+
+    /// This node is home of the partition from now on, with the records that were adopted. `term`
+    /// is the epoch under which it has become that: larger than any before.
+    ///
+    /// # Panics
+    /// When homes do not move here, or it serves the partition already.
+    pub fn serve(&mut self, now: Time, partition: PartitionId, term: u32, out: &mut Out) {
+        assert!(!self.homes.is_mine(partition), "{partition} is served already");
+        let term = match self.options.mutant {
+            Some(Mutant::TermOfIncarnation) => self.options.incarnation.0,
+            _ => term,
+        };
+        self.loading(partition);
+        let Loading { ledger, jobs } = self.loading.remove(&partition).expect("made above");
+        self.homes.serve(partition, term);
+        let concerned = self.ledger.take_over(now, partition, ledger, out);
+        for job in concerned {
+            if self.ledger.jobs.get(&job).is_some_and(|job| job.ended) {
+                self.forget_data(job, out);
+            }
+        }
+        let claimed = self.claim(partition, out);
+        if self.options.mutant != Some(Mutant::HoldersUnasked) {
+            self.ask_about_held(partition, &claimed, out);
+        }
+        self.jobs.take_over(jobs, &self.homes, out);
+        self.release_parked(out);
+    }
+
+    /// What this node holds for the earlier home it now holds for itself.
+    fn claim(&mut self, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
+        let of_partition = |task: &TaskId| task.partition() == partition;
+        let mut here: Vec<(TaskId, Attempt)> =
+            self.guests.iter().map(|(&task, guest)| (task, guest.attempt)).collect();
+        here.extend(self.staging.iter().map(|(&task, staged)| (task, staged.attempt)));
+        here.extend(self.running.iter().map(|(&task, running)| (task, running.attempt)));
+        here.retain(|(task, _)| of_partition(task));
+        here.sort_unstable();
+        let mut claimed = BTreeSet::new();
+        for (task, attempt) in here {
+            if self.ledger.take_home(task, attempt, out) {
+                self.guests.remove(&task);
+                claimed.insert(task);
+            } else {
+                self.drop_task(task, attempt, out);
+            }
+        }
+        claimed
+    }
+
+    /// Ready tasks whose holder the records name: some are here no more, some holders have died,
+    /// the others are asked.
+    fn ask_about_held(
+        &mut self,
+        partition: PartitionId,
+        claimed: &BTreeSet<TaskId>,
+        out: &mut Out,
+    ) {
+        let me = self.options.me;
+        let mut asked: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
+        for (task, holder) in self.ledger.held(partition) {
+            let cell = self.ledger.cell(task).expect("held tasks have records");
+            let incarnation = cell.holder_incarnation;
+            if holder == me {
+                let in_transit = self.transit.values().any(|transit| transit.has(task));
+                if !claimed.contains(&task) && !in_transit {
+                    self.ledger.replace_ready(task, Again::NotHeld, out);
+                }
+            } else if self.homes.is_gone(holder) {
+                self.ledger.replace_ready(task, Again::HolderGone, out);
+            } else if incarnation != Incarnation(0) && self.incarnation_of(holder) > incarnation {
+                self.ledger.replace_ready(task, Again::HolderRestarted, out);
+            } else {
+                asked.entry(holder).or_default().push(task);
+            }
+        }
+        let asked = asked.iter().map(|(&holder, tasks)| (holder, tasks.iter().collect()));
+        self.ledger.ask_holders(asked, out);
+    }
+
+    /// Another node is home of the partition from now on: what runs here of it dies, and what
+    /// others hold they will be asked about.
+    pub fn give_up(&mut self, partition: PartitionId, out: &mut Out) {
+        self.loading.remove(&partition);
+        if !self.homes.is_mine(partition) {
+            return;
+        }
+        let staged = self.staging.iter().map(|(&task, staged)| (task, staged.attempt));
+        let running = self.running.iter().map(|(&task, running)| (task, running.attempt));
+        let mut here: Vec<_> = staged.chain(running).collect();
+        here.retain(|(task, _)| task.partition() == partition);
+        for (task, attempt) in here {
+            self.drop_task(task, attempt, out);
+        }
+        self.homes.give_up(partition);
+        self.ledger.give_up_partition(partition);
+        self.data.locations.forget_partition(partition);
+        self.jobs.give_up(partition, &self.homes, out);
+    }
+
+    /// The map has changed.
+    pub fn set_homes(&mut self, now: Time, homes: Homes, out: &mut Out) {
+        let older = self.homes.succeed(homes);
+        self.ledger.ready.extend(self.homeless.drain(..));
+        let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
+        if changed.is_empty() {
+            return;
+        }
+        self.release_parked(out);
+        self.jobs.tell_new_homes(&changed, &self.homes, out);
+        let homes = &self.homes;
+        let moved = |job: JobId| changed.contains(&homes.job_partition(job));
+        for (&job_id, job) in &mut self.ledger.jobs {
+            if moved(job_id) && job.visible && !job.ended {
+                job.report_everything(now);
+            }
+        }
+        // The earlier home may have died before it could tell of the end.
+        for &job in self.data.touched.iter().filter(|&&job| moved(job)) {
+            ask_of_end(job, homes, out);
+        }
+    }
+
+    /// The cluster has decided that this incarnation of a node is dead: what it held is placed
+    /// again, what it was granted is taken back, what only it had is gone.
+    pub fn on_peer_gone(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
+        if self.options.mutant == Some(Mutant::GoneHolderKeeps) {
+            return;
+        }
+        let held = self.ledger.away.get(&peer).cloned().unwrap_or_default();
+        for task in held {
+            let cell = self.ledger.cell(task).expect("held tasks have records");
+            if cell.state == State::Ready && cell.holder_incarnation <= incarnation {
+                self.ledger.replace_ready(task, Again::HolderGone, out);
+            }
+        }
+        self.granted.remove(&peer);
+        self.take_back_transit(peer, out);
+        self.thief.forget_peer(peer, now);
+        self.loads.forget(peer);
+        self.data.locations.forget_node(peer);
+    }
+}
+
+/// An empty report asks a job's home: it tells of the commit again, or of the end.
+pub(crate) fn ask_of_end(job: JobId, homes: &Homes, out: &mut Out) {
+    let counts = wire::Counts { job: job.0, partitions: Vec::new() };
+    let body = wire::message::Body::Counts(counts);
+    out.reliable.push((homes.job_home(job), body));
+}

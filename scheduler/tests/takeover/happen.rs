@@ -1,0 +1,256 @@
+//! What may happen next in a cluster, in any order.
+
+use proto::work::Outcome;
+use proto::{NodeId, ObjectId, Span};
+use scheduler::Out;
+
+use crate::cluster::{Cluster, Machine, Step, brief};
+
+impl Cluster {
+    /// One random thing happens. False when nothing is left to happen but the passing of time.
+    pub(crate) fn happen(&mut self, faults: bool) -> bool {
+        if faults && self.dice.chance(4) {
+            self.strike();
+        }
+        if self.dice.chance(100) {
+            self.register();
+        }
+        if self.dice.chance(100) {
+            self.commit();
+        }
+        let up = self.up();
+        let node = self.dice.pick(&up);
+        let behind =
+            self.machines[node].process.as_ref().is_some_and(|p| p.map.epoch < self.map.epoch);
+        if behind && self.dice.chance(100) {
+            self.follow_map(node);
+            return true;
+        }
+        match self.dice.below(20) {
+            0..9 => self.some_message(),
+            9 => self.some_end(),
+            10..13 => self.some_fetch(),
+            13..18 => self.some_loose(),
+            _ => {
+                self.now = self.now + Span::from_micros(500);
+                self.act(node);
+                true
+            }
+        }
+    }
+
+    fn some_message(&mut self) -> bool {
+        let alive = |&&(_, to): &&(usize, usize)| self.machines[to].process.is_some();
+        // Until it has heard of a new incarnation a node says nothing to it.
+        let knows = |&&(from, to): &&(usize, usize)| {
+            let heard = self.machines[from].process.as_ref().map(|p| p.heard.get(&to).copied());
+            let incarnation = self.machines[to].incarnation;
+            incarnation == 1 || heard == Some(Some(incarnation))
+        };
+        let some = self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(key, _)| key);
+        let mut some: Vec<_> = some.filter(alive).filter(knows).copied().collect();
+        // Who has restarted greets the others until it is heard.
+        let up = self.up();
+        let unheard = |&from: &usize, &to: &usize| {
+            let process = self.machines[to].process.as_ref().expect("it is up");
+            let incarnation = self.machines[from].incarnation;
+            from != to && incarnation > 1 && process.heard.get(&from) != Some(&incarnation)
+        };
+        for from in &up {
+            some.extend(up.iter().filter(|to| unheard(from, to)).map(|&to| (*from, to)));
+        }
+        if some.is_empty() {
+            return false;
+        }
+        let (from, to) = self.dice.pick(&some);
+        self.deliver(from, to);
+        true
+    }
+
+    fn some_loose(&mut self) -> bool {
+        if self.loose.is_empty() {
+            return false;
+        }
+        let at = self.dice.index(self.loose.len());
+        let (from, to, body) = self.loose.swap_remove(at);
+        let now = self.now;
+        if self.dice.chance(900)
+            && let Some(process) = &mut self.machines[to].process
+        {
+            let mut out = Out::default();
+            process.scheduler.on_message(now, NodeId(from as u32), body, &mut out);
+            self.finish_step(to, out);
+        }
+        true
+    }
+
+    fn some_end(&mut self) -> bool {
+        let running = |machine: &Machine| {
+            machine.process.as_ref().is_some_and(|process| !process.running.is_empty())
+        };
+        let busy: Vec<usize> =
+            (0..self.machines.len()).filter(|&node| running(&self.machines[node])).collect();
+        if busy.is_empty() {
+            return false;
+        }
+        let node = self.dice.pick(&busy);
+        let machine = &mut self.machines[node];
+        let process = machine.process.as_mut().expect("it is busy");
+        let all: Vec<_> = process.running.keys().copied().collect();
+        let (task, attempt) = self.dice.pick(&all);
+        let launch = process.running.remove(&(task, attempt)).expect("picked");
+        let output_sizes = launch.output_sizes.clone();
+        for (output, &size_bytes) in (0u32..).zip(&output_sizes) {
+            let object = ObjectId { task, attempt, output };
+            machine.objects.insert(object);
+            self.oracle.sizes.insert(object, size_bytes);
+            self.oracle.made.insert((node, object));
+        }
+        self.oracle.finished(task, attempt);
+        let outcome = Outcome { output_sizes, ..Outcome::default() };
+        let mut out = Out::default();
+        let now = self.now;
+        process.scheduler.on_finished(now, task, attempt, outcome, &mut out);
+        self.finish_step(node, out);
+        true
+    }
+
+    fn some_fetch(&mut self) -> bool {
+        let fetching = |machine: &Machine| {
+            machine.process.as_ref().is_some_and(|process| !process.fetching.is_empty())
+        };
+        let busy: Vec<usize> =
+            (0..self.machines.len()).filter(|&node| fetching(&self.machines[node])).collect();
+        if busy.is_empty() {
+            return false;
+        }
+        let node = self.dice.pick(&busy);
+        let process = self.machines[node].process.as_mut().expect("it is busy");
+        let at = self.dice.index(process.fetching.len());
+        let fetch = process.fetching.swap_remove(at);
+        let from = &self.machines[fetch.from.0 as usize];
+        let alive = from.process.is_some() || self.weather.objects_survive;
+        let result = match from.objects.contains(&fetch.object) && alive {
+            true => Ok(()),
+            false => Err(format!("{} has no {:?}", fetch.from, fetch.object)),
+        };
+        if result.is_ok() {
+            self.machines[node].objects.insert(fetch.object);
+        }
+        self.tell(|| format!("n{node} fetched {:?} from {}: {result:?}", fetch.object, fetch.from));
+        let mut out = Out::default();
+        let now = self.now;
+        let process = self.machines[node].process.as_mut().expect("it is busy");
+        process.scheduler.on_fetched(now, fetch.object, result, &mut out);
+        self.finish_step(node, out);
+        true
+    }
+
+    fn strike(&mut self) {
+        let up = self.up();
+        let down: Vec<usize> = (0..self.machines.len()).filter(|&node| !self.is_up(node)).collect();
+        match self.dice.below(3) {
+            0 if self.weather.deaths > 0 && up.len() > 1 => {
+                self.weather.deaths -= 1;
+                let node = self.dice.pick(&up);
+                self.kill(node);
+            }
+            1 if !down.is_empty() => {
+                let node = self.dice.pick(&down);
+                self.start(node);
+            }
+            _ if self.weather.handovers > 0 => {
+                self.weather.handovers -= 1;
+                let partition = self.dice.index(self.map.partitions.len());
+                self.move_home(partition);
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets time pass to the next thing that somebody waits for.
+    fn wait(&mut self) {
+        let now = self.now;
+        let deadlines = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        let next = deadlines.filter_map(|process| process.scheduler.deadline(now)).min();
+        self.now = next.unwrap_or(now + Span::from_secs(1)).max(now + Span::from_micros(1));
+        for node in self.up() {
+            self.act(node);
+        }
+    }
+
+    /// All jobs that were submitted have ended, and nothing is left of them anywhere.
+    fn is_over(&self) -> bool {
+        let ended = self.jobs.values().all(|state| state.ended_ns != 0);
+        ended
+            && self.commits.is_empty()
+            && self.queues.iter().all(|(&(_, to), queue)| queue.is_empty() || !self.is_up(to))
+            && self
+                .machines
+                .iter()
+                .filter_map(|machine| machine.process.as_ref())
+                .all(|process| process.map.epoch == self.map.epoch && process.fetching.is_empty())
+    }
+
+    /// Runs with faults as long as there are any, then without, to the end.
+    pub(crate) fn live(&mut self) -> Step {
+        let trouble = 500 + self.dice.below(4_000);
+        for _ in 0..trouble {
+            self.happen(true);
+            self.oracle.verdict()?;
+        }
+        self.weather.deaths = 0;
+        self.weather.handovers = 0;
+        for node in 0..self.machines.len() {
+            if !self.is_up(node) && self.dice.chance(500) {
+                self.start(node);
+            }
+        }
+        let mut idle = 0;
+        for _ in 0..400_000 {
+            self.oracle.verdict()?;
+            if self.is_over() {
+                return self.oracle.at_the_end(&self.machines);
+            }
+            if !self.dice.chance(3) && self.happen(false) {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if idle > 20 {
+                self.wait();
+            }
+        }
+        Err(format!("it does not end: {}", self.describe()))
+    }
+
+    fn describe(&self) -> String {
+        let mut text = String::new();
+        for (job, state) in &self.jobs {
+            text += &format!("{job} {:?} sum {:?}; ", state.phase(), state.sum);
+        }
+        for (node, machine) in self.machines.iter().enumerate() {
+            if let Some(process) = &machine.process {
+                let state = process.scheduler.node_state();
+                let census = process.scheduler.census();
+                text += &format!(
+                    "\nn{node} map {}/{} serves {:?}: {} waiting, {} ready, {} running, {} \
+                     fetching; believes {:?}; holds {:?}",
+                    process.map.epoch,
+                    self.map.epoch,
+                    process.serves,
+                    state.waiting,
+                    state.ready_local + state.ready_shared,
+                    state.running,
+                    process.fetching.len(),
+                    census.believed,
+                    census.held,
+                );
+            }
+        }
+        for (key, queue) in self.queues.iter().filter(|(_, queue)| !queue.is_empty()) {
+            text += &format!("\n{key:?}: {} messages, first {}", queue.len(), brief(&queue[0]));
+        }
+        text
+    }
+}

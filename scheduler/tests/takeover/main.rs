@@ -1,0 +1,182 @@
+//! Homes that move, nodes that die: what the schedulers make of it, over many seeds.
+
+mod cluster;
+mod dice;
+mod happen;
+mod oracle;
+mod records;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cluster::{Cluster, Step, Weather};
+use dice::Dice;
+use proto::event::End;
+use proto::{JobId, LocalId, PartitionId, TaskId, wire};
+use scheduler::Mutant;
+
+const SEEDS: u64 = 400;
+
+/// A random graph: each task reads some of those before it, or just comes after them.
+struct Graph {
+    /// By task: (parent, whether an object flows).
+    parents: Vec<Vec<(usize, bool)>>,
+    output_bytes: u64,
+}
+
+impl Graph {
+    fn random(dice: &mut Dice, output_bytes: u64) -> Self {
+        let tasks = 1 + dice.index(120);
+        let degree = dice.below(4);
+        let parents = |task: usize, dice: &mut Dice| {
+            let mut parents = std::collections::BTreeMap::new();
+            for _ in 0..if task == 0 { 0 } else { dice.below(degree + 1) } {
+                let flows = output_bytes > 0 && dice.chance(800);
+                parents.insert(dice.index(task), flows);
+            }
+            parents.into_iter().collect()
+        };
+        let parents = (0..tasks).map(|task| parents(task, dice)).collect();
+        Self { parents, output_bytes }
+    }
+}
+
+/// Submits the graph with its tasks strewn over all partitions.
+fn submit(cluster: &mut Cluster, job: u64, graph: &Graph, dice: &mut Dice) -> Vec<TaskId> {
+    let all = u64::from(cluster.weather.partitions);
+    // Few homes have more than they can run, and others steal it.
+    let partitions = 1 + dice.below(all);
+    let mut counts = vec![0u64; all as usize];
+    let mut ids = Vec::new();
+    for _ in &graph.parents {
+        let partition = dice.below(partitions);
+        let index = counts[partition as usize];
+        counts[partition as usize] += 1;
+        ids.push(TaskId {
+            job: JobId(job),
+            local: LocalId::new(PartitionId(partition as u32), index),
+        });
+    }
+    let spec = wire::Spec {
+        kind: "test".into(),
+        body: Some(wire::spec::Body::Sleep(wire::Sleep {})),
+        ..Default::default()
+    };
+    let mut chunks: Vec<wire::Chunk> = (0..all as u32)
+        .map(|partition| wire::Chunk {
+            job,
+            partition,
+            specs: vec![spec.clone()],
+            ..Default::default()
+        })
+        .collect();
+    let chunk_of = |task: TaskId| task.partition().0 as usize;
+    for (task, parents) in graph.parents.iter().enumerate() {
+        let id = ids[task];
+        let output_sizes = if graph.output_bytes > 0 { vec![graph.output_bytes] } else { vec![] };
+        let slots = parents.len() as u32;
+        let at = chunk_of(id);
+        chunks[at].tasks.push(wire::Task { slots, output_sizes, ..Default::default() });
+        let parent = parents.iter().map(|&(parent, _)| ids[parent].local.0).collect();
+        let index = id.local.index();
+        chunks[at].parents.push(wire::Parents { index, first_slot: 0, parent });
+        let told = parents.iter().map(|&(parent, flows)| (ids[parent], flows)).collect();
+        cluster.oracle.tasks.insert(id, told);
+    }
+    for (parent, &id) in ids.iter().enumerate() {
+        let mut children = wire::Children { index: id.local.index(), ..Default::default() };
+        for (child, parents) in graph.parents.iter().enumerate() {
+            for (slot, &(other, flows)) in (0u32..).zip(parents) {
+                if other == parent {
+                    children.child.push(ids[child].local.0);
+                    children.slot.push(slot);
+                    children.output.push(flows.into());
+                }
+            }
+        }
+        chunks[chunk_of(id)].children.push(children);
+    }
+    chunks.retain(|chunk| !chunk.tasks.is_empty());
+    let total = |chunk: &wire::Chunk| wire::PartitionTotal {
+        partition: chunk.partition,
+        chunks: 1,
+        tasks: chunk.tasks.len() as u64,
+    };
+    let commit = wire::JobCommit {
+        job,
+        partitions: chunks.iter().map(total).collect(),
+        ..Default::default()
+    };
+    cluster.submit(&chunks, commit);
+    ids
+}
+
+fn weather(dice: &mut Dice, mutant: Option<Mutant>) -> Weather {
+    Weather {
+        nodes: 2 + dice.index(4),
+        slots: 1 + dice.below(3) as u32,
+        partitions: dice.pick(&[2, 4, 8]),
+        deaths: dice.below(6) as u32,
+        handovers: dice.below(10) as u32,
+        mutant,
+        objects_survive: true,
+    }
+}
+
+fn moving_homes(seed: u64, mutant: Option<Mutant>, trace: bool) -> (Step, Vec<String>) {
+    let mut dice = Dice::new(seed ^ 0x7a6e);
+    let weather = weather(&mut dice, mutant);
+    let mut cluster = Cluster::new(seed, weather);
+    cluster.trace = trace.then(Vec::new);
+    let bytes = dice.pick(&[0, 1_000, 1_000_000]);
+    for job in 1..=1 + dice.below(3) {
+        let graph = Graph::random(&mut dice, bytes);
+        submit(&mut cluster, job, &graph, &mut dice);
+    }
+    let lived = cluster.live().and_then(|()| {
+        let failed = (1..4)
+            .find(|&job| cluster.oracle.job_end(JobId(job)).is_some_and(|end| end != End::Done));
+        failed.map_or(Ok(()), |job| Err(format!("job {job} did not end well")))
+    });
+    (lived, cluster.trace.take().unwrap_or_default())
+}
+
+/// A panic of the scheduler is a finding like any other.
+fn judged(run: impl FnOnce() -> Step) -> Step {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    })
+}
+
+#[test]
+fn work_goes_on_wherever_homes_move() {
+    for seed in 1..=SEEDS {
+        if let Err(wrong) = judged(|| moving_homes(seed, None, false).0) {
+            panic!("seed {seed}: {wrong}");
+        }
+    }
+}
+
+#[test]
+fn every_mutant_of_take_over_is_found() {
+    for mutant in Mutant::OF_TAKE_OVER {
+        let found = (1..=SEEDS).find_map(|seed| {
+            let wrong = judged(|| moving_homes(seed, Some(mutant), false).0).err()?;
+            Some(format!("at seed {seed}: {}", wrong.lines().next().unwrap_or_default()))
+        });
+        let found = found.unwrap_or_else(|| panic!("{} is not found", mutant.name()));
+        println!("{:24} found {found}", mutant.name());
+    }
+}
+
+/// `TAKEOVER_SEED=7 cargo test -p scheduler --test takeover one -- --nocapture` tells a story.
+#[test]
+fn one_seed_in_words() {
+    let Some(seed) = std::env::var("TAKEOVER_SEED").ok().and_then(|text| text.parse().ok()) else {
+        return;
+    };
+    let (lived, story) = moving_homes(seed, None, true);
+    println!("{}", story.join("\n"));
+    lived.unwrap();
+}
