@@ -1,5 +1,7 @@
 //! `starling sim`: a workflow on simulated nodes, with the report of a real run.
 
+mod global;
+
 use std::path::PathBuf;
 
 use ::sim::{NetworkModel, Service, Simulation, SimulationOptions, Submit};
@@ -49,6 +51,8 @@ pub(crate) struct SimArgs {
     /// The run is a function of its seed
     #[arg(long, value_name = "K", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    global: global::GlobalArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -56,6 +60,7 @@ pub(crate) enum NetworkName {
     /// Max-min fair sharing of full-duplex cards
     Maxmin,
     /// Latency and bandwidth for each transfer alone
+    #[value(alias = "simple")]
     Flat,
 }
 
@@ -84,8 +89,11 @@ struct Simulated {
 }
 
 pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
-    let options = options(context, args)?;
     let graph = load(context, &args.workflow, &args.load)?;
+    if let Some(name) = args.global.scheduler {
+        return global::run(context, args, &graph, name);
+    }
+    let options = options(context, args)?;
     check_fit(&graph, options.slots)?;
     let simulation = simulate(&graph, &options)?;
     let report = simulation.report();

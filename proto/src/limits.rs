@@ -72,6 +72,8 @@ pub const GRAPH_TASKS_MAX: usize = 1 << 27;
 pub const GRAPH_EDGES_MAX: usize = 1 << 28;
 /// A generator's workflow that is only calculated with: no task of it is ever stored.
 pub const IMPLICIT_TASKS_MAX: u64 = 1 << 36;
+/// A workflow for a scheduler that sees everything: some of them compare all ready tasks each time.
+pub const GLOBAL_TASKS_MAX: usize = 1 << 20;
 
 // Credits, hand-over, stealing.
 /// Edges of one `Credit`; a longer fan-out goes out in several, as the link's window allows.

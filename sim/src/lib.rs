@@ -27,6 +27,7 @@ mod dice;
 pub mod disk;
 mod effects;
 mod faults;
+pub mod global;
 mod kv_client;
 mod life;
 mod machine;

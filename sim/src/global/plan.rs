@@ -1,0 +1,217 @@
+/*!
+Schedules that are made before anything runs: tasks are placed one after another on the cores of
+workers, by believed lengths and transfers that meet no others.
+
+All list schedulers of the textbook share this; they differ in the order of the tasks, in what makes
+a place good, and in whether gaps count. When the schedule runs, each core keeps to its order; times
+follow from what really happens.
+*/
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::problem::{Maker, Problem};
+use super::timeline::Timeline;
+use super::view::{Assignment, View};
+
+/// Where a task could go.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Offer {
+    pub task: usize,
+    pub worker: usize,
+    pub start_ns: f64,
+    pub end_ns: f64,
+}
+
+/// What of a worker's time may be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gaps {
+    Used,
+    Lost,
+}
+
+pub(super) struct Plan<'v> {
+    view: &'v View<'v>,
+    timelines: Vec<Timeline>,
+    placed: Vec<Option<Offer>>,
+    assignments: Vec<(f64, Assignment)>,
+    unplaced_parents: Vec<usize>,
+    /// Whether transfers are believed to take their latency.
+    pub latency_counts: bool,
+    /// Whether inputs that no task makes are believed to take time to come.
+    pub loads_count: bool,
+}
+
+impl<'v> Plan<'v> {
+    pub(super) fn new(view: &'v View<'v>) -> Self {
+        let problem = view.problem;
+        let tasks = 0..problem.tasks.len();
+        Self {
+            view,
+            timelines: problem.workers.iter().map(|it| Timeline::new(it.cores)).collect(),
+            placed: vec![None; problem.tasks.len()],
+            assignments: Vec::with_capacity(problem.tasks.len()),
+            unplaced_parents: tasks.map(|task| problem.parents(task).count()).collect(),
+            latency_counts: true,
+            loads_count: true,
+        }
+    }
+
+    fn problem(&self) -> &'v Problem {
+        self.view.problem
+    }
+
+    /// When the last input is believed to be on the worker.
+    fn inputs_ns(&self, task: usize, worker: usize) -> f64 {
+        let inputs = self.problem().tasks[task].inputs.iter();
+        let released_ns = self.problem().tasks[task].release_ns as f64;
+        inputs.map(|&object| self.input_ns(object, worker)).fold(released_ns, f64::max)
+    }
+
+    fn input_ns(&self, object: u32, worker: usize) -> f64 {
+        let spec = &self.problem().objects[object as usize];
+        let (from, made_ns) = match spec.maker {
+            Maker::Task(maker) => {
+                let maker = self.placed[maker as usize].expect("parents are placed first");
+                (maker.worker, maker.end_ns)
+            }
+            Maker::Worker(_) | Maker::Origin if !self.loads_count => return 0.0,
+            Maker::Worker(at) => (at as usize, 0.0),
+            Maker::Origin => (self.problem().origin(), 0.0),
+        };
+        if from == worker || !spec.travels {
+            return made_ns;
+        }
+        let wiring = self.view.wiring;
+        let latency_ns = if self.latency_counts { 0.0 } else { wiring.alone_ns(from, worker, 0.0) };
+        made_ns + wiring.alone_ns(from, worker, self.view.estimates.bytes(object)) - latency_ns
+    }
+
+    /// What a worker offers; `None` where the task does not fit.
+    pub(super) fn offer(&self, task: usize, worker: usize, gaps: Gaps) -> Option<Offer> {
+        let cores = self.problem().tasks[task].cores;
+        let timeline = &self.timelines[worker];
+        if timeline.cores() < cores {
+            return None;
+        }
+        let from_ns = self.inputs_ns(task, worker);
+        let length_ns = self.view.estimates.run_ns(self.problem(), task, worker);
+        let start_ns = match gaps {
+            Gaps::Used => timeline.earliest_gap(from_ns, length_ns, cores),
+            Gaps::Lost => timeline.earliest_behind(from_ns, cores),
+        };
+        Some(Offer { task, worker, start_ns, end_ns: start_ns + length_ns })
+    }
+
+    /// The best of all workers' offers, the least value of `badness`; of equal ones the first.
+    pub(super) fn best(&self, task: usize, gaps: Gaps, badness: impl Fn(&Offer) -> f64) -> Offer {
+        let offers = (0..self.timelines.len()).filter_map(|it| self.offer(task, it, gaps));
+        let best = offers.min_by(|a, b| badness(a).total_cmp(&badness(b)));
+        best.expect("every task fits some worker")
+    }
+
+    /// Takes an offer. The tasks that may be placed now that could not be before.
+    pub(super) fn place(&mut self, offer: Offer) -> Vec<usize> {
+        let cores = self.problem().tasks[offer.task].cores;
+        let length_ns = offer.end_ns - offer.start_ns;
+        let lanes = self.timelines[offer.worker].take(offer.start_ns, length_ns, cores);
+        self.placed[offer.task] = Some(offer);
+        let mut assignment = Assignment::new(offer.task, offer.worker);
+        // What is needed first is fetched first.
+        assignment.priority = -offer.start_ns;
+        assignment.block = f64::NEG_INFINITY;
+        assignment.lanes = lanes;
+        self.assignments.push((offer.start_ns, assignment));
+        let mut freed = Vec::new();
+        let mut readers: Vec<usize> =
+            self.problem().reads(offer.task).map(|(reader, _)| reader).collect();
+        readers.sort_unstable();
+        readers.dedup();
+        for reader in readers {
+            self.unplaced_parents[reader] -= 1;
+            if self.unplaced_parents[reader] == 0 {
+                freed.push(reader);
+            }
+        }
+        freed
+    }
+
+    /// Tasks without parents.
+    pub(super) fn first_tasks(&self) -> Vec<usize> {
+        (0..self.placed.len()).filter(|&task| self.unplaced_parents[task] == 0).collect()
+    }
+
+    /// Places all tasks by falling `urgency`, of equal ones the lower number first, each after its
+    /// parents, where `badness` is least.
+    pub(super) fn place_all<K: Ord>(
+        mut self,
+        urgency: impl Fn(usize) -> K,
+        gaps: Gaps,
+        badness: impl Fn(&Offer) -> f64,
+    ) -> Vec<Assignment> {
+        let first = self.first_tasks().into_iter();
+        let mut ready: BinaryHeap<_> = first.map(|task| (urgency(task), Reverse(task))).collect();
+        while let Some((_, Reverse(task))) = ready.pop() {
+            let best = self.best(task, gaps, &badness);
+            let freed = self.place(best).into_iter();
+            ready.extend(freed.map(|task| (urgency(task), Reverse(task))));
+        }
+        self.finish()
+    }
+
+    /// Places all tasks; each time the best of all offers for all tasks whose parents are placed:
+    /// the greatest `goodness`, of equal ones the first in `order`, then the first worker.
+    pub(super) fn place_pairs(
+        mut self,
+        order: &[f64],
+        gaps: Gaps,
+        goodness: impl Fn(&Offer) -> (f64, f64),
+    ) -> Vec<Assignment> {
+        let offers = |plan: &Self, task: usize| -> Vec<Option<Offer>> {
+            (0..plan.timelines.len()).map(|worker| plan.offer(task, worker, gaps)).collect()
+        };
+        let first = self.first_tasks().into_iter();
+        let mut ready: Vec<(usize, Vec<Option<Offer>>)> =
+            first.map(|task| (task, offers(&self, task))).collect();
+        while !ready.is_empty() {
+            ready.sort_by(|(a, _), (b, _)| order[*b].total_cmp(&order[*a]).then(a.cmp(b)));
+            let mut best: Option<((f64, f64), Offer)> = None;
+            for &offer in ready.iter().flat_map(|(_, offers)| offers).flatten() {
+                let good = goodness(&offer);
+                if best.as_ref().is_none_or(|(most, _)| good > *most) {
+                    best = Some((good, offer));
+                }
+            }
+            let (_, taken) = best.expect("every task fits some worker");
+            ready.retain(|(task, _)| *task != taken.task);
+            let freed = self.place(taken);
+            // Only this worker has less time than before.
+            for (task, offers) in &mut ready {
+                offers[taken.worker] = self.offer(*task, taken.worker, gaps);
+            }
+            ready.extend(freed.into_iter().map(|task| (task, offers(&self, task))));
+        }
+        self.finish()
+    }
+
+    /// In the order of the planned starts.
+    fn finish(mut self) -> Vec<Assignment> {
+        self.assignments.sort_by(|a, b| a.0.total_cmp(&b.0));
+        self.assignments.into_iter().map(|(_, assignment)| assignment).collect()
+    }
+}
+
+/// A number that can be ordered.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Ordered(pub f64);
+impl Eq for Ordered {}
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}

@@ -1,0 +1,21 @@
+//! Highest level first with estimated times (HLFET): Adam, Chandy, Dickson, "A comparison of list
+//! schedules for parallel processing systems", CACM 17(12), 1974.
+
+use super::static_levels;
+use crate::Dice;
+use crate::global::plan::{Gaps, Ordered, Plan};
+use crate::global::view::{Assignment, Scheduler, Update, View};
+
+/// By falling static b-level, each where it starts first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BLevel;
+
+impl Scheduler for BLevel {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+        if !update.first {
+            return Vec::new();
+        }
+        let levels = static_levels(view);
+        Plan::new(view).place_all(|task| Ordered(levels[task]), Gaps::Lost, |offer| offer.start_ns)
+    }
+}

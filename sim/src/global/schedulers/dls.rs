@@ -1,0 +1,62 @@
+//! Dynamic level scheduling (DLS): Sih, Lee, "A compile-time scheduling heuristic for
+//! interconnection-constrained heterogeneous processor architectures", IEEE TPDS 4(2), 1993.
+
+use super::{Reading, heft};
+use crate::Dice;
+use crate::global::plan::{Gaps, Offer, Plan};
+use crate::global::view::{Assignment, Scheduler, Update, View};
+
+/// Of all tasks that are ready and all workers, the pair of the greatest dynamic level: static
+/// level (lengths of a median worker, no transfers), less the start there, plus what this worker is
+/// faster than the median one.
+///
+/// DSLab's reading: static levels contain mean transfers, gaps are used, latency and inputs that no
+/// task makes are left out of the plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dls {
+    pub reading: Reading,
+}
+
+impl Scheduler for Dls {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+        if !update.first {
+            return Vec::new();
+        }
+        let medians: Vec<f64> =
+            (0..view.problem.tasks.len()).map(|task| median_run_ns(view, task)).collect();
+        let mut plan = Plan::new(view);
+        let (levels, gaps) = match self.reading {
+            Reading::Printed => {
+                let run = |task: usize| medians[task];
+                (crate::global::b_levels(view.problem, run, |_| 0.0), Gaps::Lost)
+            }
+            Reading::Dslab => {
+                plan.latency_counts = false;
+                plan.loads_count = false;
+                let speeds = view.problem.workers.iter();
+                let per_length = median(speeds.map(|it| 1.0 / it.speed).collect());
+                (heft::dslab_levels(view, per_length), Gaps::Used)
+            }
+        };
+        let good = |offer: &Offer| {
+            let faster_ns = medians[offer.task] - (offer.end_ns - offer.start_ns);
+            (levels[offer.task] - offer.start_ns + faster_ns, 0.0)
+        };
+        plan.place_pairs(&levels, gaps, good)
+    }
+}
+
+fn median_run_ns(view: &View<'_>, task: usize) -> f64 {
+    let workers = 0..view.problem.workers.len();
+    median(workers.map(|it| view.estimates.run_ns(view.problem, task, it)).collect())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        f64::midpoint(values[middle], values[middle - 1])
+    }
+}

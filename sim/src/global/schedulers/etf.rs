@@ -1,0 +1,26 @@
+//! Earliest time first (ETF): Hwang, Chow, Anger, Lee, "Scheduling precedence graphs in systems with
+//! interprocessor communication times", SIAM J. Computing 18(2), 1989.
+
+use super::static_levels;
+use crate::Dice;
+use crate::global::plan::{Gaps, Plan};
+use crate::global::view::{Assignment, Scheduler, Update, View};
+
+/// Of all tasks that are ready and all workers, the pair that starts first; of equal ones the task
+/// of the higher static level.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Etf;
+
+impl Scheduler for Etf {
+    fn schedule(&mut self, view: &View<'_>, update: &Update, _: &mut Dice) -> Vec<Assignment> {
+        if !update.first {
+            return Vec::new();
+        }
+        let levels = static_levels(view);
+        let good = |offer: &_| {
+            let offer: &crate::global::plan::Offer = offer;
+            (-offer.start_ns, levels[offer.task])
+        };
+        Plan::new(view).place_pairs(&levels, Gaps::Lost, good)
+    }
+}
