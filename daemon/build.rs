@@ -1,7 +1,12 @@
-//! The server and client stubs of `Peer`; the messages themselves are those of `proto::wire`.
+//! The server and client stubs of the services; the messages themselves are those of `proto::wire`.
+//! And the protocol's description, for those who ask a node what it serves.
+use prost::Message;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=../proto/proto/starling.proto");
     let files = protox::compile(["../proto/proto/starling.proto"], ["../proto/proto"])?;
+    let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+    std::fs::write(out.join("descriptors.bin"), files.encode_to_vec())?;
     tonic_prost_build::configure()
         .extern_path(".starling.v1", "::proto::wire")
         .compile_fds(files)?;

@@ -48,6 +48,9 @@ pub(crate) enum Verb {
     /// The key-value store
     #[command(subcommand)]
     Kv(crate::kv::KvVerb),
+    /// Tokens, by which machines join that do not share the directory
+    #[command(subcommand)]
+    Token(crate::token::TokenVerb),
     /// Workflow files: make, inspect, convert
     #[command(subcommand)]
     Workload(crate::workload::WorkloadVerb),
@@ -86,7 +89,7 @@ pub(crate) struct ClusterArgs {
     /// Copies of each partition; this version keeps one
     #[arg(long, value_name = "R")]
     pub(crate) replicas: Option<u32>,
-    /// Connections are not encrypted (none are in this version)
+    /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
     #[arg(long)]
     pub(crate) insecure: bool,
 }

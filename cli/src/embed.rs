@@ -27,6 +27,14 @@ pub(crate) struct ClusterPlan {
     pub(crate) policy: Policy,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) tuning: Tuning,
+    /// Without keys and encryption.
+    pub(crate) insecure: bool,
+}
+
+/// However quiet a command is meant to be.
+pub(crate) fn warn_insecure() {
+    say("warning: --insecure: nothing is encrypted and nobody is asked who it is: \
+         whoever has an account on this machine can run commands as this user");
 }
 
 impl ClusterPlan {
@@ -50,16 +58,14 @@ impl ClusterPlan {
             return Err(Failure::refused(text).hint("leave out --replicas"));
         }
         if args.insecure {
-            context.output.note(
-                "warning: --insecure: connections stay on this machine and are not encrypted",
-            );
+            warn_insecure();
         }
-        Ok(Self::new(nodes, slots, tuning))
+        Ok(Self { insecure: args.insecure, ..Self::new(nodes, slots, tuning) })
     }
 
     pub(crate) fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
         let bandwidth = Bandwidth { bytes_per_s: tuning.bandwidth_bytes_per_s };
-        Self { nodes, slots, policy: tuning.policy, bandwidth, tuning }
+        Self { nodes, slots, policy: tuning.policy, bandwidth, tuning, insecure: false }
     }
 
     pub(crate) fn total_slots(&self) -> u32 {
@@ -134,6 +140,7 @@ impl Cluster {
         let base = NodeOptions {
             slots: plan.slots,
             tuning: plan.tuning,
+            insecure: plan.insecure,
             ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
         };
         // The directory goes along: an interrupt must not remove it under nodes that start.

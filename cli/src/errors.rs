@@ -115,7 +115,7 @@ impl From<ClientError> for Failure {
             ClientError::Refused(_)
             | ClientError::UnknownJob(_)
             | ClientError::UnknownTask { .. }
-            | ClientError::SecretMode { .. }
+            | ClientError::KeyMode { .. }
             | ClientError::File { .. } => Exit::Refused,
             _ => Exit::Lost,
         };
@@ -135,7 +135,8 @@ impl From<StartError> for Failure {
         let exit = match error {
             StartError::Options { .. }
             | StartError::NotLoopback { .. }
-            | StartError::JoinNotLoopback { .. } => Exit::Usage,
+            | StartError::JoinNotLoopback { .. }
+            | StartError::NoAddress { .. } => Exit::Usage,
             StartError::Missing { .. } | StartError::Join { .. } => Exit::Lost,
             _ => Exit::Refused,
         };

@@ -27,6 +27,7 @@ mod streams;
 mod submit;
 mod summary;
 mod task;
+mod token;
 mod tuning;
 mod units;
 mod up;
@@ -56,7 +57,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// The instance's directory, by flag, setting or default; absolute. One that others could
-    /// have made is refused: they would know its secret.
+    /// have made is refused: they would know its keys.
     pub(crate) fn dir(&self) -> Result<std::path::PathBuf, Failure> {
         let user = rustix::process::geteuid().as_raw();
         let dir = self.dir_path()?;
@@ -129,6 +130,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Job(verb) => job::run(context, &verb),
         Verb::Task(verb) => task::run(context, &verb),
         Verb::Kv(verb) => kv::run(context, &verb),
+        Verb::Token(verb) => token::run(context, &verb),
         Verb::Workload(verb) => workload::run(context, &verb),
         Verb::Sim(args) => sim::run(context, &args),
         Verb::Bound(args) => bound::run(context, &args),

@@ -9,6 +9,7 @@ use daemon::launcher::{Launcher, detect_here};
 use daemon::{NodeHandle, NodeOptions, StartError};
 use proto::NodeId;
 use rustix::fs::FlockOperation;
+use security::Token;
 
 use crate::args::parse_node;
 use crate::embed::default_slots;
@@ -58,9 +59,15 @@ struct StartArgs {
     /// Address of a node of the cluster, when the directory is not shared with it
     #[arg(long, value_name = "ADDR")]
     join: Option<String>,
-    /// Where to listen; loopback only in this version
+    /// What 'starling token make' gave there: the keys of the cluster, once
+    #[arg(long, value_name = "TOKEN", requires = "join")]
+    token: Option<Token>,
+    /// Where to listen: the address by which the other nodes reach this one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+    /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
+    #[arg(long)]
+    insecure: bool,
     /// A directory in which nodes that a launcher starts find each other; they end together
     #[arg(long, value_name = "DIR")]
     rendezvous: Option<PathBuf>,
@@ -118,6 +125,9 @@ fn start(context: &Context, args: StartArgs) -> Done {
     let expect = args.expect.or_else(|| launcher.as_ref().map(|found| found.size)).unwrap_or(1);
     let (rank, _claim) = rank(&args, &dir, launcher.as_ref(), expect)?;
     let tuning = args.tuning.resolve(context)?;
+    if args.insecure {
+        crate::embed::warn_insecure();
+    }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
     let options = NodeOptions {
         state_dir: args.state_dir,
@@ -126,6 +136,8 @@ fn start(context: &Context, args: StartArgs) -> Done {
         tuning,
         partitions: args.partitions,
         join: args.join,
+        token: args.token,
+        insecure: args.insecure,
         deadline: args.deadline.0,
         launch: launcher.map(|found| found.launch).unwrap_or_default(),
         end_together: args.rendezvous.is_some(),

@@ -62,6 +62,9 @@ pub(crate) fn spawn(
     command.args(["--rank", &node.to_string(), "--expect", &plan.nodes.to_string()]);
     command.args(["--slots", &plan.slots.to_string()]);
     command.args(crate::tuning::flags(&plan.tuning));
+    if plan.insecure {
+        command.arg("--insecure");
+    }
     command.stdout(copy(&file)?).stderr(file);
     match life {
         Life::Ours => command.arg("--with-parent").stdin(Stdio::piped()),

@@ -142,11 +142,11 @@ fn what_others_can_read_or_write_is_refused() {
         let path = here.path().join(name);
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    mode("instance/secret", 0o644);
+    mode("instance/keys/client.pem", 0o644);
     let read = here.run(&["kv", "lookup", "k"]);
     assert_eq!(read.status.code(), Some(4));
     assert!(error_of(&read).ends_with("hint: make it private again: chmod 600\n"), "{read:?}");
-    mode("instance/secret", 0o600);
+    mode("instance/keys/client.pem", 0o600);
     mode("instance", 0o770);
     let written = here.run(&["kv", "lookup", "k"]);
     assert_eq!(written.status.code(), Some(4));

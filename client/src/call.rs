@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use proto::wire::{self, request};
 use proto::{JobId, LocalId, NodeId, PartitionId};
+use security::Dialer;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::link::{self, Link, Lost};
 use crate::{ClientError, Instance};
@@ -48,7 +48,7 @@ pub struct Client {
 struct Inner {
     /// Where addresses are looked up anew; `None` when only an address was given.
     instance: Option<Instance>,
-    secret: MetadataValue<Ascii>,
+    dialer: Dialer,
     options: ClientOptions,
     map: Mutex<Arc<wire::ClusterMap>>,
     links: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<Option<Link>>>>>,
@@ -74,8 +74,8 @@ impl Client {
     pub async fn connect_with(dir: &Path, options: ClientOptions) -> Result<Self, ClientError> {
         let instance = Instance::new(dir);
         instance.cluster()?;
-        let secret = parse_secret(&instance.secret()?)?;
-        let client = Self::unconnected(Some(instance.clone()), secret, options);
+        let dialer = instance.dialer()?;
+        let client = Self::unconnected(Some(instance.clone()), dialer, options);
         let deadline = Instant::now() + options.patience.min(CONTACT_PATIENCE);
         let mut backoff = BACKOFF_START;
         loop {
@@ -128,23 +128,18 @@ impl Client {
     }
 
     /// Connects through one node's address; the others are found in its map.
-    pub async fn connect_address(address: &str, secret: &str) -> Result<Self, ClientError> {
-        let secret = parse_secret(secret)?;
-        let client = Self::unconnected(None, secret, ClientOptions::default());
+    pub async fn connect_address(address: &str, dialer: Dialer) -> Result<Self, ClientError> {
+        let client = Self::unconnected(None, dialer, ClientOptions::default());
         let contact = client.first_contact(u32::MAX, address).await;
         contact
             .map_err(|lost| ClientError::ClusterUnreachable(format!("{address}: {}", lost.0)))?;
         Ok(client)
     }
 
-    fn unconnected(
-        instance: Option<Instance>,
-        secret: MetadataValue<Ascii>,
-        options: ClientOptions,
-    ) -> Self {
+    fn unconnected(instance: Option<Instance>, dialer: Dialer, options: ClientOptions) -> Self {
         let inner = Inner {
             instance,
-            secret,
+            dialer,
             options,
             map: Mutex::default(),
             links: Mutex::default(),
@@ -155,7 +150,7 @@ impl Client {
 
     /// Opens a session with a node and learns the map from it.
     async fn first_contact(&self, node: u32, address: &str) -> Result<(), Lost> {
-        let link = Link::open(address, &self.inner.secret).await?;
+        let link = Link::open(address, &self.inner.dialer).await?;
         let id = self.next_id();
         let answer = link.send(id, link::encode(id, request::Body::Map(wire::MapQuery {}))).await?;
         let patience = self.inner.options.patience.min(CONTACT_PATIENCE);
@@ -217,9 +212,6 @@ impl Client {
     pub(crate) fn next_id(&self) -> u64 {
         self.inner.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
-    pub(crate) fn secret(&self) -> &MetadataValue<Ascii> {
-        &self.inner.secret
-    }
     pub(crate) fn patience(&self) -> Duration {
         self.inner.options.patience
     }
@@ -253,7 +245,7 @@ impl Client {
             return Ok(link.clone());
         }
         let address = self.address(node)?;
-        let link = Link::open(&address, &self.inner.secret)
+        let link = Link::open(&address, &self.inner.dialer)
             .await
             .map_err(|lost| Lost(format!("{address}: {}", lost.0)))?;
         Ok(slot.insert(link).clone())
@@ -444,9 +436,4 @@ pub(crate) fn name_unknown(error: ClientError, job: JobId, task: Option<LocalId>
         (ClientError::UnknownJob(_), Some(task)) => ClientError::UnknownTask { job, task },
         (error, _) => error,
     }
-}
-
-fn parse_secret(text: &str) -> Result<MetadataValue<Ascii>, ClientError> {
-    let parsed = text.trim().parse();
-    parsed.map_err(|_| ClientError::Refused("the instance's secret is damaged".to_owned()))
 }

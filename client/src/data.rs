@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::Channel;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::link::{authorise, explain};
+use crate::link::{explain, with_version};
 use crate::{Client, ClientError};
 
 mod stub {
@@ -51,6 +51,7 @@ fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
         | tonic::Code::ResourceExhausted
         | tonic::Code::InvalidArgument
         | tonic::Code::FailedPrecondition
+        | tonic::Code::PermissionDenied
         // A file that came to a halt or was damaged on its way: the node is well.
         | tonic::Code::DeadlineExceeded
         | tonic::Code::DataLoss
@@ -135,7 +136,7 @@ impl Client {
             one_task: task.is_some(),
         };
         let mut peer = self.peer(node).await?;
-        let answer = peer.events(authorise(request, self.secret())).await;
+        let answer = peer.events(with_version(request)).await;
         let pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         Ok(NodeEvents { node, pieces })
     }
@@ -155,7 +156,7 @@ impl Client {
             stderr: filter.stderr,
         };
         let mut peer = self.peer(node).await?;
-        let answer = peer.streams(authorise(request, self.secret())).await;
+        let answer = peer.streams(with_version(request)).await;
         let mut pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         while let Some(piece) = pieces.message().await.map_err(|status| lost(node, &status))? {
             see(piece)?;
@@ -178,7 +179,7 @@ impl Client {
             output: object.output,
         };
         let mut peer = self.peer(node).await?;
-        let answer = peer.fetch(authorise(request, self.secret())).await;
+        let answer = peer.fetch(with_version(request)).await;
         let pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         write_whole(node, pieces, to).await
     }
@@ -217,7 +218,7 @@ impl Client {
         };
         let stream = tokio_stream::wrappers::ReceiverStream::new(queue);
         let (read, answer): (std::io::Result<()>, _) =
-            tokio::join!(read, peer.put(authorise(stream, self.secret())));
+            tokio::join!(read, peer.put(with_version(stream)));
         read.map_err(|error| broken(&error))?;
         answer.map(drop).map_err(|status| lost(node, &status))
     }
@@ -240,7 +241,7 @@ impl Client {
         let objects = objects.iter().map(object).collect();
         let request = wire::BringRequest { from: from.0, objects };
         let mut peer = self.peer(node).await?;
-        let answer = peer.bring(authorise(request, self.secret())).await;
+        let answer = peer.bring(with_version(request)).await;
         let reply = answer.map_err(|status| lost(node, &status))?.into_inner();
         Ok(Duration::from_nanos(reply.took_ns))
     }
@@ -250,7 +251,7 @@ impl Client {
     pub async fn stop_node(&self, node: NodeId, all: bool) -> Result<(), ClientError> {
         let Ok(link) = self.link(node.0).await else { return Ok(()) };
         let mut peer = PeerClient::new(link.channel);
-        match peer.stop(authorise(wire::StopRequest { all, told: false }, self.secret())).await {
+        match peer.stop(with_version(wire::StopRequest { all, told: false })).await {
             Ok(_) => Ok(()),
             Err(status)
                 if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::Unknown) =>

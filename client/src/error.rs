@@ -30,9 +30,9 @@ pub enum ClientError {
     /// What a node sent does not fit the request.
     #[error("node n{node} answered what was not asked: {what}")]
     Protocol { node: u32, what: &'static str },
-    /// Whoever reads the secret may do everything.
+    /// Whoever reads a key may do what it is good for.
     #[error("{} may be read by others (mode {mode:04o})", path.display())]
-    SecretMode { path: PathBuf, mode: u32 },
+    KeyMode { path: PathBuf, mode: u32 },
     /// A file of this machine.
     #[error("{}: {reason}", path.display())]
     File { path: PathBuf, reason: String },
@@ -56,7 +56,7 @@ impl ClientError {
             Self::UnknownTask { .. } => "'starling task list JOB' shows the tasks of a job",
             Self::Uncertain { .. } => "look the key up and decide whether to write again",
             Self::Protocol { .. } => "use the same version of starling as the nodes",
-            Self::SecretMode { .. } => "make it private again: chmod 600",
+            Self::KeyMode { .. } => "make it private again: chmod 600",
             Self::File { .. } => "look at the file, or name another",
             Self::Refused(_) => return None,
         })

@@ -1,14 +1,12 @@
-//! The instance directory as a client reads it: who is there, where, and the secret.
+//! The instance directory as a client reads it: who is there, where, and the keys.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use security::{Dialer, KeyError, Keyring};
 use serde::Deserialize;
 
 use crate::ClientError;
-use crate::error::reason;
 
 /// `cluster.json`.
 #[derive(Clone, Debug, Deserialize)]
@@ -17,6 +15,9 @@ pub struct ClusterFile {
     pub cluster: String,
     pub nodes: u32,
     pub partitions: u32,
+    /// Connections are neither encrypted nor is anybody asked who it is.
+    #[serde(default)]
+    pub insecure: bool,
 }
 
 /// `nodes/<id>/address.json`; there while the node listens (or after it was killed).
@@ -46,26 +47,18 @@ impl Instance {
         &self.dir
     }
 
-    /// The text every call presents. A secret that others can read is none.
-    pub fn secret(&self) -> Result<String, ClientError> {
-        let path = self.dir.join("secret");
-        let read = || -> std::io::Result<(u32, String)> {
-            let mut file = std::fs::File::open(&path)?;
-            let mode = file.metadata()?.permissions().mode() & 0o777;
-            let mut text = String::new();
-            file.read_to_string(&mut text)?;
-            Ok((mode, text))
-        };
-        match read() {
-            Ok((mode, _)) if mode & 0o077 != 0 => Err(ClientError::SecretMode { path, mode }),
-            Ok((_, text)) => Ok(text.trim().to_owned()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(self.missing("it has no instance"))
-            }
-            Err(error) => {
-                Err(self.missing(&format!("its secret cannot be read ({})", reason(&error))))
-            }
+    /// How to reach its nodes: with the keys that are here, those of a client or of an observer.
+    /// Keys that others can read are refused.
+    pub fn dialer(&self) -> Result<Dialer, ClientError> {
+        if self.cluster()?.insecure {
+            return Ok(Dialer::insecure());
         }
+        let bundle = Keyring::of_instance(&self.dir).read_for_client();
+        let bundle = bundle.map_err(|error| match error {
+            KeyError::Mode { path, mode } => ClientError::KeyMode { path, mode },
+            error => self.missing(&error.to_string()),
+        })?;
+        Dialer::new(&bundle).map_err(|error| self.missing(&format!("bad keys: {error}")))
     }
 
     pub fn cluster(&self) -> Result<ClusterFile, ClientError> {
@@ -114,22 +107,18 @@ impl Instance {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
     fn reads_what_nodes_write_and_passes_over_the_rest() {
         let dir = tempfile::tempdir().unwrap();
         let instance = Instance::new(dir.path());
-        assert!(matches!(instance.secret(), Err(ClientError::NoInstance { .. })));
+        assert!(matches!(instance.dialer(), Err(ClientError::NoInstance { .. })));
         assert!(matches!(instance.cluster(), Err(ClientError::NoInstance { .. })));
         assert!(instance.addresses().is_empty());
 
-        let secret = dir.path().join("secret");
-        std::fs::write(&secret, "ab12\n").unwrap();
-        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o640)).unwrap();
-        let open = instance.secret().unwrap_err();
-        assert!(matches!(open, ClientError::SecretMode { mode: 0o640, .. }), "{open}");
-        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let cluster = r#"{"format":1,"cluster":"5","nodes":2,"partitions":64}"#;
         std::fs::write(dir.path().join("cluster.json"), cluster).unwrap();
         for node in ["0", "1"] {
@@ -140,8 +129,15 @@ mod tests {
         std::fs::write(dir.path().join("nodes/1/address.json"), address).unwrap();
         std::fs::write(dir.path().join("nodes/0/address.json"), "{").unwrap();
 
-        assert_eq!(instance.secret().unwrap(), "ab12");
         assert_eq!(instance.cluster().unwrap().nodes, 2);
+        assert!(instance.dialer().unwrap_err().to_string().contains("client.pem"));
+        let keyring = Keyring::of_instance(dir.path());
+        keyring.prepare().unwrap();
+        assert!(!instance.dialer().unwrap().is_insecure());
+        let key = keyring.path(security::Role::Client);
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let open = instance.dialer().unwrap_err();
+        assert!(matches!(open, ClientError::KeyMode { mode: 0o640, .. }), "{open}");
         let addresses = instance.addresses();
         assert_eq!(addresses.keys().copied().collect::<Vec<_>>(), [1]);
         assert_eq!(addresses[&1].incarnation, 3);

@@ -36,5 +36,6 @@ pub use error::ClientError;
 pub use instance::{AddressFile, ClusterFile, Instance};
 pub use job::{JobWatch, Jobs, is_ended};
 pub use kv::{Cas, KeyWatch, Kv, Value, operation};
+pub use security::{Bundle, Dialer, Keyring, Role};
 pub use submit::{JobHandle, Submit, SubmitOptions, now_ns};
 pub use workloads::Placement;

@@ -13,11 +13,13 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes};
 use prost::Message;
 use proto::{limits, wire};
+use security::Dialer;
+use security::dial::describe;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 
 /// Requests that wait to be framed, per link.
@@ -34,12 +36,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Lost(pub(crate) String);
 
-/// How a node turns away who has not the right secret; trying again does not help.
-const WRONG_SECRET: &str = "it refused our secret";
+/// What is said of a certificate that was not believed, here or there; trying again does not help.
+const DISTRUST: &str = "certificate";
 
 impl Lost {
     pub(crate) fn is_hopeless(&self) -> bool {
-        self.0.contains(WRONG_SECRET)
+        self.0.contains(DISTRUST)
     }
 }
 
@@ -69,10 +71,9 @@ pub(crate) fn encode(id: u64, body: wire::request::Body) -> Bytes {
     wire::Requests { requests: vec![request] }.encode_to_vec().into()
 }
 
-/// The two headers every call carries.
-pub(crate) fn authorise<T>(message: T, secret: &MetadataValue<Ascii>) -> tonic::Request<T> {
+/// The header every call carries.
+pub(crate) fn with_version<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    request.metadata_mut().insert("starling-secret", secret.clone());
     let version = MetadataValue::from(limits::FORMAT_VERSION);
     request.metadata_mut().insert("starling-version", version);
     request
@@ -80,36 +81,32 @@ pub(crate) fn authorise<T>(message: T, secret: &MetadataValue<Ascii>) -> tonic::
 
 impl Link {
     /// Opens a session. Ends by itself when the last clone is dropped or the node goes away.
-    pub(crate) async fn open(address: &str, secret: &MetadataValue<Ascii>) -> Result<Self, Lost> {
-        Self::open_within(OPEN_TIMEOUT, address, secret).await
+    pub(crate) async fn open(address: &str, dialer: &Dialer) -> Result<Self, Lost> {
+        Self::open_within(OPEN_TIMEOUT, address, dialer).await
     }
 
-    async fn open_within(
-        limit: Duration,
-        address: &str,
-        secret: &MetadataValue<Ascii>,
-    ) -> Result<Self, Lost> {
+    async fn open_within(limit: Duration, address: &str, dialer: &Dialer) -> Result<Self, Lost> {
         // Something that takes connections and then says nothing is not there either.
-        let opened = tokio::time::timeout(limit, Self::begin(address, secret)).await;
+        let opened = tokio::time::timeout(limit, Self::begin(address, dialer)).await;
         opened.unwrap_or_else(|_| Err(Lost("it does not answer".to_owned())))
     }
 
-    async fn begin(address: &str, secret: &MetadataValue<Ascii>) -> Result<Self, Lost> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| Lost(format!("{address} is no address: {error}")))?
-            .tcp_nodelay(true)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
-            .http2_keep_alive_interval(KEEP_ALIVE);
-        let channel = endpoint.connect().await.map_err(|error| Lost(root_cause(&error)))?;
+    async fn begin(address: &str, dialer: &Dialer) -> Result<Self, Lost> {
+        let settings = |endpoint: Endpoint| {
+            endpoint
+                .connect_timeout(CONNECT_TIMEOUT)
+                .initial_stream_window_size(WINDOW_BYTES)
+                .initial_connection_window_size(WINDOW_BYTES)
+                .http2_keep_alive_interval(KEEP_ALIVE)
+        };
+        let channel = dialer.connect(address, settings).await.map_err(Lost)?;
         let (outgoing, frames) = mpsc::channel(OUTGOING_MAX);
         let frames = Frames { incoming: frames, batch: Vec::new(), queue: VecDeque::new() };
         let mut grpc = tonic::client::Grpc::new(channel.clone())
             .max_decoding_message_size(limits::FRAME_BYTES_MAX);
-        grpc.ready().await.map_err(|error| Lost(root_cause(&error)))?;
+        grpc.ready().await.map_err(|error| Lost(describe(&error)))?;
         let path = PathAndQuery::from_static("/starling.v1.Peer/Session");
-        let answer = grpc.streaming(authorise(frames, secret), path, SessionCodec).await;
+        let answer = grpc.streaming(with_version(frames), path, SessionCodec).await;
         let responses = answer.map_err(|status| Lost(explain(&status)))?.into_inner();
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         tokio::spawn(read(responses, Arc::clone(&waiting)));
@@ -207,23 +204,10 @@ impl Waiting {
     }
 }
 
-/// The innermost reason: transport errors wrap "connection refused" three deep.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    let text = cause.to_string();
-    // "Connection refused (os error 111)": the number tells a user nothing.
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
-}
-
 pub(crate) fn explain(status: &tonic::Status) -> String {
     match status.code() {
-        tonic::Code::Unauthenticated => format!("{WRONG_SECRET}: {}", status.message()),
         tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled => {
-            std::error::Error::source(status)
-                .map_or_else(|| status.message().to_owned(), root_cause)
+            std::error::Error::source(status).map_or_else(|| status.message().to_owned(), describe)
         }
         _ => status.message().to_owned(),
     }
@@ -329,7 +313,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
-        let lost = Link::open(&address, &MetadataValue::from_static("x")).await.unwrap_err();
+        let lost = Link::open(&address, &Dialer::insecure()).await.unwrap_err();
         assert_eq!(lost.0, "connection refused");
     }
 
@@ -337,8 +321,8 @@ mod tests {
     async fn a_listener_that_says_nothing_is_given_up() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (limit, secret) = (Duration::from_millis(20), MetadataValue::from_static("x"));
-        let lost = Link::open_within(limit, &address, &secret).await.unwrap_err();
+        let (limit, dialer) = (Duration::from_millis(20), Dialer::insecure());
+        let lost = Link::open_within(limit, &address, &dialer).await.unwrap_err();
         assert_eq!(lost.0, "it does not answer");
     }
 }

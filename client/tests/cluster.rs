@@ -4,7 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Cas, Client, ClientError, ClientOptions, Placement, SubmitOptions, operation};
+use client::{
+    Cas, Client, ClientError, ClientOptions, Dialer, Instance, Keyring, Placement, SubmitOptions,
+    operation,
+};
 use daemon::{NodeHandle, NodeOptions};
 use proto::wire::{JobPhase, KvKind, KvStatus};
 use proto::{JobId, LocalId, NodeId, PartitionId};
@@ -175,10 +178,15 @@ async fn who_cannot_connect_is_told_why() {
 
     let nodes = start(dir.path(), 1);
     let address = nodes[0].address().to_string();
-    let wrong = Client::connect_address(&address, &"0".repeat(64)).await.unwrap_err();
-    assert!(wrong.to_string().contains("refused our secret"), "{wrong}");
-    let secret = std::fs::read_to_string(dir.path().join("secret")).unwrap();
-    let client = Client::connect_address(&address, &secret).await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let strange = Keyring::of_instance(elsewhere.path()).prepare().unwrap();
+    let strange = Dialer::new(&strange).unwrap();
+    let wrong = Client::connect_address(&address, strange).await.unwrap_err();
+    assert!(wrong.to_string().contains("belongs to another cluster"), "{wrong}");
+    let plain = Client::connect_address(&address, Dialer::insecure()).await.unwrap_err();
+    assert!(matches!(plain, ClientError::ClusterUnreachable(_)), "{plain}");
+    let dialer = Instance::new(dir.path()).dialer().unwrap();
+    let client = Client::connect_address(&address, dialer).await.unwrap();
     client.kv().insert(b"k", b"v").await.unwrap();
     stop(nodes);
 

@@ -18,10 +18,19 @@ fn reason(error: &io::Error) -> String {
 pub enum StartError {
     #[error("{what}")]
     Options { what: String },
-    #[error("refusing to listen on {address}: connections off this machine are not encrypted yet")]
+    #[error("refusing to listen on {address}: with --insecure nothing leaves this machine")]
     NotLoopback { address: SocketAddr },
-    #[error("refusing to join by {address}: connections off this machine are not encrypted yet")]
+    #[error("refusing to join by {address}: with --insecure nothing leaves this machine")]
     JoinNotLoopback { address: String },
+    #[error("refusing to listen on {address}: others could not reach the node by that address")]
+    NoAddress { address: SocketAddr },
+    #[error("{} belongs to {} with --insecure", path.display(),
+        if *insecure { "a cluster that was not made" } else { "a cluster that was made" })]
+    Doors { path: PathBuf, insecure: bool },
+    #[error(transparent)]
+    Keys(#[from] security::KeyError),
+    #[error("cannot use the keys of {}: {reason}", path.display())]
+    BadKeys { path: PathBuf, reason: String },
     #[error("cannot listen on {address}: {error}")]
     Listen { address: SocketAddr, error: io::Error },
     #[error("state directory {} is in use by another node", path.display())]
@@ -31,8 +40,6 @@ pub enum StartError {
         path.display()
     )]
     NewerFormat { path: PathBuf, found: String, known: u32 },
-    #[error("{} may be read by others (mode {mode:04o})", path.display())]
-    SecretMode { path: PathBuf, mode: u32 },
     #[error("{} belongs to another user", path.display())]
     OtherOwner { path: PathBuf },
     #[error("{} may be written to by others (mode {mode:04o})", path.display())]
@@ -70,14 +77,21 @@ impl StartError {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::NotLoopback { .. } => "leave out --listen, or give an address of 127.0.0.0/8",
-            Self::JoinNotLoopback { .. } => "give an address of 127.0.0.0/8",
+            Self::NotLoopback { .. } => "leave out --insecure, or give an address of 127.0.0.0/8",
+            Self::JoinNotLoopback { .. } => "leave out --insecure",
             Self::Listen { .. } => {
                 "leave out --listen, or give port 0: the system picks a free one"
             }
             Self::InUse { .. } => "stop that node first (`starling down`), or give another --dir",
             Self::NewerFormat { .. } => "use the newer starling, or give another --dir",
-            Self::SecretMode { .. } => "make it private again: chmod 600",
+            Self::NoAddress { .. } => "give the address by which other machines reach this one",
+            Self::Doors { insecure: true, .. } => "leave out --insecure, or give another --dir",
+            Self::Doors { .. } => "give --insecure again, or another --dir",
+            Self::Keys(security::KeyError::Mode { .. }) => "make it private again: chmod 600",
+            Self::Keys(security::KeyError::OtherCluster) => "give another --dir, or another token",
+            Self::Keys(_) | Self::BadKeys { .. } => {
+                "restore the directory's keys, or give another --dir"
+            }
             Self::OtherOwner { .. } => "give a --dir that you own",
             Self::DirectoryMode { .. } => "make it private: chmod 700, or give another --dir",
             Self::NoPermission { .. } => "give a --dir that you own",
@@ -87,7 +101,7 @@ impl StartError {
                 "look at the log of the missing nodes, or give a longer deadline"
             }
             Self::Join { .. } => {
-                "check the address, and that this directory has the cluster's secret file"
+                "check the address; 'starling token make' in the other directory gives a new token"
             }
             Self::Damaged { .. } => "restore the file, or give another --dir",
             _ => "",

@@ -3,7 +3,7 @@ The instance directory: the files by which nodes and clients of one cluster find
 other, and the state directory of one node.
 
 ```text
-D/secret                   64 hex characters, mode 0600: who reads it may do everything
+D/keys/                    what nodes and clients show each other, see `security::Keyring`
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
 D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/state/        format, lock, incarnation, db/, events/, streams/, objects/, tasks/, log
@@ -14,7 +14,7 @@ shared file system sees a file or none.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,9 @@ pub struct ClusterFile {
     pub cluster: String,
     pub nodes: u32,
     pub partitions: u32,
+    /// Connections are neither encrypted nor is anybody asked who it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub insecure: bool,
 }
 
 impl ClusterFile {
@@ -65,7 +68,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Refuses a directory in which another user could put a secret or an address of theirs.
+    /// Refuses a directory in which another user could put keys or an address of theirs.
     pub fn open(dir: &Path) -> Result<Self, StartError> {
         make_private_dir(dir)?;
         check_owner(dir, rustix::process::geteuid().as_raw())?;
@@ -86,16 +89,16 @@ impl Instance {
         self.node_dir(node).join("address.json")
     }
 
-    /// The secret; whoever is first makes it.
-    pub fn secret(&self) -> Result<String, StartError> {
-        let path = self.dir.join("secret");
+    /// Whether the instance is made already, and then whether it is as insecure as wanted.
+    pub fn check_doors(&self, insecure: bool) -> Result<(), StartError> {
+        let path = self.dir.join("cluster.json");
         if !path.exists() {
-            let mut random = [0; 32];
-            fill_random(&mut random)?;
-            let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-            create_once(&path, text.as_bytes())?;
+            return Ok(());
         }
-        read_secret(&path)
+        match read_cluster(&path)?.insecure == insecure {
+            true => Ok(()),
+            false => Err(StartError::Doors { path, insecure }),
+        }
     }
 
     /// The cluster's identity. `wanted` is written when there is none yet; else what is there must
@@ -109,12 +112,9 @@ impl Instance {
         if !path.exists() {
             create_once(&path, to_json(wanted).as_bytes())?;
         }
-        let text = fs::read_to_string(&path).map_err(|e| StartError::io("read", &path, e))?;
-        let found: ClusterFile = serde_json::from_str(&text)
-            .map_err(|e| StartError::Damaged { path: path.clone(), what: e.to_string() })?;
-        if found.format != limits::FORMAT_VERSION {
-            let (found, known) = (found.format.to_string(), limits::FORMAT_VERSION);
-            return Err(StartError::NewerFormat { path, found, known });
+        let found = read_cluster(&path)?;
+        if found.insecure != wanted.insecure {
+            return Err(StartError::Doors { path, insecure: wanted.insecure });
         }
         if found.id().is_none() || !found.partitions.is_power_of_two() {
             let what = "its cluster id or its number of partitions is impossible".to_owned();
@@ -265,22 +265,15 @@ fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, Sta
     Ok(Incarnation(next))
 }
 
-/// Reads a secret that nobody else can read.
-pub fn read_secret(path: &Path) -> Result<String, StartError> {
-    let mut file = File::open(path).map_err(|e| StartError::io("read", path, e))?;
-    let metadata = file.metadata().map_err(|e| StartError::io("read", path, e))?;
-    let mode = metadata.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(StartError::SecretMode { path: path.to_path_buf(), mode });
+fn read_cluster(path: &Path) -> Result<ClusterFile, StartError> {
+    let text = fs::read_to_string(path).map_err(|e| StartError::io("read", path, e))?;
+    let found: ClusterFile = serde_json::from_str(&text)
+        .map_err(|e| StartError::Damaged { path: path.to_path_buf(), what: e.to_string() })?;
+    if found.format != limits::FORMAT_VERSION {
+        let (path, found) = (path.to_path_buf(), found.format.to_string());
+        return Err(StartError::NewerFormat { path, found, known: limits::FORMAT_VERSION });
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(|e| StartError::io("read", path, e))?;
-    let text = text.trim();
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        let what = "a secret is 64 hexadecimal characters".to_owned();
-        return Err(StartError::Damaged { path: path.to_path_buf(), what });
-    }
-    Ok(text.to_owned())
+    Ok(found)
 }
 
 /// Numbers that cannot be guessed.
@@ -376,23 +369,18 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn wanted(nodes: u32) -> ClusterFile {
-        ClusterFile { format: 1, cluster: format!("{:016x}", 77), nodes, partitions: 64 }
-    }
-
-    #[test]
-    fn the_first_secret_stays_and_is_private() {
-        let dir = tempfile::tempdir().unwrap();
-        let instance = Instance::open(&dir.path().join("a/b")).unwrap();
-        let secret = instance.secret().unwrap();
-        assert_eq!(instance.secret().unwrap(), secret);
-        let path = instance.dir().join("secret");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let error = instance.secret().unwrap_err();
-        assert!(matches!(error, StartError::SecretMode { mode: 0o644, .. }), "{error}");
+        ClusterFile {
+            format: 1,
+            cluster: format!("{:016x}", 77),
+            nodes,
+            partitions: 64,
+            insecure: false,
+        }
     }
 
     #[test]
@@ -427,6 +415,10 @@ mod tests {
         let error = instance.cluster(&wanted(4), None).unwrap_err();
         assert!(matches!(error, StartError::OtherCluster { .. }), "{error}");
         assert!(instance.cluster(&other, Some(128)).is_err());
+        let insecure = ClusterFile { insecure: true, ..wanted(3) };
+        assert!(matches!(instance.cluster(&insecure, None), Err(StartError::Doors { .. })));
+        assert!(matches!(instance.check_doors(true), Err(StartError::Doors { .. })));
+        instance.check_doors(false).unwrap();
         assert!(
             fs::read_dir(dir.path())
                 .unwrap()

@@ -10,6 +10,7 @@ runtime, so the core needs no locks. Several nodes in one process are the same c
 The files in reading order: [`start()`] puts a node together, `run_loop` is its life, `links` and
 `service` are its streams, `rendezvous` waits for the others, `transfer` and `data` bring objects
 here, [`events`] and [`store`] are its files, [`instance`] its directory, [`launcher`] its place.
+`doors` says who comes in, [`rules`] what they may do.
 
 ```no_run
 use daemon::{NodeOptions, start};
@@ -30,15 +31,18 @@ for node in nodes {
 ```
 */
 
+mod accept;
 mod addresses;
 mod background;
 mod clock;
 mod data;
+mod doors;
 mod error;
 pub mod events;
 mod handle;
 mod inbox;
 pub mod instance;
+mod join;
 pub mod launcher;
 mod links;
 mod log;
@@ -48,6 +52,7 @@ mod options;
 mod peers;
 mod rendezvous;
 mod replies;
+pub mod rules;
 mod run_loop;
 mod service;
 mod start;
@@ -56,6 +61,9 @@ pub mod store;
 mod sync;
 mod transfer;
 mod upload;
+
+/// The protocol: a `google.protobuf.FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// The stubs of the service `Peer`; the messages are [`proto::wire`]'s.
 pub mod rpc {

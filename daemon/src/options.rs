@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use proto::{NodeId, limits};
 use scheduler::Tuning;
+use security::Token;
 
 use crate::error::StartError;
 
@@ -30,9 +31,13 @@ pub struct NodeOptions {
     /// `None`: by the number of nodes. Fixed when the cluster is made.
     pub partitions: Option<u32>,
     /// Address of a node that runs: the cluster and the others' addresses are asked of it, so that
-    /// `dir` need not be shared. It must hold the cluster's secret. The node takes the place
-    /// `node` of the `expect` places; a cluster does not grow.
+    /// `dir` need not be shared. It must hold the cluster's keys, or `token` gets them. The node
+    /// takes the place `node` of the `expect` places; a cluster does not grow.
     pub join: Option<String>,
+    /// What a node that has the keys made for this one; once the keys are here it is not used.
+    pub token: Option<Token>,
+    /// No keys: nothing is encrypted and everybody is believed. On loopback alone.
+    pub insecure: bool,
     /// How long to wait until all nodes are there.
     pub deadline: Duration,
     /// The program that runs commands for the node, `None`: this one.
@@ -59,6 +64,8 @@ impl NodeOptions {
             tuning: Tuning::default(),
             partitions: None,
             join: None,
+            token: None,
+            insecure: false,
             deadline: Duration::from_secs(60),
             spawner_program: None,
             launch: String::new(),
@@ -91,8 +98,14 @@ impl NodeOptions {
             }
         }
         self.tuning.check().or_else(|error| refuse(error.to_string()))?;
-        if !self.listen.ip().is_loopback() {
+        if self.insecure && !self.listen.ip().is_loopback() {
             return Err(StartError::NotLoopback { address: self.listen });
+        }
+        if self.listen.ip().is_unspecified() {
+            return Err(StartError::NoAddress { address: self.listen });
+        }
+        if self.token.is_some() && (self.join.is_none() || self.insecure) {
+            return refuse("a token is for joining a node over an encrypted connection".to_owned());
         }
         Ok(())
     }
@@ -121,6 +134,12 @@ mod tests {
         assert!(refused(&|o| o.tuning.bandwidth_bytes_per_s = f64::NAN).contains("bandwidth"));
         assert!(refused(&|o| o.tuning.steal_interval_start = Span(u64::MAX)).contains("stealing"));
         let listen = "10.0.0.1:7".parse().unwrap();
-        assert!(refused(&|o| o.listen = listen).contains("10.0.0.1:7"));
+        NodeOptions { listen, ..good.clone() }.check().unwrap();
+        let insecure = |o: &mut NodeOptions| (o.listen, o.insecure) = (listen, true);
+        assert!(refused(&insecure).contains("10.0.0.1:7"));
+        let everywhere = "0.0.0.0:7".parse().unwrap();
+        assert!(refused(&|o| o.listen = everywhere).contains("0.0.0.0:7"));
+        let token: Token = "a1".repeat(64).parse().unwrap();
+        assert!(refused(&|o| o.token = Some(token.clone())).contains("joining"));
     }
 }

@@ -1,10 +1,10 @@
 //! Who this node is to others, and how to reach and believe them.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use proto::{Incarnation, NodeId, limits, wire};
-use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use security::Dialer;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
@@ -12,10 +12,7 @@ use tonic::{Request, Status};
 
 use crate::rpc::peer_client::PeerClient;
 
-const SECRET: &str = "starling-secret";
 const VERSION: &str = "starling-version";
-/// Characters of a secret.
-pub(crate) const SECRET_BYTES: usize = 64;
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// Uploads that wait for their turn fill their streams' windows; the others get on all the same.
 const CONNECTION_WINDOW_BYTES: u32 =
@@ -24,64 +21,28 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A peer's machine that vanishes without a word is noticed after about three of these.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-pub(crate) type Client = PeerClient<InterceptedService<Channel, Credentials>>;
+pub(crate) type Client = PeerClient<InterceptedService<Channel, SpeaksVersion>>;
 
-/// What every call carries, and what every call is asked for.
-#[derive(Clone, Debug)]
-pub(crate) struct Credentials {
-    secret: MetadataValue<Ascii>,
-    version: MetadataValue<Ascii>,
-}
+/// What every call between programs of ours carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpeaksVersion;
 
-impl Credentials {
-    pub(crate) fn new(secret: &str) -> Self {
-        let mut secret: MetadataValue<Ascii> =
-            secret.parse().expect("a secret was checked to be hexadecimal");
-        secret.set_sensitive(true);
-        Self { secret, version: MetadataValue::from(limits::FORMAT_VERSION) }
-    }
-
-    /// For connections that are not calls.
-    pub(crate) fn secret_bytes(&self) -> [u8; SECRET_BYTES] {
-        let mut bytes = [0; SECRET_BYTES];
-        let secret = self.secret.as_bytes();
-        let count = secret.len().min(SECRET_BYTES);
-        bytes[..count].copy_from_slice(&secret[..count]);
-        bytes
-    }
-    pub(crate) fn is_secret(&self, given: &[u8]) -> bool {
-        equal_in_constant_time(given, self.secret.as_bytes())
-    }
-
-    /// Whether a call may be served.
-    pub(crate) fn check(&self, metadata: &MetadataMap) -> Result<(), Status> {
-        let given = metadata.get(SECRET).map_or(&[][..], |value| value.as_bytes());
-        if !equal_in_constant_time(given, self.secret.as_bytes()) {
-            return Err(Status::unauthenticated("the secret is missing or not this instance's"));
-        }
-        match metadata.get(VERSION) {
-            Some(version) if version == self.version => Ok(()),
-            _ => Err(Status::failed_precondition(format!(
-                "this node speaks version {} only",
-                limits::FORMAT_VERSION
-            ))),
-        }
-    }
-}
-
-impl Interceptor for Credentials {
+impl Interceptor for SpeaksVersion {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        let metadata = request.metadata_mut();
-        metadata.insert(SECRET, self.secret.clone());
-        metadata.insert(VERSION, self.version.clone());
+        request.metadata_mut().insert(VERSION, MetadataValue::from(limits::FORMAT_VERSION));
         Ok(request)
     }
 }
 
-/// Takes as long for the first wrong byte as for the last.
-fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
-    let differences = a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y));
-    a.len() == b.len() && std::hint::black_box(differences) == 0
+/// Whether a call may be served.
+pub(crate) fn check_version(metadata: &MetadataMap) -> Result<(), Status> {
+    match metadata.get(VERSION) {
+        Some(version) if *version == MetadataValue::from(limits::FORMAT_VERSION) => Ok(()),
+        _ => Err(Status::failed_precondition(format!(
+            "this node speaks version {} only",
+            limits::FORMAT_VERSION
+        ))),
+    }
 }
 
 /// This node, as it presents itself.
@@ -91,7 +52,6 @@ pub(crate) struct Identity {
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
     pub(crate) nodes: u32,
-    pub(crate) credentials: Credentials,
     /// What its address file says, for those who cannot read it.
     pub(crate) address: String,
     pub(crate) slots: u32,
@@ -140,27 +100,18 @@ impl Identity {
     }
 }
 
-/// Whether what goes to the address stays on this machine.
-pub(crate) fn is_local(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
-}
-
-/// A connection of its own; the calls carry the credentials, so it must stay on this machine as
-/// long as it is not encrypted.
-pub(crate) async fn connect(address: &str, credentials: &Credentials) -> Result<Client, String> {
-    if !address.parse().is_ok_and(is_local) {
-        return Err(format!("'{address}' is not on this machine: connections are not encrypted"));
-    }
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|e| format!("'{address}' is no address: {e}"))?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .http2_keep_alive_interval(KEEPALIVE)
-        .keep_alive_timeout(2 * KEEPALIVE);
-    let channel = endpoint.connect().await.map_err(|e| whole_text(&e))?;
-    Ok(PeerClient::with_interceptor(channel, credentials.clone())
+/// A connection of its own.
+pub(crate) async fn connect(address: &str, dialer: &Dialer) -> Result<Client, String> {
+    let settings = |endpoint: Endpoint| {
+        endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(2 * KEEPALIVE)
+    };
+    let channel = dialer.connect(address, settings).await?;
+    Ok(PeerClient::with_interceptor(channel, SpeaksVersion)
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX))
 }
@@ -176,17 +127,6 @@ pub(crate) fn server() -> tonic::transport::Server {
         .max_concurrent_streams(1024)
 }
 
-/// An error and its causes in one line: `transport error` alone says nothing.
-fn whole_text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,7 +137,6 @@ mod tests {
             node: NodeId(1),
             incarnation: Incarnation(3),
             nodes: 4,
-            credentials: Credentials::new(&"ab".repeat(32)),
             address: "127.0.0.1:7".to_owned(),
             slots: 2,
             launch: String::new(),
@@ -227,31 +166,14 @@ mod tests {
         assert!(me.check(Some(frame)).unwrap_err().contains("version 2"));
     }
 
-    #[tokio::test]
-    async fn the_secret_stays_on_this_machine() {
-        let ours = identity().credentials;
-        for address in ["192.0.2.1:7", "[2001:db8::1]:7", "host.example:7", "127.0.0.1"] {
-            let error = connect(address, &ours).await.unwrap_err();
-            assert!(error.contains("not encrypted"), "{error}");
-        }
-        for address in ["127.0.0.1:7", "127.9.9.9:7", "[::1]:7", "[::ffff:127.0.0.1]:7"] {
-            assert!(is_local(address.parse().unwrap()), "{address}");
-        }
-    }
-
     #[test]
-    fn calls_need_the_secret_and_the_version() {
-        let ours = identity().credentials;
+    fn calls_need_the_version() {
         let mut request = Request::new(());
-        assert!(ours.check(request.metadata()).is_err());
-        request = ours.clone().call(request).unwrap();
-        ours.check(request.metadata()).unwrap();
-        let theirs = Credentials::new(&"cd".repeat(32));
-        assert!(theirs.check(request.metadata()).is_err());
+        assert!(check_version(request.metadata()).is_err());
+        request = SpeaksVersion.call(request).unwrap();
+        check_version(request.metadata()).unwrap();
         request.metadata_mut().insert(VERSION, MetadataValue::from(2));
-        assert_eq!(
-            ours.check(request.metadata()).unwrap_err().code(),
-            tonic::Code::FailedPrecondition
-        );
+        let refused = check_version(request.metadata()).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
     }
 }

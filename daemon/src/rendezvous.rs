@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proto::{NodeId, wire};
+use security::Dialer;
 use tokio_stream::StreamExt;
 
 use crate::error::StartError;
 use crate::links;
-use crate::peers::{self, Credentials};
+use crate::peers;
 use crate::service::Shared;
 
 const LOOK_AFTER: Duration = Duration::from_millis(2);
@@ -106,10 +107,7 @@ fn too_few(shared: &Shared, missing: &BTreeMap<NodeId, String>, deadline: Durati
 }
 
 /// Asks a node that runs for the cluster's map, on a thread and a runtime of its own.
-pub(crate) fn ask_map(
-    address: &str,
-    credentials: &Credentials,
-) -> Result<wire::ClusterMap, StartError> {
+pub(crate) fn ask_map(address: &str, dialer: &Dialer) -> Result<wire::ClusterMap, StartError> {
     let failed = |reason: String| StartError::Join { address: address.to_owned(), reason };
     let ask = || -> Result<wire::ClusterMap, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -117,7 +115,7 @@ pub(crate) fn ask_map(
             .build()
             .map_err(|e| e.to_string())?;
         runtime.block_on(async {
-            tokio::time::timeout(JOIN_TIMEOUT, map_of(address, credentials))
+            tokio::time::timeout(JOIN_TIMEOUT, map_of(address, dialer))
                 .await
                 .map_err(|_| "no answer in time".to_owned())?
         })
@@ -127,8 +125,8 @@ pub(crate) fn ask_map(
         .map_err(failed)
 }
 
-async fn map_of(address: &str, credentials: &Credentials) -> Result<wire::ClusterMap, String> {
-    let mut client = peers::connect(address, credentials).await?;
+async fn map_of(address: &str, dialer: &Dialer) -> Result<wire::ClusterMap, String> {
+    let mut client = peers::connect(address, dialer).await?;
     let body = Some(wire::request::Body::Map(wire::MapQuery {}));
     let requests = wire::Requests { requests: vec![wire::Request { id: 1, body }] };
     // The stream stays open until the answer is here: its end would mean that nobody waits.

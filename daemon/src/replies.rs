@@ -18,6 +18,25 @@ pub(crate) struct ReplySender {
     queued_bytes: Arc<AtomicUsize>,
 }
 
+/// Another end, for what the loop never sees. It does not keep the stream open.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    queue: mpsc::WeakUnboundedSender<wire::Response>,
+    queued_bytes: Arc<AtomicUsize>,
+}
+
+impl Refusals {
+    pub(crate) fn refuse(&self, id: u64, text: &str) {
+        let Some(queue) = self.queue.upgrade() else { return };
+        let code = wire::ErrorCode::Refused as i32;
+        let error = wire::Error { code, text: text.to_owned(), retry_after_ns: 0 };
+        let queued_bytes = Arc::clone(&self.queued_bytes);
+        let response = wire::Response { id, error: Some(error), ..Default::default() };
+        // One who does not read what it is told is cut off by the loop, or else never told more.
+        ReplySender { queue, queued_bytes }.send(response);
+    }
+}
+
 /// The stream's end.
 #[derive(Debug)]
 pub(crate) struct ReplyStream {
@@ -33,6 +52,11 @@ pub(crate) fn reply_queue() -> (ReplySender, ReplyStream) {
 }
 
 impl ReplySender {
+    pub(crate) fn for_refusals(&self) -> Refusals {
+        let queued_bytes = Arc::clone(&self.queued_bytes);
+        Refusals { queue: self.queue.downgrade(), queued_bytes }
+    }
+
     /// False when the client is gone or reads so slowly that it has to go.
     pub(crate) fn send(&self, mut response: wire::Response) -> bool {
         let mut bytes = response.encoded_len();

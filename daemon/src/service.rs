@@ -7,21 +7,25 @@ use std::time::Duration;
 
 use executor::Executor;
 use proto::{ClientId, NodeId, limits, wire};
+use security::Role;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
+use tower_layer::{Identity, Stack};
 
 use crate::addresses::AddressBook;
 use crate::background::in_background;
 use crate::data::{Lines, Registry, Smalls};
+use crate::doors::{Doors, Guest};
 use crate::events::{Filter, Pieces, Reader};
 use crate::inbox::Incoming;
 use crate::links;
 use crate::log::NodeLog;
-use crate::peers::{self, Credentials, Identity};
+use crate::peers;
 use crate::replies::{ReplyStream, reply_queue};
 use crate::rpc::peer_server::{Peer, PeerServer};
+use crate::rules::{RulesLayer, least_role_of_request};
 
 /// How long a stop waits for each other node to hear of it.
 const TELL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -29,7 +33,8 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 /// What all streams of a node share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) identity: Identity,
+    pub(crate) identity: peers::Identity,
+    pub(crate) doors: Doors,
     pub(crate) addresses: AddressBook,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) executor: Arc<Executor>,
@@ -52,27 +57,25 @@ pub(crate) struct Shared {
     pub(crate) told: AtomicBool,
 }
 
-/// The routes of a node, behind the check of the secret.
-pub(crate) fn routes(shared: Arc<Shared>) -> tonic::transport::server::Router {
-    let credentials = shared.identity.credentials.clone();
-    let log = Arc::clone(&shared);
+/// What a node serves, behind the rules.
+pub(crate) type Router = tonic::transport::server::Router<Stack<RulesLayer, Identity>>;
+
+pub(crate) fn routes(shared: Arc<Shared>) -> Router {
+    let (log, rules) = (Arc::clone(&shared), RulesLayer(Arc::clone(&shared)));
     let service = PeerServer::new(PeerService { shared })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX);
     let guarded = tonic::service::interceptor::InterceptedService::new(
         service,
-        move |request: Request<()>| check(&credentials, &log, request),
+        move |request: Request<()>| check(&log, request),
     );
-    peers::server().add_service(guarded)
+    peers::server().layer(rules).add_service(guarded)
 }
 
-fn check(
-    credentials: &Credentials,
-    shared: &Shared,
-    request: Request<()>,
-) -> Result<Request<()>, Status> {
-    credentials.check(request.metadata()).inspect_err(|status| {
-        let from = request.remote_addr().map_or_else(String::new, |address| address.to_string());
+fn check(shared: &Shared, request: Request<()>) -> Result<Request<()>, Status> {
+    peers::check_version(request.metadata()).inspect_err(|status| {
+        let guest = request.extensions().get::<Guest>();
+        let from = guest.map_or_else(String::new, |guest| guest.address.to_string());
         shared.log.refusal(&format!("refused a call from {from}: {}", status.message()));
     })?;
     Ok(request)
@@ -117,12 +120,21 @@ impl Peer for PeerService {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let client = ClientId(self.shared.next_number.fetch_add(1, Ordering::Relaxed));
         let (replies, stream) = reply_queue();
+        let role = request.extensions().get::<Guest>().map_or(Role::Observer, |guest| guest.role);
+        let refusals = replies.for_refusals();
         let inbox = self.shared.inbox.clone();
         inbox.send(Incoming::ClientUp { client, replies }).await.map_err(|_| stopping())?;
         let mut incoming = request.into_inner();
         tokio::spawn(async move {
             // An error (the client is gone, a frame is garbage or too long) ends this stream alone.
-            while let Ok(Some(wire::Requests { requests })) = incoming.message().await {
+            while let Ok(Some(wire::Requests { mut requests })) = incoming.message().await {
+                requests.retain(|request| {
+                    let may = role >= least_role_of_request(request.body.as_ref());
+                    if !may {
+                        refusals.refuse(request.id, &format!("the role {role} may not do this"));
+                    }
+                    may
+                });
                 if inbox.send(Incoming::Requests { client, requests }).await.is_err() {
                     return;
                 }
@@ -211,8 +223,7 @@ pub(crate) async fn tell_all(shared: &Arc<Shared>) {
         let Some(file) = shared.addresses.read(other) else { continue };
         let shared = Arc::clone(shared);
         told.spawn(tokio::time::timeout(TELL_TIMEOUT, async move {
-            let credentials = &shared.identity.credentials;
-            let stopped = match peers::connect(&file.address, credentials).await {
+            let stopped = match peers::connect(&file.address, &shared.doors.dialer).await {
                 Ok(mut client) => {
                     let request = wire::StopRequest { all: false, told: true };
                     client.stop(request).await.map(|_| ()).map_err(|e| e.message().to_owned())

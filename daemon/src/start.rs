@@ -8,12 +8,13 @@ use executor::{Executor, ExecutorConfig};
 use node::{Config, Input, Node};
 use proto::{Incarnation, NodeId, limits, wire};
 use scheduler::{Tuning, UNLIMITED_BYTES};
+use security::{Dialer, Keyring, Role};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
-use tonic::transport::server::TcpIncoming;
 
 use crate::addresses::AddressBook;
 use crate::clock::Clock;
 use crate::data::{Lines, Registry, Smalls};
+use crate::doors::Doors;
 use crate::error::{NodeError, StartError};
 use crate::events::EventLog;
 use crate::handle::{NodeHandle, Phase, Progress};
@@ -22,13 +23,13 @@ use crate::instance::{self, AddressFile, ClusterFile, Instance, StateDir};
 use crate::log::NodeLog;
 use crate::members::Members;
 use crate::options::NodeOptions;
-use crate::peers::{self, Credentials, Identity};
+use crate::peers::Identity;
 use crate::run_loop::{Loop, State};
 use crate::service::{self, Shared};
 use crate::store::RocksStore;
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
-use crate::{data, links, open_files, rendezvous};
+use crate::{accept, data, join, links, open_files, rendezvous};
 
 /// How long streams may take to end after the node has.
 const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(500);
@@ -55,16 +56,17 @@ pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
 /// Starts one node. It listens when this returns; [`NodeHandle::wait_ready`] waits for the others.
 pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     options.check()?;
-    options.join = options.join.as_deref().map(resolve_join).transpose()?;
+    let insecure = options.insecure;
+    let resolve = |name: &str| resolve_join(name, insecure);
+    options.join = options.join.as_deref().map(resolve).transpose()?;
     // First, so that a port that cannot be had leaves nothing behind.
     let (listener, address) = listen(options.listen)?;
     let (data_listener, data_address) = listen(SocketAddr::new(options.listen.ip(), 0))?;
     let clock = Clock::start();
     let instance = Instance::open(&options.dir)?;
-    let secret = instance.secret()?;
+    let doors = make_doors(&options, &instance)?;
     let addresses = AddressBook::new(instance.clone());
-    let (cluster, known) =
-        find_cluster(&options, &instance, &addresses, &Credentials::new(&secret))?;
+    let (cluster, known) = find_cluster(&options, &instance, &addresses, &doors.dialer)?;
     let node_dir = instance.node_dir(options.node);
     let state_dir = options.state_dir.clone().unwrap_or_else(|| node_dir.join("state"));
     let state = StateDir::open_above(&state_dir, known)?;
@@ -82,12 +84,12 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
             node: options.node,
             incarnation: state.incarnation(),
             nodes: options.expect,
-            credentials: Credentials::new(&secret),
             address: address.to_string(),
             slots: options.slots,
             launch: options.launch.clone(),
             data_address: data_address.to_string(),
         },
+        doors,
         lines: Lines::default(),
         smalls: Smalls::default(),
         uploading: Semaphore::new(limits::UPLOADS_IN_FLIGHT_MAX),
@@ -133,7 +135,7 @@ fn find_cluster(
     options: &NodeOptions,
     instance: &Instance,
     addresses: &AddressBook,
-    credentials: &Credentials,
+    dialer: &Dialer,
 ) -> Result<(ClusterFile, Incarnation), StartError> {
     let mut known = Incarnation(0);
     let mut wanted = ClusterFile {
@@ -141,10 +143,11 @@ fn find_cluster(
         cluster: String::new(),
         nodes: options.expect,
         partitions: options.partitions.unwrap_or_else(|| kvs::default_partitions(options.expect)),
+        insecure: options.insecure,
     };
     let mut id = instance::random_u64()?;
     if let Some(address) = &options.join {
-        let map = rendezvous::ask_map(address, credentials)?;
+        let map = rendezvous::ask_map(address, dialer)?;
         if map.members.len() != options.expect as usize {
             let reason = format!("its cluster has {} nodes", map.members.len());
             return Err(StartError::Join { address: address.clone(), reason });
@@ -166,12 +169,37 @@ fn find_cluster(
     }
 }
 
-/// The address to join by, as a number: what is checked is what the secret goes to.
-fn resolve_join(name: &str) -> Result<String, StartError> {
+/// The keys: those of the directory, or those that a token is good for, or new ones.
+fn make_doors(options: &NodeOptions, instance: &Instance) -> Result<Doors, StartError> {
+    instance.check_doors(options.insecure)?;
+    if options.insecure {
+        return Ok(Doors::insecure());
+    }
+    let keyring = Keyring::of_instance(instance.dir());
+    let has_keys = keyring.has_authority() || keyring.path(Role::Node).exists();
+    match (&options.join, &options.token) {
+        (_, Some(token)) if keyring.has_authority() => keyring.belongs_to(token)?,
+        (Some(address), Some(token)) => join::redeem(address, token, &keyring)
+            .map_err(|reason| StartError::Join { address: address.clone(), reason })?,
+        (Some(address), None) if !has_keys => {
+            let reason = "this directory has no keys, and no --token was given".to_owned();
+            return Err(StartError::Join { address: address.clone(), reason });
+        }
+        _ => {}
+    }
+    let bundle = keyring.prepare()?;
+    Doors::new(keyring, &bundle).map_err(|error| {
+        let path = instance.dir().join("keys");
+        StartError::BadKeys { path, reason: error.to_string() }
+    })
+}
+
+/// The address to join by, as a number.
+fn resolve_join(name: &str, insecure: bool) -> Result<String, StartError> {
     let failed = |reason: String| StartError::Join { address: name.to_owned(), reason };
     let found = name.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
     let found: Vec<SocketAddr> = found.collect();
-    if !found.iter().all(|&address| peers::is_local(address)) {
+    if insecure && !found.iter().all(|&address| security::dial::is_local(address)) {
         return Err(StartError::JoinNotLoopback { address: name.to_owned() });
     }
     // A name may mean two addresses, and the node listens on one of them.
@@ -319,7 +347,7 @@ impl Parts {
         let listener = self.listener.try_clone().map_err(|e| failed(e.to_string()))?;
         let listener =
             tokio::net::TcpListener::from_std(listener).map_err(|e| failed(e.to_string()))?;
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = accept::listen(Arc::clone(&self.shared), listener);
         let routes = service::routes(Arc::clone(&self.shared));
         let mut server = tokio::spawn(routes.serve_with_incoming_shutdown(incoming, async move {
             // An error means that the sender is gone: then it is over too.

@@ -4,10 +4,14 @@
 mod session;
 mod support;
 
+use std::path::Path;
+use std::time::Duration;
+
 use daemon::{NodeHandle, NodeOptions, StartError, start, start_all};
 use proto::{NodeId, wire};
+use security::{Keyring, Token};
 use session::Session;
-use support::{call, connect, options, secret};
+use support::{call, connect, options};
 use wire::request::Body as Ask;
 use wire::response::Body as Answer;
 
@@ -21,7 +25,7 @@ async fn map_of(session: &mut Session) -> wire::ClusterMap {
 /// Until this incarnation of the node is up in the map that the session's node has.
 async fn wait_until_up(session: &mut Session, node: &NodeHandle) {
     // Generous: it only turns a hang into a failure.
-    let up = tokio::time::timeout(std::time::Duration::from_secs(120), until_up(session, node));
+    let up = tokio::time::timeout(Duration::from_secs(120), until_up(session, node));
     up.await.expect("the node's link comes up");
 }
 
@@ -33,7 +37,7 @@ async fn until_up(session: &mut Session, node: &NodeHandle) {
             assert!(member.pid > 0 && member.slots == 2);
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -42,9 +46,8 @@ async fn nodes_form_a_cluster_and_end_together() {
     let dir = tempfile::tempdir().unwrap();
     let base = options(dir.path(), 0, 3);
     let nodes = tokio::task::block_in_place(|| start_all(&base)).unwrap();
-    let secret = secret(dir.path());
     for node in &nodes {
-        let mut session = Session::open(node, &secret).await;
+        let mut session = Session::open(node, dir.path()).await;
         let answer = session.ask(Ask::Node(wire::NodeQuery {})).await;
         let Some(Answer::Node(state)) = answer.body else { panic!("{answer:?}") };
         let member = state.member.unwrap();
@@ -59,8 +62,8 @@ async fn nodes_form_a_cluster_and_end_together() {
             assert_eq!(member.address, node.address().to_string());
         }
     }
-    let mut client = connect(&nodes[1]).await;
-    client.stop(call(&secret, wire::StopRequest { all: true, told: false })).await.unwrap();
+    let mut client = connect(&nodes[1], dir.path()).await;
+    client.stop(call(wire::StopRequest { all: true, told: false })).await.unwrap();
     for node in nodes {
         node.join().unwrap();
     }
@@ -81,7 +84,7 @@ fn launched_nodes_end_with_the_first_that_ends() {
     }
     // The next launch in the same directory waits for all of them again.
     let base = NodeOptions { launch: "slurm-1.1".to_owned(), ..base };
-    let short = NodeOptions { deadline: std::time::Duration::from_millis(200), ..base.clone() };
+    let short = NodeOptions { deadline: Duration::from_millis(200), ..base.clone() };
     let error = start(short).unwrap().wait_ready().unwrap_err();
     assert!(matches!(error, StartError::Missing { present: 1, .. }), "{error}");
     start_all(&base).unwrap();
@@ -92,10 +95,9 @@ async fn what_was_answered_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let base = options(dir.path(), 0, 2);
     let mut nodes = tokio::task::block_in_place(|| start_all(&base)).unwrap();
-    let secret = secret(dir.path());
     let key = b"city";
     let partition = kvs::key_partition(key, 16);
-    let map = map_of(&mut Session::open(&nodes[0], &secret).await).await;
+    let map = map_of(&mut Session::open(&nodes[0], dir.path()).await).await;
     let home = map.partitions[partition.0 as usize].replicas[0];
     let batch = |kind, value: &'static [u8]| {
         let op = wire::KvOp {
@@ -106,7 +108,7 @@ async fn what_was_answered_survives_a_restart() {
         };
         Ask::Kv(wire::KvBatch { partition: partition.0, epoch: 1, ops: vec![op] })
     };
-    let mut session = Session::open(&nodes[home as usize], &secret).await;
+    let mut session = Session::open(&nodes[home as usize], dir.path()).await;
     let answer = session.ask(batch(wire::KvKind::Insert, b"Chicago")).await;
     assert!(matches!(answer.body, Some(Answer::Kv(_))), "{answer:?}");
     drop(session);
@@ -118,12 +120,12 @@ async fn what_was_answered_survives_a_restart() {
     let node = start(again).unwrap();
     assert_eq!(node.incarnation().0, 2);
     tokio::task::block_in_place(|| node.wait_ready()).unwrap();
-    let mut session = Session::open(&node, &secret).await;
+    let mut session = Session::open(&node, dir.path()).await;
     let answer = session.ask(batch(wire::KvKind::Lookup, b"")).await;
     let Some(Answer::Kv(results)) = answer.body else { panic!("{answer:?}") };
     assert_eq!(results.results[0].value.as_ref(), b"Chicago");
     // The other node hears of the return: its map tells the new incarnation.
-    let mut other = Session::open(&nodes[0], &secret).await;
+    let mut other = Session::open(&nodes[0], dir.path()).await;
     wait_until_up(&mut other, &node).await;
 }
 
@@ -137,24 +139,44 @@ async fn a_node_joins_by_an_address_from_a_directory_of_its_own() {
         drop(nodes);
         first
     });
-    std::fs::copy(here.path().join("secret"), there.path().join("secret")).unwrap();
-    let joining =
-        NodeOptions { join: Some(first.address().to_string()), ..options(there.path(), 1, 2) };
-    let joined = tokio::task::block_in_place(|| start(joining)).unwrap();
+    let keyring = Keyring::of_instance(here.path());
+    let fingerprint = keyring.authority().unwrap().fingerprint();
+    let make = |life_s| keyring.tokens().make(fingerprint, Duration::from_secs(life_s)).unwrap();
+    let joining = |dir: &Path, token: Option<Token>| {
+        let join = Some(first.address().to_string());
+        let options = NodeOptions { join, token, ..options(dir, 1, 2) };
+        tokio::task::block_in_place(|| start(options))
+    };
+    let refused = |token| {
+        let stranger = tempfile::tempdir().unwrap();
+        joining(stranger.path(), token).unwrap_err().to_string()
+    };
+    assert!(refused(None).contains("no keys"), "{}", refused(None));
+    assert!(refused(Some(make(0))).contains("does not take the token"));
+    let good = make(60);
+    // A token of another cluster: the node is not believed, and hears no secret.
+    let other = format!("{}{}", &good.to_string()[..64], "a1".repeat(32));
+    assert!(refused(Some(other.parse().unwrap())).contains("another cluster"));
+    let joined = joining(there.path(), Some(good.clone())).unwrap();
+    assert!(refused(Some(good.clone())).contains("does not take the token"), "it is used up");
     tokio::task::block_in_place(|| joined.wait_ready()).unwrap();
     // Each of them has a link to the other, and its map tells where the other is.
-    let secret = secret(here.path());
     for (node, other) in [(&first, &joined), (&joined, &first)] {
-        let mut session = Session::open(node, &secret).await;
+        let mut session = Session::open(node, here.path()).await;
         wait_until_up(&mut session, other).await;
     }
-    let cluster = |dir: &std::path::Path| std::fs::read(dir.join("cluster.json")).unwrap();
+    let cluster = |dir: &Path| std::fs::read(dir.join("cluster.json")).unwrap();
     assert_eq!(cluster(here.path()), cluster(there.path()));
     let wrong =
         NodeOptions { join: Some(first.address().to_string()), ..options(there.path(), 1, 3) };
     let error = tokio::task::block_in_place(|| start(wrong)).unwrap_err();
     assert!(error.to_string().contains("its cluster has 2 nodes"), "{error}");
-    let outgoing = connect(&first).await.stop(call(&secret, wire::StopRequest::default())).await;
+    // The same command line again: the keys are here, the token is not needed.
+    drop(joined);
+    tokio::task::block_in_place(|| joining(there.path(), Some(good)).unwrap().wait_ready())
+        .unwrap();
+    let outgoing =
+        connect(&first, there.path()).await.stop(call(wire::StopRequest::default())).await;
     outgoing.unwrap();
 }
 
@@ -162,8 +184,8 @@ async fn a_node_joins_by_an_address_from_a_directory_of_its_own() {
 async fn events_are_there_when_they_are_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let nodes = tokio::task::block_in_place(|| start_all(&options(dir.path(), 0, 1))).unwrap();
-    let mut client = connect(&nodes[0]).await;
-    let request = call(&secret(dir.path()), wire::EventsRequest::default());
+    let mut client = connect(&nodes[0], dir.path()).await;
+    let request = call(wire::EventsRequest::default());
     let mut pieces = client.events(request).await.unwrap().into_inner();
     let mut bytes = Vec::new();
     while let Some(piece) = pieces.message().await.unwrap() {

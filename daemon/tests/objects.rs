@@ -7,7 +7,7 @@ use std::path::Path;
 
 use daemon::start;
 use proto::{limits, wire};
-use support::{call, connect, options, secret};
+use support::{call, connect, options};
 
 /// Puts a file where the executor keeps the object of job 5, task 3.9, attempt 1.1, output 2.
 fn put(dir: &Path, bytes: &[u8]) -> wire::ObjectRequest {
@@ -24,9 +24,8 @@ async fn objects_of_all_sizes_arrive_whole() {
         let bytes: Vec<u8> = (0..size).map(|at| (at ^ (at >> 8)) as u8).collect();
         let request = put(dir.path(), &bytes);
         let node = start(options(dir.path(), 0, 1)).unwrap();
-        let secret = secret(dir.path());
-        let mut client = connect(&node).await;
-        let mut pieces = client.fetch(call(&secret, request)).await.unwrap().into_inner();
+        let mut client = connect(&node, dir.path()).await;
+        let mut pieces = client.fetch(call(request)).await.unwrap().into_inner();
         let mut received = Vec::new();
         while let Some(piece) = pieces.message().await.unwrap() {
             assert_eq!(piece.total_bytes, size as u64);
@@ -35,7 +34,7 @@ async fn objects_of_all_sizes_arrive_whole() {
         }
         assert!(received == bytes, "{size} bytes");
         let other = wire::ObjectRequest { output: 3, ..request };
-        let status = client.fetch(call(&secret, other)).await.unwrap_err();
+        let status = client.fetch(call(other)).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::NotFound, "{status}");
     }
 }
@@ -59,10 +58,9 @@ async fn nodes_bring_objects_from_one_another() {
         fs::write(objects.join(format!("3.9-100000001-{output}")), bytes).unwrap();
     }
     let nodes = daemon::start_all(&options(dir.path(), 0, 2)).unwrap();
-    let secret = secret(dir.path());
-    let mut client = connect(&nodes[1]).await;
+    let mut client = connect(&nodes[1], dir.path()).await;
     let mut bring = async |objects: Vec<wire::Object>| {
-        client.bring(call(&secret, wire::BringRequest { from: 0, objects })).await
+        client.bring(call(wire::BringRequest { from: 0, objects })).await
     };
     let all: Vec<wire::Object> = (0..sizes.len()).map(object).collect();
     for _ in 0..2 {
@@ -89,8 +87,8 @@ async fn streams_of_an_unknown_job_end_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(options(dir.path(), 0, 1)).unwrap();
     let request = wire::StreamsRequest { job: 99, ..Default::default() };
-    let mut client = connect(&node).await;
-    let streams = client.streams(call(&secret(dir.path()), request)).await.unwrap();
+    let mut client = connect(&node, dir.path()).await;
+    let streams = client.streams(call(request)).await.unwrap();
     let mut streams = streams.into_inner();
     let last = streams.message().await.unwrap().unwrap();
     assert!(last.end && last.data.is_empty());

@@ -10,27 +10,40 @@ use std::time::Duration;
 
 use daemon::{NodeError, NodeOptions, StartError, start, start_all};
 use proto::wire;
-use support::{call, connect, options, secret};
+use security::KeyError;
+use support::{call, connect, options};
 use tokio_stream::StreamExt;
 
 #[test]
-fn a_node_must_not_listen_where_others_could_read() {
+fn a_node_without_keys_stays_on_this_machine() {
     let dir = tempfile::tempdir().unwrap();
+    let insecure = |node| NodeOptions { insecure: true, ..options(dir.path(), node, 2) };
+    let listen = "192.0.2.1:0".parse().unwrap();
+    let error = start(NodeOptions { listen, ..insecure(0) }).unwrap_err();
+    assert!(matches!(error, StartError::NotLoopback { .. }), "{error}");
+    assert!(error.to_string().contains("192.0.2.1:0") && !error.hint().is_empty());
+    let join = Some("192.0.2.1:7000".to_owned());
+    let error = start(NodeOptions { join, ..insecure(0) }).unwrap_err();
+    assert!(matches!(error, StartError::JoinNotLoopback { .. }), "{error}");
+    assert!(error.to_string().contains("192.0.2.1:7000") && !error.hint().is_empty());
     let listen = "0.0.0.0:0".parse().unwrap();
     let error = start(NodeOptions { listen, ..options(dir.path(), 0, 1) }).unwrap_err();
-    assert!(matches!(error, StartError::NotLoopback { .. }), "{error}");
-    assert!(error.to_string().contains("0.0.0.0:0") && !error.hint().is_empty());
+    assert!(matches!(error, StartError::NoAddress { .. }), "{error}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was left behind");
 }
 
 #[test]
-fn a_node_must_not_send_the_secret_where_others_could_read_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let join = Some("192.0.2.1:7000".to_owned());
-    let error = start(NodeOptions { join, ..options(dir.path(), 0, 2) }).unwrap_err();
-    assert!(matches!(error, StartError::JoinNotLoopback { .. }), "{error}");
-    assert!(error.to_string().contains("192.0.2.1:7000") && !error.hint().is_empty());
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was left behind");
+fn an_instance_stays_as_secure_as_it_was_made() {
+    for made in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = |insecure| NodeOptions { insecure, ..options(dir.path(), 0, 1) };
+        drop(start(options(made)).unwrap());
+        assert_eq!(dir.path().join("keys").exists(), !made);
+        let error = start(options(!made)).unwrap_err();
+        assert!(matches!(error, StartError::Doors { .. }), "{error}");
+        assert!(!error.hint().is_empty());
+        drop(start(options(made)).unwrap());
+    }
 }
 
 #[test]
@@ -59,7 +72,7 @@ fn a_taken_port_is_named() {
 }
 
 #[test]
-fn newer_state_and_open_secrets_are_refused() {
+fn newer_state_and_open_keys_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     drop(start(options(dir.path(), 0, 1)).unwrap());
     let format = dir.path().join("nodes/0/state/format");
@@ -67,11 +80,11 @@ fn newer_state_and_open_secrets_are_refused() {
     let error = start(options(dir.path(), 0, 1)).unwrap_err();
     assert!(matches!(error, StartError::NewerFormat { .. }), "{error}");
     fs::write(&format, "1\n").unwrap();
-    let secret = dir.path().join("secret");
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).unwrap();
+    let key = dir.path().join("keys/node.pem");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
     let error = start(options(dir.path(), 0, 1)).unwrap_err();
-    assert!(matches!(error, StartError::SecretMode { mode: 0o640, .. }), "{error}");
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(matches!(error, StartError::Keys(KeyError::Mode { mode: 0o640, .. })), "{error}");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let error = start(options(dir.path(), 0, 2)).unwrap_err();
     assert!(matches!(error, StartError::OtherCluster { .. }), "{error}");
 }
@@ -139,32 +152,30 @@ fn garbage_on_the_socket_hurts_nobody() {
     assert!(!node.is_finished());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let mut client = connect(&node).await;
-        client.stop(call(&secret(dir.path()), wire::StopRequest::default())).await.unwrap();
+        let mut client = connect(&node, dir.path()).await;
+        client.stop(call(wire::StopRequest::default())).await.unwrap();
     });
     node.join().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn calls_without_the_secret_or_of_another_version_are_refused() {
+async fn calls_of_another_version_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(options(dir.path(), 0, 1)).unwrap();
-    let mut client = connect(&node).await;
+    let mut client = connect(&node, dir.path()).await;
     let code = |result: Result<tonic::Response<wire::StopReply>, tonic::Status>| {
         result.unwrap_err().code()
     };
     let stop = wire::StopRequest::default();
-    assert_eq!(code(client.stop(tonic::Request::new(stop)).await), tonic::Code::Unauthenticated);
-    let wrong = call(&"0".repeat(64), stop);
-    assert_eq!(code(client.stop(wrong).await), tonic::Code::Unauthenticated);
-    let secret = secret(dir.path());
-    let mut newer = call(&secret, stop);
+    let bare = tonic::Request::new(stop);
+    assert_eq!(code(client.stop(bare).await), tonic::Code::FailedPrecondition);
+    let mut newer = call(stop);
     newer.metadata_mut().insert("starling-version", "2".parse().unwrap());
     assert_eq!(code(client.stop(newer).await), tonic::Code::FailedPrecondition);
     assert!(!node.is_finished());
     let log = fs::read_to_string(dir.path().join("nodes/0/state/log")).unwrap();
     assert!(log.contains("refused a call"), "{log}");
-    client.stop(call(&secret, stop)).await.unwrap();
+    client.stop(call(stop)).await.unwrap();
     node.join().unwrap();
 }
 
@@ -173,8 +184,7 @@ async fn wrong_greetings_and_overlong_frames_end_only_their_stream() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(options(dir.path(), 0, 1)).unwrap();
     tokio::task::block_in_place(|| node.wait_ready()).unwrap();
-    let secret = secret(dir.path());
-    let mut client = connect(&node).await.max_encoding_message_size(usize::MAX);
+    let mut client = connect(&node, dir.path()).await.max_encoding_message_size(usize::MAX);
     let frame = |body| wire::LinkFrame { body: Some(body) };
     let greeting = wire::Greeting { version: 9, ..Default::default() };
     let packet = wire::Packet::default();
@@ -184,7 +194,7 @@ async fn wrong_greetings_and_overlong_frames_end_only_their_stream() {
         wire::LinkFrame { body: None },
     ] {
         let outgoing = tokio_stream::once(first).chain(tokio_stream::pending());
-        let status = client.link(call(&secret, outgoing)).await.unwrap_err();
+        let status = client.link(call(outgoing)).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status}");
     }
     let body = Some(wire::request::Body::Kv(wire::KvBatch {
@@ -193,12 +203,12 @@ async fn wrong_greetings_and_overlong_frames_end_only_their_stream() {
     }));
     let long = wire::Requests { requests: vec![wire::Request { id: 1, body }] };
     let outgoing = tokio_stream::once(long).chain(tokio_stream::pending());
-    let ended = match client.session(call(&secret, outgoing)).await {
+    let ended = match client.session(call(outgoing)).await {
         Ok(response) => response.into_inner().message().await.map(|frame| frame.is_none()),
         Err(status) => Err(status),
     };
     assert!(ended.is_err() || ended.unwrap(), "no answer to what is too long");
     assert!(!node.is_finished());
-    client.stop(call(&secret, wire::StopRequest::default())).await.unwrap();
+    client.stop(call(wire::StopRequest::default())).await.unwrap();
     node.join().unwrap();
 }

@@ -236,9 +236,22 @@ pub const GIVES_BYTES: usize = 1 << 20;
 pub const SMALL_OBJECT_TIMEOUT: Span = Span::from_secs(5);
 /// Data connections that one node opens to another.
 pub const DATA_LINES_PER_NODE_MAX: usize = 4;
-/// Data connections that a node serves, and those among them that have not said yet who they are.
+/// Data connections that a node serves.
 pub const DATA_CONNECTIONS_MAX: usize = 512;
-pub const DATA_GREETINGS_MAX: usize = 64;
+// Doors.
+/// A connection that has not shown a certificate by then is cut.
+pub const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
+/// Connections of one listener that have not shown a certificate yet; further ones wait to be
+/// taken. Each costs the buffers of one handshake, well under a mebibyte.
+pub const STRANGERS_MAX: usize = 128;
+pub const STRANGER_BYTES_MAX: usize = 1 << 20;
+/// Connections for calls that one node serves.
+pub const CONNECTIONS_MAX: usize = 4096;
+/// Tokens that nobody has used yet, and how long one holds at most.
+pub const TOKENS_MAX: usize = 64;
+pub const TOKEN_LIFE_MAX: Span = Span::from_secs(86_400);
+/// What is handed over for a token.
+pub const HANDED_KEYS_BYTES_MAX: usize = 16 << 10;
 /// Objects asked for at once on one data connection, and their bytes (one of any size is fine).
 pub const DATA_BATCH_OBJECTS: usize = 16;
 pub const DATA_BATCH_BYTES: u64 = 4 << 20;

@@ -7,7 +7,7 @@ use crate::Findings;
 
 /// Each room and the rooms it may depend on. Everybody may use `proto`. A new arrow is a design
 /// decision: change ARCHITECTURE.md with it.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("proto", &[]),
     ("kvs", &[]),
     ("scheduler", &[]),
@@ -16,9 +16,23 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("node", &["kvs", "scheduler"]),
     ("sim", &["node", "kvs", "scheduler", "workloads", "analysis"]),
     ("executor", &[]),
-    ("daemon", &["executor", "node", "kvs", "scheduler"]),
-    ("client", &["workloads", "kvs"]),
-    ("cli", &["daemon", "client", "executor", "workloads", "analysis", "sim", "scheduler", "kvs"]),
+    ("security", &[]),
+    ("daemon", &["executor", "security", "node", "kvs", "scheduler"]),
+    ("client", &["security", "workloads", "kvs"]),
+    (
+        "cli",
+        &[
+            "daemon",
+            "client",
+            "security",
+            "executor",
+            "workloads",
+            "analysis",
+            "sim",
+            "scheduler",
+            "kvs",
+        ],
+    ),
 ];
 
 /// Rooms that replay from a seed: no runtime, no network, no disk.

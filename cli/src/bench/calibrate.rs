@@ -72,7 +72,7 @@ const NOTES: [&str; 8] = [
 
 pub(super) async fn run(args: &CalibrateArgs) -> anyhow::Result<Report> {
     let setting =
-        Resolved { nodes: 1, slots: 1, tasks: NOOPS, rounds: args.rounds, processes: false };
+        Resolved { nodes: 1, slots: 1, tasks: NOOPS, rounds: args.rounds, ..Resolved::default() };
     let mut report = Report::new("calibrate", setting);
     let mut least: BTreeMap<&'static str, f64> = BTreeMap::new();
     for _ in 0..args.rounds {
@@ -315,7 +315,7 @@ fn simulated_chain() -> anyhow::Result<Graph> {
 }
 
 async fn start(nodes: u32, slots: u32) -> anyhow::Result<Cluster> {
-    Cluster::start(Resolved { nodes, slots, tasks: 0, rounds: 1, processes: false }).await
+    Cluster::start(Resolved { nodes, slots, rounds: 1, ..Resolved::default() }).await
 }
 
 async fn cpu_ns(cluster: &Cluster, graph: &Graph, options: SubmitOptions) -> anyhow::Result<f64> {

@@ -49,6 +49,10 @@ pub(super) struct Ran {
 impl Cluster {
     pub(super) async fn start(setting: Resolved) -> anyhow::Result<Self> {
         let plan = ClusterPlan::new(setting.nodes, setting.slots, Tuning::default());
+        let plan = ClusterPlan { insecure: setting.insecure, ..plan };
+        if plan.insecure {
+            embed::warn_insecure();
+        }
         let nodes = embed::Cluster::start(&plan, setting.processes).await.map_err(Ended)?;
         let client = Client::connect(nodes.dir()).await?;
         Ok(Self { client, nodes })

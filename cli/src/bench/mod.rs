@@ -74,6 +74,9 @@ struct Setting {
     /// Each node is a process of its own
     #[arg(long)]
     processes: bool,
+    /// Connections are not encrypted, to see what encryption costs
+    #[arg(long)]
+    insecure: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -101,13 +104,14 @@ struct KvArgs {
 }
 
 /// A setting with the benchmark's own values filled in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Resolved {
     nodes: u32,
     slots: u32,
     tasks: u64,
     rounds: u32,
     processes: bool,
+    insecure: bool,
 }
 
 impl Setting {
@@ -118,6 +122,7 @@ impl Setting {
             tasks: self.tasks.unwrap_or(tasks),
             rounds: self.rounds,
             processes: self.processes,
+            insecure: self.insecure,
         }
     }
 }

@@ -42,6 +42,9 @@ pub(super) struct TransferArgs {
     /// A quarter of a gibibyte at most, and two rounds
     #[arg(long)]
     quick: bool,
+    /// Connections are not encrypted: what raw TCP is fairly compared with
+    #[arg(long)]
+    insecure: bool,
 }
 
 /// Objects of one size, so many wanted together.
@@ -107,6 +110,10 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
         .filter(|case| case.total_bytes() <= most)
         .collect();
     let plan = ClusterPlan::new(2, 1, scheduler::Tuning::default());
+    let plan = ClusterPlan { insecure: args.insecure, ..plan };
+    if plan.insecure {
+        embed::warn_insecure();
+    }
     let prepare = |dir: &Path| fill(&objects_dir(dir), &cases);
     let cluster = embed::Cluster::start_prepared(&plan, true, prepare).await.map_err(Ended)?;
     let client = Client::connect(cluster.dir()).await?;

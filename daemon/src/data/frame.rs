@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! asking side                                      giving side
-//! hello    magic version cluster from to secret ─▶
+//! hello    magic version cluster from to        ─▶
 //!                                               ◀─ welcome  magic code
 //! request  job task attempt output ─▶           (any number, ahead of the answers)
 //!                                               ◀─ head     status size
@@ -15,29 +15,21 @@
 use proto::{ObjectId, limits, wire};
 
 use super::{object_of, request_of};
-use crate::peers::SECRET_BYTES;
 
-const MAGIC: [u8; 4] = *b"SDT1";
-pub(super) const HELLO_BYTES: usize = 24 + SECRET_BYTES;
+const MAGIC: [u8; 4] = *b"SDT2";
+pub(super) const HELLO_BYTES: usize = 24;
 pub(super) const WELCOME_BYTES: usize = 8;
 pub(super) const REQUEST_BYTES: usize = 28;
 pub(super) const HEAD_BYTES: usize = 12;
 pub(super) const CHECKSUM_BYTES: usize = 8;
 
 /// Who asks, and whom.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Hello {
     pub(crate) version: u32,
     pub(crate) cluster: u64,
     pub(crate) from: u32,
     pub(crate) to: u32,
-    pub(crate) secret: [u8; SECRET_BYTES],
-}
-
-impl std::fmt::Debug for Hello {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hello").field("from", &self.from).field("to", &self.to).finish()
-    }
 }
 
 /// Reads fixed fields one after another.
@@ -65,7 +57,6 @@ impl Hello {
         bytes[8..16].copy_from_slice(&self.cluster.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.from.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.to.to_le_bytes());
-        bytes[24..].copy_from_slice(&self.secret);
         bytes
     }
 
@@ -77,24 +68,21 @@ impl Hello {
             cluster: fields.u64(),
             from: fields.u32(),
             to: fields.u32(),
-            secret: fields.take(),
         })
     }
 }
 
-/// The answer to a greeting. A refusal says no more than that to one who has not the secret.
+/// The answer to a greeting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Welcome {
     Come,
-    NotTrusted,
     OtherVersion,
     OtherNode,
     Busy,
 }
 
 impl Welcome {
-    const ALL: [Self; 5] =
-        [Self::Come, Self::NotTrusted, Self::OtherVersion, Self::OtherNode, Self::Busy];
+    const ALL: [Self; 4] = [Self::Come, Self::OtherVersion, Self::OtherNode, Self::Busy];
 
     pub(super) fn to_bytes(self) -> [u8; WELCOME_BYTES] {
         let mut bytes = [0; WELCOME_BYTES];
@@ -169,7 +157,7 @@ mod tests {
 
     #[test]
     fn frames_survive_and_garbage_does_not() {
-        let hello = Hello { version: 1, cluster: 2, from: 3, to: 4, secret: [b'a'; 64] };
+        let hello = Hello { version: 1, cluster: 2, from: 3, to: 4 };
         let mut bytes = hello.to_bytes();
         assert_eq!(Hello::from_bytes(&bytes), Some(hello));
         bytes[0] ^= 1;
@@ -178,7 +166,7 @@ mod tests {
             assert_eq!(Welcome::from_bytes(welcome.to_bytes()), Some(welcome));
         }
         assert_eq!(Welcome::from_bytes([0; 8]), None);
-        assert_eq!(Welcome::from_bytes(*b"SDT1\x05\0\0\0"), None);
+        assert_eq!(Welcome::from_bytes(*b"SDT2\x04\0\0\0"), None);
         let task = TaskId::new(u64::MAX, 7);
         let object = ObjectId { task, attempt: Attempt(5 << 32), output: u32::MAX };
         assert_eq!(request_from_bytes(&request_to_bytes(object)), object);

@@ -8,7 +8,6 @@ Lines that broke are not missed: what they had not brought is wanted again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use proto::{NodeId, ObjectId, Span, limits};
 
 use super::frame::{self, HEAD_BYTES, Head};
 use super::receive::{Failure, receive};
+use super::socket::DataStream;
 use super::stream::{self, Known};
 use crate::service::Shared;
 
@@ -110,7 +110,7 @@ struct Source {
 #[derive(Debug)]
 struct Line {
     address: String,
-    stream: TcpStream,
+    stream: DataStream,
     _known: Known,
 }
 
@@ -311,8 +311,8 @@ fn fetch(
     buffer: &mut [u8],
 ) -> Option<Line> {
     let address = shared.addresses.read(from).map(|file| file.data).unwrap_or_default();
-    if let Some(line) = line.filter(|line| line.address == address) {
-        match fetch_over(shared, &line, &mut batch, buffer) {
+    if let Some(mut line) = line.filter(|line| line.address == address) {
+        match fetch_over(shared, &mut line, &mut batch, buffer) {
             Ok(()) => return Some(line),
             // It was closed while nobody used it, or its node is another one now.
             Err(_) if batch.is_empty() => return None,
@@ -320,8 +320,8 @@ fn fetch(
         }
     }
     let opened = open(shared, from, address);
-    let fetched = opened.and_then(|line| {
-        fetch_over(shared, &line, &mut batch, buffer)?;
+    let fetched = opened.and_then(|mut line| {
+        fetch_over(shared, &mut line, &mut batch, buffer)?;
         Ok(line)
     });
     match fetched {
@@ -337,10 +337,11 @@ fn open(shared: &Arc<Shared>, from: NodeId, address: String) -> Result<Line, Str
     if address.is_empty() {
         return Err("it does not run".to_owned());
     }
-    let stream = stream::open(&shared.identity, from, &address)?;
+    let stream = stream::open(shared, from, &address)?;
     // The beginning of an answer comes soon or never; in a large object there may be a long pause.
-    stream.set_read_timeout(Some(patience())).map_err(|error| error.to_string())?;
-    let known = shared.lines.registry.enter(&stream).ok_or("this node stops")?;
+    let socket = stream.socket();
+    socket.set_read_timeout(Some(patience())).map_err(|error| error.to_string())?;
+    let known = shared.lines.registry.enter(socket).ok_or("this node stops")?;
     Ok(Line { address, stream, _known: known })
 }
 
@@ -365,11 +366,11 @@ fn put_back(shared: &Arc<Shared>, from: NodeId, batch: VecDeque<Wanted>, reason:
 /// in the batch. After an error the line is of no use.
 fn fetch_over(
     shared: &Arc<Shared>,
-    line: &Line,
+    line: &mut Line,
     batch: &mut VecDeque<Wanted>,
     buffer: &mut [u8],
 ) -> Result<(), String> {
-    let (store, mut stream) = (shared.executor.objects(), &line.stream);
+    let (store, stream) = (shared.executor.objects(), &mut line.stream);
     let broke = |error: std::io::Error| error.to_string();
     let requests: Vec<u8> =
         batch.iter().flat_map(|wanted| frame::request_to_bytes(wanted.object)).collect();
@@ -379,7 +380,7 @@ fn fetch_over(
         stream.read_exact(&mut head).map_err(broke)?;
         let is_large = wanted.size_bytes > limits::DATA_BATCH_BYTES;
         if is_large {
-            stream::fit_for_data(stream).map_err(broke)?;
+            stream::fit_for_data(stream.socket()).map_err(broke)?;
         }
         let result = match Head::from_bytes(head).ok_or("it answers nonsense")? {
             Head::Object(size_bytes) => match receive(store, stream, wanted, size_bytes, buffer) {
@@ -399,7 +400,7 @@ fn fetch_over(
             }
         };
         if is_large {
-            stream.set_read_timeout(Some(patience())).map_err(broke)?;
+            stream.socket().set_read_timeout(Some(patience())).map_err(broke)?;
         }
         if let Some(wanted) = batch.pop_front() {
             wanted.end(result);

@@ -6,13 +6,13 @@ needed here ─▶ small ──▶ asked for and given in frames of the link, ma
             └▶ large ──▶ a line: a connection of its own, a thread that reads it    lines
                                  └─▶ the other node's port, a thread that sends     port, serve
 ```
-A large object never stands in front of a packet, and no thread of the loop touches its bytes. The
-sender gives the file to the kernel (sendfile) once it knows the checksum; the receiver reads into
-a file that has its room already. Every object is followed by a checksum of its bytes (xxh3), and
-one that is short, too long or damaged is never published.
+A large object never stands in front of a packet, and no thread of the loop touches its bytes.
+Where nothing is encrypted the sender gives the file to the kernel (sendfile) once it knows the
+checksum; the receiver reads into a file that has its room already. Every object is followed by a
+checksum of its bytes (xxh3), and one that is short, too long or damaged is never published.
 
-[`stream`] is the one place where a data connection is opened or believed; [`frame`] is what goes
-over it.
+[`stream`] is the one place where a data connection is opened or believed; [`socket`] is its bytes,
+encrypted or not; [`frame`] is what goes over it.
 */
 
 mod frame;
@@ -21,6 +21,7 @@ mod port;
 mod receive;
 mod serve;
 mod small;
+mod socket;
 mod stream;
 
 pub(crate) use lines::{Lines, Wanted, bring};

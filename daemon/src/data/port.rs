@@ -8,15 +8,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::stream;
+use crate::accept::BREATHE;
 use crate::service::Shared;
 
-/// After an accept that failed (too many open files, say).
-const BREATHE: Duration = Duration::from_millis(100);
-
-/// Takes connections for as long as the node lives. Strangers cost a few bytes and a little time
-/// each, and only so many are there at once; a thread is only for those who know the secret.
+/// Takes connections for as long as the node lives. Strangers cost a few buffers and a little time
+/// each, and only so many are there at once; a thread is only for nodes.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
-    let strangers = Arc::new(Semaphore::new(limits::DATA_GREETINGS_MAX));
+    let strangers = Arc::new(Semaphore::new(limits::STRANGERS_MAX));
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(come) => come,
@@ -38,20 +36,17 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     }
 }
 
-async fn greet(shared: &Arc<Shared>, mut stream: TcpStream) -> Result<(), String> {
+async fn greet(shared: &Arc<Shared>, socket: TcpStream) -> Result<(), String> {
     let patience = Duration::from_nanos(limits::GREETING_TIMEOUT.0);
     let is_busy = shared.given.count() >= limits::DATA_CONNECTIONS_MAX;
-    let greeting = stream::accept(&shared.identity, &mut stream, is_busy);
-    let node = tokio::time::timeout(patience, greeting)
+    let accepted = stream::accept(shared, socket, is_busy);
+    let (node, wire) = tokio::time::timeout(patience, accepted)
         .await
         .map_err(|_| "no greeting in time".to_owned())??;
-    let stream = stream.into_std().map_err(|error| error.to_string())?;
-    stream.set_nonblocking(false).map_err(|error| error.to_string())?;
-    stream::fit_for_data(&stream).map_err(|error| error.to_string())?;
     let theirs = Arc::clone(shared);
     std::thread::Builder::new()
         .name(format!("{}-give", shared.identity.node))
-        .spawn(move || super::serve::give_out(&theirs, node, &stream))
+        .spawn(move || super::serve::give_out(&theirs, node, wire))
         .map_err(|error| format!("no thread: {error}"))?;
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! The bytes of one object, from a line into the store.
 
 use std::io::Read;
-use std::net::TcpStream;
 use std::sync::mpsc;
 
 use executor::{IncomingObject, ObjectError, ObjectKind, ObjectStore};
@@ -10,6 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::Wanted;
 use super::frame::CHECKSUM_BYTES;
+use super::socket::DataStream;
 
 /// Of the thread that reads a large object and the one that writes it.
 const PIPE_BUFFERS: usize = 4;
@@ -38,7 +38,7 @@ impl From<std::io::Error> for Failure {
 /// Takes the bytes of one object.
 pub(super) fn receive(
     store: &ObjectStore,
-    mut stream: &TcpStream,
+    stream: &mut DataStream,
     wanted: &Wanted,
     size_bytes: u64,
     buffer: &mut [u8],
@@ -82,7 +82,7 @@ impl Sink {
 }
 
 /// Reads what there is, up to a buffer and to what is still missing.
-fn read_some(mut stream: &TcpStream, buffer: &mut [u8], rest: u64) -> Result<usize, Failure> {
+fn read_some(stream: &mut DataStream, buffer: &mut [u8], rest: u64) -> Result<usize, Failure> {
     let count = rest.min(buffer.len() as u64) as usize;
     loop {
         match stream.read(&mut buffer[..count]) {
@@ -97,7 +97,7 @@ fn read_some(mut stream: &TcpStream, buffer: &mut [u8], rest: u64) -> Result<usi
 }
 
 fn pour(
-    stream: &TcpStream,
+    stream: &mut DataStream,
     mut sink: Sink,
     size_bytes: u64,
     buffer: &mut [u8],
@@ -112,7 +112,7 @@ fn pour(
 }
 
 /// As [`pour`], with a second thread that checks and writes while this one reads.
-fn pipe(stream: &TcpStream, mut sink: Sink, size_bytes: u64) -> Result<Sink, Failure> {
+fn pipe(stream: &mut DataStream, mut sink: Sink, size_bytes: u64) -> Result<Sink, Failure> {
     let (full, to_write) = mpsc::sync_channel::<(Vec<u8>, usize)>(PIPE_BUFFERS);
     let (empty, to_fill) = mpsc::sync_channel::<Vec<u8>>(PIPE_BUFFERS);
     for _ in 0..PIPE_BUFFERS {
@@ -150,7 +150,7 @@ fn pipe(stream: &TcpStream, mut sink: Sink, size_bytes: u64) -> Result<Sink, Fai
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::net::{Shutdown, TcpListener};
+    use std::net::{Shutdown, TcpListener, TcpStream};
 
     use proto::{Attempt, ObjectId, TaskId};
     use xxhash_rust::xxh3::xxh3_64;
@@ -176,8 +176,9 @@ mod tests {
                 let _ = out.write_all(sent);
                 let _ = out.shutdown(Shutdown::Write);
             });
-            let result = receive(&store, &stream, &wanted, told_bytes as u64, &mut buffer);
-            stream.shutdown(Shutdown::Both).unwrap_or_default();
+            let mut wire = DataStream::Plain(stream);
+            let result = receive(&store, &mut wire, &wanted, told_bytes as u64, &mut buffer);
+            wire.socket().shutdown(Shutdown::Both).unwrap_or_default();
             result
         });
         let files = std::fs::read_dir(dir.path().join("0000000000000003"));

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use executor::ObjectStore;
@@ -10,11 +9,12 @@ use proto::{NodeId, ObjectId, limits};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::frame::{self, Head, REQUEST_BYTES};
+use super::socket::DataStream;
 use crate::service::Shared;
 
 /// Answers requests until the other side has no more.
-pub(super) fn give_out(shared: &Shared, to: NodeId, stream: &TcpStream) {
-    let Some(_known) = shared.given.enter(stream) else { return };
+pub(super) fn give_out(shared: &Shared, to: NodeId, stream: DataStream) {
+    let Some(_known) = shared.given.enter(stream.socket()) else { return };
     if let Err(error) = answer_all(shared.executor.objects(), stream)
         && !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::WouldBlock)
     {
@@ -22,21 +22,23 @@ pub(super) fn give_out(shared: &Shared, to: NodeId, stream: &TcpStream) {
     }
 }
 
-fn answer_all(store: &ObjectStore, stream: &TcpStream) -> io::Result<()> {
+fn answer_all(store: &ObjectStore, stream: DataStream) -> io::Result<()> {
     let mut requests = BufReader::with_capacity(REQUEST_BYTES * 64, stream);
     let mut buffer = Vec::new();
     loop {
         // Between objects there is time.
-        stream.set_read_timeout(Some(Duration::from_nanos(limits::DATA_IDLE.0)))?;
+        let idle = Duration::from_nanos(limits::DATA_IDLE.0);
+        requests.get_ref().socket().set_read_timeout(Some(idle))?;
         let mut request = [0; REQUEST_BYTES];
         requests.read_exact(&mut request)?;
-        answer(store, stream, frame::request_from_bytes(&request), &mut buffer)?;
+        let object = frame::request_from_bytes(&request);
+        answer(store, requests.get_mut(), object, &mut buffer)?;
     }
 }
 
 fn answer(
     store: &ObjectStore,
-    stream: &TcpStream,
+    stream: &mut DataStream,
     object: ObjectId,
     buffer: &mut Vec<u8>,
 ) -> io::Result<()> {
@@ -48,16 +50,16 @@ fn answer(
         }
         Err(error) => Err(error.to_string()),
     });
-    let (file, size_bytes) = match checked {
+    let (mut file, size_bytes) = match checked {
         Ok(found) => found,
         Err(reason) => return refuse(stream, &reason),
     };
     let head = Head::Object(size_bytes).to_bytes();
     match store.checksum(object) {
         Some(checksum) if size_bytes > limits::DATA_BUFFER_BYTES as u64 => {
-            (&mut &*stream).write_all(&head)?;
-            hand_over(stream, &file, size_bytes)?;
-            (&mut &*stream).write_all(&checksum.to_le_bytes())
+            stream.write_all(&head)?;
+            stream.send_file(&mut file, size_bytes)?;
+            stream.write_all(&checksum.to_le_bytes())
         }
         _ => {
             let checksum = read_and_send(stream, file, size_bytes, &head, buffer)?;
@@ -67,7 +69,7 @@ fn answer(
     }
 }
 
-fn refuse(mut stream: &TcpStream, reason: &str) -> io::Result<()> {
+fn refuse(stream: &mut DataStream, reason: &str) -> io::Result<()> {
     let mut end = reason.len().min(limits::ERROR_BYTES_MAX);
     while !reason.is_char_boundary(end) {
         end -= 1;
@@ -76,24 +78,9 @@ fn refuse(mut stream: &TcpStream, reason: &str) -> io::Result<()> {
     stream.write_all(&[&head[..], &reason.as_bytes()[..end]].concat())
 }
 
-/// From the file to the socket without a stop in between.
-fn hand_over(stream: &TcpStream, file: &File, size_bytes: u64) -> io::Result<()> {
-    let mut rest = size_bytes;
-    while rest > 0 {
-        let count = usize::try_from(rest.min(1 << 30)).expect("a gibibyte fits memory");
-        match rustix::fs::sendfile(stream, file, None, count) {
-            Ok(0) => return Err(io::ErrorKind::InvalidData.into()), // The file was cut off.
-            Ok(sent) => rest -= sent as u64,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
 /// The first time an object is given out its checksum is made on the way.
 fn read_and_send(
-    mut stream: &TcpStream,
+    stream: &mut DataStream,
     mut file: File,
     size_bytes: u64,
     head: &[u8],

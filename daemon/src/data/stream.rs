@@ -7,37 +7,50 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use proto::{NodeId, Span, limits};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustls::{ClientConnection, StreamOwned};
+use security::tls;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::frame::{HELLO_BYTES, Hello, WELCOME_BYTES, Welcome};
-use crate::peers::{self, Identity};
+use super::socket::{Ahead, DataStream};
+use crate::peers::Identity;
+use crate::service::Shared;
 
 fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.0)
 }
 
 /// Opens a connection to the data port of a node and is believed there.
-pub(super) fn open(identity: &Identity, to: NodeId, address: &str) -> Result<TcpStream, String> {
+pub(super) fn open(shared: &Shared, to: NodeId, address: &str) -> Result<DataStream, String> {
     let address: SocketAddr = address.parse().map_err(|_| format!("'{address}' is no address"))?;
-    if !peers::is_local(address) {
+    let patience = duration(limits::GREETING_TIMEOUT);
+    let config = shared.doors.to_data();
+    if config.is_none() && !security::dial::is_local(address) {
         return Err(format!("'{address}' is not on this machine: connections are not encrypted"));
     }
-    let patience = duration(limits::GREETING_TIMEOUT);
-    let greet = || -> io::Result<(TcpStream, [u8; WELCOME_BYTES])> {
-        let mut stream = TcpStream::connect_timeout(&address, patience)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        stream.write_all(&hello(identity, to).to_bytes())?;
+    let greet = || -> io::Result<(DataStream, [u8; WELCOME_BYTES])> {
+        let socket = TcpStream::connect_timeout(&address, patience)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(patience))?;
+        socket.set_write_timeout(Some(patience))?;
+        let mut wire = match config {
+            None => DataStream::Plain(socket),
+            Some(config) => {
+                let connection = ClientConnection::new(config, tls::node_name());
+                let connection = connection.map_err(io::Error::other)?;
+                let socket = Ahead::new(socket);
+                DataStream::Client(Box::new(StreamOwned::new(connection, socket)))
+            }
+        };
+        wire.write_all(&hello(&shared.identity, to).to_bytes())?;
         let mut welcome = [0; WELCOME_BYTES];
-        stream.read_exact(&mut welcome)?;
-        fit_for_data(&stream)?;
-        Ok((stream, welcome))
+        wire.read_exact(&mut welcome)?;
+        fit_for_data(wire.socket())?;
+        Ok((wire, welcome))
     };
-    let (stream, welcome) = greet().map_err(|error| error.to_string())?;
+    let (wire, welcome) = greet().map_err(|error| security::dial::describe(&error))?;
     match Welcome::from_bytes(welcome) {
-        Some(Welcome::Come) => Ok(stream),
-        Some(Welcome::NotTrusted) => Err("it does not know this node's secret".to_owned()),
+        Some(Welcome::Come) => Ok(wire),
         Some(Welcome::OtherVersion) => Err("it speaks another version".to_owned()),
         Some(Welcome::OtherNode) => Err("another node listens at its address".to_owned()),
         Some(Welcome::Busy) => Err("it serves too many nodes at a time".to_owned()),
@@ -58,15 +71,43 @@ fn hello(identity: &Identity, to: NodeId) -> Hello {
         cluster: identity.cluster,
         from: identity.node.0,
         to: to.0,
-        secret: identity.credentials.secret_bytes(),
     }
 }
 
-/// Reads the greeting of one who has connected and answers it; the number of a node that may come.
-/// Nothing is kept of a stranger but these few bytes.
+/// Takes one who has connected, if it is a node, and answers its greeting. Nothing is kept of a
+/// stranger but the buffers of one handshake.
 pub(super) async fn accept(
+    shared: &Shared,
+    socket: tokio::net::TcpStream,
+    is_busy: bool,
+) -> Result<(NodeId, DataStream), String> {
+    match shared.doors.take_fetcher(socket).await? {
+        Ok(mut stream) => {
+            let node = greet(&shared.identity, &mut stream, is_busy).await?;
+            let (socket, connection) = stream.into_inner();
+            let stream = StreamOwned::new(connection, Ahead::new(blocking(socket)?));
+            Ok((node, DataStream::Server(Box::new(stream))))
+        }
+        Err(mut socket) => {
+            let node = greet(&shared.identity, &mut socket, is_busy).await?;
+            Ok((node, DataStream::Plain(blocking(socket)?)))
+        }
+    }
+}
+
+fn blocking(socket: tokio::net::TcpStream) -> Result<TcpStream, String> {
+    let blocking = || -> io::Result<TcpStream> {
+        let socket = socket.into_std()?;
+        socket.set_nonblocking(false)?;
+        fit_for_data(&socket)?;
+        Ok(socket)
+    };
+    blocking().map_err(|error| error.to_string())
+}
+
+async fn greet(
     identity: &Identity,
-    stream: &mut tokio::net::TcpStream,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     is_busy: bool,
 ) -> Result<NodeId, String> {
     let mut bytes = [0; HELLO_BYTES];
@@ -74,17 +115,15 @@ pub(super) async fn accept(
     let greeting = Hello::from_bytes(&bytes).ok_or("it does not greet as a node does")?;
     let welcome = judge(identity, &greeting, is_busy);
     stream.write_all(&welcome.to_bytes()).await.map_err(|error| error.to_string())?;
+    stream.flush().await.map_err(|error| error.to_string())?;
     match welcome {
         Welcome::Come => Ok(NodeId(greeting.from)),
-        Welcome::NotTrusted => Err("the secret is not this instance's".to_owned()),
         other => Err(format!("{other:?}")),
     }
 }
 
 fn judge(identity: &Identity, greeting: &Hello, is_busy: bool) -> Welcome {
-    if !identity.credentials.is_secret(&greeting.secret) {
-        Welcome::NotTrusted
-    } else if greeting.version != limits::FORMAT_VERSION {
+    if greeting.version != limits::FORMAT_VERSION {
         Welcome::OtherVersion
     } else if greeting.cluster != identity.cluster || greeting.to != identity.node.0 {
         Welcome::OtherNode

@@ -1,10 +1,11 @@
-//! A client as raw as it gets: the stubs and the secret.
+//! A client as raw as it gets: the stubs and a key.
 
 use std::path::Path;
 
 use daemon::rpc::peer_client::PeerClient;
 use daemon::{NodeHandle, NodeOptions};
 use proto::NodeId;
+use security::{Dialer, Keyring, Role};
 use tonic::Request;
 use tonic::transport::Channel;
 
@@ -13,18 +14,25 @@ pub(crate) fn options(dir: &Path, node: u32, expect: u32) -> NodeOptions {
     NodeOptions { slots: 2, partitions: Some(16), ..NodeOptions::new(dir, NodeId(node), expect) }
 }
 
-pub(crate) fn secret(dir: &Path) -> String {
-    std::fs::read_to_string(dir.join("secret")).expect("a node was started there").trim().to_owned()
+/// What a role shows.
+pub(crate) fn dialer(dir: &Path, role: Role) -> Dialer {
+    let bundle = Keyring::of_instance(dir).read(role).expect("a node was started there");
+    Dialer::new(&bundle).expect("the keys are good")
 }
 
-pub(crate) async fn connect(node: &NodeHandle) -> PeerClient<Channel> {
-    PeerClient::connect(format!("http://{}", node.address())).await.expect("it listens")
+/// As another node would.
+pub(crate) async fn connect(node: &NodeHandle, dir: &Path) -> PeerClient<Channel> {
+    PeerClient::new(channel(node, &dialer(dir, Role::Node)).await)
+}
+
+pub(crate) async fn channel(node: &NodeHandle, dialer: &Dialer) -> Channel {
+    let address = node.address().to_string();
+    dialer.connect(&address, |endpoint| endpoint).await.expect("it listens")
 }
 
 /// A call with what every call must carry.
-pub(crate) fn call<T>(secret: &str, body: T) -> Request<T> {
+pub(crate) fn call<T>(body: T) -> Request<T> {
     let mut request = Request::new(body);
-    request.metadata_mut().insert("starling-secret", secret.parse().expect("hexadecimal"));
     request.metadata_mut().insert("starling-version", "1".parse().expect("ascii"));
     request
 }

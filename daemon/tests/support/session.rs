@@ -1,5 +1,7 @@
 //! A raw session: requests out, answers in.
 
+use std::path::Path;
+
 use daemon::NodeHandle;
 use proto::wire;
 use tonic::Streaming;
@@ -14,12 +16,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) async fn open(node: &NodeHandle, secret: &str) -> Self {
+    pub(crate) async fn open(node: &NodeHandle, dir: &Path) -> Self {
         let (requests, stream) = tokio::sync::mpsc::channel(16);
         let stream = tokio_stream::wrappers::ReceiverStream::new(stream);
-        let mut client = connect(node).await;
-        let responses =
-            client.session(call(secret, stream)).await.expect("the secret is right").into_inner();
+        let mut client = connect(node, dir).await;
+        let responses = client.session(call(stream)).await.expect("the key is good").into_inner();
         Self { requests, responses, ahead: std::collections::VecDeque::new() }
     }
 

@@ -33,7 +33,7 @@ fn up_shows_its_nodes_and_down_ends_them() {
 }
 
 #[test]
-fn secrets_are_for_the_owner_alone() {
+fn keys_are_for_the_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
     let instance = Instance::up(1, 1);
     let mode = |name: &str| {
@@ -41,9 +41,14 @@ fn secrets_are_for_the_owner_alone() {
         std::fs::metadata(&path).expect("it exists").permissions().mode() & 0o777
     };
     assert_eq!(mode("."), 0o700);
-    assert_eq!(mode("secret"), 0o600);
-    // A wrong secret opens nothing.
-    std::fs::write(instance.directory().join("secret"), "0".repeat(64)).expect("it is ours");
+    assert_eq!(mode("keys"), 0o700);
+    for role in ["authority", "node", "client", "observer"] {
+        assert_eq!(mode(&format!("keys/{role}.pem")), 0o600);
+    }
+    // The key of another cluster opens nothing.
+    let other = Instance::up(1, 1);
+    let key = "keys/client.pem";
+    std::fs::copy(other.directory().join(key), instance.directory().join(key)).expect("ours");
     let ran = instance.starling(&["node", "list"]);
     assert_ne!(ran.code, 0, "{ran:?}");
 }

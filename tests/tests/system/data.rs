@@ -4,8 +4,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use security::{Keyring, Role, tls};
 use serde_json::Value;
 use starling_tests::{Instance, is_alive, wait_until};
 
@@ -241,59 +243,71 @@ fn a_source_that_stands_still_is_waited_for() {
 
 /// Strangers and noise on the data port: refused, and the node lives.
 #[test]
-fn the_data_port_believes_only_who_knows_the_secret() {
+fn the_data_port_believes_nodes_alone() {
     let instance = Instance::up(2, 1);
     let address = data_address(&instance, 0);
-    let secret = fs::read(instance.directory().join("secret")).expect("the secret is there");
     let cluster = fs::read_to_string(instance.directory().join("cluster.json")).expect("a file");
     let cluster: Value = serde_json::from_str(&cluster).expect("it is JSON");
     let cluster = u64::from_str_radix(cluster["cluster"].as_str().expect("an id"), 16);
     let cluster = cluster.expect("hexadecimal");
-    let hello = |version: u32, cluster: u64, to: u32, secret: &[u8]| {
-        let mut bytes = b"SDT1".to_vec();
+    let hello = |version: u32, cluster: u64, to: u32| {
+        let mut bytes = b"SDT2".to_vec();
         bytes.extend(version.to_le_bytes());
         bytes.extend(cluster.to_le_bytes());
         bytes.extend(1_u32.to_le_bytes());
         bytes.extend(to.to_le_bytes());
-        bytes.extend(&secret[..64]);
         bytes
     };
-    let answer = |bytes: &[u8]| {
-        let mut stream = TcpStream::connect(&address).expect("the port is open");
+    let say = |stream: &mut dyn ReadWrite, bytes: &[u8]| {
         // The node may close while we still write.
         let _ = stream.write_all(bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
+        let _ = stream.flush();
+        let mut answer = vec![0; 4096];
+        let mut came = 0;
+        while let Ok(more @ 1..) = stream.read(&mut answer[came..]) {
+            came += more;
+        }
+        answer.truncate(came);
         answer
     };
-    assert_eq!(answer(&hello(1, cluster, 0, &secret)), b"SDT1\0\0\0\0");
-    let mut forged = secret.clone();
-    forged[63] ^= 1;
-    let wrong = [
-        hello(1, cluster, 0, &forged),
-        hello(2, cluster, 0, &secret),
-        hello(1, cluster ^ 1, 0, &secret),
-        hello(1, cluster, 1, &secret),
-    ];
-    for bytes in wrong {
-        let said = answer(&bytes);
-        assert!(said.starts_with(b"SDT1") && said[4] != 0, "{said:?}");
+    let answer = |role: Role, bytes: &[u8]| {
+        let key = Keyring::of_instance(instance.directory()).read(role).expect("a key");
+        let config = tls::client(&key, tls::DATA).expect("it is good");
+        let connection = rustls::ClientConnection::new(config, tls::node_name()).expect("a name");
+        let stream = TcpStream::connect(&address).expect("the port is open");
+        stream.set_read_timeout(Some(Duration::from_secs(2))).expect("it is a socket");
+        say(&mut rustls::StreamOwned::new(connection, stream), bytes)
+    };
+    assert_eq!(answer(Role::Node, &hello(1, cluster, 0)), b"SDT2\0\0\0\0");
+    for bytes in [hello(2, cluster, 0), hello(1, cluster ^ 1, 0), hello(1, cluster, 1)] {
+        let said = answer(Role::Node, &bytes);
+        assert!(said.starts_with(b"SDT2") && said[4] != 0, "{said:?}");
     }
-    for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &[0xff; 65_536], b"SDT1"] {
-        assert!(answer(noise).is_empty(), "nothing is said to noise");
+    for role in [Role::Client, Role::Observer] {
+        assert_eq!(answer(role, &hello(1, cluster, 0)), b"", "objects go to nodes alone");
+    }
+    let plain = hello(1, cluster, 0);
+    for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &[0xff; 65_536], &plain] {
+        let mut stream = TcpStream::connect(&address).expect("the port is open");
+        let said = say(&mut stream, noise);
+        // A last word of TLS (an alert, 7 bytes) at most.
+        assert!(said.len() <= 7, "nothing is said to noise: {said:?}");
+        assert!(answer(Role::Node, noise).is_empty() || noise == plain, "nor to noise of a node");
     }
     // One who is believed and asks for what is not there, then nonsense.
-    let mut asks = hello(1, cluster, 0, &secret);
+    let mut asks = hello(1, cluster, 0);
     asks.extend([7; 28 * 3]);
     asks.extend([0xff; 11]);
-    let said = answer(&asks);
+    let said = answer(Role::Node, &asks);
     assert!(String::from_utf8_lossy(&said).matches("is not on this node").count() == 3, "{said:?}");
     let pid = instance.pid(0);
     let end = instance.starling(&["submit", "--wait", "--", "true"]);
     assert!(end.code == 0 && is_alive(pid), "{end:?}");
     instance.down();
 }
+
+trait ReadWrite: Read + Write {}
+impl<T: Read + Write> ReadWrite for T {}
 
 /// A file system of its own for the node, where that is permitted.
 #[test]

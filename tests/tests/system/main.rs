@@ -11,5 +11,6 @@ mod launchers;
 mod recorded;
 mod removal;
 mod slurm;
+mod strangers;
 mod synthetic;
 mod tools;

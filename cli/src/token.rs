@@ -1,0 +1,72 @@
+//! `starling token`: lets a machine in that does not share the instance's directory.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use client::{Instance, Keyring};
+use serde::Serialize;
+
+use crate::Context;
+use crate::errors::{Done, Exit, Failure};
+use crate::units::Timespan;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum TokenVerb {
+    /// Make a token for one node: it gets the instance's keys for it, once
+    Make(MakeArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MakeArgs {
+    /// How long it holds, a day at most
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    expires: Timespan,
+}
+
+#[derive(Serialize)]
+struct Made {
+    token: String,
+    expires_s: u64,
+    /// Where nodes of the instance listen now; any of them takes the token.
+    addresses: Vec<String>,
+}
+
+pub(crate) fn run(context: &Context, verb: &TokenVerb) -> Done {
+    match verb {
+        TokenVerb::Make(args) => make(context, args.expires.0),
+    }
+}
+
+fn make(context: &Context, life: Duration) -> Done {
+    let longest = Duration::from_nanos(proto::limits::TOKEN_LIFE_MAX.0);
+    if life.is_zero() || life > longest {
+        let hours = longest.as_secs() / 3600;
+        return Err(Failure::usage(format!("--expires is more than nothing and at most {hours}h")));
+    }
+    let dir = context.dir()?;
+    let instance = Instance::new(&dir);
+    if instance.cluster()?.insecure {
+        let text = format!("the cluster of {} was made with --insecure", dir.display());
+        return Err(Failure::refused(text).hint("it takes whoever joins; it has no keys"));
+    }
+    let keyring = Keyring::of_instance(&dir);
+    let made = keyring
+        .authority()
+        .and_then(|authority| keyring.tokens().make(authority.fingerprint(), life));
+    let token = made.map_err(|error| {
+        Failure::refused(error.to_string()).hint("run this where a node of the instance runs")
+    })?;
+    let addresses = instance.addresses().into_values().map(|file| file.address).collect();
+    let made = Made { token: token.to_string(), expires_s: life.as_secs(), addresses };
+    if context.output.json {
+        context.output.json(&made)?;
+    } else {
+        context.output.line(&made.token)?;
+        let address = made.addresses.first().map_or("ADDR", String::as_str);
+        context.output.note(&format!(
+            "on the other machine: starling node --join {address} --token TOKEN --listen ADDR \
+             --expect N --rank R"
+        ));
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,124 @@
+//! The port for calls: who may come in, and how many.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use proto::limits;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+
+use crate::doors::{Guest, Stream};
+use crate::service::Shared;
+
+/// After an accept that failed (too many open files, say).
+pub(crate) const BREATHE: Duration = Duration::from_millis(100);
+/// Callers that were let in and that the server has not taken yet.
+const LET_IN_MAX: usize = 16;
+
+/// A connection of one who was let in.
+pub(crate) struct Connection {
+    stream: Stream,
+    guest: Guest,
+    /// Its place among those that are served.
+    _place: OwnedSemaphorePermit,
+}
+
+/// Takes connections for as long as the server wants them. One that waits to be taken is in the
+/// kernel's queue, costs nothing here, and is taken in its turn: strangers leave within seconds.
+pub(crate) fn listen(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+) -> ReceiverStream<std::io::Result<Connection>> {
+    let (let_in, connections) = mpsc::channel(LET_IN_MAX);
+    tokio::spawn(async move {
+        let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
+        let strangers = Arc::new(Semaphore::new(limits::STRANGERS_MAX));
+        let forever = "these semaphores are never closed";
+        loop {
+            let place = Arc::clone(&places).acquire_owned().await.expect(forever);
+            let stranger = Arc::clone(&strangers).acquire_owned().await.expect(forever);
+            let come = tokio::select! {
+                come = listener.accept() => come,
+                () = let_in.closed() => return,
+            };
+            let (stream, from) = match come {
+                Ok(come) => come,
+                Err(error) => {
+                    shared.log.refusal(&format!("cannot take a connection: {error}"));
+                    tokio::time::sleep(BREATHE).await;
+                    continue;
+                }
+            };
+            let (shared, let_in) = (Arc::clone(&shared), let_in.clone());
+            tokio::spawn(async move {
+                match shared.doors.take_caller(stream, from).await {
+                    Ok(Some((stream, guest))) => {
+                        drop(stranger);
+                        // A server that is gone takes nobody.
+                        let _ = let_in.send(Ok(Connection { stream, guest, _place: place })).await;
+                    }
+                    Ok(None) => shared.log.line(&format!("gave the keys to {from}")),
+                    Err(reason) => {
+                        shared.log.refusal(&format!("refused a connection from {from}: {reason}"));
+                    }
+                }
+            });
+        }
+    });
+    ReceiverStream::new(connections)
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Guest;
+
+    fn connect_info(&self) -> Guest {
+        self.guest
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+    fn poll_flush(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

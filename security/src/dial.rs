@@ -1,0 +1,126 @@
+//! The calling side of gRPC: a channel over TLS, or without it where an instance wants none.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use proto::limits;
+use rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::{Bundle, tls};
+
+/// How to reach the nodes of an instance. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    /// `None`: the instance was made with `--insecure`.
+    config: Option<Arc<ClientConfig>>,
+}
+
+/// A stream of bytes, whatever is around them.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Dialer {
+    pub fn new(bundle: &Bundle) -> Result<Self, rustls::Error> {
+        Ok(Self { config: Some(tls::client(bundle, tls::GRPC)?) })
+    }
+
+    /// With settings of the caller's own.
+    #[must_use]
+    pub fn with_config(config: Arc<ClientConfig>) -> Self {
+        Self { config: Some(config) }
+    }
+
+    /// Connections that are not encrypted; only to this machine.
+    #[must_use]
+    pub fn insecure() -> Self {
+        Self { config: None }
+    }
+
+    #[must_use]
+    pub fn is_insecure(&self) -> bool {
+        self.config.is_none()
+    }
+
+    /// Connects to `host:port`. `settings` are the endpoint's own beside the address.
+    ///
+    /// The error is one line of text.
+    pub async fn connect(
+        &self,
+        address: &str,
+        settings: impl FnOnce(Endpoint) -> Endpoint + Send,
+    ) -> Result<Channel, String> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| format!("'{address}' is no address: {error}"))?;
+        let config = self.config.clone();
+        let connector = tower::service_fn(move |uri: tonic::codegen::http::Uri| {
+            let config = config.clone();
+            async move {
+                let address = uri.authority().map(|it| it.as_str().to_owned()).unwrap_or_default();
+                let patience = Duration::from_nanos(limits::GREETING_TIMEOUT.0);
+                let opened = tokio::time::timeout(patience, open(&address, config)).await;
+                opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(TokioIo::new)
+            }
+        });
+        let connected = settings(endpoint).connect_with_connector(connector).await;
+        connected.map_err(|error| describe(&error))
+    }
+}
+
+async fn open(address: &str, config: Option<Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {
+    let Some(config) = config else {
+        let targets: Vec<_> = tokio::net::lookup_host(address).await?.collect();
+        if !targets.iter().all(|it| is_local(*it)) {
+            let text = format!("'{address}' is not on this machine: connections are not encrypted");
+            return Err(io::Error::other(text));
+        }
+        let stream = TcpStream::connect(&targets[..]).await?;
+        stream.set_nodelay(true)?;
+        return Ok(Box::new(stream));
+    };
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(Box::new(TlsConnector::from(config).connect(tls::node_name(), stream).await?))
+}
+
+/// Whether what goes to the address stays on this machine.
+#[must_use]
+pub fn is_local(address: std::net::SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// An error of the transport in one line: what trust has to do with it, else the innermost cause,
+/// in lower case and without the system's number for it.
+#[must_use]
+pub fn describe(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = tls::explain_chain(error) {
+        return text;
+    }
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let text = cause.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn without_encryption_nothing_leaves_this_machine() {
+        for address in ["192.0.2.1:7", "[2001:db8::1]:7"] {
+            let error = Dialer::insecure().connect(address, |it| it).await.unwrap_err();
+            assert!(error.contains("not encrypted"), "{error}");
+        }
+        for address in ["127.0.0.1:7", "127.9.9.9:7", "[::1]:7", "[::ffff:127.0.0.1]:7"] {
+            assert!(is_local(address.parse().unwrap()), "{address}");
+        }
+    }
+}

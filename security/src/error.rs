@@ -1,0 +1,41 @@
+//! What can be wrong with keys.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// One line: what, and why.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    #[error("cannot {doing} {}: {error}", path.display())]
+    Io { doing: &'static str, path: PathBuf, error: io::Error },
+    /// Whoever reads a key may do what its role may.
+    #[error("{} may be read by others (mode {mode:04o})", path.display())]
+    Mode { path: PathBuf, mode: u32 },
+    #[error("{} is damaged: {what}", path.display())]
+    Damaged { path: PathBuf, what: String },
+    #[error("cannot make a key: {0}")]
+    Make(String),
+    #[error("there are {count} tokens that nobody has used yet")]
+    TooManyTokens { count: usize },
+    #[error("this is no token: {0}")]
+    Token(&'static str),
+    #[error("these keys belong to another cluster than the token")]
+    OtherCluster,
+}
+
+impl KeyError {
+    pub(crate) fn io(doing: &'static str, path: &Path, error: io::Error) -> Self {
+        Self::Io { doing, path: path.to_path_buf(), error }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl ToString) -> Self {
+        Self::Damaged { path: path.to_path_buf(), what: what.to_string() }
+    }
+}
+
+impl From<rcgen::Error> for KeyError {
+    fn from(error: rcgen::Error) -> Self {
+        Self::Make(error.to_string())
+    }
+}

@@ -1,0 +1,96 @@
+//! Private files that appear whole.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::KeyError;
+
+/// No file of ours is larger.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+    let mut bytes = [0; N];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| KeyError::Make("the system gives no random numbers".to_owned()))?;
+    Ok(bytes)
+}
+
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let is_hex = text.len() == 2 * N && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut bytes = [0; N];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(is_hex.then(|| &text[2 * at..2 * at + 2])?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+pub(crate) fn make_private_dir(path: &Path) -> Result<(), KeyError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| KeyError::io("create", path, error))
+}
+
+/// Reads a file that nobody else can read.
+pub(crate) fn read_private(path: &Path) -> Result<String, KeyError> {
+    let failed = |error| KeyError::io("read", path, error);
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(KeyError::Mode { path: path.to_path_buf(), mode });
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// A whole file beside `path`, synced, under a name that no other writer uses.
+fn write_beside(path: &Path, text: &str) -> Result<PathBuf, KeyError> {
+    let name = path.file_name().expect("a file of ours has a name").to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.{}", to_hex(&random::<8>()?)));
+    let written = OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&beside)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+    written.map_err(|error| {
+        let _ = fs::remove_file(&beside); // It may not have come to be.
+        KeyError::io("write", path, error)
+    })?;
+    Ok(beside)
+}
+
+fn sync_parent(path: &Path) -> Result<(), KeyError> {
+    let parent = path.parent().expect("a file of ours lies in a directory");
+    let synced = File::open(parent).and_then(|dir| dir.sync_all());
+    synced.map_err(|error| KeyError::io("sync", parent, error))
+}
+
+/// Writes a file unless somebody else was first.
+pub(crate) fn create_once(path: &Path, text: &str) -> Result<(), KeyError> {
+    let beside = write_beside(path, text)?;
+    let linked = fs::hard_link(&beside, path);
+    let _ = fs::remove_file(&beside);
+    match linked {
+        Ok(()) => sync_parent(path),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(KeyError::io("write", path, error)),
+    }
+}
+
+/// Readers see the old file or the new one.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyError> {
+    let beside = write_beside(path, text)?;
+    fs::rename(&beside, path).map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        KeyError::io("write", path, error)
+    })?;
+    sync_parent(path)
+}

@@ -1,0 +1,199 @@
+//! The settings of TLS: version 1.3 alone, certificates on both sides.
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+
+use crate::authority::fingerprint;
+use crate::{Bundle, Role, Token};
+
+/// What is spoken over a connection (ALPN): gRPC, objects, the exchange of a token for keys.
+pub const GRPC: &[u8] = b"h2";
+pub const DATA: &[u8] = b"starling-data/1";
+pub const JOIN: &[u8] = b"starling-join/1";
+
+static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+    LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::clone(&PROVIDER)
+}
+
+pub(crate) fn roots(authority: &CertificateDer<'static>) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.clone())?;
+    Ok(roots)
+}
+
+/// Who a node is to who calls it.
+#[must_use]
+pub fn node_name() -> ServerName<'static> {
+    ServerName::try_from(Role::Node.host()).expect("a name of ours is a name")
+}
+
+/// What a certificate that was verified says of its owner.
+#[must_use]
+pub fn role_of(certificate: &CertificateDer<'_>) -> Option<Role> {
+    let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
+    Role::ALL.into_iter().find(|role| {
+        let name = ServerName::try_from(role.host()).expect("a name of ours is a name");
+        parsed.verify_is_valid_for_subject_name(&name).is_ok()
+    })
+}
+
+/// A connection is for one purpose, and there is nothing to resume.
+fn finish_server(mut config: ServerConfig, protocols: &[&[u8]]) -> Arc<ServerConfig> {
+    config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Arc::new(config)
+}
+
+/// The listening side: who comes must show a certificate of the same authority.
+pub fn server(bundle: &Bundle, protocol: &[u8]) -> Result<Arc<ServerConfig>, Error> {
+    let roots = Arc::new(roots(&bundle.authority)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .build()
+        .map_err(|error| Error::General(error.to_string()))?;
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(VERSIONS)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![bundle.certificate.clone()], bundle.key.clone_key())?;
+    Ok(finish_server(config, &[protocol]))
+}
+
+/// The listening side for who has a token and no certificate yet. The authority's certificate goes
+/// along: it is what a token knows.
+pub fn server_for_tokens(bundle: &Bundle) -> Result<Arc<ServerConfig>, Error> {
+    let chain = vec![bundle.certificate.clone(), bundle.authority.clone()];
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(VERSIONS)?
+        .with_no_client_auth()
+        .with_single_cert(chain, bundle.key.clone_key())?;
+    Ok(finish_server(config, &[JOIN]))
+}
+
+/// The calling side: only a node of the same authority is believed.
+pub fn client(bundle: &Bundle, protocol: &[u8]) -> Result<Arc<ClientConfig>, Error> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(VERSIONS)?
+        .with_root_certificates(roots(&bundle.authority)?)
+        .with_client_auth_cert(vec![bundle.certificate.clone()], bundle.key.clone_key())?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// The calling side with nothing but a token: believes a node whose authority is the token's.
+pub fn client_with_token(token: &Token) -> Result<Arc<ClientConfig>, Error> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(VERSIONS)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Pinned { fingerprint: token.fingerprint }))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![JOIN.to_vec()];
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// Believes a node that shows the authority with this fingerprint and a certificate signed by it.
+#[derive(Debug)]
+struct Pinned {
+    fingerprint: [u8; 32],
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let authority = intermediates.iter().find(|it| fingerprint(it) == self.fingerprint);
+        let authority =
+            authority.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let roots = Arc::new(roots(&authority.clone().into_owned())?);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider())
+            .build()
+            .map_err(|error| Error::General(error.to_string()))?;
+        verifier.verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("only TLS 1.3 is spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &PROVIDER.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        PROVIDER.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// What an error of a connection means to a user; `None` when it has nothing to do with trust.
+#[must_use]
+pub fn explain(error: &Error) -> Option<String> {
+    use rustls::AlertDescription as Alert;
+    Some(match error {
+        Error::AlertReceived(Alert::CertificateRequired | Alert::NoCertificate) => {
+            "it wants a certificate".to_owned()
+        }
+        Error::AlertReceived(Alert::CertificateExpired)
+        | Error::AlertReceived(Alert::BadCertificate)
+        | Error::AlertReceived(
+            Alert::CertificateUnknown | Alert::UnknownCA | Alert::DecryptError,
+        ) => "it does not trust our certificate".to_owned(),
+        // Authorities share a name, so that of another cluster is known by its signature.
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => "it belongs to another cluster: its certificate is not of our authority".to_owned(),
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "its certificate has expired: start it again".to_owned(),
+        Error::InvalidCertificate(reason) => format!("its certificate is not good: {reason}"),
+        Error::InvalidMessage(_) => "what listens there does not speak TLS".to_owned(),
+        _ => return None,
+    })
+}
+
+/// As [`explain`], for an error somewhere beneath others.
+#[must_use]
+pub fn explain_chain(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<Error>() {
+            return explain(found);
+        }
+        // The inner error of an IO error is not always its source.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if let Some(found) = inner.and_then(|it| it.downcast_ref::<Error>()) {
+            return explain(found);
+        }
+        next = error.source();
+    }
+    None
+}
