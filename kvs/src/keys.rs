@@ -13,6 +13,8 @@ pub const TASK: u8 = b't';
 pub const JOB: u8 = b'j';
 /// What a node keeps for itself.
 pub const META: u8 = b'm';
+/// Under this number a node stores what belongs to no partition.
+pub const META_PARTITION: PartitionId = PartitionId(u32::MAX);
 
 /// The namespace of a key; `None` for the empty key, which no record has.
 #[must_use]

@@ -34,6 +34,7 @@ assert_eq!(writes.len(), 1); // what has to be durable before the answer leaves
 */
 
 mod batch;
+pub mod group;
 mod hash;
 pub mod keys;
 mod map;

@@ -23,6 +23,22 @@ pub const PLAN_LEARNERS_MAX: usize = 256;
 /// Homes that one plan hands over only for the sake of balance.
 pub const PLAN_HANDOVERS_MAX: usize = 16;
 
+// The group that agrees on the map.
+pub const GROUP_HEARTBEAT: Span = Span::from_millis(250);
+/// A follower that hears nothing begins an election after this, or up to twice as much.
+pub const GROUP_ELECTION_AFTER: Span = Span::from_secs(1);
+/// When the transport to the leader is seen to break, or nobody has led yet: up to so much.
+pub const GROUP_ELECTION_SOON: Span = Span::from_millis(150);
+/// Entries after which the log is cut off by a snapshot.
+pub const GROUP_LOG_ENTRIES_MAX: u64 = 256;
+/// Entries of one message, and proposals that one entry takes.
+pub const GROUP_APPEND_ENTRIES_MAX: usize = 64;
+pub const GROUP_ENTRY_COMMANDS_MAX: usize = 1024;
+/// A snapshot on its way to a follower is not sent again before this.
+pub const GROUP_SNAPSHOT_PATIENCE: Span = Span::from_secs(2);
+/// Who is to become a voter and has not caught up by then is given up for now.
+pub const GROUP_NEWCOMER_PATIENCE: Span = Span::from_secs(10);
+
 // Frames.
 /// The largest message a node decodes, bytes; checked before memory is taken.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;

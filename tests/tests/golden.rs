@@ -76,9 +76,19 @@ fn damaged_messages_are_refused_or_read_never_a_crash() {
     assert!(refused > 1000, "only {refused} damaged messages were refused");
 }
 
-const SETS: [&str; 5] = ["Message", "Request", "Response", "LinkFrame", "MapCommand"];
-const WHOLE: [&str; 7] =
-    ["Packet", "Chunk", "JobCommit", "EndRecord", "CreditRecord", "HolderRecord", "VisibleRecord"];
+const SETS: [&str; 6] =
+    ["Message", "Request", "Response", "LinkFrame", "MapCommand", "GroupMessage"];
+const WHOLE: [&str; 9] = [
+    "Packet",
+    "Chunk",
+    "JobCommit",
+    "EndRecord",
+    "CreditRecord",
+    "HolderRecord",
+    "VisibleRecord",
+    "GroupEntry",
+    "GroupPromise",
+];
 
 /// Name and bytes of a sample of each kind.
 fn samples() -> BTreeMap<String, Vec<u8>> {
@@ -163,6 +173,9 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         "Response" => again::<wire::Response>(bytes),
         "LinkFrame" => again::<wire::LinkFrame>(bytes),
         "MapCommand" => again::<wire::MapCommand>(bytes),
+        "GroupMessage" => again::<wire::GroupMessage>(bytes),
+        "GroupEntry" => again::<wire::GroupEntry>(bytes),
+        "GroupPromise" => again::<wire::GroupPromise>(bytes),
         "Packet" => again::<wire::Packet>(bytes),
         "Chunk" => again::<wire::Chunk>(bytes),
         "JobCommit" => again::<wire::JobCommit>(bytes),

@@ -86,6 +86,8 @@ fn a_partition_whose_last_copy_is_down_waits_for_it() {
 #[test]
 fn another_disk_has_nothing() {
     let mut map = map();
+    assert!(!apply(&mut map, &up(1, 2, 99)), "it has forgotten what it promised as a voter");
+    map.voters = vec![0];
     assert!(apply(&mut map, &up(1, 2, 99)));
     assert_eq!(entry(&map, 0), (2, &[0, 2][..], &[1][..], true));
     assert_eq!(entry(&map, 1), (2, &[1][..], &[][..], false));

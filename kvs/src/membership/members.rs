@@ -9,10 +9,14 @@ fn phase(map: &wire::ClusterMap, node: u32) -> Option<MemberPhase> {
     member(map, NodeId(node)).map(wire::Member::phase)
 }
 
-/// A start is news when its incarnation is.
+/// A start is news when its incarnation is. A voter that has lost its disk has forgotten its
+/// promises: it has to lose its vote first.
 pub(super) fn up_holds(map: &wire::ClusterMap, up: &wire::MemberUp) -> bool {
-    member(map, NodeId(up.node))
-        .is_some_and(|member| up.incarnation > member.incarnation && member.phase() != Removed)
+    member(map, NodeId(up.node)).is_some_and(|member| {
+        let forgets =
+            member.store != 0 && member.store != up.store && map.voters.contains(&up.node);
+        up.incarnation > member.incarnation && member.phase() != Removed && !forgets
+    })
 }
 
 /// What an earlier incarnation held in memory is gone, and of its disk perhaps what was not

@@ -137,7 +137,7 @@ impl Ghost {
     fn step(&mut self, step: Step) {
         match step {
             Step::Restart { node } => {
-                let store = *self.stores.entry(node).or_insert(u64::from(node) + 1);
+                let store = *self.stores.entry(node).or_insert_with(|| first_store(node));
                 self.up(node, store);
             }
             Step::Reformat { node } => {
@@ -145,7 +145,14 @@ impl Ghost {
                 if self.map.members.get(node as usize).is_none_or(|member| member.store == 0) {
                     return;
                 }
-                let store = self.stores.get(&node).copied().unwrap_or(u64::from(node) + 1) + 100;
+                let store =
+                    self.stores.get(&node).copied().unwrap_or_else(|| first_store(node)) + 100;
+                if self.map.voters == [node] {
+                    return; // The map would be lost with it.
+                }
+                let voters = self.map.voters.iter().copied().filter(|&voter| voter != node);
+                let voters = voters.collect();
+                self.say(Body::SetVoters(wire::SetVoters { voters }));
                 self.stores.insert(node, store);
                 self.full.iter_mut().for_each(|full| {
                     full.remove(&node);
@@ -210,6 +217,10 @@ impl Ghost {
         let entry = &self.map.partitions[partition as usize];
         self.full[partition as usize].retain(|node| entry.replicas.contains(node));
     }
+}
+
+fn first_store(node: u32) -> u64 {
+    u64::from(node) + 1
 }
 
 fn run(copies: u32, steps: &[Step]) -> wire::ClusterMap {

@@ -1,0 +1,112 @@
+//! Who leads: pre-votes, votes, and the promises that go with them.
+
+use std::collections::BTreeSet;
+
+use proto::limits::GROUP_ELECTION_AFTER;
+use proto::wire::group_message::Body;
+use proto::{Time, wire};
+
+use super::mutant::Mutant;
+use super::{Group, Role, vote_reply};
+
+impl Group {
+    fn vote_ask(&self, pre: bool) -> Body {
+        let (last_index, last_term) = (self.log.last_index(), self.log.last_term());
+        Body::VoteAsk(wire::VoteAsk { pre, last_index, last_term })
+    }
+
+    /// Asks whether it would be elected before it disturbs anybody with a new term.
+    pub(super) fn ask_for_pre_votes(&mut self, now: Time) {
+        self.put_election_off(now);
+        self.leader = None;
+        self.role = Role::PreCandidate { votes: BTreeSet::from([self.me]) };
+        self.say_to_others(self.term + 1, &self.vote_ask(true));
+        self.count_pre_votes(now);
+    }
+
+    /// A yes promises nothing. It is given only where no leader has been heard of lately, so
+    /// that a voter that was cut off cannot depose one that is at work.
+    pub(super) fn on_pre_vote_ask(&mut self, now: Time, from: u32, term: u64, ask: &wire::VoteAsk) {
+        let led = self.is_leader()
+            || self.heard_at.is_some_and(|at| now.since(at) < GROUP_ELECTION_AFTER);
+        let granted = !led && term > self.term && self.would_follow(ask);
+        let term = if granted { term } else { self.term };
+        self.say_in(term, from, vote_reply(true, granted));
+    }
+
+    pub(super) fn on_pre_vote(&mut self, now: Time, from: u32, term: u64) {
+        if term != self.term + 1 {
+            return;
+        }
+        if let Role::PreCandidate { votes } = &mut self.role {
+            votes.insert(from);
+            self.count_pre_votes(now);
+        }
+    }
+
+    fn count_pre_votes(&mut self, now: Time) {
+        if let Role::PreCandidate { votes } = &self.role
+            && self.is_majority(votes)
+        {
+            self.stand(now);
+        }
+    }
+
+    /// Begins a term with a vote for itself, which counts when it is synced.
+    fn stand(&mut self, now: Time) {
+        self.term += 1;
+        self.vote = Some(self.me);
+        self.save_promise();
+        self.put_election_off(now);
+        // The promise goes out with the next flush.
+        self.role = Role::Candidate { votes: BTreeSet::new(), own: self.written + 1 };
+        self.say_to_others(self.term, &self.vote_ask(false));
+    }
+
+    /// It has memory, and the candidate's log holds at least what its own does.
+    fn would_follow(&self, ask: &wire::VoteAsk) -> bool {
+        let own = (self.log.last_term(), self.log.last_index());
+        let is_as_long = (ask.last_term, ask.last_index) >= own;
+        (is_as_long || self.is(Mutant::VoteForShorterLog)) && !self.blank
+    }
+
+    pub(super) fn on_vote_ask(&mut self, now: Time, from: u32, ask: &wire::VoteAsk) {
+        let is_free = self.vote.is_none_or(|vote| vote == from) || self.is(Mutant::VoteTwice);
+        let granted = is_free && self.would_follow(ask);
+        if granted {
+            if self.vote != Some(from) {
+                self.vote = Some(from);
+                self.save_promise();
+            }
+            self.put_election_off(now);
+        }
+        self.say(from, vote_reply(false, granted));
+    }
+
+    pub(super) fn on_vote(&mut self, now: Time, from: u32, granted: bool) {
+        if let Role::Candidate { votes, .. } = &mut self.role
+            && granted
+        {
+            votes.insert(from);
+            self.count_votes(now);
+        }
+    }
+
+    pub(super) fn count_own_vote(&mut self, now: Time) {
+        let me = self.me;
+        if let Role::Candidate { votes, own } = &mut self.role
+            && *own <= self.synced
+        {
+            votes.insert(me);
+            self.count_votes(now);
+        }
+    }
+
+    fn count_votes(&mut self, now: Time) {
+        if let Role::Candidate { votes, .. } = &self.role
+            && self.is_majority(votes)
+        {
+            self.lead(now);
+        }
+    }
+}

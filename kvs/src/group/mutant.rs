@@ -1,0 +1,48 @@
+//! Bugs on purpose: each is what an implementation of Raft could get wrong, and is found by the
+//! group's own simulation.
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mutant {
+    /// Votes again in a term in which it has voted.
+    VoteTwice,
+    /// Its vote is not in its records.
+    ForgetVote,
+    /// Votes for a candidate whose log lacks what it has.
+    VoteForShorterLog,
+    /// Says what it has written before that is synced.
+    SpeakBeforeSync,
+    /// The leader counts its own entries before they are synced.
+    CountUnsynced,
+    /// Commits entries of earlier terms by counting who has them.
+    CommitOldTerm,
+    /// Takes entries of a leader of an older term.
+    AcceptStaleAppend,
+    /// Cuts the log off after what a message brought, though nothing contradicts it.
+    TruncateAlways,
+    /// Believes the leader's commit index beyond what it knows to match.
+    CommitBeyondMatch,
+    /// Changes the voters again before the last change is agreed on.
+    TwoVoterChanges,
+    /// Who has nothing yet becomes a voter at once.
+    BlankVoters,
+    /// Entries before the first one that does not match are not compared.
+    SkipLogCheck,
+}
+
+#[cfg(test)]
+impl Mutant {
+    pub(super) const ALL: [Self; 12] = [
+        Self::VoteTwice,
+        Self::ForgetVote,
+        Self::VoteForShorterLog,
+        Self::SpeakBeforeSync,
+        Self::CountUnsynced,
+        Self::CommitOldTerm,
+        Self::AcceptStaleAppend,
+        Self::TruncateAlways,
+        Self::CommitBeyondMatch,
+        Self::TwoVoterChanges,
+        Self::BlankVoters,
+        Self::SkipLogCheck,
+    ];
+}

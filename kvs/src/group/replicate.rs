@@ -1,0 +1,392 @@
+//! The log travels from the leader to the others; what a majority has is agreed on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proto::limits::{
+    GROUP_ELECTION_AFTER, GROUP_ENTRY_COMMANDS_MAX, GROUP_HEARTBEAT, GROUP_NEWCOMER_PATIENCE,
+    GROUP_SNAPSHOT_PATIENCE,
+};
+use proto::wire::group_message::Body;
+use proto::wire::map_command;
+use proto::{Time, wire};
+
+use super::log::voters_of;
+use super::mutant::Mutant;
+use super::{Group, News, Progress, Role, append_reply, records};
+use crate::membership;
+
+impl Group {
+    /// Has won: an entry of its own term lets it find out what was agreed on before.
+    pub(super) fn lead(&mut self, now: Time) {
+        self.leader = Some(self.me);
+        self.unplanned = true;
+        self.proposed.clear();
+        let (followers, beat_at) = (BTreeMap::new(), now + GROUP_HEARTBEAT);
+        self.role = Role::Leader { followers, newcomer: None, beat_at };
+        self.append(Vec::new());
+        self.keep_to_voters(now);
+        self.replicate(now);
+        self.advance_commit(now);
+    }
+
+    /// One progress for each other voter.
+    fn keep_to_voters(&mut self, now: Time) {
+        let (me, next) = (self.me, self.log.last_index());
+        let voters = self.log.voters().to_vec();
+        let Role::Leader { followers, newcomer, .. } = &mut self.role else { return };
+        let is_newcomer = |node| newcomer.as_ref().is_some_and(|(new, ..)| *new == node);
+        followers.retain(|&node, _| voters.contains(&node) || is_newcomer(node));
+        for node in voters.into_iter().filter(|&node| node != me) {
+            let fresh = Progress { next, matched: 0, heard_at: now, snapshot_at: None };
+            followers.entry(node).or_insert(fresh);
+        }
+    }
+
+    fn append(&mut self, commands: Vec<wire::MapCommand>) {
+        let index = self.log.last_index() + 1;
+        let entry = wire::GroupEntry { index, term: self.term, commands };
+        self.writes.push(records::entry(&entry));
+        self.log.push(entry);
+    }
+
+    /// What was proposed becomes entries, and what the planner wants.
+    pub(super) fn append_proposals(&mut self, now: Time) {
+        if !self.is_leader() {
+            return;
+        }
+        self.plan();
+        let before = self.log.last_index();
+        let mut commands = Vec::new();
+        for command in std::mem::take(&mut self.proposed) {
+            if !matches!(command.body, Some(map_command::Body::SetVoters(_))) {
+                commands.push(command);
+            } else if self.may_change_voters(&command) {
+                match self.newcomer(&command) {
+                    Some(node) => self.welcome(now, node, command),
+                    None => self.append(vec![command]),
+                }
+            } // Else it came too early, and is planned or proposed again.
+        }
+        while !commands.is_empty() {
+            let rest = commands.split_off(commands.len().min(GROUP_ENTRY_COMMANDS_MAX));
+            self.append(std::mem::replace(&mut commands, rest));
+        }
+        if self.log.last_index() > before {
+            self.keep_to_voters(now);
+            self.replicate(now);
+        }
+    }
+
+    /// What the map still lacks, once all that was said before is agreed on.
+    fn plan(&mut self) {
+        let is_settled = self.commit == self.log.last_index() && self.proposed.is_empty();
+        if self.plans && self.unplanned && is_settled {
+            self.unplanned = false;
+            self.proposed = membership::plan(&self.map);
+        }
+    }
+
+    /// One voter at a time, after the last change is agreed on, and not before the leader knows
+    /// where its own term stands: else two majorities need not meet (Ongaro 2015, a correction to
+    /// chapter 4 of the dissertation).
+    fn may_change_voters(&self, command: &wire::MapCommand) -> bool {
+        let Some(map_command::Body::SetVoters(set)) = &command.body else { return false };
+        let now: BTreeSet<u32> = self.log.voters().iter().copied().collect();
+        let then: BTreeSet<u32> = set.voters.iter().copied().collect();
+        let is_one_step = now.symmetric_difference(&then).count() == 1;
+        let is_known =
+            self.log.voters_index() <= self.commit && self.log.term(self.commit) == Some(self.term);
+        (is_one_step && is_known || self.is(Mutant::TwoVoterChanges))
+            && membership::would_change(&self.map, command)
+    }
+
+    /// Who would become a voter without having what was agreed on so far: its vote would be needed
+    /// before it has anything to vote on.
+    fn newcomer(&self, command: &wire::MapCommand) -> Option<u32> {
+        let Some(map_command::Body::SetVoters(set)) = &command.body else { return None };
+        let added = set.voters.iter().find(|node| !self.log.voters().contains(node));
+        let Role::Leader { followers, .. } = &self.role else { return None };
+        let has_all = |node: &u32| {
+            followers.get(node).is_some_and(|progress| progress.matched >= self.commit)
+        };
+        added.copied().filter(|node| !has_all(node) && !self.is(Mutant::BlankVoters))
+    }
+
+    /// It is fed like a voter, and becomes one when it has caught up.
+    fn welcome(&mut self, now: Time, node: u32, command: wire::MapCommand) {
+        let next = self.log.last_index();
+        let Role::Leader { followers, newcomer, .. } = &mut self.role else { return };
+        *newcomer = Some((node, command, now));
+        let fresh = Progress { next, matched: 0, heard_at: now, snapshot_at: None };
+        followers.entry(node).or_insert(fresh);
+        self.keep_to_voters(now);
+        self.feed(now, node);
+    }
+
+    /// The newcomer has caught up, or will not.
+    fn look_after_newcomer(&mut self, now: Time) {
+        let commit = self.commit;
+        let Role::Leader { followers, newcomer, .. } = &mut self.role else { return };
+        let Some((node, _, since)) = newcomer else { return };
+        let matched = followers.get(node).map_or(0, |progress| progress.matched);
+        if matched >= commit {
+            let (_, command, _) = newcomer.take().expect("looked at above");
+            self.proposed.push(command);
+        } else if now.since(*since) > GROUP_NEWCOMER_PATIENCE {
+            *newcomer = None;
+            self.unplanned = true;
+            self.keep_to_voters(now);
+        }
+    }
+
+    fn replicate(&mut self, now: Time) {
+        let Role::Leader { followers, .. } = &self.role else { return };
+        for node in followers.keys().copied().collect::<Vec<_>>() {
+            self.feed(now, node);
+        }
+    }
+
+    /// Sends a follower what it lacks, as far as is known; nothing new is a heartbeat.
+    fn feed(&mut self, now: Time, node: u32) {
+        let commit = self.commit;
+        let Role::Leader { followers, .. } = &mut self.role else { return };
+        let Some(progress) = followers.get_mut(&node) else { return };
+        let prev_index = progress.next - 1;
+        let Some(prev_term) = self.log.term(prev_index) else {
+            return self.send_snapshot(now, node);
+        };
+        let entries = self.log.from(progress.next, self.append_entries_max);
+        progress.next += entries.len() as u64;
+        self.say(node, Body::Append(wire::Append { prev_index, prev_term, entries, commit }));
+    }
+
+    /// Below what the log still has, or to a voter without memory. What follows the snapshot is
+    /// sent as if it had arrived; if it has not, that is refused, and it goes again in due time.
+    fn send_snapshot(&mut self, now: Time, node: u32) {
+        let snapshot = self.snapshot();
+        let Role::Leader { followers, .. } = &mut self.role else { return };
+        let Some(progress) = followers.get_mut(&node) else { return };
+        progress.next = snapshot.index + 1;
+        if progress.snapshot_at.is_none_or(|at| now.since(at) >= GROUP_SNAPSHOT_PATIENCE) {
+            progress.snapshot_at = Some(now);
+            self.say(node, Body::Install(snapshot));
+        }
+    }
+
+    /// The state at the commit index.
+    fn snapshot(&self) -> wire::GroupSnapshot {
+        let term = self.log.term(self.commit).expect("what is agreed on last is kept");
+        let map = Some(self.map.as_ref().clone());
+        wire::GroupSnapshot { index: self.commit, term, map }
+    }
+
+    /// Tells the others that it leads; or steps down when a majority has not answered for long.
+    pub(super) fn beat(&mut self, now: Time) {
+        let me = self.me;
+        let Role::Leader { followers, beat_at, .. } = &mut self.role else { return };
+        *beat_at = now + GROUP_HEARTBEAT;
+        let patience = GROUP_ELECTION_AFTER.doubled();
+        let heard = followers.iter().filter(|(_, it)| now.since(it.heard_at) < patience);
+        let heard: BTreeSet<u32> = heard.map(|(&node, _)| node).chain([me]).collect();
+        if self.is_majority(&heard) {
+            self.look_after_newcomer(now);
+            self.replicate(now);
+        } else {
+            self.leader = None;
+            self.follow(now);
+        }
+    }
+
+    pub(super) fn on_append(&mut self, now: Time, from: u32, append: wire::Append) {
+        assert!(
+            !self.is_leader() || self.mutant.is_some(),
+            "two leaders in term {}: n{} and n{from}",
+            self.term,
+            self.me
+        );
+        self.hear_leader(now, from);
+        if self.blank {
+            let reply = wire::AppendReply { ok: false, index: 0, blank: true };
+            return self.say(from, Body::AppendReply(reply));
+        }
+        if let Some(hint) = self.refusal(&append) {
+            return self.say(from, append_reply(false, hint));
+        }
+        let known = append.prev_index + append.entries.len() as u64;
+        for entry in append.entries {
+            if entry.index <= self.log.snapshot_index()
+                || self.log.term(entry.index) == Some(entry.term)
+            {
+                continue;
+            }
+            self.truncate(entry.index);
+            self.writes.push(records::entry(&entry));
+            self.log.push(entry);
+        }
+        if self.is(Mutant::TruncateAlways) {
+            self.truncate(known.max(self.log.snapshot_index()) + 1);
+        }
+        let trusted =
+            if self.is(Mutant::CommitBeyondMatch) { self.log.last_index() } else { known };
+        self.commit_to(append.commit.min(trusted));
+        self.say(from, append_reply(true, known.max(self.log.snapshot_index())));
+    }
+
+    fn hear_leader(&mut self, now: Time, from: u32) {
+        self.follow(now);
+        self.leader = Some(from);
+        self.heard_at = Some(now);
+        self.retired = false;
+    }
+
+    /// After which entry the leader should try next, when these do not fit.
+    fn refusal(&self, append: &wire::Append) -> Option<u64> {
+        let prev = append.prev_index;
+        if prev < self.log.snapshot_index() || self.is(Mutant::SkipLogCheck) {
+            return (prev > self.log.last_index()).then(|| self.log.last_index());
+        }
+        let Some(term) = self.log.term(prev) else { return Some(self.log.last_index()) };
+        if term == append.prev_term {
+            return None;
+        }
+        // None of that term's entries need fit.
+        let mut hint = prev - 1;
+        while hint > self.commit && self.log.term(hint) == Some(term) {
+            hint -= 1;
+        }
+        Some(hint)
+    }
+
+    /// Entries of another leader that came to nothing.
+    fn truncate(&mut self, index: u64) {
+        assert!(
+            index > self.commit || index > self.log.last_index() || self.mutant.is_some(),
+            "n{} would take back entry {index}, which is agreed on",
+            self.me
+        );
+        let last = self.log.last_index();
+        if self.log.truncate(index) > 0 {
+            self.writes.extend((index..=last).map(records::no_entry));
+            self.stable = self.stable.min(index - 1);
+            for (_, last) in &mut self.unsynced {
+                *last = (*last).min(index - 1);
+            }
+        }
+    }
+
+    pub(super) fn on_install(&mut self, now: Time, from: u32, snapshot: wire::GroupSnapshot) {
+        self.hear_leader(now, from);
+        let wire::GroupSnapshot { index, term, map } = snapshot;
+        let Some(map) = map.filter(|map| crate::check_map(map).is_ok()) else { return };
+        if index <= self.commit && !self.blank {
+            return self.say(from, append_reply(true, self.commit));
+        }
+        if self.blank {
+            self.blank = false;
+            self.save_promise();
+        }
+        self.take_snapshot(index, term, map);
+        self.news = News::Whole;
+        self.say(from, append_reply(true, index));
+    }
+
+    fn take_snapshot(&mut self, index: u64, term: u64, map: wire::ClusterMap) {
+        let gone = self.log.replace(index, term, map.voters.clone());
+        self.writes.extend(gone.into_iter().map(records::no_entry));
+        let record = wire::GroupSnapshot { index, term, map: Some(map) };
+        self.writes.push(records::snapshot(&record));
+        self.map = Arc::new(record.map.expect("put there above"));
+        self.commit = index;
+        self.unplanned = true;
+        let last = self.log.last_index();
+        self.stable = self.stable.clamp(index, last);
+        for (_, unsynced) in &mut self.unsynced {
+            *unsynced = (*unsynced).clamp(index, last);
+        }
+    }
+
+    pub(super) fn on_append_reply(&mut self, now: Time, from: u32, reply: &wire::AppendReply) {
+        let last = self.log.last_index();
+        let Role::Leader { followers, .. } = &mut self.role else { return };
+        let Some(progress) = followers.get_mut(&from) else { return };
+        progress.heard_at = now;
+        if reply.ok {
+            progress.matched = progress.matched.max(reply.index.min(last));
+            progress.next = progress.next.max(progress.matched + 1);
+            progress.snapshot_at = None;
+            if progress.next <= last {
+                self.feed(now, from);
+            }
+            self.advance_commit(now);
+            self.look_after_newcomer(now);
+        } else if reply.blank {
+            // Whatever it had said before, it has forgotten.
+            progress.matched = 0;
+            self.send_snapshot(now, from);
+        } else {
+            // A late refusal, or one that goes further back than it need, takes nothing back.
+            let next = reply.index.max(progress.matched).min(last) + 1;
+            if next < progress.next {
+                progress.next = next;
+                self.feed(now, from);
+            }
+        }
+    }
+
+    /// What a majority has, synced, is agreed on; entries of earlier terms only together with one
+    /// of this leader's own (figure 8 of the paper).
+    pub(super) fn advance_commit(&mut self, now: Time) {
+        let Role::Leader { followers, .. } = &self.role else { return };
+        let has = |node: &u32| match followers.get(node) {
+            Some(progress) => progress.matched,
+            None => self.stable,
+        };
+        let mut all: Vec<u64> = self.log.voters().iter().map(has).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let agreed = all[all.len() / 2];
+        let is_own = self.log.term(agreed) == Some(self.term) || self.is(Mutant::CommitOldTerm);
+        if agreed > self.commit && is_own {
+            self.commit_to(agreed);
+            // The others can go on at once.
+            self.replicate(now);
+            if !self.is_voter() {
+                self.leader = None;
+                self.follow(now);
+            }
+        }
+    }
+
+    /// Carries out what is agreed on now.
+    fn commit_to(&mut self, index: u64) {
+        let index = index.min(self.log.last_index());
+        while self.commit < index {
+            self.commit += 1;
+            let entry = self.log.entry(self.commit).expect("what is not agreed on yet is kept");
+            let map = Arc::make_mut(&mut self.map);
+            for command in &entry.commands {
+                if !membership::apply(map, command) {
+                    continue;
+                }
+                self.unplanned = true;
+                match &mut self.news {
+                    News::None => self.news = News::Commands(vec![command.clone()]),
+                    News::Commands(commands) => commands.push(command.clone()),
+                    News::Whole => {}
+                }
+            }
+            debug_assert!(voters_of(entry).is_none_or(|voters| *voters == map.voters));
+        }
+        if self.commit - self.log.snapshot_index() >= self.log_entries_max {
+            self.compact();
+        }
+    }
+
+    fn compact(&mut self) {
+        let snapshot = self.snapshot();
+        self.writes.push(records::snapshot(&snapshot));
+        let voters = self.map.voters.clone();
+        let gone = self.log.replace(snapshot.index, snapshot.term, voters);
+        self.writes.extend(gone.into_iter().map(records::no_entry));
+    }
+}
