@@ -261,6 +261,9 @@ impl<'p> Executor<'p> {
             }
         }
         worker.unprepare(task as u32);
+        for &lane in &assigned.lanes {
+            worker.lanes[lane as usize].retain(|&other| other as usize != task);
+        }
         self.stirred.insert(assigned.worker);
     }
 
@@ -390,10 +393,13 @@ impl<'p> Executor<'p> {
                 self.update.ready.push(reader);
             }
         }
-        self.add(object, at);
+        if !spec.travels_at_home {
+            self.add(object, at);
+        }
         for &reader in &spec.readers {
             let task = &self.state.tasks[reader as usize];
-            let Some(assigned) = task.assigned.as_ref().filter(|it| it.worker != at) else {
+            let missing = |worker: u32| worker != at || spec.travels_at_home;
+            let Some(assigned) = task.assigned.as_ref().filter(|it| missing(it.worker)) else {
                 continue;
             };
             let (worker, ready) = (assigned.worker, task.unmade == 0);

@@ -38,8 +38,6 @@ pub(super) struct Plan<'v> {
     unplaced_parents: Vec<usize>,
     /// Whether transfers are believed to take their latency.
     pub latency_counts: bool,
-    /// Whether inputs that no task makes are believed to take time to come.
-    pub loads_count: bool,
 }
 
 impl<'v> Plan<'v> {
@@ -53,7 +51,6 @@ impl<'v> Plan<'v> {
             assignments: Vec::with_capacity(problem.tasks.len()),
             unplaced_parents: tasks.map(|task| problem.parents(task).count()).collect(),
             latency_counts: true,
-            loads_count: true,
         }
     }
 
@@ -75,7 +72,6 @@ impl<'v> Plan<'v> {
                 let maker = self.placed[maker as usize].expect("parents are placed first");
                 (maker.worker, maker.end_ns)
             }
-            Maker::Worker(_) | Maker::Origin if !self.loads_count => return 0.0,
             Maker::Worker(at) => (at as usize, 0.0),
             Maker::Origin => (self.problem().origin(), 0.0),
         };

@@ -43,6 +43,8 @@ pub struct ObjectSpec {
     pub readers: Vec<u32>,
     /// False for the mere order of two tasks: it is known everywhere at once.
     pub travels: bool,
+    /// A reader on its maker's worker has to wait for it too, as long as the network says.
+    pub travels_at_home: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -102,7 +104,8 @@ impl ObjectSpec {
     /// One that nobody reads yet.
     #[must_use]
     pub fn new(bytes: u64, maker: Maker) -> Self {
-        Self { bytes, told_bytes: None, maker, readers: Vec::new(), travels: true }
+        let readers = Vec::new();
+        Self { bytes, told_bytes: None, maker, readers, travels: true, travels_at_home: false }
     }
 }
 

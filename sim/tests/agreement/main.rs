@@ -5,4 +5,6 @@ mod data;
 mod dslab;
 mod estee;
 mod hetero;
+mod instances;
+mod simgrid;
 mod stg;

@@ -10,8 +10,8 @@ use crate::global::view::{Assignment, Scheduler, Update, View};
 /// level (lengths of a median worker, no transfers), less the start there, plus what this worker is
 /// faster than the median one.
 ///
-/// DSLab's reading: static levels contain mean transfers, gaps are used, latency and inputs that no
-/// task makes are left out of the plan.
+/// DSLab's reading: static levels contain mean transfers as its [`Heft`](super::Heft) has them,
+/// gaps are used, transfers take no latency in the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dls {
     pub reading: Reading,
@@ -32,7 +32,6 @@ impl Scheduler for Dls {
             }
             Reading::Dslab => {
                 plan.latency_counts = false;
-                plan.loads_count = false;
                 let speeds = view.problem.workers.iter();
                 let per_length = median(speeds.map(|it| 1.0 / it.speed).collect());
                 (heft::dslab_levels(view, per_length), Gaps::Used)

@@ -9,9 +9,9 @@ use crate::global::view::{Assignment, Scheduler, Update, View};
 /// By falling upward rank (b-level of mean lengths and mean transfers), each where it ends first,
 /// gaps used.
 ///
-/// DSLab's reading: the mean length over n workers is a sum divided by n - 1; the mean transfer
-/// counts a worker's way to itself, which takes nothing, as a pair; latency and inputs that no task
-/// makes are left out of the plan.
+/// DSLab's reading: the origin counts as a machine when transfers are averaged, and so does each
+/// machine's way to itself, which takes nothing; outputs that nobody reads travel to the origin at
+/// the end of a path; transfers take no latency in the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heft {
     pub reading: Reading,
@@ -30,11 +30,9 @@ impl Scheduler for Heft {
             }
             Reading::Dslab => {
                 plan.latency_counts = false;
-                plan.loads_count = false;
                 let workers = view.problem.workers.len() as f64;
                 let per_length: f64 = view.problem.workers.iter().map(|it| 1.0 / it.speed).sum();
-                // Of a single worker DSLab divides by zero.
-                dslab_levels(view, per_length / (workers - 1.0).max(1.0))
+                dslab_levels(view, per_length / workers)
             }
         };
         plan.place_all(|task| Ordered(levels[task]), Gaps::Used, |offer| offer.end_ns)
@@ -43,15 +41,26 @@ impl Scheduler for Heft {
 
 /// B-levels as DSLab has them, with this time for a unit of length.
 pub(super) fn dslab_levels(view: &View<'_>, per_length: f64) -> Vec<f64> {
-    let workers = view.problem.workers.len() as f64;
-    let run = |task: usize| view.estimates.length_ns(task) * per_length;
+    let problem = view.problem;
+    let machines = problem.workers.len() as f64 + 1.0;
     let carry = |object: u32| {
-        if !view.problem.objects[object as usize].travels {
+        if !problem.objects[object as usize].travels {
             return 0.0;
         }
-        let (machines, bytes) = (view.problem.workers.len(), view.estimates.bytes(object));
-        let alone_ns = view.wiring.mean_ns(machines, bytes) - view.wiring.mean_ns(machines, 0.0);
-        alone_ns * (workers - 1.0) / workers
+        let (workers, bytes) = (problem.workers.len() + 1, view.estimates.bytes(object));
+        let alone_ns = view.wiring.mean_ns(workers, bytes) - view.wiring.mean_ns(workers, 0.0);
+        alone_ns * (machines - 1.0) / machines
     };
-    crate::global::b_levels(view.problem, run, carry)
+    let returned_ns = |task: usize| {
+        let outputs = problem.tasks[task].outputs.iter();
+        let unread = outputs.filter(|&&it| problem.objects[it as usize].readers.is_empty());
+        unread.map(|&object| carry(object)).fold(0.0, f64::max)
+    };
+    // A path may end with an output's way back: a length that only tasks without readers add.
+    let run = |task: usize| {
+        let is_last = problem.reads(task).next().is_none();
+        let back_ns = if is_last { returned_ns(task) } else { 0.0 };
+        view.estimates.length_ns(task) * per_length + back_ns
+    };
+    crate::global::b_levels(problem, run, carry)
 }
