@@ -337,9 +337,9 @@ impl Loop {
             let link = self.state.links.get(&from);
             let asks = self.shared.smalls.ask(from, wanted);
             let frame = wire::LinkFrame { body: Some(Body::Asks(asks.clone())) };
-            match link.map(|link| link.queue.try_send(frame)) {
-                Some(Ok(())) => Smalls::watch(&self.shared, from, asks),
-                _ => Smalls::give_up(&self.shared, from, &asks.objects),
+            match link.is_some_and(|link| link.queue.try_send(frame).is_ok()) {
+                true => Smalls::watch(&self.shared, from, asks),
+                false => Smalls::give_up(&self.shared, from, &asks.objects),
             }
         }
     }

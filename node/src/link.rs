@@ -12,6 +12,8 @@ incarnations.
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use prost::Message as _;
 use proto::limits::{
     FRAGMENT_BYTES, LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES, LOAD_INTERVAL,
@@ -59,6 +61,8 @@ struct Link {
     /// A packet is owed even if there is nothing to say: the peer must learn the incarnation, or
     /// repeats what it has sent because an acknowledgement was lost.
     greet: bool,
+    /// The peer must be told of this incarnation, until it is heard of.
+    announces: bool,
     timer: Option<Time>,
     patience: Span,
     /// When it may be told of this node's load again.
@@ -84,6 +88,7 @@ impl Link {
             seen: 0,
             tells_seen: false,
             greet: false,
+            announces: false,
             timer: None,
             patience: RETRANSMIT_AFTER,
             load_at: Time(0),
@@ -98,6 +103,19 @@ impl Link {
         *self = Self { peer_incarnation: incarnation, queue, ..fresh };
     }
 
+    /// There is no session yet, or one in which nothing reliable was said, and nothing is under
+    /// way: all that there is to keep is the peer's incarnation.
+    fn is_bare(&self) -> bool {
+        self.queue.is_empty()
+            && (self.base, self.expected, self.ack, self.whole) == (1, 1, 0, 0)
+            && self.loose.is_empty()
+            && self.ahead.is_empty()
+            && self.partial.is_empty()
+            && self.undurable.is_empty()
+            && !self.greet
+            && self.timer.is_none()
+    }
+
     fn take_ack(&mut self, ack: u64) {
         let last_sent = self.base + self.sent as u64;
         let acked = ack.saturating_add(1).min(last_sent).saturating_sub(self.base);
@@ -108,8 +126,15 @@ impl Link {
             self.patience = RETRANSMIT_AFTER;
             self.timer = None;
         }
+        if self.queue.is_empty() {
+            self.queue = VecDeque::new(); // Most links are idle most of the time.
+        }
     }
 }
+
+mod acquaintances;
+
+use acquaintances::Acquaintances;
 
 /// What a packet brought.
 #[derive(Debug, Default)]
@@ -124,7 +149,8 @@ pub(crate) struct Received {
 pub(crate) struct Links {
     me: NodeId,
     incarnation: u32,
-    links: BTreeMap<NodeId, Link>,
+    links: HashMap<NodeId, Box<Link>, FixedState>,
+    acquaintances: Acquaintances,
     /// Links with something to send, and those that wait for a batch to become durable.
     touched: BTreeSet<NodeId>,
     undurable: BTreeSet<NodeId>,
@@ -139,7 +165,8 @@ impl Links {
         Self {
             me,
             incarnation: incarnation.0,
-            links: BTreeMap::new(),
+            links: HashMap::with_hasher(FixedState::with_seed(0)),
+            acquaintances: Acquaintances::default(),
             touched: BTreeSet::new(),
             undurable: BTreeSet::new(),
             timers: BTreeSet::new(),
@@ -155,12 +182,29 @@ impl Links {
 
     fn link(&mut self, peer: NodeId) -> &mut Link {
         assert_ne!(peer, self.me, "a node has no link to itself");
-        self.links.entry(peer).or_insert_with(Link::new)
+        self.links.entry(peer).or_insert_with(|| Box::new(self.acquaintances.link(peer)))
+    }
+
+    /// A link without a session goes, but for what little is to be kept of the peer.
+    fn put_away(&mut self, peer: NodeId) {
+        if self.links.get(&peer).is_some_and(|link| link.is_bare())
+            && let Some(link) = self.links.remove(&peer)
+        {
+            self.acquaintances.add(peer, &link);
+        }
+    }
+
+    /// Peers that are heard of for the first time when they are heard of again.
+    pub(crate) fn take_forgotten(&mut self) -> Vec<NodeId> {
+        let forgotten = self.acquaintances.forget();
+        forgotten.into_iter().filter(|peer| !self.links.contains_key(peer)).collect()
     }
 
     /// Tells a peer of this incarnation until it answers.
     pub(crate) fn announce(&mut self, peer: NodeId) {
-        self.link(peer).greet = true;
+        let link = self.link(peer);
+        link.greet = true;
+        link.announces = link.peer_incarnation == 0;
         self.touched.insert(peer);
     }
 
@@ -184,7 +228,9 @@ impl Links {
     }
     /// Sends a message once; it may be lost.
     pub(crate) fn send_loose(&mut self, peer: NodeId, body: Body) {
-        self.link(peer).loose.push(wire::Message { body: Some(body) });
+        let loose = &mut self.link(peer).loose;
+        loose.reserve_exact(1); // There is seldom a second one.
+        loose.push(wire::Message { body: Some(body) });
         self.touched.insert(peer);
     }
 
@@ -228,6 +274,7 @@ impl Links {
         }
         if packet.from_incarnation > link.peer_incarnation {
             received.incarnation = Some(Incarnation(packet.from_incarnation));
+            link.announces = false;
             if link.peer_incarnation == 0 {
                 link.peer_incarnation = packet.from_incarnation;
             } else {
@@ -290,25 +337,25 @@ impl Links {
     pub(crate) fn flush(
         &mut self,
         now: Time,
-        load: Option<wire::Load>,
+        load: impl Fn() -> Option<wire::Load>,
         mut emit: impl FnMut(NodeId, wire::Packet),
     ) {
         while let Some(&(at, peer)) = self.timers.first()
             && at <= now
         {
             self.timers.pop_first();
-            let link = self.link(peer);
-            if link.timer != Some(at) {
+            let Some(link) = self.links.get_mut(&peer).filter(|link| link.timer == Some(at)) else {
                 continue; // An acknowledgement has put it off since.
-            }
+            };
             link.timer = None;
             link.sent = 0;
             link.greet |= link.peer_incarnation == 0;
             link.patience = link.patience.doubled().min(RETRANSMIT_AFTER_MAX);
             self.touched.insert(peer);
         }
+        let mut packets = Vec::new();
         for peer in std::mem::take(&mut self.touched) {
-            let mut packets = Vec::new();
+            packets.clear();
             let (me, incarnation) = (self.me, self.incarnation);
             let link = self.link(peer);
             let timer_before = link.timer;
@@ -316,14 +363,15 @@ impl Links {
             link.greet |=
                 link.peer_incarnation == 0 && !link.queue.is_empty() && link.timer.is_none();
             write_packets(link, me, peer, incarnation, &mut packets);
-            if let (Some(packet), Some(load)) = (packets.first_mut(), load)
+            if let Some(packet) = packets.first_mut()
                 && link.load_at <= now
+                && let Some(load) = load()
             {
                 packet.load = Some(load);
                 link.load_at = now + LOAD_INTERVAL;
             }
-            let awaits =
-                !link.queue.is_empty() || (link.peer_incarnation == 0 && !packets.is_empty());
+            // Who was only asked something loose need not answer.
+            let awaits = !link.queue.is_empty() || link.announces;
             link.timer = match (awaits, link.timer) {
                 (false, _) => None,
                 (true, Some(at)) => Some(at),
@@ -334,10 +382,11 @@ impl Links {
                 // An earlier time may still be in the set; it is passed over when it comes.
                 self.timers.extend(timer.map(|at| (at, peer)));
             }
-            for packet in packets {
+            for packet in packets.drain(..) {
                 self.messages += (packet.reliable.len() + packet.loose.len()) as u64;
                 emit(peer, packet);
             }
+            self.put_away(peer);
         }
     }
 }

@@ -40,7 +40,14 @@ pub struct Node {
     record_number: u32,
     /// More is to be done at once than fits one step.
     unfinished: bool,
+    /// Something came in since the last step that may call for a decision.
+    stirred: bool,
+    /// When the scheduler wants to act by itself, as of the last step in which it decided.
+    due: Option<Time>,
 }
+
+/// An idle node is little more than this.
+const _: () = assert!(size_of::<Node>() <= 4096);
 
 /// The stored records do not make sense together.
 #[derive(Debug, thiserror::Error)]
@@ -58,9 +65,20 @@ impl Node {
         records: impl Iterator<Item = Record>,
         now: Time,
     ) -> Result<Self, RecoverError> {
+        let homes = Homes::new(config.node, &config.map, kvs::job_partition);
+        Self::recover_among(config, &homes, records, now)
+    }
+
+    /// As [`Self::recover`], for many nodes of one map: the first makes the table for all.
+    pub fn recover_among(
+        config: Config,
+        homes: &Homes,
+        records: impl Iterator<Item = Record>,
+        now: Time,
+    ) -> Result<Self, RecoverError> {
         assert_ne!(config.incarnation.0, 0, "incarnations count from 1");
         let map = Arc::clone(&config.map);
-        let homes = Homes::new(config.node, &map, kvs::job_partition);
+        let homes = homes.seen_by(config.node);
         let mut node = Self {
             scheduler: Scheduler::new(options(&config), homes),
             store: Store::new(config.node, map.clone()),
@@ -76,6 +94,8 @@ impl Node {
             durable_seq: 0,
             record_number: 0,
             unfinished: true,
+            stirred: true,
+            due: None,
             map,
             config,
         };
@@ -119,6 +139,12 @@ impl Node {
 
     /// Takes one input, runs to completion, never blocks. Effects wait for [`Self::flush`].
     pub fn handle(&mut self, now: Time, input: Input) {
+        // Small talk between thieves calls for answers, not for decisions; of what is durable now
+        // the end of the step lets go.
+        self.stirred |= !matches!(
+            input,
+            Input::Packet(_) | Input::Persisted { .. } | Input::PeerConnected { .. } | Input::Timer
+        );
         match input {
             Input::Packet(packet) => self.on_packet(now, *packet),
             Input::Request { client, request } => self.on_request(now, client, *request),
@@ -155,13 +181,14 @@ impl Node {
         }
         let received = self.links.receive(packet);
         if let Some(incarnation) = received.incarnation {
-            self.scheduler.on_peer_incarnation(now, from, incarnation, &mut self.out);
+            self.stirred |=
+                self.scheduler.on_peer_incarnation(now, from, incarnation, &mut self.out);
         }
         if let Some(load) = received.load {
             self.scheduler.on_load(now, from, &load);
         }
         for body in received.bodies {
-            self.scheduler.on_message(now, from, body, &mut self.out);
+            self.stirred |= self.scheduler.on_message(now, from, body, &mut self.out);
         }
     }
 
@@ -253,8 +280,8 @@ impl Node {
     /// Counters and queue lengths; the shell adds address, process and memory.
     #[must_use]
     pub fn state(&self) -> wire::NodeState {
-        let me = self.config.node.0;
-        let member = self.map.members.iter().find(|member| member.node == me);
+        // Members stand by their number.
+        let member = self.map.members.get(self.config.node.0 as usize);
         let member = wire::Member {
             incarnation: self.config.incarnation.0,
             slots: self.config.slots,
@@ -283,17 +310,30 @@ impl Node {
     /// Ends a step (any number of inputs): one batch first, then what depends on it.
     pub fn flush(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.release_reports();
-        self.settle(now);
+        if self.stirred || self.unfinished || self.due.is_some_and(|at| at <= now) {
+            self.settle(now);
+            self.due = self.scheduler.deadline(Time::ZERO);
+            self.stirred = false;
+        } else {
+            self.route();
+        }
         self.number_batch(effects);
         self.release_reports();
         self.release_answers();
-        effects.append(&mut self.effects);
+        effects.extend(std::mem::take(&mut self.effects));
         self.links.note_batch(self.batch_seq);
         self.links.durable(self.durable_seq);
-        let load = self.scheduler.own_load();
-        self.links.flush(now, load, |to, packet| {
-            effects.push(Effect::Send { to, packet: Box::new(packet) });
-        });
+        let scheduler = &self.scheduler;
+        self.links.flush(
+            now,
+            || scheduler.own_load(),
+            |to, packet| {
+                effects.push(Effect::Send { to, packet: Box::new(packet) });
+            },
+        );
+        for peer in self.links.take_forgotten() {
+            self.scheduler.forget_peer(peer);
+        }
         if self.config.mutant == Some(Mutant::SpeakBeforeWriting)
             && matches!(effects.first(), Some(Effect::Persist(_)))
         {
@@ -331,7 +371,8 @@ impl Node {
         self.out.gather();
         self.scheduler.address(&mut self.out);
         let me = self.config.node;
-        for (to, body) in self.out.reliable.drain(..) {
+        // Not drained: most nodes are idle most of the time, and need no room for messages.
+        for (to, body) in std::mem::take(&mut self.out.reliable) {
             if to == me && !lets_go(&body) {
                 self.loopback.push_back(body);
             } else if waits_for_sync(&body) {
@@ -341,7 +382,7 @@ impl Node {
                 self.links.send(to, body);
             }
         }
-        for (to, body) in self.out.loose.drain(..) {
+        for (to, body) in std::mem::take(&mut self.out.loose) {
             if to == me {
                 self.loopback.push_back(body);
             } else {
@@ -403,7 +444,7 @@ impl Node {
     /// A client hears only what is durable, in the order in which it was decided.
     fn release_answers(&mut self) {
         let needed = self.batch_seq;
-        let answers = self.out.answers.drain(..);
+        let answers = std::mem::take(&mut self.out.answers).into_iter();
         self.answers.extend(answers.map(|answer| (needed, answer.client, answer.response)));
         let eager = self.config.mutant == Some(Mutant::TellBeforeDurable);
         while let Some(&(seq, _, _)) = self.answers.front()
@@ -411,6 +452,9 @@ impl Node {
         {
             let (_, client, response) = self.answers.pop_front().expect("looked at above");
             self.effects.push(Effect::Reply { client, response: Box::new(response) });
+        }
+        if self.answers.is_empty() {
+            self.answers = VecDeque::new(); // Few nodes have clients all the time.
         }
     }
 
@@ -427,7 +471,7 @@ impl Node {
         if self.unfinished {
             return Some(Time::ZERO);
         }
-        let timers = [self.scheduler.deadline(Time::ZERO), self.links.deadline()];
+        let timers = [self.due, self.links.deadline()];
         timers.into_iter().flatten().min()
     }
 }

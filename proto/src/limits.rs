@@ -54,6 +54,8 @@ pub const FRAGMENT_BYTES: usize = 2 << 20;
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// Further attempts after ones that were lost through no fault of the task.
 pub const LOST_ATTEMPTS_MAX: u8 = 3;
+/// Peers without a session (only loose messages were exchanged) that a node remembers.
+pub const PEERS_KEPT_MAX: usize = 64;
 /// Messages that arrived ahead of a gap and are kept.
 pub const LINK_REORDER_MESSAGES_MAX: usize = 1024;
 pub const RETRANSMIT_AFTER: Span = Span::from_millis(300);
@@ -141,6 +143,9 @@ pub const HINT_PEERS: usize = 2;
 
 // Reports and watchers.
 pub const COUNTS_INTERVAL: Span = Span::from_millis(100);
+/// In clusters of more nodes than this a home reports that much less often: the home of a job is
+/// one node, and hears all of them.
+pub const COUNTS_NODES: usize = 1000;
 /// A waiting task asks its missing parents' homes this often. Finds nothing in a run without
 /// faults.
 pub const RECONCILE_INTERVAL: Span = Span::from_secs(10);

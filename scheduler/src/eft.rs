@@ -37,7 +37,8 @@ struct Known {
 /// How busy other nodes are, as far as they have told.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
-    peers: BTreeMap<NodeId, Known>,
+    /// Never iterated: their order means nothing.
+    peers: hashbrown::HashMap<NodeId, Known, foldhash::fast::FixedState>,
 }
 
 impl Loads {

@@ -7,20 +7,14 @@ use proto::limits::{RATE_OBJECT_BYTES_MIN, RATES_KEPT_MAX};
 use proto::{NodeId, Span, wire};
 
 /// Lengths of tasks: mean and spread (Welford), and a coarse histogram for heavy tails.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Lengths {
     samples: u64,
     mean_ns: f64,
     /// Sum of squared distances from the mean.
     squares: f64,
-    /// By the number of bits of the length in nanoseconds.
-    octaves: [u32; 65],
-}
-
-impl Default for Lengths {
-    fn default() -> Self {
-        Self { samples: 0, mean_ns: 0.0, squares: 0.0, octaves: [0; 65] }
-    }
+    /// By the number of bits of the length in nanoseconds, up to the longest seen.
+    octaves: Vec<u32>,
 }
 
 impl Lengths {
@@ -30,8 +24,11 @@ impl Lengths {
         let before = length_ns - self.mean_ns;
         self.mean_ns += before / self.samples as f64;
         self.squares += before * (length_ns - self.mean_ns);
-        let octave = &mut self.octaves[(64 - length.0.leading_zeros()) as usize];
-        *octave = octave.saturating_add(1);
+        let bits = (64 - length.0.leading_zeros()) as usize;
+        if self.octaves.len() <= bits {
+            self.octaves.resize(bits + 1, 0);
+        }
+        self.octaves[bits] = self.octaves[bits].saturating_add(1);
     }
     fn mean(&self) -> Option<Span> {
         (self.samples > 0).then(|| Span(self.mean_ns.round() as u64))
@@ -87,7 +84,8 @@ const LENGTH_UNKNOWN: Span = Span::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Estimates {
-    kinds: BTreeMap<String, Lengths>,
+    /// Boxed: most nodes know few kinds, and a tree keeps room for many.
+    kinds: BTreeMap<String, Box<Lengths>>,
     all: Lengths,
     rates: BTreeMap<NodeId, Rate>,
     rate: Rate,
@@ -125,7 +123,7 @@ impl Estimates {
     /// all.
     #[must_use]
     pub(crate) fn length(&self, spec: &wire::Spec, declared: Span) -> Span {
-        if let Some(mean) = self.kinds.get(&spec.kind).and_then(Lengths::mean) {
+        if let Some(mean) = self.kinds.get(&spec.kind).and_then(|lengths| lengths.mean()) {
             return mean;
         }
         if declared > Span::ZERO {

@@ -76,6 +76,12 @@ impl Homes {
         }
     }
 
+    /// The same table as another node sees it: nodes of one process need not look through it each.
+    #[must_use]
+    pub fn seen_by(&self, me: NodeId) -> Self {
+        Self { me, ..self.clone() }
+    }
+
     /// A place holder without partitions.
     #[must_use]
     pub(crate) fn empty() -> Self {

@@ -263,7 +263,7 @@ impl Jobs {
             }
             job.watchers.push((client, id));
         }
-        job.answer(client, id, out);
+        job.answer(client, id, job.state.clone(), out);
         Watched::Answered
     }
     pub(crate) fn forget_client(&mut self, client: ClientId) {
@@ -280,8 +280,14 @@ impl Job {
     }
 
     fn tell_homes(&self, homes: &Homes, out: &mut Out) {
-        for home in self.homes(homes) {
-            self.tell_home(home, homes, out);
+        let mut by_home: BTreeMap<NodeId, Vec<wire::PartitionTotal>> = BTreeMap::new();
+        for total in &self.state.partitions {
+            if let Some(home) = homes.owner(PartitionId(total.partition)) {
+                by_home.entry(home).or_default().push(*total);
+            }
+        }
+        for (home, partitions) in by_home {
+            out.reliable.push((home, self.visible(partitions)));
         }
     }
 
@@ -289,15 +295,21 @@ impl Job {
     fn tell_home(&self, home: NodeId, homes: &Homes, out: &mut Out) {
         let mine =
             |total: &&wire::PartitionTotal| homes.owner(PartitionId(total.partition)) == Some(home);
+        let partitions = self.state.partitions.iter().filter(mine).copied().collect();
+        out.reliable.push((home, self.visible(partitions)));
+    }
+
+    /// The commit, as far as it concerns these partitions.
+    fn visible(&self, partitions: Vec<wire::PartitionTotal>) -> Body {
         let commit = wire::JobCommit {
             job: self.state.job,
             name: String::new(),
             submitted_ns: self.state.submitted_ns,
             settings: self.state.settings,
-            partitions: self.state.partitions.iter().filter(mine).copied().collect(),
+            partitions,
             edges: 0,
         };
-        out.reliable.push((home, Body::Visible(wire::Visible { commit: Some(commit) })));
+        Body::Visible(wire::Visible { commit: Some(commit) })
     }
 
     fn resume(&mut self, homes: &Homes, out: &mut Out) {
@@ -374,20 +386,24 @@ impl Job {
         }
     }
 
-    fn answer(&self, client: ClientId, id: u64, out: &mut Out) {
+    fn answer(&self, client: ClientId, id: u64, state: wire::JobState, out: &mut Out) {
         let response = wire::Response {
             id,
-            more: self.state.ended_ns == 0,
-            body: Some(wire::response::Body::Job(self.state.clone())),
+            more: state.ended_ns == 0,
+            body: Some(wire::response::Body::Job(state)),
             ..Default::default()
         };
         out.answers.push(Answer { client, response });
     }
 
+    /// Tells those who watch. What never changes they were told at first: the partitions of a job
+    /// on all nodes of a large cluster take megabytes.
     fn notify(&mut self, out: &mut Out) {
+        let partitions = std::mem::take(&mut self.state.partitions);
         for &(client, id) in &self.watchers {
-            self.answer(client, id, out);
+            self.answer(client, id, self.state.clone(), out);
         }
+        self.state.partitions = partitions;
         if self.state.ended_ns != 0 {
             self.watchers.clear();
         }

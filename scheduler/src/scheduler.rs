@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proto::event::{Again, Reason};
-use proto::limits::{STEP_EDGES_MAX, STEP_TASKS_MAX};
+use proto::limits::{COUNTS_INTERVAL, COUNTS_NODES, STEP_EDGES_MAX, STEP_TASKS_MAX};
 use proto::wire::message::Body;
-use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
@@ -42,6 +42,11 @@ pub struct Options {
     pub mutant: Option<Mutant>,
 }
 
+/// How long a home gathers counts before it reports them.
+pub(crate) fn report_interval(homes: &Homes) -> Span {
+    Span(COUNTS_INTERVAL.0 * homes.nodes().div_ceil(COUNTS_NODES).max(1) as u64)
+}
+
 /// Counters since the start of this incarnation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
@@ -52,6 +57,10 @@ pub struct Stats {
     /// Tasks that the monitor of FLDS moved to the shared queue.
     pub shifted: u64,
 }
+
+type FixedState = foldhash::fast::FixedState;
+/// Never iterated: their order means nothing.
+pub(crate) type Peers = hashbrown::HashMap<NodeId, Incarnation, FixedState>;
 
 #[derive(Debug)]
 pub struct Scheduler {
@@ -85,7 +94,7 @@ pub struct Scheduler {
     pub(crate) pending_moves: BTreeMap<(NodeId, u64), usize>,
     pub(crate) moves: BTreeMap<u64, Move>,
     /// The latest incarnation known of each peer.
-    pub(crate) peers: BTreeMap<NodeId, Incarnation>,
+    pub(crate) peers: Peers,
     pushes: BTreeMap<NodeId, BundleBuilder>,
     /// Tasks too wide for every node known, while some are not.
     pub(crate) homeless: Vec<TaskId>,
@@ -100,7 +109,7 @@ impl Scheduler {
     #[must_use]
     pub fn new(options: Options, homes: Homes) -> Self {
         let seed = options.seed ^ u64::from(options.incarnation.0) << 32 ^ u64::from(options.me.0);
-        Self {
+        let mut scheduler = Self {
             ledger: Ledger::new(options.me, options.incarnation, options.mutant),
             jobs: Jobs::new(options.mutant),
             estimates: Estimates::default(),
@@ -122,7 +131,7 @@ impl Scheduler {
             granted: BTreeMap::new(),
             pending_moves: BTreeMap::new(),
             moves: BTreeMap::new(),
-            peers: BTreeMap::new(),
+            peers: Peers::with_hasher(FixedState::with_seed(0)),
             pushes: BTreeMap::new(),
             homeless: Vec::new(),
             parked: Parked::default(),
@@ -130,7 +139,9 @@ impl Scheduler {
             reconcile_at: None,
             homes,
             options,
-        }
+        };
+        scheduler.ledger.report_interval = report_interval(&scheduler.homes);
+        scheduler
     }
 
     /// One stored record of the ledger, in the order of keys.
@@ -166,13 +177,29 @@ impl Scheduler {
     }
 
     /// A peer's message, in order and once per incarnation of both sides (loose ones excepted).
-    pub fn on_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) {
-        let Some(body) = self.mine_of(from, body, out) else { return };
+    /// Whether it may call for decisions: all but the small talk between thieves does.
+    pub fn on_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) -> bool {
         match body {
-            Body::Push(push) => self.on_push(push, out),
-            Body::StealProbe(probe) => self.on_steal_probe(from, &probe, out),
+            Body::StealProbe(probe) => {
+                self.on_steal_probe(from, &probe, out);
+                false
+            }
             Body::StealLoad(load) => self.on_steal_load(now, from, &load, out),
             Body::StealHint(hint) => self.on_steal_hint(now, from, &hint, out),
+            body => {
+                self.on_weighty_message(now, from, body, out);
+                true
+            }
+        }
+    }
+
+    fn on_weighty_message(&mut self, now: Time, from: NodeId, body: Body, out: &mut Out) {
+        let Some(body) = self.mine_of(from, body, out) else { return };
+        match body {
+            Body::StealProbe(_) | Body::StealLoad(_) | Body::StealHint(_) => {
+                unreachable!("these are small talk")
+            }
+            Body::Push(push) => self.on_push(push, out),
             Body::StealRequest(request) => self.on_steal_request(from, &request, out),
             Body::StealGrant(grant) => self.on_steal_grant(now, from, grant, out),
             Body::StealDone(done) => self.on_steal_done(from, &done),
@@ -210,17 +237,21 @@ impl Scheduler {
         }
     }
 
-    /// A peer is known to run under this incarnation: the first heard of, or a later one.
+    /// A peer is known to run under this incarnation: the first heard of, or a later one. Whether
+    /// that may call for decisions.
     pub fn on_peer_incarnation(
         &mut self,
         now: Time,
         peer: NodeId,
         incarnation: Incarnation,
         out: &mut Out,
-    ) {
+    ) -> bool {
         let before = self.peers.insert(peer, incarnation);
+        // Of one that has restarted it may have been forgotten that it was there before.
+        let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
+        let has_tasks = self.ledger.away.contains_key(&peer);
         self.check_away(peer, incarnation, out);
-        if before.is_some_and(|before| before < incarnation) {
+        if restarted {
             self.granted.remove(&peer);
             self.take_back_transit(peer, out);
             self.repeat_moves(peer, out);
@@ -237,6 +268,14 @@ impl Scheduler {
                 ask_of_end(job, homes, out);
             }
         }
+        restarted || has_tasks
+    }
+
+    /// Nothing but loose messages was ever exchanged with this peer, which has never restarted:
+    /// when it is heard of again, it is heard of for the first time.
+    pub fn forget_peer(&mut self, peer: NodeId) {
+        self.peers.remove(&peer);
+        self.loads.forget(peer);
     }
 
     /// The incarnation a peer is known under; 0 when it has not been heard of.

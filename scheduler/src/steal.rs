@@ -18,6 +18,7 @@ use rand_chacha::rand_core::Rng;
 
 use crate::ledger::Job;
 use crate::out::{Out, task_attempt};
+
 use crate::work::unpack;
 use crate::{Mutant, Scheduler};
 
@@ -181,26 +182,31 @@ impl Scheduler {
         NodeId(if drawn >= me { drawn + 1 } else { drawn })
     }
 
+    /// The answer to a probe. Whether it was the last one.
     pub(crate) fn on_steal_load(
         &mut self,
         now: Time,
         from: NodeId,
         load: &wire::StealLoad,
         out: &mut Out,
-    ) {
-        let Phase::Probing { probe, awaited, fullest, .. } = &mut self.thief.phase else { return };
+    ) -> bool {
+        let Phase::Probing { probe, awaited, fullest, .. } = &mut self.thief.phase else {
+            return false;
+        };
         if *probe != load.probe || !awaited.remove(&from) {
-            return;
+            return false;
         }
         if load.shared > fullest.map_or(0, |(shared, _)| shared) {
             *fullest = Some((load.shared, from));
         }
-        if awaited.is_empty() {
+        let last = awaited.is_empty();
+        if last {
             match *fullest {
                 Some((_, victim)) => self.request(now, victim, out),
                 None => self.steal_failed(now),
             }
         }
+        last
     }
 
     fn request(&mut self, now: Time, victim: NodeId, out: &mut Out) {
@@ -246,22 +252,25 @@ impl Scheduler {
         self.thief.interval = interval.doubled().min(self.options.tuning.steal_interval_bound);
     }
 
-    /// A node with a surplus says so: steal from it now, wherever the interval stands.
+    /// A node with a surplus says so: steal from it now, wherever the interval stands. Whether it
+    /// does.
     pub(crate) fn on_steal_hint(
         &mut self,
         now: Time,
         from: NodeId,
         hint: &wire::StealHint,
         out: &mut Out,
-    ) {
+    ) -> bool {
         if self.options.mutant == Some(Mutant::StealingRetires) || hint.shared == 0 {
-            return;
+            return false;
         }
         let busy = matches!(self.thief.phase, Phase::Probing { .. } | Phase::Requesting { .. });
-        if self.is_hungry() && !busy {
+        let steals = self.is_hungry() && !busy;
+        if steals {
             self.thief.interval = self.options.tuning.steal_interval_start;
             self.request(now, from, out);
         }
+        steals
     }
 
     /// Stolen tasks arrive. Their homes are told before anything is launched; the victim may forget

@@ -12,6 +12,7 @@ use proto::{Attempt, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire
 use crate::homes::Homes;
 use crate::ledger::{Ledger, State};
 use crate::out::Out;
+use crate::scheduler::report_interval;
 use crate::{LedgerRecord, Mutant, RecordError, Scheduler};
 
 /// The records of a partition that this node is about to serve.
@@ -146,6 +147,7 @@ impl Scheduler {
     /// The map has changed.
     pub fn set_homes(&mut self, now: Time, homes: Homes, out: &mut Out) {
         let older = self.homes.succeed(homes);
+        self.ledger.report_interval = report_interval(&self.homes);
         self.ledger.ready.extend(self.homeless.drain(..));
         let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
         if changed.is_empty() {

@@ -39,7 +39,7 @@ impl End {
         if dice.roll(3) == 0 {
             self.links.durable(self.batches);
         }
-        self.links.flush(now, None, |_, packet| air.push(packet));
+        self.links.flush(now, || None, |_, packet| air.push(packet));
     }
 }
 
@@ -135,7 +135,7 @@ fn what_concerns_only_the_old_incarnation_dies_with_it() {
     ends[0].links.send(NodeId(1), message(7));
     ends[0].take(hello(1, 2));
     let mut sent = Vec::new();
-    ends[0].links.flush(Time(0), None, |_, packet| sent.extend(packet.reliable));
+    ends[0].links.flush(Time(0), || None, |_, packet| sent.extend(packet.reliable));
     assert_eq!(sent.len(), 1, "the push is gone, the report stays");
 }
 
@@ -177,4 +177,68 @@ fn a_link_with_nothing_to_say_falls_silent() {
     }
     assert!(packets < 10, "{packets} packets for one message");
     assert!(ends.iter().all(|end| end.links.deadline().is_none_or(|at| at < now)));
+}
+
+fn probe(from: u32, incarnation: u32) -> wire::Packet {
+    let body = Some(Body::StealProbe(wire::StealProbe { probe: 1 }));
+    wire::Packet {
+        from,
+        to: 0,
+        from_incarnation: incarnation,
+        to_incarnation: 1,
+        first_seq: 1,
+        loose: vec![wire::Message { body }],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn of_passing_acquaintances_few_are_remembered_and_none_is_mistaken() {
+    use proto::limits::PEERS_KEPT_MAX;
+    let mut links = Links::new(NodeId(0), Incarnation(1));
+    let many = PEERS_KEPT_MAX as u32 * 3;
+    let mut forgotten = Vec::new();
+    for peer in 1..=many {
+        // One of them has restarted: its earlier incarnation may still be heard of.
+        let incarnation = if peer == 5 { 2 } else { 1 };
+        let received = links.receive(probe(peer, incarnation));
+        assert_eq!(received.incarnation, Some(Incarnation(incarnation)), "met for the first time");
+        assert_eq!(received.bodies.len(), 1);
+        links.send_loose(NodeId(peer), Body::StealLoad(wire::StealLoad::default()));
+        links.flush(
+            Time(u64::from(peer)),
+            || None,
+            |_, packet| {
+                assert_eq!(packet.to_incarnation, incarnation, "who has just spoken is known");
+            },
+        );
+        forgotten.extend(links.take_forgotten());
+    }
+    assert!(links.links.is_empty(), "nothing reliable was said");
+    assert!(many as usize - forgotten.len() <= PEERS_KEPT_MAX, "{}", forgotten.len());
+    assert!(!forgotten.contains(&NodeId(5)));
+    assert!(links.receive(probe(5, 1)).bodies.is_empty(), "its past is not listened to");
+    assert_eq!(links.receive(probe(many, 1)).incarnation, None, "the last one is remembered");
+    assert_eq!(links.receive(probe(1, 1)).incarnation, Some(Incarnation(1)), "the first is not");
+    assert_eq!(links.deadline(), None, "nobody waits for what is loose");
+}
+
+#[test]
+fn who_has_a_session_is_not_forgotten() {
+    let mut links = Links::new(NodeId(0), Incarnation(1));
+    links.receive(probe(1, 1));
+    links.send(NodeId(1), message(7));
+    let mut sent = 0;
+    links.flush(Time(0), || None, |_, packet| sent += packet.reliable.len());
+    assert_eq!(sent, 1);
+    for peer in 2..300 {
+        links.receive(probe(peer, 1));
+        links.flush(Time(1), || None, |_, _| {});
+        assert!(!links.take_forgotten().contains(&NodeId(1)));
+    }
+    links.receive(wire::Packet { ack: 1, loose: Vec::new(), ..probe(1, 1) });
+    links.send(NodeId(1), message(8));
+    let mut first = 0;
+    links.flush(Time(2), || None, |_, packet| first = packet.first_seq);
+    assert_eq!(first, 2, "the session goes on");
 }

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use proto::limits::RETIRED_WEIGHT_MAX;
+use proto::limits::{COUNTS_INTERVAL, RETIRED_WEIGHT_MAX};
 use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 pub use check::ChunkError;
@@ -64,6 +64,8 @@ pub(crate) struct Ledger {
     pub(crate) me: NodeId,
     pub(crate) incarnation: Incarnation,
     attempts: u32,
+    /// Between an end and the report of it to the job's home, at most.
+    pub(crate) report_interval: Span,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     /// Jobs that have not ended: what timers look at, however many ended ones are remembered.
     pub(crate) live: BTreeSet<JobId>,
@@ -104,6 +106,7 @@ impl Ledger {
             me,
             incarnation,
             attempts: 0,
+            report_interval: COUNTS_INTERVAL,
             jobs: BTreeMap::new(),
             live: BTreeSet::new(),
             away: BTreeMap::new(),
@@ -375,7 +378,7 @@ impl Ledger {
             self.retire(task.job, task.partition(), &idle);
         }
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
-        job.report_soon(now);
+        job.report_soon(now, self.report_interval);
     }
 
     /// Keeps ended chunks for those who ask about them, as long as there is room; then only how
@@ -529,8 +532,8 @@ impl Job {
     }
 
     /// A report is due within the interval, or at once when nothing is open here any more.
-    pub(crate) fn report_soon(&mut self, now: Time) {
-        let due = if self.open == 0 { now } else { now + proto::limits::COUNTS_INTERVAL };
+    pub(crate) fn report_soon(&mut self, now: Time, interval: Span) {
+        let due = if self.open == 0 { now } else { now + interval };
         self.report_at = Some(self.report_at.map_or(due, |at| at.min(due)));
     }
     pub(crate) fn report_everything(&mut self, now: Time) {
