@@ -32,6 +32,6 @@ pub mod trace;
 pub use bounds::{Bounds, Cluster, Form, LowerBounds, Network, PaperBound, PaperModel};
 pub use events::{Entry, Merged, NodeLog, ReadError};
 pub use fold::{Fold, job_of, task_of};
-pub use report::{Reads, RunFacts, RunReport};
+pub use report::{Reads, RunFacts, RunReport, Series};
 pub use stages::{Kinds, StageRow};
 pub use trace::TraceWriter;

@@ -49,12 +49,13 @@ pub use client::{ClientPlan, Death};
 pub use dice::Dice;
 pub use disk::Disk;
 pub use faults::{Fault, FaultOptions};
-pub use maxmin::MaxMin;
+pub use maxmin::{MaxMin, Racks};
 pub use network::NetworkOptions;
 pub use options::{Action, EffectHook, WorldOptions};
 pub use service::{Counts, Part, Prices, Service, ServiceError, fit};
 pub use study::{
-    Mark, Meter, NetworkModel, Simulation, SimulationOptions, Submit, simulate, simulate_metered,
+    Mark, Meter, MishapError, Mishaps, NetworkModel, Simulation, SimulationOptions, Struck, Submit,
+    simulate, simulate_metered,
 };
 pub use truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN};
 pub use workload::{Draft, DraftTask, Submission, Taste};

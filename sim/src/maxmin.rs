@@ -3,6 +3,9 @@ Max-min fair sharing of full-duplex network cards: every flow gets as much as is
 taking from one that has no more.
 
 Each node has one link in and one link out; a flow crosses the sender's out and the receiver's in.
+In a tree of two levels each rack has a link up and a link down as well, which flows between racks
+cross in between.
+
 In a max-min fair allocation every flow has a *bottleneck*: a saturated link on which no other flow
 is faster. That is also the test whether an allocation is right, so a start or an end of a flow is
 solved locally: first only the flows on its two links, with all others as they are; where a flow
@@ -17,14 +20,19 @@ const EQUAL: f64 = 1e-9;
 /// After so many rounds all flows on all touched links join at once.
 const ROUNDS_LOCAL_MAX: u32 = 8;
 
+/// Out of the sender, up from its rack, down to the other, into the receiver. Within a rack the two
+/// in the middle are none.
+const HOPS: usize = 4;
+const NO_LINK: u32 = u32::MAX;
+
 type FlowIndex = u32;
 
 #[derive(Clone, Debug)]
 struct Flow<T> {
     tag: Option<T>,
-    /// Out of the sender, into the receiver; and where it stands in each link's list.
-    links: [u32; 2],
-    places: [u32; 2],
+    /// The links it crosses, and where it stands in each one's list.
+    links: [u32; HOPS],
+    places: [u32; HOPS],
     bottleneck: u32,
     rate: f64,
     /// Of the round under way.
@@ -36,8 +44,16 @@ struct Flow<T> {
     mark: u64,
 }
 
-#[derive(Clone, Debug, Default)]
+impl<T> Flow<T> {
+    fn path(&self) -> impl Iterator<Item = u32> + use<T> {
+        self.links.into_iter().filter(|&link| link != NO_LINK)
+    }
+}
+
+#[derive(Clone, Debug)]
 struct Link {
+    /// Bytes per nanosecond.
+    capacity: f64,
     flows: Vec<FlowIndex>,
     /// Sum of the rates of its flows.
     load: f64,
@@ -48,10 +64,26 @@ struct Link {
     changed: bool,
 }
 
-/// Flows between nodes whose links all have one capacity. Rates are bytes per nanosecond.
+/// Racks of consecutive nodes, equally many in each, one more or less.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Racks {
+    pub racks: u32,
+    /// What the cards of a rack can carry over what its link up can; 1 takes nothing from anybody.
+    pub oversubscription: f64,
+}
+
+impl Racks {
+    /// The rack of a node.
+    fn of(&self, node: usize, nodes: usize) -> usize {
+        node * self.racks as usize / nodes
+    }
+}
+
+/// Flows between nodes. Rates are bytes per nanosecond.
 #[derive(Clone, Debug)]
 pub struct MaxMin<T> {
-    capacity: f64,
+    nodes: usize,
+    racks: Option<Racks>,
     flows: Vec<Flow<T>>,
     vacant: Vec<FlowIndex>,
     links: Vec<Link>,
@@ -64,6 +96,18 @@ pub struct MaxMin<T> {
     fill: BinaryHeap<Reverse<(Share, u32)>>,
     /// Flows whose rates were computed, for the curious.
     pub solved_total: u64,
+}
+
+impl Link {
+    const EMPTY: Self = Self {
+        capacity: 0.0,
+        flows: Vec::new(),
+        load: 0.0,
+        mark: 0,
+        free: 0.0,
+        unfrozen: 0,
+        changed: false,
+    };
 }
 
 /// A rate that can be ordered; never NaN.
@@ -87,11 +131,13 @@ impl<T> MaxMin<T> {
     #[must_use]
     pub fn new(nodes: usize, bytes_per_s: f64) -> Self {
         assert!(bytes_per_s.is_finite() && bytes_per_s > 0.0, "a link carries something");
+        let card = Link { capacity: bytes_per_s / 1e9, ..Link::EMPTY };
         Self {
-            capacity: bytes_per_s / 1e9,
+            nodes,
+            racks: None,
             flows: Vec::new(),
             vacant: Vec::new(),
-            links: vec![Link::default(); nodes * 2],
+            links: vec![card; nodes * 2],
             ends: BinaryHeap::new(),
             round: 0,
             solved: Vec::new(),
@@ -99,6 +145,43 @@ impl<T> MaxMin<T> {
             fill: BinaryHeap::new(),
             solved_total: 0,
         }
+    }
+
+    /// A tree of two levels above the cards.
+    ///
+    /// # Panics
+    /// As [`Self::new`]; when there is no rack, or one without a node, or when the links up would
+    /// carry more than the cards below them.
+    #[must_use]
+    pub fn tree(nodes: usize, bytes_per_s: f64, racks: Racks) -> Self {
+        assert!((1..=nodes).contains(&(racks.racks as usize)), "every rack has a node");
+        let over = racks.oversubscription;
+        assert!(over.is_finite() && over >= 1.0, "cards are not slower than links up");
+        let mut network = Self::new(nodes, bytes_per_s);
+        let mut sizes = vec![0_u32; racks.racks as usize];
+        for node in 0..nodes {
+            sizes[racks.of(node, nodes)] += 1;
+        }
+        for size in sizes {
+            let capacity = bytes_per_s / 1e9 * f64::from(size) / over;
+            let link = Link { capacity, ..Link::EMPTY };
+            network.links.extend([link.clone(), link]);
+        }
+        network.racks = Some(racks);
+        network
+    }
+
+    /// The links between two nodes.
+    fn path(&self, from: usize, to: usize) -> [u32; HOPS] {
+        let (out, into) = (from as u32 * 2, to as u32 * 2 + 1);
+        if let Some(racks) = self.racks {
+            let (from, to) = (racks.of(from, self.nodes), racks.of(to, self.nodes));
+            if from != to {
+                let first = self.nodes as u32 * 2;
+                return [out, first + from as u32 * 2, first + to as u32 * 2 + 1, into];
+            }
+        }
+        [out, NO_LINK, NO_LINK, into]
     }
 
     /// Flows under way.
@@ -117,8 +200,9 @@ impl<T> MaxMin<T> {
     /// When a node sends to itself.
     pub fn start(&mut self, now_ns: u64, from: usize, to: usize, bytes: u64, tag: T) {
         assert_ne!(from, to, "a node has its own objects");
-        let links = [from as u32 * 2, to as u32 * 2 + 1];
-        let places = links.map(|link| self.links[link as usize].flows.len() as u32);
+        let links = self.path(from, to);
+        let place = |link: u32| self.links.get(link as usize).map_or(0, |it| it.flows.len() as u32);
+        let places = links.map(place);
         let flow = Flow {
             tag: Some(tag),
             links,
@@ -143,7 +227,9 @@ impl<T> MaxMin<T> {
             }
         };
         for link in links {
-            self.links[link as usize].flows.push(index);
+            if let Some(link) = self.links.get_mut(link as usize) {
+                link.flows.push(index);
+            }
         }
         self.solve(now_ns, &links);
     }
@@ -169,11 +255,11 @@ impl<T> MaxMin<T> {
         let Reverse((_, index)) = self.ends.pop().expect("looked at above");
         let flow = &mut self.flows[index as usize];
         let (tag, links, places) = (flow.tag.take(), flow.links, flow.places);
-        let mut disturbed = [u32::MAX; 2];
-        for side in 0..2 {
+        let mut disturbed = [NO_LINK; HOPS];
+        for side in (0..HOPS).filter(|&side| links[side] != NO_LINK) {
             let link = &mut self.links[links[side] as usize];
             // On a link that was not full nobody waited for this flow.
-            if link.load >= self.capacity * (1.0 - EQUAL) {
+            if link.load >= link.capacity * (1.0 - EQUAL) {
                 disturbed[side] = links[side];
             }
             link.flows.swap_remove(places[side] as usize);
@@ -194,11 +280,11 @@ impl<T> MaxMin<T> {
     }
 
     /// Finds the rates after a change on these links.
-    fn solve(&mut self, now_ns: u64, seeds: &[u32; 2]) {
+    fn solve(&mut self, now_ns: u64, seeds: &[u32; HOPS]) {
         self.round += 1;
         self.solved.clear();
         self.touched.clear();
-        for &link in seeds.iter().filter(|link| **link != u32::MAX) {
+        for &link in seeds.iter().filter(|link| **link != NO_LINK) {
             self.join_all(link);
         }
         let mut rounds = 0;
@@ -226,7 +312,7 @@ impl<T> MaxMin<T> {
         }
         flow.mark = self.round;
         self.solved.push(index);
-        for link in flow.links {
+        for link in flow.path() {
             if self.links[link as usize].mark != self.round {
                 self.links[link as usize].mark = self.round;
                 self.touched.push(link);
@@ -239,14 +325,14 @@ impl<T> MaxMin<T> {
         self.solved_total += self.solved.len() as u64;
         for &link in &self.touched {
             let link = &mut self.links[link as usize];
-            link.free = self.capacity - link.load;
+            link.free = link.capacity - link.load;
             link.unfrozen = 0;
             link.changed = false;
         }
         for &index in &self.solved {
             let flow = &mut self.flows[index as usize];
             flow.new_bottleneck = u32::MAX;
-            for link in flow.links {
+            for link in flow.path() {
                 let link = &mut self.links[link as usize];
                 link.free += flow.rate;
                 link.unfrozen += 1;
@@ -276,7 +362,7 @@ impl<T> MaxMin<T> {
                 }
                 flow.new_bottleneck = at;
                 flow.new_rate = share_now.0;
-                for link in flow.links {
+                for link in flow.path() {
                     let link = &mut self.links[link as usize];
                     link.free -= share_now.0;
                     link.unfrozen -= 1;
@@ -293,7 +379,7 @@ impl<T> MaxMin<T> {
             let flow = &self.flows[self.solved[at] as usize];
             let differs = (flow.new_rate - flow.rate).abs() > EQUAL * flow.rate.max(flow.new_rate);
             if differs || flow.new_bottleneck != flow.bottleneck {
-                for link in flow.links {
+                for link in flow.path() {
                     self.links[link as usize].changed = true;
                 }
             }
@@ -322,7 +408,7 @@ impl<T> MaxMin<T> {
                 frozen_here = frozen_here.min(rate);
             }
         }
-        let full = total >= self.capacity * (1.0 - EQUAL);
+        let full = total >= link.capacity * (1.0 - EQUAL);
         for place in 0..self.links[number as usize].flows.len() {
             let index = self.links[number as usize].flows[place];
             let flow = &self.flows[index as usize];
@@ -365,127 +451,4 @@ fn share(link: &Link) -> Share {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Dice;
-
-    const S: u64 = 1_000_000_000;
-
-    /// Runs until everything has ended: (time, tag), sorted.
-    fn drain(network: &mut MaxMin<u32>) -> Vec<(u64, u32)> {
-        let mut ends = Vec::new();
-        while let Some(at) = network.next_end_ns() {
-            ends.push((at, network.take_ended(at).expect("it ends now")));
-        }
-        ends.sort_unstable();
-        ends
-    }
-
-    #[test]
-    fn two_transfers_over_one_card_take_twice_as_long() {
-        let mut network = MaxMin::new(3, 100.0);
-        network.start(0, 0, 1, 1000, 1);
-        assert_eq!(drain(&mut network), [(10 * S, 1)]);
-        network.start(10 * S, 0, 1, 1000, 1);
-        network.start(10 * S, 0, 2, 1000, 2);
-        assert_eq!(drain(&mut network), [(30 * S, 1), (30 * S, 2)]);
-        // In and out are two ways.
-        network.start(30 * S, 0, 1, 1000, 1);
-        network.start(30 * S, 1, 0, 1000, 2);
-        assert_eq!(drain(&mut network), [(40 * S, 1), (40 * S, 2)]);
-    }
-
-    #[test]
-    fn who_is_held_up_elsewhere_leaves_the_rest_to_others() {
-        // Three into node 3: each a third; the second flow of node 0 gets two thirds of its card.
-        let mut network = MaxMin::new(5, 90.0);
-        for from in 0..3 {
-            network.start(0, from, 3, 300, from as u32);
-        }
-        network.start(0, 0, 4, 600, 9);
-        assert_eq!(drain(&mut network), [(10 * S, 0), (10 * S, 1), (10 * S, 2), (10 * S, 9)]);
-    }
-
-    #[test]
-    fn a_transfer_that_ends_speeds_the_other_up() {
-        let mut network = MaxMin::new(3, 100.0);
-        network.start(0, 0, 1, 500, 1);
-        network.start(0, 0, 2, 1500, 2);
-        assert_eq!(drain(&mut network), [(10 * S, 1), (20 * S, 2)]);
-        assert!(network.is_empty());
-    }
-
-    /// Progressive filling from scratch, as a textbook has it.
-    fn naive(flows: &[[u32; 2]], links: usize, capacity: f64) -> Vec<f64> {
-        let mut rates = vec![f64::NAN; flows.len()];
-        let mut free = vec![capacity; links];
-        while rates.iter().any(|rate| rate.is_nan()) {
-            let crossing = |link: u32| {
-                let open = (0..flows.len())
-                    .filter(|&flow| rates[flow].is_nan() && flows[flow].contains(&link));
-                open.collect::<Vec<_>>()
-            };
-            let fair = |link: u32| match crossing(link).len() {
-                0 => f64::INFINITY,
-                n => free[link as usize] / n as f64,
-            };
-            let tightest = (0..links as u32)
-                .min_by(|&a, &b| fair(a).total_cmp(&fair(b)))
-                .expect("there are links");
-            let rate = fair(tightest);
-            for flow in crossing(tightest) {
-                rates[flow] = rate;
-                flows[flow].iter().for_each(|&link| free[link as usize] -= rate);
-            }
-        }
-        rates
-    }
-
-    #[test]
-    fn local_solving_equals_solving_all() {
-        for seed in 0..60 {
-            let mut dice = Dice::new(seed);
-            let nodes = 2 + dice.index(12);
-            let mut network = MaxMin::new(nodes, 1e9);
-            let mut now_ns = 0;
-            for step in 0..150_u32 {
-                let from = dice.index(nodes);
-                let to = (from + 1 + dice.index(nodes - 1)) % nodes;
-                if dice.chance(600) || network.is_empty() {
-                    network.start(now_ns, from, to, 1 + dice.below(1_000_000), step);
-                } else {
-                    now_ns = network.next_end_ns().expect("some flow is under way");
-                    network.take_ended(now_ns).expect("it ends now");
-                }
-                let open: Vec<_> = network.flows.iter().filter(|flow| flow.tag.is_some()).collect();
-                let ways: Vec<_> = open.iter().map(|flow| flow.links).collect();
-                let rates = naive(&ways, nodes * 2, network.capacity);
-                for (flow, rate) in open.iter().zip(&rates) {
-                    let off = (flow.rate - rate).abs() / rate;
-                    assert!(off < 1e-6, "seed {seed} step {step}: {} not {rate}", flow.rate);
-                }
-            }
-        }
-    }
-
-    /// What a hundred busy cards cost; printed, not demanded.
-    #[test]
-    fn a_change_touches_few_flows() {
-        let mut dice = Dice::new(7);
-        let (nodes, open, changes) = (100, 800, 2_000);
-        let mut network = MaxMin::new(nodes, 125e6);
-        let mut now_ns = 0;
-        for tag in 0..open + changes {
-            let from = dice.index(nodes);
-            let to = (from + 1 + dice.index(nodes - 1)) % nodes;
-            if tag >= open {
-                now_ns = network.next_end_ns().expect("flows are under way");
-                network.take_ended(now_ns).expect("it ends now");
-            }
-            network.start(now_ns, from, to, 12_000_000, tag);
-        }
-        let per_change = network.solved_total as f64 / f64::from(open + 2 * changes);
-        println!("{per_change:.1} rates computed a change, of {} flows", network.len());
-        assert_eq!(network.len(), open as usize);
-    }
-}
+mod tests;

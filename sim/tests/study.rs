@@ -1,8 +1,8 @@
 //! Studies: with nothing but tasks and network to wait for, times can be told beforehand.
 
-use proto::{NodeId, Span};
+use proto::{NodeId, Span, limits};
 use scheduler::{Policy, Tuning};
-use sim::{NetworkModel, Service, Simulation, SimulationOptions, Submit, simulate};
+use sim::{Mishaps, NetworkModel, Racks, Service, Simulation, SimulationOptions, Submit, simulate};
 use workloads::{Graph, Placement, generate};
 
 const MS: u64 = 1_000_000;
@@ -125,4 +125,63 @@ fn a_report_of_a_study_is_complete() {
     assert!(report.utilization > 0.0 && report.utilization <= 1.0);
     assert!(!report.utilization_series.values.is_empty() && report.per_node.len() == 4);
     assert!(report.messages > 0 && report.data.bytes_moved + report.data.bytes_read_local > 0);
+}
+
+/// Two racks of two nodes; what one rack's tasks made, the other's read.
+#[test]
+fn racks_share_their_way_out() {
+    let makespan = |network| {
+        let graph = generate("all-pairs:files=24,size=10MB,duration=1ms").unwrap();
+        let options = SimulationOptions { network, ..ideal(4, 1) };
+        run(&graph, &options).makespan
+    };
+    let (latency, bytes_per_s) = (Span::ZERO, 1e8);
+    let tree = |oversubscription| {
+        let racks = Racks { racks: 2, oversubscription };
+        makespan(NetworkModel::Tree { latency, bytes_per_s, racks })
+    };
+    let cards = makespan(NetworkModel::MaxMin { latency, bytes_per_s });
+    assert_eq!(tree(1.0), cards, "a way out as wide as its cards takes nothing");
+    let slow = tree(20.0);
+    assert!(slow.0 > 2 * cards.0, "{slow:?} through a way of a tenth of a card, {cards:?} without");
+}
+
+#[test]
+fn nodes_that_die_come_back_and_nothing_is_lost() {
+    for text in [
+        "bag:tasks=2000,duration=20ms",
+        "pipeline:tasks=2000,length=10,duration=20ms,output=1MB",
+        "fan-in:tasks=1111,degree=10,duration=20ms,output=1MB",
+    ] {
+        let graph = generate(text).unwrap();
+        for seed in 1..=4 {
+            let placement = Placement::Graph;
+            let quiet = SimulationOptions { seed, placement, ..SimulationOptions::new(10, 2) };
+            let half_second = Span::from_millis(500);
+            let mishaps =
+                Mishaps { kills: 3, restart_after: half_second, pauses: 2, pause: half_second };
+            let broken = SimulationOptions { mishaps, ..quiet.clone() };
+            let (quiet, broken) = (run(&graph, &quiet), run(&graph, &broken));
+            let report = broken.report();
+            assert_eq!((broken.struck.kills, broken.struck.pauses), (3, 2), "{text} seed {seed}");
+            assert_eq!(report.tasks.done, graph.len() as u64);
+            assert!(report.tasks.executions >= graph.len() as u64);
+            assert!(broken.makespan > quiet.makespan, "{text} seed {seed}: a fault takes time");
+        }
+    }
+    let many = Mishaps { kills: 9, pauses: 2, ..Mishaps::default() };
+    let options = SimulationOptions { mishaps: many, ..SimulationOptions::new(10, 2) };
+    let graph = generate("bag:tasks=10,duration=1ms").unwrap();
+    assert!(simulate(&graph, &options).is_err(), "each fault strikes another node");
+}
+
+/// What an idle node costs must not grow with the cluster: thieves that find nothing meet most
+/// others, and remember few.
+#[test]
+fn what_a_round_of_probes_leaves_behind_is_bounded() {
+    let graph = generate("bag:tasks=4,duration=3s").unwrap();
+    let simulation = run(&graph, &SimulationOptions::new(600, 2));
+    let most = simulation.nodes.iter().map(|node| node.messages).max().unwrap_or(0);
+    assert!(most > 2 * limits::PEERS_KEPT_MAX as u64, "each has met more than it may keep");
+    assert_eq!(simulation.report().tasks.done, 4);
 }

@@ -1,5 +1,6 @@
 //! The loop of a study.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use analysis::{Entry, Fold, Kinds};
@@ -7,9 +8,11 @@ use node::{Config, Effect, Input, Node};
 use proto::event::{End, Event};
 use proto::work::Launch;
 use proto::{Attempt, ClientId, Incarnation, NodeId, Span, TaskId, Time, limits, wire};
+use scheduler::Homes;
 use workloads::{Graph, Plan};
 
 use super::machine::{Attempting, Machine};
+use super::mishaps::{Fate, Struck};
 use super::queue::{Queue, What};
 use super::submitter::{Sent, Submitter};
 use super::traffic::Flow;
@@ -25,11 +28,17 @@ const CLIENT: ClientId = ClientId(1);
 /// Without an end of a task for this many steps, and so much virtual time, nothing will end.
 const STEPS_WITHOUT_END_MAX: u64 = 200_000_000;
 const SPAN_WITHOUT_END_MAX: Span = Span::from_secs(1_000_000);
+/// Inputs for which an empty inbox keeps its room.
+const INBOX_KEPT: usize = 8;
 const NO_CPU_IS_FREE: &str = "an attempt that ran gives its slots back";
 
 pub(super) struct Cluster<'a, 'm> {
     pub(super) now: Time,
     graph: &'a Graph,
+    /// Work over slots.
+    pub(super) area: Span,
+    pub(super) fate: Fate,
+    pub(super) struck: Struck,
     plan: &'a Plan<'a>,
     slots: u32,
     pub(super) queue: Queue,
@@ -39,8 +48,8 @@ pub(super) struct Cluster<'a, 'm> {
     sync: Span,
     sync_gap: Span,
     run_delay: Span,
-    client: Submitter<'a>,
-    sent: Vec<Sent>,
+    pub(super) client: Submitter<'a>,
+    pub(super) sent: Vec<Sent>,
     fold: Fold,
     kinds: Kinds,
     wide: bool,
@@ -68,6 +77,8 @@ pub(super) fn run(
 ) -> Result<Simulation, Violation> {
     let mut dice = Dice::new(options.seed);
     let map = Arc::new(map);
+    let fate = Fate::new(options, &map)?;
+    let homes = Homes::new(NodeId(0), &map, kvs::job_partition);
     let mut machines = Vec::with_capacity(options.nodes as usize);
     for node in 0..options.nodes {
         let config = Config {
@@ -79,15 +90,21 @@ pub(super) fn run(
             map: Arc::clone(&map),
             mutant: None,
         };
-        let node = Node::recover(config, std::iter::empty(), BEGIN)
+        let node = Node::recover_among(config, &homes, std::iter::empty(), BEGIN)
             .expect("a node without records has nothing to misread");
         machines.push(Machine::new(node));
+    }
+    for &mortal in fate.mortals() {
+        machines[mortal as usize].disk = Some(Box::default());
     }
     let service = &options.service;
     let span = |ns: f64| Span(ns as u64);
     let mut cluster = Cluster {
         now: BEGIN,
         graph,
+        area: area(graph, options),
+        fate,
+        struck: Struck::default(),
         plan,
         slots: options.slots,
         queue: Queue::default(),
@@ -152,7 +169,7 @@ impl Cluster<'_, '_> {
         self.violation = Some(Violation::new("progress", text));
     }
 
-    fn break_off(&mut self, checker: &'static str, text: String) {
+    pub(super) fn break_off(&mut self, checker: &'static str, text: String) {
         self.violation.get_or_insert_with(|| Violation::new(checker, text));
     }
 
@@ -185,13 +202,27 @@ impl Cluster<'_, '_> {
                     self.consider_sync(node as usize, self.now);
                 }
             }
-            What::SyncEnd(node, seq) => {
+            What::SyncEnd(node, incarnation, seq) => {
+                let machine = &mut self.machines[node as usize];
+                if machine.incarnation != incarnation {
+                    return;
+                }
+                if let Some(disk) = &mut machine.disk {
+                    disk.sync(seq);
+                }
                 let log = &mut self.machines[node as usize].log;
                 log.synced_seq = seq;
                 log.synced_at = self.now;
                 self.deliver(node as usize, Input::Persisted { seq });
                 self.consider_sync(node as usize, self.now);
             }
+            What::Submit => {
+                self.client.pump(self.now, &mut self.sent);
+                self.send_requests();
+            }
+            What::Die(node) => self.die(node as usize),
+            What::Start(node) => self.start_again(node as usize),
+            What::Freeze(node) => self.freeze(node as usize),
             What::Request(node, request) => {
                 self.machines[node as usize].log.client_waits = true;
                 self.deliver(node as usize, Input::Request { client: CLIENT, request });
@@ -202,19 +233,28 @@ impl Cluster<'_, '_> {
                     self.violation = Some(violation);
                 }
                 self.send_requests();
+                if self.client.accepted.is_some() {
+                    self.begin_mishaps();
+                }
             }
         }
     }
 
-    fn send_requests(&mut self) {
+    pub(super) fn send_requests(&mut self) {
         for (at, node, request) in self.sent.drain(..) {
             self.queue.push(at + self.transport.latency(), What::Request(node, request));
+        }
+        if let Some(at) = self.client.wakes_at(self.now) {
+            self.queue.push(at, What::Submit);
         }
     }
 
     pub(super) fn deliver(&mut self, node: usize, input: Input) {
-        self.machines[node].inbox.push_back(input);
-        self.wake(node);
+        // Nobody hears what is said to the dead.
+        if self.machines[node].up {
+            self.machines[node].inbox.push_back(input);
+            self.wake(node);
+        }
     }
 
     fn wake(&mut self, node: usize) {
@@ -234,9 +274,15 @@ impl Cluster<'_, '_> {
 
     /// All inputs at hand, as many generations of no-ops as a real loop allows, one write.
     fn step(&mut self, index: usize) {
-        self.steps += 1;
         let (now, machine) = (self.now, &mut self.machines[index]);
         machine.step_scheduled = false;
+        if !machine.up {
+            return;
+        }
+        if machine.busy_until > now {
+            return self.wake(index); // It was struck meanwhile.
+        }
+        self.steps += 1;
         let taken = machine.inbox.len().min(limits::STEP_INPUTS_MAX);
         let mut inputs = std::mem::take(&mut self.inputs);
         inputs.extend(machine.inbox.drain(..taken));
@@ -286,6 +332,7 @@ impl Cluster<'_, '_> {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Persist(batch) => {
+                    self.write(index, &batch);
                     written.seq = batch.seq;
                     let bytes = |write: &kvs::Write| {
                         write.key.len() + write.value.as_ref().map_or(0, Vec::len)
@@ -300,7 +347,7 @@ impl Cluster<'_, '_> {
                     self.launches[index] += 1;
                     let (task, attempt) = (launch.task, launch.attempt);
                     let run = self.attempt(index, &launch);
-                    self.machines[index].objects.extend(run.objects);
+                    self.machines[index].keep(run.objects);
                     inputs.push(Input::Finished { task, attempt, outcome: run.outcome });
                 }
                 Effect::Send { ref packet, .. } => {
@@ -347,7 +394,7 @@ impl Cluster<'_, '_> {
                 Effect::ProposeMap(_) => unreachable!("the map of a study stays as it is"),
                 Effect::Discard { task, attempt } => {
                     let gone = |it: &proto::ObjectId| (it.task, it.attempt) == (task, attempt);
-                    self.machines[index].objects.retain(|object| !gone(object));
+                    self.machines[index].objects.retain(|object, _| !gone(object));
                 }
             }
         }
@@ -356,6 +403,9 @@ impl Cluster<'_, '_> {
         machine.busy_until = done;
         machine.log.written_seq = machine.log.written_seq.max(written_seq);
         let more = !machine.inbox.is_empty();
+        if !more && machine.inbox.capacity() > INBOX_KEPT {
+            machine.inbox = VecDeque::new();
+        }
         self.consider_sync(index, done);
         if more {
             self.wake(index);
@@ -370,7 +420,12 @@ impl Cluster<'_, '_> {
     /// Begins a sync when one is due, or makes sure that one begins when it is.
     fn consider_sync(&mut self, index: usize, now: Time) {
         let (sync, gap) = (self.sync, self.sync_gap);
-        let log = &mut self.machines[index].log;
+        let machine = &mut self.machines[index];
+        if !machine.up {
+            return;
+        }
+        let incarnation = machine.incarnation;
+        let log = &mut machine.log;
         if log.asked_seq > log.synced_seq || log.written_seq == log.synced_seq {
             return;
         }
@@ -379,7 +434,7 @@ impl Cluster<'_, '_> {
         if due <= now {
             log.asked_seq = log.written_seq;
             log.client_waits = false;
-            self.queue.push(now + sync, What::SyncEnd(index as u32, log.asked_seq));
+            self.queue.push(now + sync, What::SyncEnd(index as u32, incarnation, log.asked_seq));
         } else if log.begins_at.is_none_or(|at| due < at) {
             log.begins_at = Some(due);
             self.queue.push(due, What::SyncBegin(index as u32));
@@ -389,7 +444,7 @@ impl Cluster<'_, '_> {
     /// Makes sure that the node takes a step at its deadline.
     fn arm(&mut self, index: usize) {
         let machine = &mut self.machines[index];
-        if machine.step_scheduled {
+        if machine.step_scheduled || !machine.up {
             return;
         }
         let Some(deadline) = machine.node.deadline() else { return };
@@ -431,14 +486,13 @@ impl Cluster<'_, '_> {
     /// Checks what a task needs, and says how it will end.
     fn attempt(&mut self, index: usize, launch: &Launch) -> Attempting {
         let machine = &self.machines[index];
-        let missing = launch.inputs.iter().find(|it| !machine.objects.contains(&it.object));
+        let missing = launch.inputs.iter().find(|it| !machine.objects.contains_key(&it.object));
         if let Some(input) = missing {
             let text = format!("{} runs on n{index} without {:?}", launch.task, input.object);
             self.break_off("inputs", text);
         }
         let run = model::run(launch, false);
-        let objects = run.objects.into_iter().map(|(object, _)| object).collect();
-        Attempting { cpus: cpus_of(launch), outcome: run.outcome, objects }
+        Attempting { cpus: cpus_of(launch), outcome: run.outcome, objects: run.objects }
     }
 
     fn launch(&mut self, index: usize, done: Time, launch: &Launch) {
@@ -461,7 +515,7 @@ impl Cluster<'_, '_> {
         let machine = &mut self.machines[index];
         let Some(run) = machine.running.remove(&(task, attempt)) else { return };
         machine.busy_slots = machine.busy_slots.checked_sub(run.cpus).expect(NO_CPU_IS_FREE);
-        machine.objects.extend(run.objects);
+        machine.keep(run.objects);
         self.deliver(index, Input::Finished { task, attempt, outcome: run.outcome });
     }
 
@@ -475,6 +529,7 @@ impl Cluster<'_, '_> {
             return Err(Violation::new("progress", text));
         }
         let ended = self.client.ended.expect("the loop ends with the job");
+        let job_home = self.client.job_home();
         let nodes: Vec<_> = self.machines.iter().map(|machine| machine.node.state()).collect();
         let mut facts = super::facts(self.graph, self.plan, options, &self.fold, self.kinds);
         facts.accepted = self.client.accepted;
@@ -486,12 +541,21 @@ impl Cluster<'_, '_> {
             launches: self.launches,
             packets: self.packets,
             steps: self.steps,
+            struck: self.struck,
+            job_home,
             loop_busy: self.loop_busy,
             nodes,
             fold: self.fold,
             facts,
         })
     }
+}
+
+/// The work of a graph, over all slots.
+fn area(graph: &Graph, options: &SimulationOptions) -> Span {
+    let work = |task| graph.task(task).duration_ns as f64 * f64::from(graph.cpus(task));
+    let slots = f64::from(options.nodes) * f64::from(options.slots);
+    Span((graph.indices().map(work).sum::<f64>() / slots) as u64)
 }
 
 /// The batch of a step.

@@ -1,19 +1,29 @@
 //! One machine of a study: a node, and what it takes to serve its inputs one after another.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 use node::{Input, Node};
 use proto::work::{Fetch, Outcome};
 use proto::{Attempt, ObjectId, TaskId, Time};
+
+use crate::disk::Disk;
 
 /// An attempt in a slot, until its end.
 #[derive(Debug)]
 pub(super) struct Attempting {
     pub(super) cpus: u32,
     pub(super) outcome: Outcome,
-    pub(super) objects: Vec<ObjectId>,
+    pub(super) objects: Vec<(ObjectId, u64)>,
+}
+
+/// An object that lies on a machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) size_bytes: u64,
+    /// Made elsewhere.
+    pub(super) copy: bool,
 }
 
 /// How far the log is durable, as in the loop of a real node.
@@ -32,14 +42,19 @@ pub(super) struct Log {
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) node: Node,
+    /// It is not while its process is dead; then what `node` was is of no account.
+    pub(super) up: bool,
+    pub(super) incarnation: u32,
+    /// Of those who will die.
+    pub(super) disk: Option<Box<Disk>>,
     pub(super) inbox: VecDeque<Input>,
     pub(super) busy_until: Time,
     pub(super) step_scheduled: bool,
     pub(super) timer_at: Option<Time>,
     pub(super) log: Log,
     pub(super) busy_slots: u32,
-    pub(super) running: BTreeMap<(TaskId, Attempt), Attempting>,
-    pub(super) objects: HashSet<ObjectId, FixedState>,
+    pub(super) running: HashMap<(TaskId, Attempt), Attempting, FixedState>,
+    pub(super) objects: HashMap<ObjectId, Held, FixedState>,
     /// Transfers under way to this node, and those that wait because there are too many.
     pub(super) fetching: usize,
     pub(super) fetches: VecDeque<Fetch>,
@@ -49,16 +64,40 @@ impl Machine {
     pub(super) fn new(node: Node) -> Self {
         Self {
             node,
+            up: true,
+            incarnation: 1,
+            disk: None,
             inbox: VecDeque::new(),
             busy_until: Time::ZERO,
             step_scheduled: false,
             timer_at: None,
             log: Log::default(),
             busy_slots: 0,
-            running: BTreeMap::new(),
-            objects: HashSet::with_hasher(FixedState::with_seed(0)),
+            running: HashMap::with_hasher(FixedState::with_seed(0)),
+            objects: HashMap::with_hasher(FixedState::with_seed(0)),
             fetching: 0,
             fetches: VecDeque::new(),
+        }
+    }
+
+    /// An attempt has made these here.
+    pub(super) fn keep(&mut self, objects: Vec<(ObjectId, u64)>) {
+        let held = |size_bytes| Held { size_bytes, copy: false };
+        self.objects.extend(objects.into_iter().map(|(object, size)| (object, held(size))));
+    }
+
+    /// The process ends: what it had in memory and in its slots is gone.
+    pub(super) fn stop(&mut self) {
+        self.up = false;
+        self.inbox.clear();
+        self.timer_at = None;
+        self.log = Log::default();
+        self.busy_slots = 0;
+        self.running.clear();
+        self.fetching = 0;
+        self.fetches.clear();
+        if let Some(disk) = &mut self.disk {
+            disk.crash();
         }
     }
 }

@@ -14,6 +14,7 @@ tasks start and its writes count.
 
 mod cluster;
 mod machine;
+mod mishaps;
 mod queue;
 mod submitter;
 mod traffic;
@@ -26,6 +27,7 @@ use workloads::{Graph, Placement, Plan};
 
 use crate::checkers::Violation;
 use crate::service::{Counts, Service};
+pub use mishaps::{MishapError, Mishaps, Struck};
 pub use transport::NetworkModel;
 
 /// The job of a study; the cluster is its own.
@@ -56,6 +58,7 @@ pub struct SimulationOptions {
     pub submit: Submit,
     pub network: NetworkModel,
     pub service: Service,
+    pub mishaps: Mishaps,
 }
 
 impl SimulationOptions {
@@ -71,6 +74,7 @@ impl SimulationOptions {
             submit: Submit::Best,
             network: NetworkModel::KODIAK,
             service: Service::default(),
+            mishaps: Mishaps::default(),
         }
     }
 }
@@ -86,6 +90,10 @@ pub struct Simulation {
     /// Packets between nodes, and steps all nodes took.
     pub packets: u64,
     pub steps: u64,
+    /// Faults that were injected.
+    pub struck: Struck,
+    /// The node that is home of the job.
+    pub job_home: NodeId,
     /// Slot time and loop time that the nodes were busy, by node: who was short of what.
     pub loop_busy: Vec<Span>,
     pub nodes: Vec<wire::NodeState>,

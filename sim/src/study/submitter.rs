@@ -2,7 +2,7 @@
 //! waits for the end.
 
 use proto::wire::{ErrorCode, request, response};
-use proto::{JobId, PartitionId, Span, Time, limits, wire};
+use proto::{JobId, NodeId, PartitionId, Span, Time, limits, wire};
 use workloads::{Chunks, Plan};
 
 use crate::checkers::{Verdict, Violation, durable};
@@ -28,7 +28,9 @@ pub(super) struct Submitter<'p> {
     asked: Vec<u32>,
     unanswered: u64,
     task_cost_ns: f64,
+    /// Until then it makes the chunks that it has sent, and when it goes on by itself.
     free_at: Time,
+    wakes_at: Option<Time>,
     pub(super) accepted: Option<Time>,
     pub(super) ended: Option<Time>,
     pub(super) told: wire::JobState,
@@ -58,15 +60,26 @@ impl<'p> Submitter<'p> {
             unanswered: 0,
             task_cost_ns,
             free_at: now,
+            wakes_at: None,
             accepted: None,
             ended: None,
             told: wire::JobState::default(),
         }
     }
 
-    /// Sends what the windows allow.
+    /// When it wants to go on making chunks; each time is told once.
+    pub(super) fn wakes_at(&mut self, now: Time) -> Option<Time> {
+        if self.all_sent || self.free_at <= now || self.wakes_at == Some(self.free_at) {
+            return None;
+        }
+        self.wakes_at = Some(self.free_at);
+        self.wakes_at
+    }
+
+    /// Sends what the windows allow. A chunk is made when its turn comes, not before: all of them
+    /// together would take more room than the cluster.
     pub(super) fn pump(&mut self, now: Time, sent: &mut Vec<Sent>) {
-        while !self.all_sent {
+        while !self.all_sent && self.free_at <= now {
             let next = self.held.take().or_else(|| {
                 let chunk = self.chunks.next()?;
                 Some((self.owners[chunk.partition as usize], chunk))
@@ -88,13 +101,30 @@ impl<'p> Submitter<'p> {
             let body = Some(request::Body::Submit(chunk));
             sent.push((self.free_at, node, Box::new(wire::Request { id, body })));
         }
-        if self.unanswered == 0
+        if self.all_sent
+            && self.unanswered == 0
             && let Some(commit) = self.commit.take()
         {
             let body = Some(request::Body::Commit(commit));
             let at = self.free_at.max(now);
             sent.push((at, self.job_home, Box::new(wire::Request { id: COMMIT, body })));
         }
+    }
+
+    /// The node came back: who watches a job there asks again.
+    pub(super) fn watch_again(&self, now: Time, node: u32, sent: &mut Vec<Sent>) {
+        if node == self.job_home && self.accepted.is_some() && self.ended.is_none() {
+            sent.push((now, self.job_home, self.watch()));
+        }
+    }
+
+    pub(super) fn job_home(&self) -> NodeId {
+        NodeId(self.job_home)
+    }
+
+    fn watch(&self) -> Box<wire::Request> {
+        let body = Some(request::Body::WatchJob(wire::JobQuery { job: self.job.0 }));
+        Box::new(wire::Request { id: WATCH, body })
     }
 
     pub(super) fn on_response(
@@ -112,15 +142,13 @@ impl<'p> Submitter<'p> {
         match (response.id, response.body) {
             (COMMIT, Some(response::Body::Accepted(_))) => {
                 self.accepted = Some(now);
-                let body = Some(request::Body::WatchJob(wire::JobQuery { job: self.job.0 }));
-                sent.push((now, self.job_home, Box::new(wire::Request { id: WATCH, body })));
+                sent.push((now, self.job_home, self.watch()));
             }
             (WATCH, Some(response::Body::Job(state))) => {
                 if durable::is_over(&state) {
                     self.ended = Some(now);
                 } else if !response.more {
-                    let body = Some(request::Body::WatchJob(wire::JobQuery { job: self.job.0 }));
-                    sent.push((now, self.job_home, Box::new(wire::Request { id: WATCH, body })));
+                    sent.push((now, self.job_home, self.watch()));
                 }
                 self.told = state;
             }

@@ -5,6 +5,7 @@ use proto::work::Fetch;
 use proto::{Time, limits, wire};
 
 use super::cluster::Cluster;
+use super::machine::Held;
 use super::queue::{Transfer, What};
 
 /// What shares a node's card with others.
@@ -32,7 +33,8 @@ impl Cluster<'_, '_> {
             return machine.fetches.push_back(fetch);
         }
         machine.fetching += 1;
-        let transfer = Box::new(Transfer { to: index as u32, fetch, found: false });
+        let incarnation = machine.incarnation;
+        let transfer = Box::new(Transfer { to: index as u32, fetch, incarnation, found: 0 });
         self.queue.push(at + self.transport.latency(), What::Serve(transfer));
     }
 
@@ -40,11 +42,15 @@ impl Cluster<'_, '_> {
     pub(super) fn serve(&mut self, mut transfer: Box<Transfer>) {
         let (from, to) = (transfer.fetch.from.0 as usize, transfer.to as usize);
         let bytes = transfer.fetch.size_bytes;
-        transfer.found = self.machines[from].objects.contains(&transfer.fetch.object);
-        if transfer.found && self.transport.is_shared(bytes) {
+        let source = &self.machines[from];
+        if source.up && source.objects.contains_key(&transfer.fetch.object) {
+            transfer.found = source.incarnation;
+        }
+        let found = transfer.found != 0;
+        if found && self.transport.is_shared(bytes) {
             return self.transport.start(self.now, from, to, bytes, Flow::Object(transfer));
         }
-        let bytes = if transfer.found { bytes } else { 0 };
+        let bytes = if found { bytes } else { 0 };
         let at = self.now + self.transport.latency() + self.transport.alone(bytes);
         self.queue.push(at, What::Arrived(transfer));
     }
@@ -59,11 +65,17 @@ impl Cluster<'_, '_> {
     }
 
     pub(super) fn arrived(&mut self, transfer: Transfer) {
-        let Transfer { to, fetch, found } = transfer;
+        let Transfer { to, fetch, incarnation, found } = transfer;
         let (to, object) = (to as usize, fetch.object);
-        let result = match found {
+        if !self.machines[to].up || self.machines[to].incarnation != incarnation {
+            return; // Who asked is dead.
+        }
+        let source = &self.machines[fetch.from.0 as usize];
+        // What its sender was in the middle of when it died has not come.
+        let result = match found != 0 && source.up && source.incarnation == found {
             true => {
-                self.machines[to].objects.insert(object);
+                let held = Held { size_bytes: fetch.size_bytes, copy: true };
+                self.machines[to].objects.insert(object, held);
                 Ok(())
             }
             false => Err(format!("{} has no {object:?}", fetch.from)),

@@ -2,7 +2,7 @@
 
 use proto::{Span, Time};
 
-use crate::maxmin::MaxMin;
+use crate::maxmin::{MaxMin, Racks};
 
 /// Smaller packets and objects take their time of an idle card; they disturb nobody.
 const FLOW_BYTES_MIN: u64 = 64 << 10;
@@ -15,6 +15,8 @@ pub enum NetworkModel {
     /// Each node has a card that carries so much in and as much out at the same time; transfers
     /// share it, max-min fair. Nothing between the cards is a bottleneck.
     MaxMin { latency: Span, bytes_per_s: f64 },
+    /// As [`Self::MaxMin`], and between racks transfers share the racks' links up and down.
+    Tree { latency: Span, bytes_per_s: f64, racks: Racks },
 }
 
 impl NetworkModel {
@@ -23,12 +25,16 @@ impl NetworkModel {
 
     #[must_use]
     pub fn latency(&self) -> Span {
-        let (Self::Flat { latency, .. } | Self::MaxMin { latency, .. }) = *self;
+        let (Self::Flat { latency, .. }
+        | Self::MaxMin { latency, .. }
+        | Self::Tree { latency, .. }) = *self;
         latency
     }
     #[must_use]
     pub fn bytes_per_s(&self) -> f64 {
-        let (Self::Flat { bytes_per_s, .. } | Self::MaxMin { bytes_per_s, .. }) = *self;
+        let (Self::Flat { bytes_per_s, .. }
+        | Self::MaxMin { bytes_per_s, .. }
+        | Self::Tree { bytes_per_s, .. }) = *self;
         bytes_per_s
     }
     #[must_use]
@@ -36,6 +42,7 @@ impl NetworkModel {
         match self {
             Self::Flat { .. } => "flat",
             Self::MaxMin { .. } => "maxmin",
+            Self::Tree { .. } => "tree",
         }
     }
 }
@@ -53,6 +60,9 @@ impl<T> Transport<T> {
         let shared = match model {
             NetworkModel::MaxMin { bytes_per_s, .. } if limited => {
                 Some(MaxMin::new(nodes as usize, bytes_per_s))
+            }
+            NetworkModel::Tree { bytes_per_s, racks, .. } if limited => {
+                Some(MaxMin::tree(nodes as usize, bytes_per_s, racks))
             }
             _ => None,
         };
