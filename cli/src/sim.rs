@@ -1,23 +1,28 @@
 //! `starling sim`: a workflow on simulated nodes, with the report of a real run.
 
 mod global;
+mod network;
+mod told;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use ::sim::{NetworkModel, Service, Simulation, SimulationOptions, Submit};
+use ::sim::{Mishaps, NetworkModel, Service, Simulation, SimulationOptions, Submit};
 use analysis::{Cluster, LowerBounds, Network, PaperBound, PaperModel, RunReport};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use proto::Span;
 use serde::Serialize;
 use workloads::{Graph, Placement};
 
+use self::network::NetworkChoice;
+use self::told::Simulated;
 use crate::args::{LoadArgs, PlacementName, SubmitTo};
 use crate::errors::{Done, Exit, Failure, plain};
 use crate::run::check_fit;
 use crate::tuning::TuningArgs;
 use crate::units::Timespan;
 use crate::workload::load;
-use crate::{Context, story, summary, units};
+use crate::{Context, story, summary};
 
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
@@ -39,29 +44,25 @@ pub(crate) struct SimArgs {
     /// Nodes the tasks are submitted to: best (all), worst (one), or n1,n2 [default: best]
     #[arg(long, value_name = "WHERE")]
     submit: Option<SubmitTo>,
-    /// Transfers share each node's card fairly, or take their own time each
-    #[arg(long, value_enum, default_value_t = NetworkName::Maxmin)]
-    network: NetworkName,
+    /// Transfers share each node's card fairly (maxmin), or take their own time each (flat), or
+    /// share the racks' links as well (tree:racks=32,oversubscription=4)
+    #[arg(long, value_name = "MODEL", default_value = "maxmin")]
+    network: NetworkChoice,
     /// One way between two nodes, and between the client and a node
     #[arg(long, value_name = "DURATION", default_value = "100us")]
     latency: Timespan,
     /// Service times: a file made by 'starling bench calibrate', or zero [default: built in]
     #[arg(long, value_name = "FILE|zero")]
     service: Option<PathBuf>,
+    /// Nodes that die and come back or stand still, such as kill=2,pause=1; back=5s and for=2s say
+    /// how long [default: none, 1s each]
+    #[arg(long, value_name = "SPEC")]
+    faults: Option<Faults>,
     /// The run is a function of its seed
     #[arg(long, value_name = "K", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     global: global::GlobalArgs,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum NetworkName {
-    /// Max-min fair sharing of full-duplex cards
-    Maxmin,
-    /// Latency and bandwidth for each transfer alone
-    #[value(alias = "simple")]
-    Flat,
 }
 
 /// The report of a run, and what only a simulator knows.
@@ -70,22 +71,6 @@ struct Shown<'r> {
     #[serde(flatten)]
     report: &'r RunReport,
     simulated: Simulated,
-}
-
-#[derive(Serialize)]
-struct Simulated {
-    seed: u64,
-    network: &'static str,
-    bandwidth_bytes_per_s: f64,
-    latency_s: f64,
-    /// When and on what the service times were measured.
-    service: String,
-    packets: u64,
-    steps: u64,
-    cpu_us_per_task: f64,
-    /// Time the nodes' loops were busy: mean over the nodes, and the busiest.
-    loop_busy_s: f64,
-    loop_busy_max_s: f64,
 }
 
 pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
@@ -97,10 +82,11 @@ pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
     check_fit(&graph, options.slots)?;
     let simulation = simulate(&graph, &options)?;
     let report = simulation.report();
+    let simulated = Simulated::new(&simulation, &report, &options);
     if context.output.json {
-        context.output.json(&Shown { report: &report, simulated: told(&simulation, &options) })?;
+        context.output.json(&Shown { report: &report, simulated })?;
     } else {
-        context.output.bytes(text(&report, &told(&simulation, &options)).as_bytes())?;
+        context.output.bytes(text(&report, &simulated).as_bytes())?;
     }
     Ok(if report.tasks.done == report.tasks.total { Exit::Ok } else { Exit::Failed })
 }
@@ -124,7 +110,11 @@ pub(crate) fn simulate(graph: &Graph, options: &SimulationOptions) -> Result<Sim
 fn network(model: &NetworkModel) -> Network {
     match *model {
         NetworkModel::Flat { latency, bytes_per_s } => Network::Flat { bytes_per_s, latency },
-        NetworkModel::MaxMin { latency, bytes_per_s } => Network::Shared { bytes_per_s, latency },
+        // Links between racks only take away from what cards could carry.
+        NetworkModel::MaxMin { latency, bytes_per_s }
+        | NetworkModel::Tree { latency, bytes_per_s, .. } => {
+            Network::Shared { bytes_per_s, latency }
+        }
     }
 }
 
@@ -135,10 +125,7 @@ fn options(context: &Context, args: &SimArgs) -> Result<SimulationOptions, Failu
     let tuning = args.tuning.resolve(context)?;
     let latency = Span(u64::try_from(args.latency.0.as_nanos()).unwrap_or(u64::MAX));
     let bytes_per_s = tuning.bandwidth_bytes_per_s;
-    let network = match args.network {
-        NetworkName::Maxmin => NetworkModel::MaxMin { latency, bytes_per_s },
-        NetworkName::Flat => NetworkModel::Flat { latency, bytes_per_s },
-    };
+    let network = args.network.model(nodes, latency, bytes_per_s)?;
     let placement = match settings.pick(args.placement, "placement")? {
         PlacementName::Hash => Placement::Hash,
         PlacementName::Graph => Placement::Graph,
@@ -163,8 +150,34 @@ fn options(context: &Context, args: &SimArgs) -> Result<SimulationOptions, Failu
         submit,
         network,
         service,
+        mishaps: mishaps(args, nodes)?,
         ..SimulationOptions::new(nodes, slots)
     })
+}
+
+/// `--faults`, as the simulator takes it.
+#[derive(Clone, Copy, Debug)]
+struct Faults(Mishaps);
+
+impl FromStr for Faults {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let span = |text: &str| {
+            let Timespan(span) = text.parse()?;
+            Ok(Span(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+        };
+        Mishaps::parse(text, span).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+fn mishaps(args: &SimArgs, nodes: u32) -> Result<Mishaps, Failure> {
+    let mishaps = args.faults.map(|Faults(mishaps)| mishaps).unwrap_or_default();
+    let struck = mishaps.kills.saturating_add(mishaps.pauses);
+    if struck > nodes {
+        let text = format!("--faults: {struck} faults for {nodes} nodes");
+        return Err(Failure::usage(text).hint("each fault strikes another node"));
+    }
+    Ok(mishaps)
 }
 
 fn service(args: &SimArgs) -> Result<Service, Failure> {
@@ -179,45 +192,10 @@ fn service(args: &SimArgs) -> Result<Service, Failure> {
     Service::parse(&text).map_err(|error| Failure::refused(format!("{}: {error}", path.display())))
 }
 
-fn told(simulation: &Simulation, options: &SimulationOptions) -> Simulated {
-    let tasks = simulation.facts.tasks.max(1) as f64;
-    let busy = || simulation.loop_busy.iter().map(|busy| busy.as_secs_f64());
-    Simulated {
-        seed: options.seed,
-        network: options.network.name(),
-        bandwidth_bytes_per_s: options.network.bytes_per_s(),
-        latency_s: options.network.latency().as_secs_f64(),
-        service: options.service.label(),
-        packets: simulation.packets,
-        steps: simulation.steps,
-        cpu_us_per_task: simulation.facts.client_cpu.as_secs_f64() * 1e6 / tasks,
-        loop_busy_s: busy().sum::<f64>() / simulation.loop_busy.len() as f64,
-        loop_busy_max_s: busy().fold(0.0, f64::max),
-    }
-}
-
 fn text(report: &RunReport, told: &Simulated) -> String {
     let mut text = summary::text(report);
-    let mut row = |key: &str, value: String| text.push_str(&format!("{key:12} {value}\n"));
-    row(
-        "network",
-        format!(
-            "{}, {}/s a node, latency {}",
-            told.network,
-            units::bytes(told.bandwidth_bytes_per_s as u64),
-            units::seconds(told.latency_s)
-        ),
-    );
-    row("service", told.service.clone());
-    row(
-        "nodes' loops",
-        format!(
-            "{} busy each, {} the busiest, {} packets",
-            units::seconds(told.loop_busy_s),
-            units::seconds(told.loop_busy_max_s),
-            units::count(told.packets)
-        ),
-    );
-    row("simulator", format!("{:.1} us of CPU a task", told.cpu_us_per_task));
+    for (key, value) in told.rows() {
+        text.push_str(&format!("{key:12} {value}\n"));
+    }
     text
 }

@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub(super) first_seed: u64,
     /// A run that takes longer is given up.
     pub(super) patience: Duration,
+    /// No run is begun after this long; smaller clusters come first.
+    pub(super) budget: Option<Duration>,
 }
 
 /// One run that is to be made.
@@ -57,7 +59,12 @@ pub(super) async fn run(
     let runs = plan.dir.join("runs");
     std::fs::create_dir_all(&runs).map_err(|error| Failure::file(&runs, &error))?;
     let jobs = points.iter().flat_map(|(point, repeats)| plan.jobs(point, *repeats, &runs));
-    let (alone, together): (Vec<Job>, Vec<Job>) = jobs.partition(|job| job.point.arm == Arm::Real);
+    let (alone, mut together): (Vec<Job>, Vec<Job>) =
+        jobs.partition(|job| job.point.arm == Arm::Real);
+    if plan.budget.is_some() {
+        together.sort_by_key(|job| job.point.nodes());
+    }
+    let began = Instant::now();
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut told = Told { context, done: 0, total: alone.len() + together.len() };
     let mut results = Results::default();
@@ -68,6 +75,10 @@ pub(super) async fn run(
             while under_way.len() < at_once
                 && let Some(job) = waiting.next()
             {
+                let late = plan.budget.is_some_and(|budget| began.elapsed() > budget);
+                if late && !(plan.reuse && job.file.exists()) {
+                    continue;
+                }
                 under_way.spawn(carry_out(job, plan.clone()));
             }
             let Some(ended) = under_way.join_next().await else { break };

@@ -1,5 +1,6 @@
 /*!
-`starling eval paper`: the paper's evaluation again, by one command.
+`starling eval paper`: the paper's evaluation again, by one command. (`starling eval scale` is in
+[`scaling`].)
 
 [`EXPERIMENTS`] says for each figure which points it needs (command lines of this program: the
 simulator, real runs, benchmarks, bounds) and how it tells what came of them. Points that figures
@@ -20,6 +21,7 @@ mod point;
 mod policies;
 mod results;
 mod scale;
+mod scaling;
 mod section;
 mod stacking;
 
@@ -53,6 +55,8 @@ pub(crate) struct EvalArgs {
 enum What {
     /// The figures of the paper beside ours: tables, CSV and one page with all charts
     Paper(PaperArgs),
+    /// Weak scaling from one node to 100,000: where it breaks, and why; one page with all charts
+    Scale(scaling::ScaleArgs),
 }
 
 #[derive(Args, Debug)]
@@ -107,7 +111,13 @@ const OVERLAP_ID: &str = "overlap";
 
 /// `starling eval`.
 pub(crate) fn run(context: &Context, args: &EvalArgs) -> Done {
-    let What::Paper(args) = &args.what;
+    match &args.what {
+        What::Paper(args) => run_paper(context, args),
+        What::Scale(args) => scaling::run(context, args),
+    }
+}
+
+fn run_paper(context: &Context, args: &PaperArgs) -> Done {
     let evaluation = Evaluation::new(args)?;
     let began = Instant::now();
     let plan = launch::Plan {
@@ -115,6 +125,7 @@ pub(crate) fn run(context: &Context, args: &EvalArgs) -> Done {
         reuse: args.reuse,
         first_seed: args.seed,
         patience: PATIENCE,
+        budget: None,
     };
     let results = crate::block_on(launch::run(context, &plan, &evaluation.points()))?;
     let sections = evaluation.tell(&results);

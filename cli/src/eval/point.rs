@@ -78,6 +78,13 @@ impl Point {
         self
     }
 
+    /// Of its cluster; 0 where the command line names none.
+    pub(super) fn nodes(&self) -> u32 {
+        let at = self.words.iter().position(|word| word == "--nodes");
+        let number = at.and_then(|at| self.words.get(at + 1)?.parse().ok());
+        number.unwrap_or(0)
+    }
+
     /// The arguments of one of its runs.
     pub(super) fn arguments(&self, seed: u64) -> Vec<String> {
         let seed = seed.to_string();

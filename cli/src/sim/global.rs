@@ -12,7 +12,8 @@ use proto::Span;
 use serde::Serialize;
 use workloads::Graph;
 
-use super::{NetworkName, SimArgs};
+use super::SimArgs;
+use super::network::NetworkChoice;
 use crate::errors::{Done, Exit, Failure};
 use crate::units::Timespan;
 use crate::{Context, story, summary, units};
@@ -100,6 +101,10 @@ struct Simulated {
 }
 
 pub(super) fn run(context: &Context, args: &SimArgs, graph: &Graph, name: SchedulerName) -> Done {
+    if matches!(args.network, NetworkChoice::Tree(_)) || args.faults.is_some() {
+        return Err(Failure::usage("--scheduler knows neither racks nor faults")
+            .hint("leave out --scheduler, or take --network maxmin or flat and no --faults"));
+    }
     let settings = &context.settings;
     let nodes: u32 = settings.pick(args.nodes, "nodes")?;
     let slots: u32 = settings.pick_optional(args.slots, "slots")?.unwrap_or(1);
@@ -113,8 +118,8 @@ pub(super) fn run(context: &Context, args: &SimArgs, graph: &Graph, name: Schedu
         Failure::new(Exit::Failed, format!("the simulation broke off: {error}"))
     })?;
     let network = match args.network {
-        NetworkName::Maxmin => Network::Shared { bytes_per_s, latency },
-        NetworkName::Flat => Network::Flat { bytes_per_s, latency },
+        NetworkChoice::Maxmin | NetworkChoice::Tree(_) => Network::Shared { bytes_per_s, latency },
+        NetworkChoice::Flat => Network::Flat { bytes_per_s, latency },
     };
     let cluster = Cluster::new(nodes, slots, network);
     let facts = &mut run.facts;
@@ -139,14 +144,16 @@ fn span(timespan: Timespan) -> Span {
 fn options(args: &SimArgs, latency: Span, bytes_per_s: f64) -> Options {
     let latency_ns = latency.0;
     let wiring = match args.network {
-        NetworkName::Maxmin => Wiring::MaxMin { latency_ns, bytes_per_s },
-        NetworkName::Flat => Wiring::Flat { latency_ns, bytes_per_s },
+        NetworkChoice::Maxmin | NetworkChoice::Tree(_) => {
+            Wiring::MaxMin { latency_ns, bytes_per_s }
+        }
+        NetworkChoice::Flat => Wiring::Flat { latency_ns, bytes_per_s },
     };
     let global = &args.global;
     let downloads = match (global.downloads, args.network) {
         (Some(DownloadsArg(downloads)), _) => downloads,
-        (None, NetworkName::Maxmin) => Downloads::FEW,
-        (None, NetworkName::Flat) => Downloads::UNLIMITED,
+        (None, NetworkChoice::Maxmin | NetworkChoice::Tree(_)) => Downloads::FEW,
+        (None, NetworkChoice::Flat) => Downloads::UNLIMITED,
     };
     let msd = global.msd.map_or(Span::ZERO, span);
     let held_back = if msd > Span::ZERO { DECISION_BEHIND_MSD } else { Span::ZERO };
