@@ -9,6 +9,7 @@ mod embed;
 mod errors;
 mod eval;
 mod generated;
+mod instance;
 mod job;
 mod jobs;
 mod kept;

@@ -14,6 +14,7 @@ use workloads::{Graph, Placement, Plan};
 use crate::args::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
 use crate::embed::{Cluster, ClusterPlan};
 use crate::errors::{Done, Exit, Failure, heard};
+use crate::instance::InstanceFile;
 use crate::progress::Progress;
 use crate::story::{self, Logs, TraceFile};
 use crate::units::{Bandwidth, Timespan};
@@ -38,6 +39,9 @@ pub(crate) struct RunArgs {
     /// Write a Chrome trace, which Perfetto opens
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write the run as a WfFormat instance: real runtimes, machines and sizes
+    #[arg(long, value_name = "FILE")]
+    wfformat: Option<PathBuf>,
     /// Copy the objects that tasks keep into this directory
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -49,6 +53,7 @@ struct Work<'a> {
     options: SubmitOptions,
     timeout: Option<Timespan>,
     trace: Option<TraceFile>,
+    instance: Option<InstanceFile>,
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
@@ -67,10 +72,11 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
         std::fs::create_dir_all(dir).map_err(|error| Failure::file(dir, &error))?;
     }
     let trace = args.trace.as_deref().map(TraceFile::open).transpose()?;
+    let instance = args.wfformat.as_deref().map(InstanceFile::open).transpose()?;
     crate::block_on(async {
         let mut cluster = Cluster::start(&plan, args.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
-        let work = Work { graph: &graph, options, timeout, trace };
+        let work = Work { graph: &graph, options, timeout, trace, instance };
         let one_process = cluster.is_one_process();
         let done = tokio::select! {
             done = execute(context, args, &plan, one_process, &client, work) => done,
@@ -130,6 +136,10 @@ async fn execute(
     if let Some(file) = work.trace {
         let names = |task: TaskId| Some(work.graph.task_name(plan.task_of(task.local)?));
         logs.write_trace(file, Some(Time(submitted_ns)), names)?;
+    }
+    if let Some(file) = work.instance {
+        let span = (Time(submitted_ns), ended);
+        file.write(client, &logs, (work.graph, &plan), span).await?;
     }
     if let Some(dir) = &args.output {
         let kept = kept::of_graph(work.graph, &plan, work.options.settings.real_data);

@@ -1,5 +1,7 @@
 //! `starling workload`: workflow files without running them.
 
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
@@ -97,7 +99,7 @@ pub(crate) fn run(context: &Context, verb: &WorkloadVerb) -> Done {
                 Failure::usage(format!("{}: its ending names no format", output.display()))
                     .hint("end it in .json, .toml or .dot, or give --to")
             })?;
-            write(output, &workloads::write(&graph, format))
+            write(output, &graph, format)
         }
         WorkloadVerb::Info { workflow, homes, placement, load: args } => {
             let graph = load(context, workflow, args)?;
@@ -111,17 +113,22 @@ pub(crate) fn run(context: &Context, verb: &WorkloadVerb) -> Done {
         }
         WorkloadVerb::Convert { workflow, to, output, load: args } => {
             let graph = load(context, workflow, args)?;
-            let text = workloads::write(&graph, (*to).into());
             match output {
-                Some(path) => write(path, &text),
-                None => context.output.bytes(text.as_bytes()).map(|()| Exit::Ok),
+                Some(path) => write(path, &graph, (*to).into()),
+                None => {
+                    let text = workloads::write(&graph, (*to).into());
+                    context.output.bytes(text.as_bytes()).map(|()| Exit::Ok)
+                }
             }
         }
     }
 }
 
-fn write(path: &Path, text: &str) -> Done {
-    std::fs::write(path, text).map_err(|error| Failure::file(path, &error))?;
+fn write(path: &Path, graph: &Graph, format: OutputFormat) -> Done {
+    let failed = |error: std::io::Error| Failure::file(path, &error);
+    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+    workloads::write_to(graph, format, &mut file).map_err(failed)?;
+    file.flush().map_err(failed)?;
     Ok(Exit::Ok)
 }
 
@@ -143,6 +150,9 @@ struct Shown {
     bytes_produced: u64,
     external_files: u64,
     external_bytes: u64,
+    /// When the last task arrives, where tasks do not all come at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_release_s: Option<f64>,
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     spread: Option<ShownSpread>,
@@ -193,6 +203,12 @@ impl ShownSpread {
 
 fn info(context: &Context, graph: &Graph, spread: Option<ShownSpread>) -> Done {
     let info = graph.info();
+    let last_release_ns = graph.indices().map(|task| graph.release_ns(task)).max().unwrap_or(0);
+    let last_release_s = (last_release_ns > 0).then_some(last_release_ns as f64 / 1e9);
+    let mut notes = graph.notes().to_vec();
+    if last_release_s.is_some() {
+        notes.push("runs and simulations do not wait for arrivals: all tasks come at once".into());
+    }
     let shown = Shown {
         name: info.name,
         tasks: info.tasks,
@@ -210,7 +226,8 @@ fn info(context: &Context, graph: &Graph, spread: Option<ShownSpread>) -> Done {
         bytes_produced: info.bytes_produced,
         external_files: info.external_files,
         external_bytes: info.external_bytes,
-        notes: graph.notes().to_vec(),
+        last_release_s,
+        notes,
         spread,
     };
     if context.output.json {
@@ -235,6 +252,7 @@ fn info(context: &Context, graph: &Graph, spread: Option<ShownSpread>) -> Done {
         row("files written", files(shown.files, shown.bytes_produced)),
         row("files from outside", files(shown.external_files, shown.external_bytes)),
     ];
+    rows.extend(shown.last_release_s.map(|s| row("last arrival", units::seconds(s))));
     rows.extend(shown.spread.iter().flat_map(ShownSpread::rows));
     rows.extend(shown.notes.into_iter().map(|note| row("note", note)));
     context.output.table(&["", ""], &rows)?;

@@ -65,4 +65,4 @@ pub use layout::{Layout, Used};
 pub use place::Placement;
 pub use plan::{Chunks, Plan};
 pub use spread::Spread;
-pub use write::{OutputFormat, write};
+pub use write::{OutputFormat, write, write_run, write_to};

@@ -10,6 +10,7 @@ use crate::error::Problem;
 use crate::graph::Graph;
 use crate::text::{Misread, Source};
 pub(crate) use write::write;
+pub use write::{Machine, Run, TaskRun};
 
 /// Versions of the schema that are read.
 pub const VERSIONS: [&str; 7] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6"];

@@ -40,11 +40,41 @@ impl OutputFormat {
 /// The graph as text.
 #[must_use]
 pub fn write(graph: &Graph, format: OutputFormat) -> String {
+    let mut text = Vec::new();
+    write_to(graph, format, &mut text).expect("memory takes every write");
+    String::from_utf8(text).expect("all formats are text")
+}
+
+/// Writes the graph as text; WfFormat goes out as it is made.
+///
+/// # Errors
+/// Where it cannot be written.
+pub fn write_to(
+    graph: &Graph,
+    format: OutputFormat,
+    out: &mut dyn std::io::Write,
+) -> std::io::Result<()> {
     match format {
-        OutputFormat::WfFormat => crate::wfformat::write(graph),
-        OutputFormat::Toml => crate::toml_file::write(graph),
-        OutputFormat::Dot => dot(graph),
+        OutputFormat::WfFormat => crate::wfformat::write(graph, None, out),
+        OutputFormat::Toml => out.write_all(crate::toml_file::write(graph).as_bytes()),
+        OutputFormat::Dot => out.write_all(dot(graph).as_bytes()),
     }
+}
+
+/// Writes a run of the graph as an instance in WfFormat 1.5.
+///
+/// # Errors
+/// Where it cannot be written.
+///
+/// # Panics
+/// When the run has not one entry for each task, or names a machine that it does not have.
+pub fn write_run(
+    graph: &Graph,
+    run: &crate::wfformat::Run,
+    out: &mut dyn std::io::Write,
+) -> std::io::Result<()> {
+    assert_eq!(run.tasks.len(), graph.len(), "an entry for each task");
+    crate::wfformat::write(graph, Some(run), out)
 }
 
 /// Graphviz: a node per task with its duration, an edge per pair of tasks with its bytes. `size`

@@ -1,6 +1,6 @@
 //! What each format may say, in small texts.
 
-use workloads::{Format, Graph, LoadOptions, read};
+use workloads::{Format, Graph, LoadOptions, OutputFormat, read, write};
 
 fn graph(text: &str) -> Graph {
     graph_with(text, &LoadOptions::default())
@@ -164,6 +164,31 @@ fn alibaba_in_both_forms() {
     assert_eq!(told, "w: not a workflow: the trace has no job 'j_3'");
     let told = read("digraph {}".as_bytes(), "w", None, &only).unwrap_err().to_string();
     assert!(told.contains("no trace of jobs"), "{told}");
+}
+
+#[test]
+fn what_is_written_reads_the_same() {
+    let texts = [
+        "digraph { a [size=1e9]; a -> b [size=5]; a -> c [size=6]; b -> d; c -> d [size=7] }",
+        "2\n0 1 0\n1 2 1 0 0.5\n2 4 2 1 2 0 0\n",
+        r#"[{"d": 2, "cpus": 4, "outputs": [{"s": 1}, {"s": 0}], "inputs": []},
+            {"d": 1, "cpus": 1, "outputs": [], "inputs": [[0, 0], [0, 1]]}]"#,
+        "1 0 -1 10 1 -1 -1 1 10 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 5 1 -1 -1 1 9 -1 1 1 1 1 1 1 1 -1\n",
+    ];
+    let recorded = LoadOptions { recorded_cores: true, ..LoadOptions::default() };
+    for text in texts {
+        let graph = graph_with(text, &recorded);
+        for format in [OutputFormat::WfFormat, OutputFormat::Toml] {
+            let again = graph_with(&write(&graph, format), &recorded);
+            assert_eq!(shape(&again), shape(&graph), "{format:?} of {text}");
+            let cpus = |graph: &Graph| graph.indices().map(|t| graph.cpus(t)).collect::<Vec<_>>();
+            assert_eq!(cpus(&again), cpus(&graph), "{format:?} of {text}");
+        }
+    }
+    // Names that WfFormat does not allow stay apart.
+    let graph = graph("digraph { \"a b\" -> \"a/b\" [size=3]; \"a b\" -> \"a:b\" [size=4] }");
+    let again = graph_with(&write(&graph, OutputFormat::WfFormat), &recorded);
+    assert_eq!(shape(&again), "a_b:0 a_b-1:0 a_b-2:0 a_b>a_b-1:3 a_b>a_b-2:4");
 }
 
 #[test]

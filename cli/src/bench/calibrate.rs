@@ -12,7 +12,7 @@ a node.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -349,33 +349,12 @@ fn machine() -> String {
 
 /// The date in Greenwich, as 2026-11-20.
 fn today() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    date_of((since.as_secs() / 86_400) as i64)
-}
-
-/// From days since 1970: years that begin in March make the leap day the last one.
-fn date_of(days: i64) -> String {
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    proto::Time(client::now_ns()).utc()[..10].to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_of_days() {
-        assert_eq!(date_of(0), "1970-01-01");
-        assert_eq!(date_of(19_782), "2024-02-29");
-        assert_eq!(date_of(20_777), "2026-11-20");
-    }
 
     #[test]
     fn what_was_measured_is_a_service_file() {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{RECONCILE_PARENTS_MAX, RECONCILE_TASKS_MAX, TASKS_PER_ANSWER_MAX};
+use proto::limits::{
+    RECONCILE_PARENTS_MAX, RECONCILE_TASKS_MAX, TASK_SIZES_TOLD_MAX, TASKS_PER_ANSWER_MAX,
+};
 use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
 use super::Ledger;
@@ -47,6 +49,12 @@ impl Ledger {
             node: cell.map_or(0, |cell| cell.holder.0),
             exit_code: segment.side(index).map_or(0, |side| side.exit_code),
             placed: ran && cell.is_some(),
+            output_sizes: segment
+                .side(index)
+                .map(|side| side.output_sizes.as_slice())
+                .filter(|sizes| sizes.len() <= TASK_SIZES_TOLD_MAX)
+                .unwrap_or_default()
+                .to_vec(),
         })
     }
 

@@ -7,6 +7,7 @@ mod data;
 mod evaluation;
 mod faults;
 mod faults_data;
+mod formats;
 mod launchers;
 mod recorded;
 mod removal;
