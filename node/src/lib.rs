@@ -19,6 +19,7 @@ mod config;
 mod io;
 mod kv;
 mod link;
+pub mod membership;
 mod node;
 mod records;
 

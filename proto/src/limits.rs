@@ -39,6 +39,26 @@ pub const GROUP_SNAPSHOT_PATIENCE: Span = Span::from_secs(2);
 /// Who is to become a voter and has not caught up by then is given up for now.
 pub const GROUP_NEWCOMER_PATIENCE: Span = Span::from_secs(10);
 
+// Who is there.
+/// Each node probes one other in each period, and waits so long for its answer before it asks
+/// others to try.
+pub const PROBE_PERIOD: Span = Span::from_secs(1);
+pub const PROBE_TIMEOUT: Span = Span::from_millis(300);
+pub const PROBE_HELPERS: usize = 3;
+/// A suspect that is not heard of for so long is dead; less when its transport broke.
+pub const SUSPECT_FOR: Span = Span::from_secs(3);
+pub const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
+/// A node that was late itself waits up to so many times longer.
+pub const PATIENCE_MAX: u64 = 4;
+/// A proposal that the map does not show is made again; a newer map is asked for again.
+pub const PROPOSE_AGAIN: Span = Span::from_millis(500);
+pub const PROPOSALS_MAX: usize = 4096;
+pub const MAP_ASK_AGAIN: Span = Span::from_millis(300);
+/// Members without a vote that the leader tells of each change; more hear of it from others.
+pub const MAP_TOLD_MAX: usize = 64;
+/// Commands that a node keeps for those whose map is older.
+pub const MAP_COMMANDS_KEPT_MAX: usize = 1024;
+
 // Frames.
 /// The largest message a node decodes, bytes; checked before memory is taken.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;

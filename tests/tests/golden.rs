@@ -76,8 +76,15 @@ fn damaged_messages_are_refused_or_read_never_a_crash() {
     assert!(refused > 1000, "only {refused} damaged messages were refused");
 }
 
-const SETS: [&str; 6] =
-    ["Message", "Request", "Response", "LinkFrame", "MapCommand", "GroupMessage"];
+const SETS: [&str; 7] = [
+    "Message",
+    "Request",
+    "Response",
+    "LinkFrame",
+    "MapCommand",
+    "GroupMessage",
+    "MembershipMessage",
+];
 const WHOLE: [&str; 9] = [
     "Packet",
     "Chunk",
@@ -174,6 +181,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         "LinkFrame" => again::<wire::LinkFrame>(bytes),
         "MapCommand" => again::<wire::MapCommand>(bytes),
         "GroupMessage" => again::<wire::GroupMessage>(bytes),
+        "MembershipMessage" => again::<wire::MembershipMessage>(bytes),
         "GroupEntry" => again::<wire::GroupEntry>(bytes),
         "GroupPromise" => again::<wire::GroupPromise>(bytes),
         "Packet" => again::<wire::Packet>(bytes),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use proto::limits::GROUP_ELECTION_AFTER;
+use proto::limits::{GROUP_ELECTION_AFTER, GROUP_ELECTION_SOON};
 use proto::wire::group_message::Body;
-use proto::{Time, wire};
+use proto::{Span, Time, wire};
 
 use super::mutant::Mutant;
 use super::{Group, Role, vote_reply};
@@ -17,11 +17,18 @@ impl Group {
 
     /// Asks whether it would be elected before it disturbs anybody with a new term.
     pub(super) fn ask_for_pre_votes(&mut self, now: Time) {
-        self.put_election_off(now);
+        self.try_again_later(now);
         self.leader = None;
         self.role = Role::PreCandidate { votes: BTreeSet::from([self.me]) };
         self.say_to_others(self.term + 1, &self.vote_ask(true));
         self.count_pre_votes(now);
+    }
+
+    /// Soon at first, then less so: voters that stand all at once should come apart.
+    fn try_again_later(&mut self, now: Time) {
+        let span = Span(GROUP_ELECTION_SOON.0 << self.tries.min(8)).min(GROUP_ELECTION_AFTER);
+        self.tries = self.tries.saturating_add(1);
+        self.elect_within(now, span, span);
     }
 
     /// A yes promises nothing. It is given only where no leader has been heard of lately, so
@@ -57,7 +64,7 @@ impl Group {
         self.term += 1;
         self.vote = Some(self.me);
         self.save_promise();
-        self.put_election_off(now);
+        self.try_again_later(now);
         // The promise goes out with the next flush.
         self.role = Role::Candidate { votes: BTreeSet::new(), own: self.written + 1 };
         self.say_to_others(self.term, &self.vote_ask(false));

@@ -133,6 +133,12 @@ impl Log {
         later.filter_map(voters_of).any(|voters| voters.contains(&node))
     }
 
+    /// Whether a command is on its way in an entry after this index.
+    pub(super) fn holds(&self, command: &wire::MapCommand, after: u64) -> bool {
+        let later = self.entries.iter().rev().take_while(|entry| entry.index > after);
+        later.flat_map(|entry| &entry.commands).any(|known| known == command)
+    }
+
     fn find_voters(&mut self) {
         let last = self
             .entries

@@ -67,6 +67,8 @@ pub struct Group {
     /// When it last heard from a leader of its term.
     heard_at: Option<Time>,
     election_at: Time,
+    /// Elections that it has tried since it last knew a leader.
+    tries: u32,
     plans: bool,
     log_entries_max: u64,
     append_entries_max: usize,
@@ -183,6 +185,7 @@ impl Group {
             leader: None,
             heard_at: None,
             election_at: now,
+            tries: 0,
             plans: true,
             log_entries_max: GROUP_LOG_ENTRIES_MAX,
             append_entries_max: GROUP_APPEND_ENTRIES_MAX,
@@ -275,7 +278,9 @@ impl Group {
             return false;
         }
         for command in commands {
-            if membership::would_change(&self.map, &command) && !self.proposed.contains(&command) {
+            let is_known =
+                self.proposed.contains(&command) || self.log.holds(&command, self.commit);
+            if !is_known && membership::would_change(&self.map, &command) {
                 self.proposed.push(command);
             }
         }

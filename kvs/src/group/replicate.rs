@@ -20,6 +20,7 @@ impl Group {
     /// Has won: an entry of its own term lets it find out what was agreed on before.
     pub(super) fn lead(&mut self, now: Time) {
         self.leader = Some(self.me);
+        self.tries = 0;
         self.unplanned = true;
         self.proposed.clear();
         let (followers, beat_at) = (BTreeMap::new(), now + GROUP_HEARTBEAT);
@@ -238,6 +239,7 @@ impl Group {
         self.leader = Some(from);
         self.heard_at = Some(now);
         self.retired = false;
+        self.tries = 0;
     }
 
     /// After which entry the leader should try next, when these do not fit.

@@ -1,0 +1,306 @@
+//! Who seems to be dead: probes, directly and over others, after SWIM (Das, Gupta and Motivala
+//! 2002), with the patience of one who knows that it was late itself (Lifeguard: Dadgar, Phillips
+//! and Currey 2017).
+//!
+//! Anything heard from a node shows that it lives, however slow it is. Nobody is declared dead
+//! here: a node that suspects another tells the group's leader, which looks for itself; only what
+//! the leader cannot hear of either, directly or over others, is dead.
+
+use std::collections::BTreeMap;
+
+use proto::limits::{
+    PATIENCE_MAX, PROBE_HELPERS, PROBE_PERIOD, PROBE_TIMEOUT, SUSPECT_FOR, SUSPECT_LOST_FOR,
+};
+use proto::wire::membership_message::Body;
+use proto::{Span, Time, wire};
+
+#[derive(Debug)]
+struct Peer {
+    incarnation: u32,
+    heard_at: Time,
+    suspicion: Option<Suspicion>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Suspicion {
+    since: Time,
+    until: Time,
+    lost: bool,
+    probe_at: Time,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    node: u32,
+    sent_at: Time,
+    helped: bool,
+}
+
+/// What one node thinks of the others.
+#[derive(Debug)]
+pub(crate) struct Detector {
+    peers: BTreeMap<u32, Peer>,
+    /// Whom to probe next, last first: each once, then all again in another order.
+    round: Vec<u32>,
+    dice: u64,
+    probe_at: Time,
+    number: u64,
+    outstanding: Option<Outstanding>,
+    /// Others that asked for a probe of a node: who, with their number.
+    asked: BTreeMap<u64, (u32, u64)>,
+    /// 1 when all is well.
+    patience: u64,
+    said: Vec<(u32, Body)>,
+    /// Suspects that the leader has not been told of yet.
+    suspects: Vec<wire::Suspect>,
+}
+
+/// How long words of the dead may still arrive.
+const LATE_WORDS: Span = Span::from_millis(50);
+/// Probes on behalf of others that are remembered.
+const ASKED_MAX: usize = 256;
+
+impl Detector {
+    pub(crate) fn new(now: Time, seed: u64) -> Self {
+        Self {
+            peers: BTreeMap::new(),
+            round: Vec::new(),
+            dice: seed,
+            // Nodes that start together need not probe together.
+            probe_at: now + Span(seed % PROBE_PERIOD.0),
+            number: 0,
+            outstanding: None,
+            asked: BTreeMap::new(),
+            patience: 1,
+            said: Vec::new(),
+            suspects: Vec::new(),
+        }
+    }
+
+    /// Whom to look after: the others that count as alive.
+    pub(crate) fn watch(&mut self, now: Time, members: impl Iterator<Item = (u32, u32)>) {
+        let mut before = std::mem::take(&mut self.peers);
+        for (node, incarnation) in members {
+            let fresh = || Peer { incarnation, heard_at: now, suspicion: None };
+            let known = before.remove(&node).filter(|peer| peer.incarnation >= incarnation);
+            self.peers.insert(node, known.unwrap_or_else(fresh));
+        }
+    }
+
+    /// Something came from this incarnation of a node: it lives.
+    pub(crate) fn heard(&mut self, now: Time, node: u32, incarnation: u32) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        if incarnation < peer.incarnation {
+            return;
+        }
+        peer.incarnation = incarnation;
+        peer.heard_at = peer.heard_at.max(now);
+        // What was on its way when its transport broke says nothing.
+        let is_late_word = |it: Suspicion| it.lost && now.since(it.since) < LATE_WORDS;
+        if peer.suspicion.is_some_and(is_late_word) {
+            return;
+        }
+        peer.suspicion = None;
+        if self.outstanding.as_ref().is_some_and(|probe| probe.node == node) {
+            self.outstanding = None;
+            self.patience = (self.patience - 1).max(1);
+        }
+    }
+
+    /// The transport to this node broke, as it does when a process dies.
+    pub(crate) fn lost(&mut self, now: Time, node: u32) {
+        self.suspect(now, node, true);
+    }
+
+    /// Somebody else suspects this node. Who has just heard of it knows better.
+    pub(crate) fn accuse(&mut self, now: Time, suspect: &wire::Suspect) {
+        let Some(peer) = self.peers.get(&suspect.node) else { return };
+        let is_fresh = !suspect.lost && now.since(peer.heard_at) < PROBE_PERIOD;
+        if suspect.incarnation >= peer.incarnation && !is_fresh {
+            self.suspect(now, suspect.node, suspect.lost);
+        }
+    }
+
+    fn suspect(&mut self, now: Time, node: u32, lost: bool) {
+        let span = if lost { SUSPECT_LOST_FOR } else { SUSPECT_FOR };
+        let until = now + Span(span.0 * self.patience);
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let known = peer.suspicion;
+        let suspicion = Suspicion {
+            since: known.filter(|known| known.lost == lost).map_or(now, |known| known.since),
+            until: known.map_or(until, |known| known.until.min(until)),
+            lost: lost || known.is_some_and(|known| known.lost),
+            probe_at: now + Span(span.0 / 4),
+        };
+        let is_news = known.is_none_or(|known| known.lost != suspicion.lost);
+        peer.suspicion = Some(suspicion);
+        if is_news {
+            let incarnation = peer.incarnation;
+            self.suspects.push(wire::Suspect { node, incarnation, lost: suspicion.lost });
+            self.probe(node);
+            self.ask_helpers(node);
+        }
+    }
+
+    /// Those that nobody has heard of for long enough, with the incarnation that is dead.
+    pub(crate) fn dead(&self, now: Time) -> impl Iterator<Item = (u32, u32)> {
+        let is_dead = move |peer: &&Peer| peer.suspicion.is_some_and(|it| it.until <= now);
+        let dead = self.peers.iter().map(|(&node, peer)| (node, peer));
+        dead.filter(move |(_, peer)| is_dead(peer)).map(|(node, peer)| (node, peer.incarnation))
+    }
+
+    /// Suspicions that are new, or were due to be said again.
+    pub(crate) fn take_suspects(&mut self) -> Vec<wire::Suspect> {
+        std::mem::take(&mut self.suspects)
+    }
+
+    /// Messages to send.
+    pub(crate) fn take_said(&mut self) -> Vec<(u32, Body)> {
+        std::mem::take(&mut self.said)
+    }
+
+    /// A probe, an answer, or the wish that another node be probed. What came is from a node that
+    /// lives; [`Self::heard`] has been told so.
+    pub(crate) fn handle(&mut self, now: Time, me: (u32, u32), from: u32, body: &Body) {
+        match body {
+            Body::Probe(probe) => {
+                let (node, incarnation) = me;
+                let reply = wire::ProbeReply { number: probe.number, node, incarnation };
+                self.said.push((from, Body::ProbeReply(reply)));
+            }
+            Body::ProbeReply(reply) => {
+                self.heard(now, reply.node, reply.incarnation);
+                if let Some((asker, number)) = self.asked.remove(&reply.number) {
+                    let reply = wire::ProbeReply { number, ..*reply };
+                    self.said.push((asker, Body::ProbeReply(reply)));
+                }
+            }
+            Body::ProbeAsk(ask) if ask.node == me.0 => {
+                let (node, incarnation) = me;
+                let reply = wire::ProbeReply { number: ask.number, node, incarnation };
+                self.said.push((from, Body::ProbeReply(reply)));
+            }
+            Body::ProbeAsk(ask) => {
+                self.number += 1;
+                self.asked.insert(self.number, (from, ask.number));
+                if self.asked.len() > ASKED_MAX {
+                    self.asked.pop_first();
+                }
+                let number = self.number;
+                self.said.push((ask.node, Body::Probe(wire::Probe { number })));
+            }
+            _ => {}
+        }
+    }
+
+    /// [`Self::deadline`] has come.
+    pub(crate) fn on_time(&mut self, now: Time) {
+        let late = now.since(self.deadline());
+        if late >= PROBE_TIMEOUT {
+            self.wake_late(now);
+        }
+        self.look_after_probe(now);
+        if self.probe_at <= now {
+            self.probe_at = now + PROBE_PERIOD;
+            if let Some(node) = self.next_in_turn() {
+                self.probe(node);
+                self.outstanding = Some(Outstanding { node, sent_at: now, helped: false });
+            }
+        }
+        for node in self.due_suspects(now) {
+            self.probe(node);
+            self.ask_helpers(node);
+        }
+    }
+
+    /// This node was away itself: it cannot tell who else was.
+    fn wake_late(&mut self, now: Time) {
+        self.patience = (self.patience + 1).min(PATIENCE_MAX);
+        self.outstanding = None;
+        let patience = self.patience;
+        for peer in self.peers.values_mut() {
+            peer.heard_at = now;
+            if let Some(suspicion) = &mut peer.suspicion {
+                let span = if suspicion.lost { SUSPECT_LOST_FOR } else { SUSPECT_FOR };
+                suspicion.until = now + Span(span.0 * patience);
+                suspicion.probe_at = now;
+            }
+        }
+    }
+
+    /// A probe without an answer: first others try, then the node is suspect.
+    fn look_after_probe(&mut self, now: Time) {
+        let Some(probe) = &mut self.outstanding else { return };
+        let (node, waited) = (probe.node, now.since(probe.sent_at));
+        if waited >= Span(PROBE_PERIOD.0 * self.patience) {
+            self.outstanding = None;
+            self.suspect(now, node, false);
+        } else if waited >= Span(PROBE_TIMEOUT.0 * self.patience) && !probe.helped {
+            probe.helped = true;
+            self.ask_helpers(node);
+        }
+    }
+
+    /// Suspects are probed again, and the leader is told again.
+    fn due_suspects(&mut self, now: Time) -> Vec<u32> {
+        let mut due = Vec::new();
+        for (&node, peer) in &mut self.peers {
+            let incarnation = peer.incarnation;
+            if let Some(suspicion) = &mut peer.suspicion
+                && suspicion.probe_at <= now
+            {
+                suspicion.probe_at = now + PROBE_PERIOD;
+                let lost = suspicion.lost;
+                self.suspects.push(wire::Suspect { node, incarnation, lost });
+                due.push(node);
+            }
+        }
+        due
+    }
+
+    fn probe(&mut self, node: u32) {
+        self.number += 1;
+        self.said.push((node, Body::Probe(wire::Probe { number: self.number })));
+    }
+
+    /// A few others, a different few each time.
+    fn ask_helpers(&mut self, node: u32) {
+        self.number += 1;
+        let number = self.number;
+        let others: Vec<u32> = self.peers.keys().copied().filter(|&other| other != node).collect();
+        for step in 0..others.len().min(PROBE_HELPERS) {
+            let helper = others[(number as usize + step) % others.len()];
+            self.said.push((helper, Body::ProbeAsk(wire::ProbeAsk { number, node })));
+        }
+    }
+
+    fn next_in_turn(&mut self) -> Option<u32> {
+        if self.round.is_empty() {
+            self.round = self.peers.keys().copied().collect();
+            for at in (1..self.round.len()).rev() {
+                // Knuth's multiplier: any order does that differs from node to node.
+                self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                self.round.swap(at, (self.dice >> 33) as usize % (at + 1));
+            }
+        }
+        let node = self.round.pop()?;
+        if self.peers.contains_key(&node) { Some(node) } else { self.next_in_turn() }
+    }
+
+    /// When it wants [`Self::on_time`].
+    pub(crate) fn deadline(&self) -> Time {
+        let probe = self.outstanding.as_ref().map(|probe| {
+            let wait = if probe.helped { PROBE_PERIOD } else { PROBE_TIMEOUT };
+            probe.sent_at + Span(wait.0 * self.patience)
+        });
+        let suspicions = self.peers.values().filter_map(|peer| peer.suspicion);
+        let suspicion = suspicions.map(|it| it.probe_at).min();
+        probe.into_iter().chain(suspicion).fold(self.probe_at, Time::min)
+    }
+
+    /// When the first suspect will have been silent for long enough; past ones do not count.
+    pub(crate) fn next_death(&self, now: Time) -> Option<Time> {
+        let suspicions = self.peers.values().filter_map(|peer| peer.suspicion);
+        suspicions.map(|it| it.until).filter(|&at| at > now).min()
+    }
+}

@@ -1,0 +1,473 @@
+/*!
+Who is in the cluster, as one node sees it: its part in the [group](kvs::group), its
+[detector](detector), the map, and what it wants changed in it.
+
+A node that is no voter has a group too, which only listens. Everybody proposes; the leader decides
+and its group agrees. A proposal is made again until the map shows it, or shows that it can never
+be. Maps travel by themselves: every message tells the epoch of its sender's map, and who is
+behind asks for the commands since, or for the whole map.
+
+Nothing here waits for the group but changes of the map. Without a majority all goes on as it was.
+*/
+
+mod detector;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kvs::group::{DamagedGroup, Group, News, Output, Start};
+use kvs::membership::{self, is_serving, member, would_change};
+use kvs::{Record, Write};
+use proto::limits::{
+    GROUP_ELECTION_AFTER, MAP_ASK_AGAIN, MAP_COMMANDS_KEPT_MAX, MAP_TOLD_MAX, PROPOSALS_MAX,
+    PROPOSE_AGAIN,
+};
+use proto::wire::MemberPhase::{Down, Removed};
+use proto::wire::map_command;
+use proto::wire::membership_message::Body;
+use proto::{Incarnation, NodeId, Time, wire};
+
+use detector::Detector;
+
+/// What a node knows of itself when it starts.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+    /// Drawn when the node's store was made; not 0.
+    pub store: u64,
+    pub address: String,
+    pub data_address: String,
+    pub slots: u32,
+    pub pid: u32,
+    pub seed: u64,
+    /// It was not among the first nodes of the cluster: `map` is not the first map.
+    pub late: bool,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Membership {
+    own: Identity,
+    map: Arc<wire::ClusterMap>,
+    /// The last commands; the last of them made `map`.
+    commands: VecDeque<wire::MapCommand>,
+    group: Group,
+    detector: Detector,
+    wanted: Vec<wire::MapCommand>,
+    propose_at: Time,
+    ask_at: Time,
+    turn: usize,
+    has_news: bool,
+    said: Vec<(u32, Body)>,
+}
+
+/// What a step leaves to be done.
+#[derive(Debug, Default)]
+pub struct Done {
+    pub writes: Vec<Write>,
+    /// For [`Membership::synced`], once these writes are on stable storage.
+    pub number: u64,
+    pub messages: Vec<(NodeId, wire::MembershipMessage)>,
+    /// The map has changed.
+    pub map: Option<Arc<wire::ClusterMap>>,
+    /// This incarnation counts as dead, or the node as removed: everything of it must end. At
+    /// least the next of these incarnations may start anew; none if it is removed.
+    pub fenced: Option<Option<Incarnation>>,
+}
+
+/// What the map says of a packet's sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sender {
+    Current,
+    /// Dead to the cluster: what it says does not count.
+    Gone,
+}
+
+impl Membership {
+    /// With the records that an earlier incarnation left; others' records are passed over. `map`
+    /// is the first map of the cluster, or any one if the node came later.
+    pub fn recover(
+        own: Identity,
+        map: Arc<wire::ClusterMap>,
+        records: impl IntoIterator<Item = Record>,
+        now: Time,
+    ) -> Result<Self, DamagedGroup> {
+        assert_ne!(own.store, 0, "a store has a number");
+        let start = Start { me: own.node, seed: own.seed, map, blank: own.late };
+        let group = Group::recover(start, records, now)?;
+        let mut this = Self {
+            map: Arc::clone(group.map()),
+            commands: VecDeque::new(),
+            detector: Detector::new(now, own.seed),
+            group,
+            wanted: Vec::new(),
+            propose_at: now,
+            ask_at: now,
+            turn: own.seed as usize % 64,
+            has_news: true,
+            said: Vec::new(),
+            own,
+        };
+        this.announce();
+        this.watch(now);
+        Ok(this)
+    }
+
+    #[must_use]
+    pub fn map(&self) -> &Arc<wire::ClusterMap> {
+        &self.map
+    }
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        self.group.leader()
+    }
+
+    /// Says that this incarnation is there. The map must show it before others rely on it.
+    fn announce(&mut self) {
+        let Identity { node, incarnation, store, slots, pid, .. } = self.own;
+        let (address, data_address) = (self.own.address.clone(), self.own.data_address.clone());
+        let (node, incarnation) = (node.0, incarnation.0);
+        let up = wire::MemberUp { node, incarnation, store, address, data_address, slots, pid };
+        self.propose(membership::command(map_command::Body::Up(up)));
+        // A voter whose disk is gone has to lose its vote first: its former self is dead.
+        if let Some(known) = member(&self.map, self.own.node)
+            && known.store != 0
+            && known.store != store
+            && incarnation > known.incarnation
+        {
+            let down = wire::MemberDown { node, incarnation: known.incarnation };
+            self.propose(membership::command(map_command::Body::Down(down)));
+        }
+    }
+
+    fn watch(&mut self, now: Time) {
+        let me = self.own.node.0;
+        let others = self.map.members.iter().filter(|it| it.node != me);
+        let alive = others.filter(|it| is_serving(&self.map, it.node));
+        self.detector.watch(now, alive.map(|it| (it.node, it.incarnation)));
+    }
+
+    /// What this node wants changed, until the map shows it.
+    pub fn propose(&mut self, command: wire::MapCommand) {
+        if self.wanted.len() < PROPOSALS_MAX && !self.wanted.contains(&command) {
+            self.wanted.push(command);
+            self.propose_at = Time::ZERO;
+        }
+    }
+
+    /// Any packet of another node has come.
+    pub fn heard(&mut self, now: Time, from: NodeId, incarnation: Incarnation) -> Sender {
+        let Some(known) = member(&self.map, from) else { return Sender::Current };
+        let is_gone = incarnation.0 < known.incarnation
+            || known.phase() == Removed
+            || (incarnation.0 == known.incarnation && known.phase() == Down);
+        if is_gone {
+            return Sender::Gone;
+        }
+        self.detector.heard(now, from.0, incarnation.0);
+        Sender::Current
+    }
+
+    /// The transport to this node broke.
+    pub fn peer_lost(&mut self, now: Time, peer: NodeId) {
+        self.detector.lost(now, peer.0);
+        self.group.peer_lost(now, peer);
+    }
+
+    /// A message of another node. Who is dead to the cluster is only told so.
+    pub fn handle(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        incarnation: Incarnation,
+        message: wire::MembershipMessage,
+    ) {
+        let Some(body) = message.body else { return };
+        if message.to_store != 0 && message.to_store != self.own.store {
+            return; // Meant for a former self, whose promises are forgotten.
+        }
+        let is_other_self =
+            !self.is_same_store(from, message.from_store) && self.is_old(from, incarnation);
+        if is_other_self || self.heard(now, from, incarnation) == Sender::Gone {
+            if !matches!(body, Body::MapTell(_)) && message.map_epoch < self.map.epoch {
+                self.tell_map(from.0, message.map_epoch);
+            }
+            return;
+        }
+        if message.map_epoch > self.map.epoch {
+            self.ask_for_map(now, from.0);
+        }
+        match body {
+            Body::Group(group) if self.is_same_store(from, message.from_store) => {
+                self.group.handle(now, from, group);
+            }
+            Body::Group(_) => {}
+            Body::Propose(propose) => self.on_propose(propose),
+            Body::MapAsk(ask) => self.tell_map(from.0, ask.epoch),
+            Body::MapTell(tell) => self.on_map_tell(now, tell),
+            Body::Suspect(suspect) => self.detector.accuse(now, &suspect),
+            Body::Probe(_) | Body::ProbeReply(_) | Body::ProbeAsk(_) => {
+                let me = (self.own.node.0, self.own.incarnation.0);
+                self.detector.handle(now, me, from.0, &body);
+            }
+        }
+    }
+
+    /// Who has another disk than the map knows has forgotten what it promised as a voter.
+    fn is_same_store(&self, from: NodeId, store: u64) -> bool {
+        member(&self.map, from).is_none_or(|known| known.store == 0 || known.store == store)
+    }
+
+    fn is_old(&self, from: NodeId, incarnation: Incarnation) -> bool {
+        member(&self.map, from).is_some_and(|known| incarnation.0 <= known.incarnation)
+    }
+
+    fn on_propose(&mut self, propose: wire::Propose) {
+        if self.group.propose(propose.commands.iter().cloned()) || propose.passed_on {
+            return;
+        }
+        // Not the leader: it is passed on once; whoever wants it asks again in time.
+        if let Some(leader) = self.group.leader() {
+            let propose = wire::Propose { passed_on: true, ..propose };
+            self.said.push((leader.0, Body::Propose(propose)));
+        }
+    }
+
+    fn ask_for_map(&mut self, now: Time, from: u32) {
+        if now >= self.ask_at {
+            self.ask_at = now + MAP_ASK_AGAIN;
+            self.said.push((from, Body::MapAsk(wire::MapAsk { epoch: self.map.epoch })));
+        }
+    }
+
+    fn tell_map(&mut self, to: u32, epoch: u64) {
+        let Some(behind) = self.map.epoch.checked_sub(epoch).filter(|&behind| behind > 0) else {
+            return;
+        };
+        let known = usize::try_from(behind).ok().filter(|&behind| behind <= self.commands.len());
+        let tell = match known {
+            Some(behind) => {
+                let commands = self.commands.range(self.commands.len() - behind..).cloned();
+                wire::MapTell { after: epoch, commands: commands.collect(), map: None }
+            }
+            None => {
+                let map = Some(self.map.as_ref().clone());
+                wire::MapTell { after: epoch, commands: Vec::new(), map }
+            }
+        };
+        self.said.push((to, Body::MapTell(tell)));
+    }
+
+    fn on_map_tell(&mut self, now: Time, tell: wire::MapTell) {
+        if let Some(map) = tell.map {
+            let is_ours = map.cluster == self.map.cluster
+                && map.partitions.len() == self.map.partitions.len();
+            if is_ours && map.epoch > self.map.epoch && kvs::check_map(&map).is_ok() {
+                self.take_map(now, Arc::new(map));
+            }
+        } else if let Some(known) = self.map.epoch.checked_sub(tell.after) {
+            let new = tell.commands.into_iter().skip(usize::try_from(known).unwrap_or(usize::MAX));
+            self.take_commands(now, new.collect());
+        }
+    }
+
+    fn take_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) {
+        self.commands.clear();
+        self.map = map;
+        self.map_changed(now);
+    }
+
+    /// Commands that follow this map, each of which changes it.
+    fn take_commands(&mut self, now: Time, commands: Vec<wire::MapCommand>) {
+        if commands.is_empty() {
+            return;
+        }
+        let map = Arc::make_mut(&mut self.map);
+        for command in commands {
+            if !membership::apply(map, &command) {
+                break; // Not of this history: a whole map will come.
+            }
+            self.commands.push_back(command);
+        }
+        let surplus = self.commands.len().saturating_sub(MAP_COMMANDS_KEPT_MAX);
+        self.commands.drain(..surplus);
+        self.map_changed(now);
+    }
+
+    fn map_changed(&mut self, now: Time) {
+        self.has_news = true;
+        self.wanted.retain(|command| would_change(&self.map, command) || waits(&self.map, command));
+        self.watch(now);
+        let me = self.own.node.0;
+        if self.map.epoch > self.group.map().epoch && !self.map.voters.contains(&me) {
+            self.group.retire();
+        }
+    }
+
+    /// [`Self::deadline`] has come.
+    pub fn on_time(&mut self, now: Time) {
+        self.group.on_time(now);
+        if self.detector.deadline() <= now {
+            self.detector.on_time(now);
+        }
+    }
+
+    /// When it wants [`Self::on_time`].
+    #[must_use]
+    pub fn deadline(&self, now: Time) -> Time {
+        let proposal = (!self.wanted.is_empty()).then_some(self.propose_at);
+        let death = self.detector.next_death(now);
+        let others = [self.group.deadline(), proposal, death];
+        others.into_iter().flatten().fold(self.detector.deadline(), Time::min)
+    }
+
+    /// Its writes up to that number are on stable storage.
+    pub fn synced(&mut self, now: Time, number: u64) {
+        self.group.synced(now, number);
+    }
+
+    /// Ends a step.
+    pub fn flush(&mut self, now: Time, done: &mut Done) {
+        self.judge(now);
+        self.say_proposals(now);
+        let mut output = Output::default();
+        self.group.flush(now, &mut output);
+        self.take_news(now, output.news);
+        done.writes = output.writes;
+        done.number = output.number;
+        let group = output.messages.into_iter().map(|(to, said)| (to.0, Body::Group(said)));
+        let said: Vec<(u32, Body)> =
+            group.chain(self.said.drain(..)).chain(self.detector.take_said()).collect();
+        done.messages.extend(said.into_iter().map(|(to, body)| self.addressed(to, body)));
+        if std::mem::take(&mut self.has_news) {
+            done.map = Some(Arc::clone(&self.map));
+            done.fenced = self.fenced();
+        }
+    }
+
+    fn addressed(&self, to: u32, body: Body) -> (NodeId, wire::MembershipMessage) {
+        let to = NodeId(to);
+        let to_store = match body {
+            // A former self may hear of the map, and answer whether it is there.
+            Body::Group(_) => member(&self.map, to).map_or(0, |known| known.store),
+            _ => 0,
+        };
+        let (from_store, map_epoch) = (self.own.store, self.map.epoch);
+        (to, wire::MembershipMessage { from_store, to_store, map_epoch, body: Some(body) })
+    }
+
+    /// What the group has agreed on is the map, unless gossip was faster.
+    fn take_news(&mut self, now: Time, news: News) {
+        let before = self.map.epoch;
+        self.take_agreed(now, news);
+        if self.group.is_leader() && self.map.epoch > before {
+            self.tell_others(before);
+        }
+    }
+
+    /// Those who have no vote need not wait until they come by it.
+    fn tell_others(&mut self, before: u64) {
+        let is_other = |it: &&wire::Member| {
+            is_serving(&self.map, it.node) && !self.map.voters.contains(&it.node)
+        };
+        let others = self.map.members.iter().filter(is_other).map(|it| it.node);
+        let me = self.own.node.0;
+        let others: Vec<u32> = others.filter(|&node| node != me).take(MAP_TOLD_MAX).collect();
+        for node in others {
+            self.tell_map(node, before);
+        }
+    }
+
+    fn take_agreed(&mut self, now: Time, news: News) {
+        let agreed = Arc::clone(self.group.map());
+        if agreed.epoch <= self.map.epoch {
+            return;
+        }
+        match news {
+            News::Commands(commands) => {
+                let first = agreed.epoch - commands.len() as u64;
+                match self.map.epoch.checked_sub(first) {
+                    Some(known) => {
+                        let new = commands.into_iter().skip(known as usize).collect();
+                        self.take_commands(now, new);
+                    }
+                    None => self.take_map(now, agreed),
+                }
+            }
+            News::Whole | News::None => self.take_map(now, agreed),
+        }
+    }
+
+    /// The leader decides who is dead; the others tell it whom they suspect.
+    fn judge(&mut self, now: Time) {
+        let suspects = self.detector.take_suspects();
+        if self.group.is_leader() {
+            let dead: Vec<_> = self.detector.dead(now).collect();
+            let down = |(node, incarnation)| {
+                let down = wire::MemberDown { node, incarnation };
+                membership::command(map_command::Body::Down(down))
+            };
+            self.group.propose(dead.into_iter().map(down));
+            return;
+        }
+        let Some(leader) = self.group.leader().or_else(|| self.some_voter()) else { return };
+        for suspect in suspects {
+            if suspect.node != leader.0 {
+                self.said.push((leader.0, Body::Suspect(suspect)));
+            }
+        }
+    }
+
+    fn some_voter(&mut self) -> Option<NodeId> {
+        let me = self.own.node.0;
+        let others = self.map.voters.iter().copied().filter(|&node| node != me);
+        let others: Vec<u32> = others.collect();
+        self.turn = self.turn.wrapping_add(1);
+        (!others.is_empty()).then(|| NodeId(others[self.turn % others.len()]))
+    }
+
+    fn say_proposals(&mut self, now: Time) {
+        if self.wanted.is_empty() || now < self.propose_at {
+            return;
+        }
+        self.propose_at = now + PROPOSE_AGAIN;
+        if self.group.propose(self.wanted.iter().cloned()) {
+            return;
+        }
+        if let Some(to) = self.group.leader().or_else(|| self.some_voter()) {
+            let commands = self.wanted.clone();
+            let propose = wire::Propose { commands, passed_on: false };
+            self.said.push((to.0, Body::Propose(propose)));
+        }
+    }
+
+    /// Whether the map says that this very incarnation is over.
+    fn fenced(&self) -> Option<Option<Incarnation>> {
+        let known = member(&self.map, self.own.node)?;
+        let own = self.own.incarnation.0;
+        let is_over =
+            known.incarnation > own || (known.incarnation == own && known.phase() == Down);
+        if known.phase() == Removed {
+            return Some(None);
+        }
+        is_over.then_some(Some(Incarnation(known.incarnation + 1)))
+    }
+}
+
+/// What cannot be done yet may become possible: a voter without its disk waits for its vote to go.
+fn waits(map: &wire::ClusterMap, command: &wire::MapCommand) -> bool {
+    match &command.body {
+        Some(map_command::Body::Up(up)) => {
+            let known = member(map, NodeId(up.node));
+            known.is_some_and(|known| known.incarnation < up.incarnation)
+        }
+        _ => false,
+    }
+}
+
+/// A node without a leader asks around this often at most.
+const _: () = assert!(PROPOSE_AGAIN.0 <= GROUP_ELECTION_AFTER.0);
+
+#[cfg(test)]
+mod tests;
