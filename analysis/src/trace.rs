@@ -288,6 +288,8 @@ pub(crate) fn again_word(why: Again) -> &'static str {
         Again::InputReplaced => "one of its inputs was replaced",
         Again::Lost => "the process that ran it died",
         Again::HolderGone => "the node that held it died",
+        Again::Rebuilt => "what it had made was lost and still wanted",
+        Again::InputLost => "one of its inputs was lost and is made again",
     }
 }
 

@@ -83,6 +83,7 @@ fn credits(dice: &mut Dice) -> wire::Credits {
         slot: dice.small_numbers(),
         output: dice.small_numbers(),
         consumers: dice.small_numbers(),
+        rebuilt: dice.below(2) == 0,
     };
     let reconciled = dice.below(2) == 0;
     wire::Credits { credits: (0..dice.below(3)).map(|_| credit(dice)).collect(), reconciled }
@@ -146,7 +147,8 @@ fn body(dice: &mut Dice) -> Body {
         12 => Body::Credits(credits(dice)),
         13 => {
             let (job, parent, child) = (dice.number(), dice.number(), dice.number());
-            let asks = vec![wire::CreditAsk { job, parent, child }];
+            let (lost_attempt, anew) = (dice.below(2) * dice.number(), dice.below(2) == 0);
+            let asks = vec![wire::CreditAsk { job, parent, child, lost_attempt, anew }];
             Body::CreditQuery(wire::CreditQuery { asks })
         }
         14 => Body::Visible(wire::Visible { commit: Some(commit(dice)) }),

@@ -55,6 +55,10 @@ pub enum Again {
     Lost = 5,
     /// Its holder is dead.
     HolderGone = 6,
+    /// It was done, but what it made is gone and still wanted.
+    Rebuilt = 7,
+    /// One of its inputs is nowhere any more, and is made again.
+    InputLost = 8,
 }
 
 /// How a task or an attempt ended; the numbers are those of [`crate::wire::Verdict`].
@@ -366,7 +370,7 @@ impl<'a> Decoder<'a> {
         }
     }
     fn again(&mut self) -> Result<Again, DecodeError> {
-        const ALL: [Again; 7] = [
+        const ALL: [Again; 9] = [
             Again::HolderRestarted,
             Again::NotHeld,
             Again::HomeRestarted,
@@ -374,6 +378,8 @@ impl<'a> Decoder<'a> {
             Again::InputReplaced,
             Again::Lost,
             Again::HolderGone,
+            Again::Rebuilt,
+            Again::InputLost,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))
@@ -478,6 +484,7 @@ impl Iterator for Decoder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Incarnation;
 
     #[test]
     fn events_round_trip_and_stay_small() {

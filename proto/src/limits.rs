@@ -76,6 +76,10 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 pub const LOST_ATTEMPTS_MAX: u8 = 3;
 /// Peers without a session (only loose messages were exchanged) that a node remembers.
 pub const PEERS_KEPT_MAX: usize = 64;
+/// How often a task that was done is done again because what it made is lost, and how often a
+/// task may find inputs lost.
+pub const REBUILDS_MAX: u8 = 8;
+pub const INPUT_LOSSES_MAX: u8 = 32;
 /// Messages that arrived ahead of a gap and are kept.
 pub const LINK_REORDER_MESSAGES_MAX: usize = 1024;
 pub const RETRANSMIT_AFTER: Span = Span::from_millis(300);
@@ -188,6 +192,8 @@ pub const STEP_POPS_MAX: usize = 4096;
 pub const FETCH_RETRY_START: Span = Span::from_millis(50);
 pub const FETCH_RETRY_MAX: Span = Span::from_secs(5);
 pub const FETCH_TRIES_MAX: u32 = 64;
+/// So often where another node can make the object again.
+pub const FETCH_TRIES_REBUILT_MAX: u32 = 8;
 /// As long as a copy is known that may come after all.
 pub const FETCH_TRIES_COPY_KNOWN_MAX: u32 = 256;
 pub const FAILURES_KEPT_PER_PARTITION: usize = 4;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use proto::limits::{
     COPY_TOLD_BYTES, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_COPY_KNOWN_MAX,
-    FETCH_TRIES_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX, FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES,
-    LOCATE_TIMEOUT, LOCATE_TIMEOUT_MAX, STEP_POPS_MAX,
+    FETCH_TRIES_MAX, FETCH_TRIES_REBUILT_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX,
+    FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES, LOCATE_TIMEOUT, LOCATE_TIMEOUT_MAX, STEP_POPS_MAX,
 };
 use proto::work::{Fetch, Outcome};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
@@ -15,7 +15,7 @@ use crate::out::Out;
 use crate::{Mutant, Scheduler};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+pub(crate) enum Phase {
     /// The home of its maker is asked where to fetch it.
     Locating,
     Moving,
@@ -30,20 +30,20 @@ pub(crate) struct Flight {
     pub(crate) tasks: Vec<TaskId>,
     /// The one that it was begun for, unless it was begun ahead of any.
     pub(crate) first: Option<TaskId>,
-    maker: NodeId,
-    from: NodeId,
-    size_bytes: u64,
+    pub(crate) maker: NodeId,
+    pub(crate) from: NodeId,
+    pub(crate) size_bytes: u64,
     settings: Settings,
     real: bool,
     /// One task reads it.
     single: bool,
-    phase: Phase,
-    tries: u32,
+    pub(crate) phase: Phase,
+    pub(crate) tries: u32,
     /// Its maker could not give it; until it is here it keeps no other task waiting.
     pub(crate) stalled: bool,
     /// Where to ask for copies, and whether one was named lately.
     home: Option<NodeId>,
-    copy_known: bool,
+    pub(crate) copy_known: bool,
     /// When it was wished for, and when the fetch began that is under way.
     asked: Time,
     since: Time,
@@ -86,7 +86,8 @@ impl Scheduler {
         let home = self.home_of_object(&object);
         // Others may have a copy of what several tasks read.
         let shared = size_bytes >= COPY_TOLD_BYTES && wish.readers != 1 && maker != me;
-        let asked = home.filter(|_| shared && self.homes.nodes() > 2);
+        let orphan = self.homes.is_gone(maker);
+        let asked = home.filter(|_| orphan || (shared && self.homes.nodes() > 2));
         let flight = Flight {
             tasks: first.into_iter().collect(),
             first,
@@ -111,6 +112,7 @@ impl Scheduler {
         self.data.touched.insert(object.task.job);
         self.data.flights.insert(object, flight);
         match asked {
+            Some(_) if orphan => self.look_for_copies(now, object, out),
             Some(home) => {
                 let objects = &mut out.locate.entry(home).or_default().objects;
                 objects.push(wire_object(object, size_bytes));
@@ -137,7 +139,7 @@ impl Scheduler {
         Some(flight)
     }
 
-    fn set_timer(&mut self, object: ObjectId, at: Option<Time>) {
+    pub(crate) fn set_timer(&mut self, object: ObjectId, at: Option<Time>) {
         let Some(flight) = self.data.flights.get_mut(&object) else { return };
         if let Some(old) = std::mem::replace(&mut flight.timer, at) {
             self.data.timers.remove(&(old, object));
@@ -145,7 +147,7 @@ impl Scheduler {
         self.data.timers.extend(at.map(|at| (at, object)));
     }
 
-    fn fetch_from(&mut self, now: Time, object: ObjectId, from: NodeId, out: &mut Out) {
+    pub(crate) fn fetch_from(&mut self, now: Time, object: ObjectId, from: NodeId, out: &mut Out) {
         self.set_timer(object, None);
         let Some(flight) = self.data.flights.get_mut(&object) else { return };
         flight.phase = Phase::Moving;
@@ -175,6 +177,10 @@ impl Scheduler {
             let (me, members) = (self.options.me, self.homes.nodes());
             let mut sources = at.nodes.iter().map(|&node| NodeId(node));
             let source = sources.find(|&node| node != me && (node.0 as usize) < members);
+            if source.is_none() && self.homes.is_gone(flight.maker) {
+                self.input_gone(now, object, out);
+                continue;
+            }
             let source = source.unwrap_or(flight.maker);
             flight.copy_known = source != flight.maker;
             self.fetch_from(now, object, source, out);
@@ -190,6 +196,10 @@ impl Scheduler {
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             flight.timer = None;
             let (maker, size_bytes) = (flight.maker, flight.size_bytes);
+            if self.homes.is_gone(maker) {
+                self.look_for_copies(now, object, out);
+                continue;
+            }
             // By turns of copies and of its maker: neither may come back.
             if flight.phase == Phase::Pausing
                 && !flight.tries.is_multiple_of(2)
@@ -217,7 +227,8 @@ impl Scheduler {
         let moving =
             self.data.flights.get(&object).is_some_and(|flight| flight.phase == Phase::Moving);
         match result {
-            Ok(()) if moving => self.arrived(now, object, out),
+            // It may have been asked for elsewhere meanwhile.
+            Ok(()) if self.data.flights.contains_key(&object) => self.arrived(now, object, out),
             // Nobody waits for it any more.
             Ok(()) if self.presence(&object) == crate::queue::Presence::Absent => {
                 out.evicted.push(object);
@@ -271,10 +282,7 @@ impl Scheduler {
         if let Some(from) = from {
             out.events.push(Event::Fetched { task, attempt, from, bytes, took });
         }
-        if staged.missing.is_empty() && !staged.complete {
-            staged.complete = true;
-            self.staged.push_back(task);
-        }
+        self.inputs_settled(now, task, out);
     }
 
     fn fetch_failed(&mut self, now: Time, object: ObjectId, error: &str, out: &mut Out) {
@@ -290,6 +298,10 @@ impl Scheduler {
             self.object_changed(&object);
             return;
         }
+        if self.homes.is_gone(maker) {
+            self.look_for_copies(now, object, out);
+            return;
+        }
         if from != maker && !blind {
             // A copy may have gone meanwhile; the maker has it.
             self.fetch_from(now, object, maker, out);
@@ -298,13 +310,20 @@ impl Scheduler {
         let flight = self.data.flights.get_mut(&object).expect("looked at above");
         flight.tries += 1;
         let tries = flight.tries;
-        let tries_max =
-            if flight.copy_known { FETCH_TRIES_COPY_KNOWN_MAX } else { FETCH_TRIES_MAX };
+        let tries_max = match flight.copy_known {
+            _ if self.homes.moves() => FETCH_TRIES_REBUILT_MAX,
+            true => FETCH_TRIES_COPY_KNOWN_MAX,
+            false => FETCH_TRIES_MAX,
+        };
         if tries < tries_max && !(blind && from != maker) {
             flight.phase = Phase::Pausing;
             self.stall(object);
             let doubled = FETCH_RETRY_START.0 << tries.min(16);
             self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
+            return;
+        }
+        if self.homes.moves() {
+            self.input_gone(now, object, out);
             return;
         }
         let tasks = self.end_flight(&object).map(|flight| flight.tasks).unwrap_or_default();

@@ -60,6 +60,10 @@ impl Scheduler {
             self.ledger.give_up(now, task, End::Cancelled, "", out);
             return;
         }
+        let lost = &completion.lost_inputs;
+        if !lost.is_empty() && self.ledger.inputs_lost(task, lost, &self.homes, out) {
+            return;
+        }
         self.count(task, &completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
         if failed && self.retry(task, completion.lost, out) {

@@ -28,6 +28,7 @@ mod homes;
 mod jobs;
 mod ledger;
 mod locations;
+mod lost;
 mod monitor;
 mod mutant;
 mod objects;

@@ -62,16 +62,22 @@ pub enum Mutant {
     NothingRerouted,
     /// A home that took over does not ask holders what they have.
     HoldersUnasked,
+    /// Lost inputs are not made again.
+    NothingRebuilt,
+    /// Whatever a task that is done again reads is made again as well.
+    AllRebuilt,
 }
 
 impl Mutant {
     /// Of homes that move: found by `tests/takeover.rs` of this crate.
-    pub const OF_TAKE_OVER: [Self; 5] = [
+    pub const OF_TAKE_OVER: [Self; 7] = [
         Self::TermOfIncarnation,
         Self::GoneHolderKeeps,
         Self::LocalCreditsUnwritten,
         Self::NothingRerouted,
         Self::HoldersUnasked,
+        Self::NothingRebuilt,
+        Self::AllRebuilt,
     ];
 
     pub const ALL: [Self; 23] = [
@@ -132,6 +138,8 @@ impl Mutant {
             Self::LocalCreditsUnwritten => "local-credits-unwritten",
             Self::NothingRerouted => "nothing-rerouted",
             Self::HoldersUnasked => "holders-unasked",
+            Self::NothingRebuilt => "nothing-rebuilt",
+            Self::AllRebuilt => "all-rebuilt",
         }
     }
 }

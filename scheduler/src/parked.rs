@@ -65,6 +65,8 @@ impl Scheduler {
             let right = |partition| self.parked.speaker(&self.homes, partition) == Ok(to);
             if route::all(&body, &self.homes, right).unwrap_or(true) {
                 sent.push((to, body));
+            } else if let Body::Moved(moved) = &body {
+                self.move_bounced(to, moved.steal); // Told again when what waits goes out.
             } else {
                 self.send_to_homes(body, &mut sent);
             }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::{JobId, NodeId, ObjectId, PartitionId};
+use proto::{Attempt, JobId, NodeId, ObjectId, PartitionId, TaskId};
 
 use crate::objects::remove_of_job;
 
@@ -34,6 +34,22 @@ impl Readers {
         }
     }
 
+    /// Somebody reads it: it has not been let go of.
+    pub(crate) fn has(&self, object: &ObjectId) -> bool {
+        self.objects.contains_key(object)
+    }
+    /// Whether somebody reads what one of these tasks has made; both ends included.
+    pub(crate) fn any_of(&self, first: TaskId, last: TaskId) -> bool {
+        let from = ObjectId { task: first, attempt: Attempt(0), output: 0 };
+        self.objects.range(from..).next().is_some_and(|(object, _)| object.task <= last)
+    }
+    /// A reader that had ended reads it once more.
+    pub(crate) fn again(&mut self, object: &ObjectId) {
+        if let Some(reading) = self.objects.get_mut(object) {
+            reading.left += 1;
+        }
+    }
+
     /// So many edges' readers have ended. Returns where it was made when those were the last.
     pub(crate) fn consume(&mut self, object: &ObjectId, readers: u32) -> Option<NodeId> {
         let reading = self.objects.get_mut(object)?;
@@ -55,7 +71,6 @@ impl Readers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::{Attempt, TaskId};
 
     fn object(attempt: u64) -> ObjectId {
         ObjectId { task: TaskId::new(1, 3), attempt: Attempt(attempt), output: 0 }

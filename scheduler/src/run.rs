@@ -183,11 +183,42 @@ impl Scheduler {
         outcome: Outcome,
         out: &mut Out,
     ) {
+        let completion = self.completion(now, task, attempt, started, reads, outcome, out);
+        self.tell_end(now, task, completion, out);
+    }
+
+    pub(crate) fn tell_end(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        completion: wire::Completion,
+        out: &mut Out,
+    ) {
+        if self.homes.is_home_of(task) {
+            self.complete(now, self.options.me, completion, out);
+        } else {
+            let home = self.homes.home_of(task);
+            out.completions.entry(home).or_default().push(completion);
+        }
+    }
+
+    /// How an attempt ended, as its home hears it.
+    #[expect(clippy::too_many_arguments, reason = "what a completion consists of")]
+    pub(crate) fn completion(
+        &self,
+        now: Time,
+        task: TaskId,
+        attempt: Attempt,
+        started: Time,
+        reads: Reads,
+        outcome: Outcome,
+        out: &mut Out,
+    ) -> wire::Completion {
         let done = outcome.is_done();
         let end = if done { EventEnd::Done } else { EventEnd::Failed };
         let Reads { moved_bytes, local_bytes, .. } = reads;
         out.events.push(Event::Ended { task, attempt, end, started, moved_bytes, local_bytes });
-        let completion = wire::Completion {
+        wire::Completion {
             job: task.job.0,
             local: task.local.0,
             attempt: attempt.0,
@@ -206,12 +237,7 @@ impl Scheduler {
             inputs: reads.inputs,
             inputs_local: reads.made_here,
             inputs_copied: reads.copied,
-        };
-        if self.homes.is_home_of(task) {
-            self.complete(now, self.options.me, completion, out);
-        } else {
-            let home = self.homes.home_of(task);
-            out.completions.entry(home).or_default().push(completion);
+            lost_inputs: Vec::new(),
         }
     }
 

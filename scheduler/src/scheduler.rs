@@ -109,8 +109,10 @@ impl Scheduler {
     #[must_use]
     pub fn new(options: Options, homes: Homes) -> Self {
         let seed = options.seed ^ u64::from(options.incarnation.0) << 32 ^ u64::from(options.me.0);
+        let mut ledger = Ledger::new(options.me, options.incarnation, options.mutant);
+        ledger.rebuilds = homes.moves();
         let mut scheduler = Self {
-            ledger: Ledger::new(options.me, options.incarnation, options.mutant),
+            ledger,
             jobs: Jobs::new(options.mutant),
             estimates: Estimates::default(),
             monitor: Monitor::new(&options.tuning),
@@ -212,7 +214,10 @@ impl Scheduler {
             }
             Body::Stale(stale) => self.on_stale(&stale.tasks, out),
             Body::Credits(credits) => self.ledger.on_credits(now, credits, out),
-            Body::CreditQuery(query) => self.ledger.on_credit_query(from, &query, out),
+            Body::CreditQuery(query) => {
+                self.ledger.on_credit_query(from, &query, out);
+                self.ledger.on_asks(now, from, &query.asks, &self.homes, out);
+            }
             Body::Visible(visible) => {
                 if let Some(commit) = visible.commit {
                     let homes = &self.homes;
@@ -263,6 +268,8 @@ impl Scheduler {
                     job.report_everything(now);
                 }
             }
+            let of_peer = |local: proto::LocalId| homes.owner(local.partition()) == Some(peer);
+            self.ledger.ask_again(of_peer, homes, out);
             // The end of a job may have died with its home before it was told.
             for &job in self.data.touched.iter().filter(|&&job| homes.job_home(job) == peer) {
                 ask_of_end(job, homes, out);

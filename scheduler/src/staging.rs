@@ -28,7 +28,9 @@ pub(crate) struct Staged {
     pub(crate) since: Time,
     /// Objects on their way, each with its size.
     pub(crate) missing: BTreeMap<ObjectId, u64>,
-    /// Of these, objects that their maker could not give.
+    /// Objects that are nowhere any more.
+    pub(crate) lost: Vec<wire::Object>,
+    /// Of the missing, objects that their maker could not give.
     pub(crate) stalled: BTreeSet<ObjectId>,
     /// It waits for a slot alone.
     pub(crate) complete: bool,
@@ -338,6 +340,7 @@ impl Scheduler {
             attempt,
             since: now,
             missing: BTreeMap::new(),
+            lost: Vec::new(),
             stalled: BTreeSet::new(),
             complete: false,
             pins: Vec::new(),

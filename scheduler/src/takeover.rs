@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Again;
-use proto::{Attempt, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::homes::Homes;
 use crate::ledger::{Ledger, State};
@@ -162,6 +162,8 @@ impl Scheduler {
                 job.report_everything(now);
             }
         }
+        let of_moved = |local: LocalId| changed.contains(&local.partition());
+        self.ledger.ask_again(of_moved, homes, out);
         // The earlier home may have died before it could tell of the end.
         for &job in self.data.touched.iter().filter(|&&job| moved(job)) {
             ask_of_end(job, homes, out);
@@ -192,6 +194,7 @@ impl Scheduler {
         self.thief.forget_peer(peer, now);
         self.loads.forget(peer);
         self.data.locations.forget_node(peer);
+        self.source_gone(now, peer, out);
     }
 }
 

@@ -29,13 +29,21 @@ pub(crate) struct Delivery {
     consumers: Vec<u32>,
     /// Edges that have been told.
     told: usize,
+    /// It had ended before: children that have what it made then need not begin anew.
+    rebuilt: bool,
 }
 
 impl Delivery {
+    /// Of a task that has no outputs.
+    pub(super) fn of_end(parent: TaskId, attempt: Attempt, end: End, node: NodeId) -> Self {
+        let (output_sizes, consumers) = (Vec::new(), Vec::new());
+        let (told, rebuilt) = (0, false);
+        Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt }
+    }
     pub(super) fn partition(&self) -> PartitionId {
         self.parent.partition()
     }
-    fn credit(&self) -> wire::Credit {
+    pub(super) fn credit(&self) -> wire::Credit {
         wire::Credit {
             job: self.parent.job.0,
             parent: self.parent.local.0,
@@ -44,6 +52,7 @@ impl Delivery {
             verdict: self.end as i32,
             output_sizes: self.output_sizes.clone(),
             consumers: self.consumers.clone(),
+            rebuilt: self.rebuilt,
             ..Default::default()
         }
     }
@@ -57,13 +66,13 @@ impl Ledger {
         let Some(segment) = part.segment_mut(index) else { return };
         let Some(cell) = segment.cell(index) else { return };
         let State::Ended(end) = cell.state else { return };
-        let (attempt, node) = (cell.attempt, cell.holder);
+        let (attempt, node, rebuilt) = (cell.attempt, cell.holder, cell.rebuilds > 0);
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
         segment.undelivered += 1;
         let consumers = self.consumers(parent, &output_sizes);
         self.expect_readers(parent, attempt, node, &output_sizes, &consumers);
-        let delivery = Delivery { parent, attempt, end, node, output_sizes, consumers, told: 0 };
-        self.deliveries.push_back(delivery);
+        let ended = Delivery::of_end(parent, attempt, end, node);
+        self.deliveries.push_back(Delivery { output_sizes, consumers, rebuilt, ..ended });
     }
 
     /// How many edges carry each output of a task; nobody counts where none has bytes.
@@ -248,7 +257,8 @@ impl Ledger {
         if changed == Changed::Filled && self.is_complete(task) {
             self.ready.push_back(task);
         }
-        if changed == Changed::Replaced {
+        // Both are the same, and whoever lacks the one will say so.
+        if changed == Changed::Replaced && !credit.rebuilt {
             self.replace_ready(task, Again::InputReplaced, out);
         }
         changed != Changed::Nothing
@@ -288,6 +298,11 @@ impl Ledger {
         let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) else {
             return Changed::Nothing;
         };
+        let known = segment.side(index).and_then(|side| side.inputs.get(&slot));
+        let lost = known.is_some_and(|known| known.attempt >= credit.attempt);
+        if output > 0 && lost && !segment.is_filled(index, slot) {
+            return Changed::Nothing; // That one is lost; a later one is awaited.
+        }
         let fresh = segment.fill(index, slot);
         if fresh || counted {
             let cell = segment.cell_mut(index).expect("the cell was filled");
@@ -316,10 +331,9 @@ impl Ledger {
                     Changed::Nothing
                 }
             }
-            known => {
-                let changed = if known.is_some() { Changed::Replaced } else { Changed::Filled };
+            _ => {
                 inputs.insert(slot, input);
-                changed
+                if fresh { Changed::Filled } else { Changed::Replaced }
             }
         }
     }
@@ -347,7 +361,7 @@ impl Ledger {
         out: &mut Out,
     ) {
         let mut by_parent: BTreeMap<TaskId, BTreeSet<u64>> = BTreeMap::new();
-        for ask in &query.asks {
+        for ask in query.asks.iter().filter(|ask| !ask.anew && ask.lost_attempt == 0) {
             by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().insert(ask.child);
         }
         for (parent, children) in by_parent {
@@ -359,7 +373,11 @@ impl Ledger {
     }
 
     /// What the children should have heard of this parent, if it has ended and told them.
-    fn credit_again(&self, parent: TaskId, children: &BTreeSet<u64>) -> Option<wire::Credit> {
+    pub(super) fn credit_again(
+        &self,
+        parent: TaskId,
+        children: &BTreeSet<u64>,
+    ) -> Option<wire::Credit> {
         let index = parent.local.index();
         let part = self.part(parent)?;
         let segment = part.segment(index)?;
@@ -371,8 +389,8 @@ impl Ledger {
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
         let (attempt, node) = (cell.attempt, cell.holder);
         let consumers = self.consumers(parent, &output_sizes);
-        let delivery = Delivery { parent, attempt, end, node, output_sizes, consumers, told: 0 };
-        let mut credit = delivery.credit();
+        let ended = Delivery::of_end(parent, attempt, end, node);
+        let mut credit = Delivery { output_sizes, consumers, ..ended }.credit();
         for edge in part.edge_runs(index).flatten().filter(|edge| children.contains(&edge.child)) {
             credit.child.push(edge.child);
             credit.slot.push(edge.slot);

@@ -9,6 +9,7 @@ follow from the parent's end and its edges, and are repeated from there.
 mod census;
 mod check;
 mod credit;
+mod lineage;
 mod part;
 mod query;
 mod recover;
@@ -21,7 +22,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use proto::limits::{COUNTS_INTERVAL, RETIRED_WEIGHT_MAX};
-use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
+use proto::{
+    Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
+};
 
 pub use check::ChunkError;
 use check::check_chunk;
@@ -86,6 +89,10 @@ pub(crate) struct Ledger {
     pub(crate) wakeups: u64,
     /// Who still reads the outputs of ended tasks.
     pub(crate) readers: Readers,
+    /// Tasks that wait for what they have had, and what has to be made again.
+    pub(crate) mourning: BTreeSet<TaskId>,
+    /// What is lost is made again: records of tasks stay as long as somebody reads what they made.
+    pub(crate) rebuilds: bool,
     /// Inputs of wide fan-ins that were just made and may travel.
     pub(crate) ahead: Vec<Ahead>,
     pub(crate) mutant: Option<Mutant>,
@@ -119,6 +126,8 @@ impl Ledger {
             waiting: 0,
             wakeups: 0,
             readers: Readers::new(mutant == Some(Mutant::DeleteOnFirstRead)),
+            mourning: BTreeSet::new(),
+            rebuilds: false,
             ahead: Vec::new(),
             mutant,
         }
@@ -389,14 +398,33 @@ impl Ledger {
             self.retired.push_back((job, partition, number, weight));
             self.retired_weight += weight;
         }
-        while self.retired_weight > RETIRED_WEIGHT_MAX {
-            let (job, partition, number, weight) =
-                self.retired.pop_front().expect("weights add up");
+        for _ in 0..self.retired.len() {
+            if self.retired_weight <= RETIRED_WEIGHT_MAX {
+                return;
+            }
+            let retired = self.retired.pop_front().expect("counted");
+            let (job, partition, number, weight) = retired;
+            if self.rebuilds && self.is_read(job, partition, number) {
+                self.retired.push_back(retired);
+                continue;
+            }
             self.retired_weight -= weight;
-            if let Some(chunk) = self.chunk_mut(job, partition, number) {
-                chunk.free();
+            match self.chunk_mut(job, partition, number) {
+                Some(chunk) if chunk.open == 0 => chunk.free(),
+                // Some task of it is done again.
+                Some(chunk) => chunk.restore(),
+                None => {}
             }
         }
+    }
+
+    /// Somebody still reads what tasks of this chunk have made, and it may have to be made again.
+    fn is_read(&self, job: JobId, partition: PartitionId, number: u32) -> bool {
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let Some(chunk) = part.and_then(|part| part.chunk(number)) else { return false };
+        let task = |index| TaskId { job, local: LocalId::new(partition, index) };
+        let end = chunk.first + u64::from(chunk.len());
+        chunk.len() > 0 && self.readers.any_of(task(chunk.first), task(end - 1))
     }
 
     fn chunk_mut(

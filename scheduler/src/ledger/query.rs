@@ -154,9 +154,13 @@ impl Ledger {
                     }
                     left -= 1;
                     let task = TaskId { job: job_id, local: LocalId::new(partition, index) };
+                    if self.mourning.contains(&task) {
+                        continue; // It has asked, and others run for it.
+                    }
                     for parent in self.missing_parents(task).take(RECONCILE_PARENTS_MAX) {
                         let Some(home) = homes.owner(LocalId(parent).partition()) else { continue };
-                        let ask = wire::CreditAsk { job: job_id.0, parent, child: task.local.0 };
+                        let (job, child) = (job_id.0, task.local.0);
+                        let ask = wire::CreditAsk { job, parent, child, ..Default::default() };
                         asks.entry(home).or_default().push(ask);
                     }
                 }

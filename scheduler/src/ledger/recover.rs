@@ -88,6 +88,10 @@ impl Ledger {
             };
             match self.cell(task).map(|cell| cell.state) {
                 None => return Err(RecordError(format!("task {task} ended but is not stored"))),
+                // What it made was lost, and it was done again.
+                Some(State::Ended(End::Done)) if self.is_later(task, Attempt(attempt)) => {
+                    self.reopen(task);
+                }
                 Some(State::Ended(_)) => {
                     return Err(RecordError(format!("task {task} is stored as ended twice")));
                 }
@@ -108,6 +112,10 @@ impl Ledger {
             self.keep_canceller(task, &by);
         }
         Ok(())
+    }
+
+    fn is_later(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.cell(task).is_some_and(|cell| cell.attempt < attempt)
     }
 
     /// The first few failures of a part are part of its report.

@@ -33,6 +33,10 @@ pub(crate) struct Cell {
     pub(crate) tries: u16,
     /// Attempts that were lost through no fault of the task.
     pub(crate) lost: u8,
+    /// How often it was done again because what it had made was lost.
+    pub(crate) rebuilds: u8,
+    /// How often an input of it was lost.
+    pub(crate) input_losses: u8,
     pub(crate) state: State,
 }
 
@@ -134,6 +138,8 @@ impl Segment {
                 holder_incarnation: Incarnation(0),
                 tries: 0,
                 lost: 0,
+                rebuilds: 0,
+                input_losses: 0,
                 state: State::Waiting,
             })
             .collect();
@@ -234,6 +240,29 @@ impl Segment {
         let side = self.side_mut(index);
         set(side.filled.entry(slot / 64).or_default(), slot % 64)
     }
+    /// What came through this slot is lost; which one it was stays known.
+    pub(crate) fn empty_slot(&mut self, index: u64, slot: u32) {
+        if !self.is_filled(index, slot) {
+            return;
+        }
+        if slot >= 64 {
+            let words = &mut self.side_mut(index).filled;
+            words.entry(slot / 64).and_modify(|word| *word &= !(1 << (slot % 64)));
+        }
+        let Some(cell) = self.cell_mut(index) else { return };
+        if slot < 64 {
+            cell.filled &= !(1 << slot);
+        }
+        cell.missing += 1;
+    }
+    pub(crate) fn empty_all_slots(&mut self, index: u64) {
+        let side = self.side_mut(index);
+        side.filled.clear();
+        side.inputs.clear();
+        let Some(cell) = self.cell_mut(index) else { return };
+        cell.filled = 0;
+        cell.missing = cell.slots;
+    }
     pub(crate) fn is_filled(&self, index: u64, slot: u32) -> bool {
         let word = if slot < 64 {
             self.cell(index).map_or(0, |cell| cell.filled)
@@ -274,6 +303,10 @@ impl Segment {
         self.cells.len() + self.edges.len() + self.parents.len()
     }
 
+    /// It is needed again.
+    pub(crate) fn restore(&mut self) {
+        self.retired = false;
+    }
     /// Lets go of everything but how each task ended.
     pub(crate) fn free(&mut self) {
         assert_eq!(self.open, 0, "only a finished segment is freed");

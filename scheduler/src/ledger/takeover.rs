@@ -232,6 +232,7 @@ impl Ledger {
         self.deliveries.retain(|delivery| delivery.partition() != partition);
         self.activations.retain(|activation| activation.partition != partition);
         self.ready.retain(|task| task.partition() != partition);
+        self.mourning.retain(|task| task.partition() != partition);
         self.readers.forget_partition(partition);
         self.ahead.retain(|ahead| ahead.child.partition() != partition);
     }

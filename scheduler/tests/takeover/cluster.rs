@@ -48,6 +48,10 @@ pub(crate) struct Weather {
     pub(crate) deaths: u32,
     pub(crate) handovers: u32,
     pub(crate) mutant: Option<Mutant>,
+    /// Out of a thousand messages that may be lost these arrive.
+    pub(crate) loose_permille: u64,
+    /// Dead nodes may come back.
+    pub(crate) returns: bool,
     /// A dead node's objects can be had all the same.
     pub(crate) objects_survive: bool,
 }
@@ -167,7 +171,7 @@ impl Cluster {
             object,
             size_bytes: sizes.get(&object).copied().unwrap_or(0),
             keep: false,
-            copy: !self.oracle.made.contains(&(node, object)),
+            copy: self.oracle.made.get(&object).is_none_or(|made| made.0 != node),
         });
         let stored: Vec<Stored> = stored.collect();
         let process = machine.process.as_mut().expect("made above");
@@ -184,7 +188,8 @@ impl Cluster {
         self.queues.retain(|&(from, _), _| from != node);
         self.loose.retain(|&(from, to, _)| from != node && to != node);
         self.oracle.died(NodeId(node as u32));
-        if !self.weather.objects_survive {
+        // It may come back with its files, or without.
+        if !self.weather.objects_survive && self.dice.chance(500) {
             self.machines[node].objects.clear();
         }
         self.map.members[node].set_phase(MemberPhase::Down);
@@ -344,6 +349,7 @@ impl Cluster {
                 acted = true;
             }
             while let Some(body) = loopback.pop_front() {
+                self.oracle.on_body(&body);
                 process.scheduler.on_message(now, me, body, &mut out);
                 acted = false;
             }
@@ -356,6 +362,7 @@ impl Cluster {
         keep(&mut self.records, &mut self.jobs, std::mem::take(&mut out.facts), number);
         for (to, reliable, body) in sends {
             let to = to.0 as usize;
+            self.oracle.on_body(&body);
             if reliable {
                 self.queues.entry((node, to)).or_default().push_back(body);
             } else {
@@ -396,11 +403,12 @@ impl Cluster {
         let mut out = Out::default();
         let now = self.now;
         let Some(process) = &mut self.machines[to].process else { return };
-        if process.heard.insert(from, heard) != Some(heard) {
+        let before = process.heard.insert(from, heard);
+        if before != Some(heard) {
             let (peer, incarnation) = (NodeId(from as u32), Incarnation(heard));
             process.scheduler.on_peer_incarnation(now, peer, incarnation, &mut out);
             // A new session with a new incarnation.
-            if heard > 1
+            if before.is_some()
                 && let Some(queue) = self.queues.get_mut(&(to, from))
             {
                 queue.retain(survives);

@@ -1,10 +1,11 @@
 //! What may happen next in a cluster, in any order.
 
+use proto::wire::message::Body;
 use proto::work::Outcome;
-use proto::{NodeId, ObjectId, Span};
+use proto::{NodeId, ObjectId, Span, TaskId};
 use scheduler::Out;
 
-use crate::cluster::{Cluster, Machine, Step, brief};
+use crate::cluster::{Cluster, Machine, Process, Step, brief};
 
 impl Cluster {
     /// One random thing happens. False when nothing is left to happen but the passing of time.
@@ -74,7 +75,14 @@ impl Cluster {
         let at = self.dice.index(self.loose.len());
         let (from, to, body) = self.loose.swap_remove(at);
         let now = self.now;
-        if self.dice.chance(900)
+        // The first packet of an incarnation tells of it.
+        let incarnation = self.machines[from].incarnation;
+        let heard =
+            |process: &Process| incarnation == 1 || process.heard.get(&from) == Some(&incarnation);
+        if !self.machines[to].process.as_ref().is_some_and(heard) {
+            return true;
+        }
+        if self.dice.chance(self.weather.loose_permille)
             && let Some(process) = &mut self.machines[to].process
         {
             let mut out = Out::default();
@@ -85,8 +93,10 @@ impl Cluster {
     }
 
     fn some_end(&mut self) -> bool {
+        let ends = |task: &TaskId| !self.oracle.endless.contains(task);
         let running = |machine: &Machine| {
-            machine.process.as_ref().is_some_and(|process| !process.running.is_empty())
+            let process = machine.process.as_ref();
+            process.is_some_and(|process| process.running.keys().any(|(task, _)| ends(task)))
         };
         let busy: Vec<usize> =
             (0..self.machines.len()).filter(|&node| running(&self.machines[node])).collect();
@@ -96,7 +106,9 @@ impl Cluster {
         let node = self.dice.pick(&busy);
         let machine = &mut self.machines[node];
         let process = machine.process.as_mut().expect("it is busy");
-        let all: Vec<_> = process.running.keys().copied().collect();
+        let incarnation = machine.incarnation;
+        let all = process.running.keys().copied();
+        let all: Vec<_> = all.filter(|(task, _)| !self.oracle.endless.contains(task)).collect();
         let (task, attempt) = self.dice.pick(&all);
         let launch = process.running.remove(&(task, attempt)).expect("picked");
         let output_sizes = launch.output_sizes.clone();
@@ -104,7 +116,7 @@ impl Cluster {
             let object = ObjectId { task, attempt, output };
             machine.objects.insert(object);
             self.oracle.sizes.insert(object, size_bytes);
-            self.oracle.made.insert((node, object));
+            self.oracle.made.insert(object, (node, incarnation));
         }
         self.oracle.finished(task, attempt);
         let outcome = Outcome { output_sizes, ..Outcome::default() };
@@ -155,7 +167,7 @@ impl Cluster {
                 let node = self.dice.pick(&up);
                 self.kill(node);
             }
-            1 if !down.is_empty() => {
+            1 if !down.is_empty() && self.weather.returns => {
                 let node = self.dice.pick(&down);
                 self.start(node);
             }
@@ -192,6 +204,58 @@ impl Cluster {
                 .all(|process| process.map.epoch == self.map.epoch && process.fetching.is_empty())
     }
 
+    /// This node is home of nothing.
+    pub(crate) fn spare(&mut self, node: usize) {
+        for partition in 0..self.map.partitions.len() {
+            if self.primary(partition) == node {
+                self.move_home(partition);
+            }
+        }
+        for _ in 0..1_000 {
+            self.register();
+            for node in 0..self.machines.len() {
+                self.follow_map(node);
+            }
+        }
+    }
+
+    /// Until nothing is left to do, but for tasks that do not end.
+    pub(crate) fn drain(&mut self) {
+        for _ in 0..1_000 {
+            for _ in 0..50 {
+                self.happen(false);
+            }
+            if self.is_drained() {
+                return;
+            }
+        }
+        panic!("it does not calm down: {}", self.describe());
+    }
+    fn is_drained(&self) -> bool {
+        let only_endless = |machine: &Machine| {
+            machine.process.as_ref().is_none_or(|process| {
+                let held = process.scheduler.census().held;
+                held.iter().all(|(task, _)| self.oracle.endless.contains(task))
+                    && process.fetching.is_empty()
+            })
+        };
+        let copies = |body: &Body| matches!(body, Body::Copies(_) | Body::Locate(_));
+        self.commits.is_empty()
+            && self.queues.values().all(std::collections::VecDeque::is_empty)
+            && !self.loose.iter().any(|(_, _, body)| copies(body))
+            && self.machines.iter().all(only_endless)
+    }
+
+    pub(crate) fn runs_on(&self, node: usize) -> bool {
+        self.machines[node].process.as_ref().is_some_and(|process| !process.running.is_empty())
+    }
+    /// Some live node has it, and it has not been let go of.
+    pub(crate) fn has(&self, object: ObjectId) -> bool {
+        let has =
+            |machine: &Machine| machine.process.is_some() && machine.objects.contains(&object);
+        self.machines.iter().any(has) && !self.oracle.let_go.contains(&object)
+    }
+
     /// Runs with faults as long as there are any, then without, to the end.
     pub(crate) fn live(&mut self) -> Step {
         let trouble = 500 + self.dice.below(4_000);
@@ -202,7 +266,7 @@ impl Cluster {
         self.weather.deaths = 0;
         self.weather.handovers = 0;
         for node in 0..self.machines.len() {
-            if !self.is_up(node) && self.dice.chance(500) {
+            if !self.is_up(node) && self.weather.returns && self.dice.chance(500) {
                 self.start(node);
             }
         }

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::{Again, End, Event};
+use proto::wire::message::Body;
 use proto::work::Launch;
-use proto::{Attempt, JobId, NodeId, ObjectId, TaskId};
+use proto::{Attempt, JobId, NodeId, ObjectId, TaskId, wire};
 
 use crate::cluster::{Machine, Step};
 
@@ -19,8 +20,15 @@ pub(crate) struct Oracle {
     pub(crate) launches: BTreeMap<TaskId, u32>,
     finished: BTreeSet<(TaskId, Attempt)>,
     pub(crate) sizes: BTreeMap<ObjectId, u64>,
-    /// Where objects were made.
-    pub(crate) made: BTreeSet<(usize, ObjectId)>,
+    /// Where objects were made, and under which incarnation.
+    pub(crate) made: BTreeMap<ObjectId, (usize, u32)>,
+    /// Objects that a home has said nobody will read.
+    pub(crate) let_go: BTreeSet<ObjectId>,
+    reopened: BTreeSet<TaskId>,
+    /// Tasks that had ended and were done again.
+    pub(crate) rebuilt: BTreeMap<TaskId, u32>,
+    /// Tasks that run until they may end.
+    pub(crate) endless: BTreeSet<TaskId>,
     jobs: BTreeMap<JobId, End>,
     pub(crate) deaths: u32,
     wrong: Option<String>,
@@ -37,6 +45,12 @@ impl Oracle {
         self.launched.retain(|_, other| *other != node);
         self.deaths += 1;
     }
+    pub(crate) fn has_ended(&self, task: TaskId) -> bool {
+        self.ended.contains_key(&task)
+    }
+    pub(crate) fn attempt_of(&self, task: TaskId) -> Option<Attempt> {
+        self.ended.get(&task).map(|&(attempt, _)| attempt)
+    }
     pub(crate) fn job_end(&self, job: JobId) -> Option<End> {
         self.jobs.get(&job).copied()
     }
@@ -44,7 +58,10 @@ impl Oracle {
     pub(crate) fn on_event(&mut self, node: NodeId, event: &Event, machines: &[Machine]) {
         match *event {
             Event::Committed { task, attempt, end, .. } => {
-                if let Some((before, _)) = self.ended.insert(task, (attempt, end)) {
+                let again = self.reopened.remove(&task);
+                if let Some((before, _)) = self.ended.insert(task, (attempt, end))
+                    && !again
+                {
                     self.wrong(format!("{task} ended by {before} and again by {attempt}"));
                 }
                 if end == End::Done && !self.finished.contains(&(task, attempt)) {
@@ -57,10 +74,42 @@ impl Oracle {
         }
     }
 
-    fn replaced(&mut self, task: TaskId, attempt: Attempt, _: Again, _: &[Machine]) {
-        if self.ended.contains_key(&task) {
-            self.wrong(format!("{task} is done again after {attempt}"));
+    fn replaced(&mut self, task: TaskId, attempt: Attempt, why: Again, machines: &[Machine]) {
+        let again = self.reopened.contains(&task) && why != Again::Rebuilt;
+        if !self.ended.contains_key(&task) || again {
+            return;
         }
+        if why != Again::Rebuilt {
+            return self.wrong(format!("{task} is done again after {attempt}: {why:?}"));
+        }
+        // A home that takes over in the middle knows of the first end alone.
+        self.reopened.insert(task);
+        *self.rebuilt.entry(task).or_default() += 1;
+        let object = ObjectId { task, attempt, output: 0 };
+        let Some(&(maker, incarnation)) = self.made.get(&object) else { return };
+        let there = machines[maker].incarnation == incarnation
+            && machines[maker].process.is_some()
+            && machines[maker].objects.contains(&object);
+        if there && !self.let_go.contains(&object) {
+            self.wrong(format!("{task} is done again, but n{maker} has what it made"));
+        }
+        let reads = |(child, parents): (&TaskId, &Vec<(TaskId, bool)>)| {
+            let open = !self.ended.contains_key(child) || self.reopened.contains(child);
+            parents.contains(&(task, true)) && open
+        };
+        if !self.tasks.iter().any(reads) {
+            self.wrong(format!("{task} is done again, but nobody wants what it makes"));
+        }
+    }
+
+    pub(crate) fn on_body(&mut self, body: &Body) {
+        let Body::Unwanted(unwanted) = body else { return };
+        let object = |object: &wire::Object| ObjectId {
+            task: TaskId::new(object.job, object.task),
+            attempt: Attempt(object.attempt),
+            output: object.output,
+        };
+        self.let_go.extend(unwanted.objects.iter().map(object));
     }
 
     pub(crate) fn job_ended(&mut self, job: JobId, end: End) {

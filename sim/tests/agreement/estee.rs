@@ -1,6 +1,6 @@
 //! Estee's own runs of its schedulers on its graphs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use proto::Span;
 use scheduler::{Policy, Tuning};
@@ -149,81 +149,19 @@ fn our_nodes_stand_among_the_best_on_montage() {
     }
 }
 
-/// Nodes of ours on every graph of the study beside its two honest rivals, over max-min shared
-/// cards, and beside what textbook schedulers make of the same.
-#[test]
-#[ignore = "nodes on 28 cells: minutes, most of them on mapreduce"]
-fn our_nodes_beside_the_study_on_all_graphs() {
-    let Some(rows) = reference() else { return };
-    let cells: BTreeSet<(String, String)> =
-        rows.iter().map(|row| (row.file.clone(), row.cluster.clone())).collect();
-    let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for (file, cluster) in &cells {
-        let graph = graph(file);
-        let rival = |name: &str| {
-            let alike = |row: &&Row| {
-                (&row.file, &row.cluster) == (file, cluster)
-                    && row.network == "maxmin"
-                    && row.scheduler == name
-            };
-            let row = rows.iter().find(alike).expect("each cell has it");
-            f64::midpoint(row.low_s, row.high_s)
-        };
-        let best = rival("ws").min(rival("blevel-gt"));
-        let (nodes, slots) = cluster.split_once('x').expect("8x4");
-        let (nodes, slots) = (nodes.parse().expect("8"), slots.parse().expect("4"));
-        let mut line = format!("{:28} {cluster:5} best of ws, blevel-gt {best:8.1}", graph.name());
-        let mut add = |name: &'static str, makespan: f64| {
-            ratios.entry(name).or_default().push(makespan / best);
-            line.push_str(&format!("; {name} {makespan:.1}"));
-        };
-        for policy in [Policy::Eft, Policy::Adaptive, Policy::Mlb] {
-            let bytes_per_s = 128.0 * MIB;
-            let network = NetworkModel::MaxMin { latency: Span::ZERO, bytes_per_s };
-            let mut ours = nodes_s(&graph, nodes, slots, network, policy, 3);
-            ours.sort_by(f64::total_cmp);
-            add(policy.name(), ours[1]);
-        }
-        for name in ["heft", "etf", "mcp"] {
-            let workers = Problem::alike(nodes, slots);
-            let problem = Problem::of(&graph, workers, Loads::OnWorkers).expect("it fits");
-            let own = SchedulerName::parse(name).expect("there is one");
-            let ran = run(&problem, &options("maxmin"), own.make().as_mut()).expect("it ends");
-            add(name, ran.makespan_ns as f64 / 1e9);
-        }
-        println!("{line}");
-    }
-    for (name, ratios) in ratios {
-        let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
-        let most = ratios.iter().copied().fold(0.0, f64::max);
-        println!("{name:10} geometric mean {:.3}, most {most:.2}", mean.exp());
-    }
-}
-
 /// Without service times and latency, as in the study.
 fn ours_s(graph: &Graph, policy: Policy) -> Vec<f64> {
-    let network = NetworkModel::Flat { latency: Span::ZERO, bytes_per_s: 128.0 * MIB };
-    nodes_s(graph, 8, 4, network, policy, 5)
-}
-
-fn nodes_s(
-    graph: &Graph,
-    nodes: u32,
-    slots: u32,
-    network: NetworkModel,
-    policy: Policy,
-    seeds: u64,
-) -> Vec<f64> {
     let makespan = |seed| {
+        let network = NetworkModel::Flat { latency: Span::ZERO, bytes_per_s: 128.0 * MIB };
         let options = SimulationOptions {
             seed,
             network,
             service: Service::zero(),
             placement: Placement::Graph,
             tuning: Tuning { policy, bandwidth_bytes_per_s: 128.0 * MIB, ..Tuning::default() },
-            ..SimulationOptions::new(nodes, slots)
+            ..SimulationOptions::new(8, 4)
         };
         simulate(graph, &options).expect("no demand is broken").makespan.as_secs_f64()
     };
-    (1..=seeds).map(makespan).collect()
+    (1..=5).map(makespan).collect()
 }

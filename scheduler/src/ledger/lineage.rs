@@ -1,0 +1,308 @@
+//! Lineage: a task that had ended is done again because what it had made is gone and still wanted.
+//!
+//! A task that cannot get an input waits again, and its home asks the home of the parent to make
+//! that output anew. The parent runs again; if what it reads has been let go of meanwhile, or is
+//! lost as well, so do its own parents, and so on. Nothing of this is stored: a home that dies in
+//! the middle finds the parent done, the child ready, and the child's holder the input lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::event::Again;
+use proto::limits::{INPUT_LOSSES_MAX, REBUILDS_MAX};
+use proto::wire::message::Body;
+use proto::{Attempt, Event, LocalId, NodeId, ObjectId, TaskId, Time, wire};
+
+use super::credit::Delivery;
+use super::segment::State;
+use super::{End, Ending, Ledger};
+use crate::Mutant;
+use crate::homes::Homes;
+use crate::out::Out;
+
+/// What asks for outputs go out together.
+type Asks = BTreeMap<NodeId, Vec<wire::CreditAsk>>;
+
+impl Ledger {
+    /// An attempt could not get these inputs from anywhere. False when it has lost too many.
+    pub(crate) fn inputs_lost(
+        &mut self,
+        task: TaskId,
+        lost: &[wire::Object],
+        homes: &Homes,
+        out: &mut Out,
+    ) -> bool {
+        if self.mutant == Some(Mutant::NothingRebuilt) {
+            return false;
+        }
+        let Some(cell) = self.cell_mut(task) else { return true };
+        if cell.input_losses >= INPUT_LOSSES_MAX {
+            return false;
+        }
+        cell.input_losses += 1;
+        let gone = |input: &&wire::InputAt| {
+            let same = |object: &wire::Object| {
+                (object.task, object.attempt, object.output)
+                    == (input.parent, input.attempt, input.output)
+            };
+            lost.iter().any(same)
+        };
+        let slots: Vec<u32> = self.inputs(task).filter(gone).map(|input| input.slot).collect();
+        let index = task.local.index();
+        for &slot in &slots {
+            if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
+                segment.empty_slot(index, slot);
+            }
+        }
+        // Where a later attempt has made them meanwhile it just fetches these.
+        self.replace_ready(task, Again::InputLost, out);
+        if !slots.is_empty() {
+            self.mourning.insert(task);
+            let mut asks = Asks::new();
+            self.ask_for_lost(task, homes, &mut asks);
+            send(asks, out);
+        }
+        true
+    }
+
+    /// What a task lacks that it has had.
+    fn ask_for_lost(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
+        let index = task.local.index();
+        let Some(segment) = self.part(task).and_then(|part| part.segment(index)) else { return };
+        for input in self.inputs(task).filter(|input| !segment.is_filled(index, input.slot)) {
+            let Some(home) = homes.owner(LocalId(input.parent).partition()) else { continue };
+            asks.entry(home).or_default().push(wire::CreditAsk {
+                job: task.job.0,
+                parent: input.parent,
+                child: task.local.0,
+                lost_attempt: input.attempt,
+                ..Default::default()
+            });
+        }
+    }
+
+    /// Asks again for all that is awaited from these homes: they may have forgotten.
+    pub(crate) fn ask_again(
+        &mut self,
+        concerned: impl Fn(LocalId) -> bool,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let mut asks = Asks::new();
+        for task in self.mourning.clone() {
+            let waits = self.state(task) == Some(State::Waiting)
+                && self.cell(task).is_some_and(|cell| cell.missing > 0);
+            if !waits {
+                self.mourning.remove(&task);
+                continue;
+            }
+            self.ask_for_lost(task, homes, &mut asks);
+            if self.cell(task).is_some_and(|cell| cell.rebuilds > 0) {
+                self.ask_for_all(task, homes, &mut asks);
+            }
+        }
+        for asks in asks.values_mut() {
+            asks.retain(|ask| concerned(LocalId(ask.parent)));
+        }
+        send(asks, out);
+    }
+
+    /// A task that is done again needs all its inputs once more.
+    fn ask_for_all(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
+        let index = task.local.index();
+        let Some(part) = self.part(task) else { return };
+        let Some(segment) = part.segment(index) else { return };
+        let had: BTreeSet<u32> = self.inputs(task).map(|input| input.slot).collect();
+        for (slot, parent) in part.parents(index) {
+            if segment.is_filled(index, slot) || had.contains(&slot) {
+                continue;
+            }
+            let Some(home) = homes.owner(LocalId(parent).partition()) else { continue };
+            let (job, child) = (task.job.0, task.local.0);
+            let ask = wire::CreditAsk { job, parent, child, anew: true, ..Default::default() };
+            asks.entry(home).or_default().push(ask);
+        }
+    }
+
+    /// Children ask for what they have lost, or need once more.
+    pub(crate) fn on_asks(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        asks: &[wire::CreditAsk],
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let mut by_parent: BTreeMap<TaskId, Vec<&wire::CreditAsk>> = BTreeMap::new();
+        for ask in asks.iter().filter(|ask| ask.anew || ask.lost_attempt != 0) {
+            by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().push(ask);
+        }
+        for (parent, asks) in by_parent {
+            let Some(cell) = self.cell(parent) else {
+                self.refuse_rebuild(parent, "its record has left memory", &asks, from, out);
+                continue;
+            };
+            let (state, attempt) = (cell.state, cell.attempt);
+            match state {
+                // It is done again already; all its children hear of the end.
+                State::Waiting | State::Ready => {}
+                State::Ended(End::Done) => {
+                    let lost = asks.iter().any(|ask| ask.lost_attempt == attempt.0);
+                    let anew = asks.iter().filter(|ask| ask.anew);
+                    let children: BTreeSet<u64> = anew.map(|ask| ask.child).collect();
+                    let gone = self.is_let_go(parent, attempt, &children);
+                    if lost || gone {
+                        self.rebuild(now, parent, &asks, from, homes, out);
+                    } else {
+                        self.readers_again(parent, attempt, &children);
+                        self.answer_asks(parent, &asks, from, out);
+                    }
+                }
+                State::Ended(_) => self.answer_asks(parent, &asks, from, out),
+            }
+        }
+    }
+
+    /// Whether an output that one of these children reads has no reader left: then it has been
+    /// deleted everywhere.
+    fn is_let_go(&self, parent: TaskId, attempt: Attempt, children: &BTreeSet<u64>) -> bool {
+        if self.mutant == Some(Mutant::AllRebuilt) && !children.is_empty() {
+            return true;
+        }
+        self.objects_read(parent, attempt, children).any(|object| !self.readers.has(&object))
+    }
+    fn readers_again(&mut self, parent: TaskId, attempt: Attempt, children: &BTreeSet<u64>) {
+        let objects: Vec<ObjectId> = self.objects_read(parent, attempt, children).collect();
+        objects.iter().for_each(|object| self.readers.again(object));
+    }
+    /// Outputs with bytes that these children read and that are not to be kept, once an edge.
+    fn objects_read(
+        &self,
+        parent: TaskId,
+        attempt: Attempt,
+        children: &BTreeSet<u64>,
+    ) -> impl Iterator<Item = ObjectId> {
+        let index = parent.local.index();
+        let part = self.part(parent);
+        let side = part.and_then(|part| part.segment(index)).and_then(|s| s.side(index));
+        let sizes = side.map(|side| side.output_sizes.clone()).unwrap_or_default();
+        let spec = self.spec(parent).cloned();
+        let runs = part.into_iter().flat_map(move |part| part.edge_runs(index)).flatten();
+        let read = runs.filter(|edge| edge.output > 0 && children.contains(&edge.child));
+        read.filter_map(move |edge| {
+            let output = edge.output - 1;
+            let size_bytes = sizes.get(output as usize).copied().unwrap_or(0);
+            let declared = spec.as_ref().and_then(|spec| spec.outputs.get(output as usize));
+            let keep = declared.is_some_and(|declared| declared.keep);
+            (size_bytes > 0 && !keep).then_some(ObjectId { task: parent, attempt, output })
+        })
+    }
+
+    fn answer_asks(&self, parent: TaskId, asks: &[&wire::CreditAsk], from: NodeId, out: &mut Out) {
+        let children: BTreeSet<u64> = asks.iter().map(|ask| ask.child).collect();
+        if let Some(mut credit) = self.credit_again(parent, &children) {
+            credit.rebuilt = true;
+            let credits = wire::Credits { credits: vec![credit], reconciled: false };
+            out.reliable.push((from, Body::Credits(credits)));
+        }
+    }
+
+    /// A task that was done is done again, if that is possible.
+    fn rebuild(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        asks: &[&wire::CreditAsk],
+        from: NodeId,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let index = task.local.index();
+        let cell = self.cell(task).expect("looked at before");
+        let (attempt, slots, rebuilds) = (cell.attempt, cell.slots, cell.rebuilds);
+        let parents = self.part(task).map_or(0, |part| part.parents(index).count());
+        if rebuilds >= REBUILDS_MAX {
+            let text = format!("they have been lost {rebuilds} times");
+            return self.refuse_rebuild(task, &text, asks, from, out);
+        }
+        if parents != slots as usize {
+            return self.refuse_rebuild(task, "its parents are not known", asks, from, out);
+        }
+        let node = cell.holder;
+        self.reopen(task);
+        out.events.push(Event::Replaced { task, attempt, why: Again::Rebuilt });
+        let interval = self.report_interval;
+        let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        job.report_soon(now, interval);
+        let upload = |spec: &std::sync::Arc<wire::Spec>| {
+            matches!(spec.body, Some(wire::spec::Body::Upload(_)))
+        };
+        if self.spec(task).is_some_and(upload) {
+            let error = format!(
+                "what the client had put on node {node} is gone with it, and only the client has \
+                 it: submit the job again"
+            );
+            let detail =
+                wire::EndDetail { error: error.clone(), exit_code: 1, ..Default::default() };
+            self.keep_failure(task, attempt, node, &detail);
+            let ending = Ending { error, exit_code: 1, ..Ending::default() };
+            return self.end(now, task, End::Failed, node, ending, out);
+        }
+        if slots == 0 {
+            self.ready.push_back(task);
+            return;
+        }
+        self.mourning.insert(task);
+        let mut asks = Asks::new();
+        self.ask_for_all(task, homes, &mut asks);
+        send(asks, out);
+    }
+
+    /// Takes an end back: the task waits for all its inputs.
+    pub(super) fn reopen(&mut self, task: TaskId) {
+        let index = task.local.index();
+        let job = self.jobs.get_mut(&task.job).expect("the task's job");
+        let part = job.parts.get_mut(&task.partition()).expect("the task's part");
+        job.open += 1;
+        part.open += 1;
+        part.count.done -= 1;
+        part.dirty = true;
+        let segment = part.segment_mut(index).expect("the task's segment");
+        segment.open += 1;
+        segment.empty_all_slots(index);
+        let cell = segment.cell_mut(index).expect("the task's record");
+        cell.state = State::Waiting;
+        cell.rebuilds += 1;
+        self.waiting += 1;
+    }
+
+    /// It cannot be done again: who needs it ends with a clear word.
+    fn refuse_rebuild(
+        &mut self,
+        task: TaskId,
+        why: &str,
+        asks: &[&wire::CreditAsk],
+        from: NodeId,
+        out: &mut Out,
+    ) {
+        let cell = self.cell(task).map(|cell| (cell.attempt, cell.holder));
+        let (attempt, node) = cell.unwrap_or((Attempt(0), self.me));
+        let error = format!("its outputs are lost and cannot be made again: {why}");
+        let detail = wire::EndDetail { error, exit_code: 1, ..Default::default() };
+        self.keep_failure(task, attempt, node, &detail);
+        let delivery = Delivery::of_end(task, attempt, End::Skipped, node);
+        let mut credit = delivery.credit();
+        for ask in asks {
+            credit.child.push(ask.child);
+            credit.slot.push(0);
+            credit.output.push(0);
+        }
+        let credits = wire::Credits { credits: vec![credit], reconciled: false };
+        out.reliable.push((from, Body::Credits(credits)));
+    }
+}
+
+fn send(asks: Asks, out: &mut Out) {
+    for (home, asks) in asks.into_iter().filter(|(_, asks)| !asks.is_empty()) {
+        out.reliable.push((home, Body::CreditQuery(wire::CreditQuery { asks })));
+    }
+}
