@@ -129,7 +129,15 @@ impl Client {
 
     /// Connects through one node's address; the others are found in its map.
     pub async fn connect_address(address: &str, dialer: Dialer) -> Result<Self, ClientError> {
-        let client = Self::unconnected(None, dialer, ClientOptions::default());
+        Self::connect_address_with(address, dialer, ClientOptions::default()).await
+    }
+
+    pub async fn connect_address_with(
+        address: &str,
+        dialer: Dialer,
+        options: ClientOptions,
+    ) -> Result<Self, ClientError> {
+        let client = Self::unconnected(None, dialer, options);
         let contact = client.first_contact(u32::MAX, address).await;
         contact
             .map_err(|lost| ClientError::ClusterUnreachable(format!("{address}: {}", lost.0)))?;

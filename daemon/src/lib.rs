@@ -43,6 +43,7 @@ mod handle;
 mod inbox;
 pub mod instance;
 mod join;
+mod kv_service;
 pub mod launcher;
 mod links;
 mod log;

@@ -25,6 +25,15 @@ const RULES: &[(&str, Role)] = &[
     ("/starling.v1.Peer/Stop", Role::Client),
     ("/starling.v1.Peer/Put", Role::Client),
     ("/starling.v1.Peer/Bring", Role::Client),
+    ("/starling.v1.Kv/Insert", Role::Client),
+    ("/starling.v1.Kv/Lookup", Role::Observer),
+    ("/starling.v1.Kv/Remove", Role::Client),
+    ("/starling.v1.Kv/Append", Role::Client),
+    ("/starling.v1.Kv/Cas", Role::Client),
+    ("/starling.v1.Kv/Batch", Role::Client),
+    ("/starling.v1.Kv/Watch", Role::Observer),
+    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Role::Observer),
+    ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Role::Observer),
 ];
 
 /// Whose rule a call goes by; `None` when nobody may make it.

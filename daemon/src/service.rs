@@ -20,10 +20,12 @@ use crate::data::{Lines, Registry, Smalls};
 use crate::doors::{Doors, Guest};
 use crate::events::{Filter, Pieces, Reader};
 use crate::inbox::Incoming;
+use crate::kv_service::KvService;
 use crate::links;
 use crate::log::NodeLog;
 use crate::peers;
 use crate::replies::{ReplyStream, reply_queue};
+use crate::rpc::kv_server::KvServer;
 use crate::rpc::peer_server::{Peer, PeerServer};
 use crate::rules::{RulesLayer, least_role_of_request};
 
@@ -62,14 +64,27 @@ pub(crate) type Router = tonic::transport::server::Router<Stack<RulesLayer, Iden
 
 pub(crate) fn routes(shared: Arc<Shared>) -> Router {
     let (log, rules) = (Arc::clone(&shared), RulesLayer(Arc::clone(&shared)));
-    let service = PeerServer::new(PeerService { shared })
+    let service = PeerServer::new(PeerService { shared: Arc::clone(&shared) })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX);
     let guarded = tonic::service::interceptor::InterceptedService::new(
         service,
         move |request: Request<()>| check(&log, request),
     );
-    peers::server().layer(rules).add_service(guarded)
+    let kv = KvServer::new(KvService::new(Arc::clone(&shared)))
+        .max_decoding_message_size(limits::FRAME_BYTES_MAX)
+        .max_encoding_message_size(limits::FRAME_BYTES_MAX);
+    let describe = || {
+        let builder = tonic_reflection::server::Builder::configure();
+        builder.register_encoded_file_descriptor_set(crate::DESCRIPTORS)
+    };
+    let sound = "the build has made the descriptors";
+    peers::server()
+        .layer(rules)
+        .add_service(guarded)
+        .add_service(kv)
+        .add_service(describe().build_v1().expect(sound))
+        .add_service(describe().build_v1alpha().expect(sound))
 }
 
 fn check(shared: &Shared, request: Request<()>) -> Result<Request<()>, Status> {

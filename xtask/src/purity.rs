@@ -17,7 +17,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("sim", &["node", "kvs", "scheduler", "workloads", "analysis"]),
     ("executor", &[]),
     ("security", &[]),
-    ("daemon", &["executor", "security", "node", "kvs", "scheduler"]),
+    ("daemon", &["executor", "client", "security", "node", "kvs", "scheduler"]),
     ("client", &["security", "workloads", "kvs"]),
     (
         "cli",

@@ -197,7 +197,13 @@ fn listening_beyond_this_host_is_refused() {
     let ran = sandbox.starling(&arguments);
     assert!([2, 4].contains(&ran.code), "{ran:?}");
     assert!(ran.stderr.contains("0.0.0.0"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("hint: leave out --listen"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: give the address"), "{}", ran.stderr);
+    // An address of this host is fine, but not without keys.
+    let arguments = ["--dir", &directory, "node", "--insecure", "--listen", "192.0.2.1:0"];
+    let ran = sandbox.starling(&arguments);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.stderr.contains("warning: --insecure"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: leave out --insecure"), "{}", ran.stderr);
 }
 
 #[test]

@@ -1,0 +1,177 @@
+/*!
+The service `Kv`: the store for other programs, in any language that has gRPC.
+
+Any node answers. It asks as a client of its own would ([`client::Client`]), the node that holds the
+key, itself included; so what is linearizable there is so here, and a write whose fate is not
+known is told as that (`UNKNOWN`) and never repeated.
+*/
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{Client, ClientError, ClientOptions};
+use proto::wire::{self, KvKind};
+use tokio::sync::{Mutex, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use crate::rpc::kv_server::Kv;
+use crate::service::{Shared, stopping};
+
+/// How long a call waits for a node that is away.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Changes of a key that its watcher has not read.
+const CHANGES_AHEAD: usize = 1;
+
+#[derive(Debug)]
+pub(crate) struct KvService {
+    shared: Arc<Shared>,
+    /// Made with the first call, anew after one that reached nobody: addresses may have changed.
+    client: Mutex<Option<Client>>,
+}
+
+impl KvService {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, client: Mutex::new(None) }
+    }
+
+    async fn client(&self) -> Result<Client, Status> {
+        let mut known = self.client.lock().await;
+        if let Some(client) = &*known {
+            return Ok(client.clone());
+        }
+        let (address, dialer) = (&self.shared.identity.address, self.shared.doors.dialer.clone());
+        let options = ClientOptions { patience: PATIENCE };
+        let client = Client::connect_address_with(address, dialer, options).await;
+        let client = client.map_err(|error| status(&error))?;
+        Ok(known.insert(client).clone())
+    }
+
+    async fn run(&self, ops: Vec<wire::KvOp>) -> Result<Vec<wire::KvResult>, Status> {
+        let client = self.client().await?;
+        match client.kv().each(ops).await {
+            Ok(results) => Ok(results),
+            Err(error) => {
+                if matches!(error, ClientError::ClusterUnreachable(_)) {
+                    *self.client.lock().await = None;
+                }
+                Err(status(&error))
+            }
+        }
+    }
+
+    async fn one(&self, op: wire::KvOp) -> Result<Response<wire::KvResult>, Status> {
+        let mut results = self.run(vec![op]).await?;
+        results.pop().map(Response::new).ok_or_else(|| Status::internal("no result"))
+    }
+}
+
+fn operation(kind: KvKind, key: Bytes, value: Bytes) -> wire::KvOp {
+    wire::KvOp { kind: kind.into(), key, value, ..Default::default() }
+}
+
+/// What went wrong, as gRPC says it.
+fn status(error: &ClientError) -> Status {
+    let text = error.to_string();
+    match error {
+        ClientError::Refused(_) => Status::invalid_argument(text),
+        ClientError::Busy { .. } => Status::resource_exhausted(text),
+        ClientError::Uncertain { .. } => Status::unknown(text),
+        ClientError::ClusterUnreachable(_) => Status::unavailable(text),
+        _ => Status::internal(text),
+    }
+}
+
+#[tonic::async_trait]
+impl Kv for KvService {
+    type WatchStream = ReceiverStream<Result<wire::KvResult, Status>>;
+
+    async fn insert(
+        &self,
+        request: Request<wire::KvPair>,
+    ) -> Result<Response<wire::KvResult>, Status> {
+        let wire::KvPair { key, value } = request.into_inner();
+        self.one(operation(KvKind::Insert, key, value)).await
+    }
+
+    async fn lookup(
+        &self,
+        request: Request<wire::KvKey>,
+    ) -> Result<Response<wire::KvResult>, Status> {
+        self.one(operation(KvKind::Lookup, request.into_inner().key, Bytes::new())).await
+    }
+
+    async fn remove(
+        &self,
+        request: Request<wire::KvKey>,
+    ) -> Result<Response<wire::KvResult>, Status> {
+        self.one(operation(KvKind::Remove, request.into_inner().key, Bytes::new())).await
+    }
+
+    async fn append(
+        &self,
+        request: Request<wire::KvPair>,
+    ) -> Result<Response<wire::KvResult>, Status> {
+        let wire::KvPair { key, value } = request.into_inner();
+        self.one(operation(KvKind::Append, key, value)).await
+    }
+
+    async fn cas(
+        &self,
+        request: Request<wire::KvSwap>,
+    ) -> Result<Response<wire::KvResult>, Status> {
+        let wire::KvSwap { key, value, expected, expect_absent } = request.into_inner();
+        let op = operation(KvKind::Cas, key, value);
+        self.one(wire::KvOp { expected, expect_absent, ..op }).await
+    }
+
+    async fn batch(
+        &self,
+        request: Request<wire::KvOps>,
+    ) -> Result<Response<wire::KvResults>, Status> {
+        let results = self.run(request.into_inner().ops).await?;
+        Ok(Response::new(wire::KvResults { results }))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<wire::KvFollow>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let wire::KvFollow { key, after_version } = request.into_inner();
+        if key.is_empty() || key.len() > proto::limits::KEY_BYTES_MAX {
+            return Err(Status::invalid_argument("a key has 1 to 65536 bytes"));
+        }
+        let mut watch = self.client().await?.kv().watch(&key, after_version);
+        let (changes, stream) = mpsc::channel(CHANGES_AHEAD);
+        let mut stop = self.shared.stop.subscribe();
+        tokio::spawn(async move {
+            loop {
+                let change = tokio::select! {
+                    change = watch.next() => change,
+                    () = changes.closed() => return,
+                    () = async { drop(stop.wait_for(|stop| *stop).await) } => {
+                        let _ = changes.send(Err(stopping())).await;
+                        return;
+                    }
+                };
+                let told = change.map_err(|error| status(&error)).map(|(value, version)| {
+                    let absent = wire::KvStatus::Absent.into();
+                    value.map_or(
+                        wire::KvResult { status: absent, version, ..Default::default() },
+                        |value| wire::KvResult {
+                            value: value.bytes,
+                            version,
+                            ..Default::default()
+                        },
+                    )
+                });
+                let is_over = told.is_err();
+                if changes.send(told).await.is_err() || is_over {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}

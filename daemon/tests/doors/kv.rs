@@ -1,0 +1,118 @@
+//! The service `Kv` as a plain gRPC client sees it, at every node of three; and what a node says of
+//! itself to who asks.
+
+use crate::support::{channel, dialer, options};
+use daemon::rpc::kv_client::KvClient;
+use daemon::{NodeHandle, start_all};
+use proto::wire::{self, KvKind, KvStatus};
+use security::Role;
+use tonic::Code;
+use tonic::transport::Channel;
+
+async fn clients(nodes: &[NodeHandle], dir: &std::path::Path) -> Vec<KvClient<Channel>> {
+    let dialer = dialer(dir, Role::Client);
+    let mut clients = Vec::new();
+    for node in nodes {
+        clients.push(KvClient::new(channel(node, &dialer).await));
+    }
+    clients
+}
+
+fn key(key: &str) -> wire::KvKey {
+    wire::KvKey { key: key.to_owned().into() }
+}
+fn pair(key: &str, value: &str) -> wire::KvPair {
+    wire::KvPair { key: key.to_owned().into(), value: value.to_owned().into() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn any_node_answers_for_any_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = tokio::task::block_in_place(|| start_all(&options(dir.path(), 0, 3))).unwrap();
+    let mut clients = clients(&nodes, dir.path()).await;
+    for number in 0..12 {
+        let name = format!("bird-{number}");
+        let [writer, reader] = [number % 3, (number + 1) % 3];
+        let absent = clients[reader].lookup(key(&name)).await.unwrap().into_inner();
+        assert_eq!(absent.status(), KvStatus::Absent);
+        let first = clients[writer].insert(pair(&name, "star")).await.unwrap().into_inner();
+        let second = clients[writer].append(pair(&name, "ling")).await.unwrap().into_inner();
+        assert!(second.version > first.version);
+        let found = clients[reader].lookup(key(&name)).await.unwrap().into_inner();
+        assert_eq!((&found.value[..], found.version), (&b"starling"[..], second.version));
+        let swap = |expected: &'static str| wire::KvSwap {
+            key: name.clone().into(),
+            value: "jay".into(),
+            expected: expected.into(),
+            expect_absent: false,
+        };
+        let conflict = clients[reader].cas(swap("finch")).await.unwrap().into_inner();
+        assert_eq!(conflict.status(), KvStatus::Conflict);
+        let swapped = clients[reader].cas(swap("starling")).await.unwrap().into_inner();
+        assert_eq!(swapped.status(), KvStatus::Ok);
+        let removed = clients[writer].remove(key(&name)).await.unwrap().into_inner();
+        assert_eq!(removed.status(), KvStatus::Ok);
+        let removed = clients[reader].remove(key(&name)).await.unwrap().into_inner();
+        assert_eq!(removed.status(), KvStatus::Absent);
+    }
+    let empty = clients[0].insert(pair("", "x")).await.unwrap_err();
+    assert_eq!(empty.code(), Code::InvalidArgument, "{empty}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn batches_and_watches() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = tokio::task::block_in_place(|| start_all(&options(dir.path(), 0, 3))).unwrap();
+    let mut clients = clients(&nodes, dir.path()).await;
+    let follow = wire::KvFollow { key: "k7".into(), after_version: 0 };
+    let mut changes = clients[1].watch(follow).await.unwrap().into_inner();
+    let op = |kind: KvKind, number: usize| wire::KvOp {
+        kind: kind.into(),
+        key: format!("k{number}").into(),
+        value: format!("v{number}").into(),
+        ..Default::default()
+    };
+    let all = |kind| wire::KvOps { ops: (0..100).map(|number| op(kind, number)).collect() };
+    let inserted = clients[0].batch(all(KvKind::Insert)).await.unwrap().into_inner().results;
+    assert_eq!(inserted.len(), 100);
+    let found = clients[2].batch(all(KvKind::Lookup)).await.unwrap().into_inner().results;
+    for (number, result) in found.iter().enumerate() {
+        assert_eq!(result.value, format!("v{number}"));
+    }
+    let seen = changes.message().await.unwrap().unwrap();
+    assert_eq!((&seen.value[..], seen.version), (&b"v7"[..], found[7].version));
+    clients[2].remove(key("k7")).await.unwrap();
+    let gone = changes.message().await.unwrap().unwrap();
+    assert_eq!(gone.status(), KvStatus::Absent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_observer_reads_and_a_node_tells_what_it_serves() {
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = tokio::task::block_in_place(|| start_all(&options(dir.path(), 0, 1))).unwrap();
+    let observer = channel(&nodes[0], &dialer(dir.path(), Role::Observer)).await;
+    let mut kv = KvClient::new(observer.clone());
+    assert_eq!(kv.lookup(key("k")).await.unwrap().into_inner().status(), KvStatus::Absent);
+    assert_eq!(kv.insert(pair("k", "v")).await.unwrap_err().code(), Code::PermissionDenied);
+
+    let ask = ServerReflectionRequest {
+        message_request: Some(MessageRequest::ListServices(String::new())),
+        ..Default::default()
+    };
+    let mut reflection = ServerReflectionClient::new(observer);
+    let answers = reflection.server_reflection_info(tokio_stream::once(ask)).await.unwrap();
+    let answer = answers.into_inner().message().await.unwrap();
+    let Some(ServerReflectionResponse {
+        message_response: Some(MessageResponse::ListServicesResponse(services)),
+        ..
+    }) = answer
+    else {
+        panic!("{answer:?}")
+    };
+    let names: Vec<String> = services.service.into_iter().map(|it| it.name).collect();
+    assert!(names.contains(&"starling.v1.Kv".to_owned()), "{names:?}");
+}
