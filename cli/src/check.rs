@@ -7,6 +7,7 @@ use clap::Args;
 use scheduler::Mutant;
 use serde::Serialize;
 
+use crate::campaign::CampaignArgs;
 use crate::errors::{Done, Exit};
 use crate::output::say;
 use crate::{Context, units};
@@ -25,6 +26,24 @@ pub(crate) struct CheckArgs {
     /// Threads [default: one for each CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
+    /// Kill and stop real nodes while trees of known size run, instead of simulating
+    #[arg(long, conflicts_with_all = ["seeds", "mutant", "threads"])]
+    processes: bool,
+    /// With --processes: kill at least so many nodes
+    #[arg(long, requires = "processes", default_value_t = 20, value_name = "N")]
+    kills: u64,
+    /// With --processes: nodes of the cluster
+    #[arg(long, requires = "processes", default_value_t = 3, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    nodes: u32,
+    /// With --processes: what runs, a generator
+    #[arg(
+        long,
+        requires = "processes",
+        value_name = "WORKLOAD",
+        default_value = "uts:tree=tiny,duration=5ms"
+    )]
+    workload: String,
 }
 
 fn parse_mutant(text: &str) -> Result<Mutant, String> {
@@ -53,6 +72,15 @@ struct FailedSeed {
 }
 
 pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
+    if args.processes {
+        let campaign = CampaignArgs {
+            seed: args.seed.unwrap_or(1),
+            kills: args.kills,
+            nodes: args.nodes,
+            workload: &args.workload,
+        };
+        return crate::campaign::run(context, campaign);
+    }
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let options = ::sim::CheckOptions {
         first_seed: args.seed.unwrap_or(1),

@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod bound;
+mod campaign;
 mod check;
 mod config;
 mod embed;

@@ -107,6 +107,13 @@ impl NodeProcess {
         drop(self.child.stdin.take());
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(id) = as_pid(self.child.id()) {
+            // Not waited for yet, so the number is still its own.
+            let _ = kill_process(id, signal);
+        }
+    }
+
     /// Ends a node that should not have been started.
     pub(crate) fn abandon(&mut self) {
         // Either may find that it has ended already.

@@ -15,6 +15,7 @@ mod keys;
 mod shapes;
 mod stacking;
 mod stages;
+mod uts;
 
 use proto::wire;
 use wire::spec::Body;
@@ -156,6 +157,12 @@ const GENERATORS: &[Generator] = &[
             ("seed", "1"),
         ],
         build: stages::fmri,
+    },
+    Generator {
+        name: "uts",
+        keys: &["tree", "bundle", "duration", "body"],
+        defaults: &[("tree", "tiny"), ("bundle", "1")],
+        build: uts::build,
     },
 ];
 
