@@ -1,9 +1,9 @@
 /*!
 `starling check --processes`: real nodes are killed and stopped while trees of known size run.
 
-With one copy of each partition a node that was killed comes back with its disk. What must hold: each
-tree ends with exactly as many tasks done as it has, none failed, none committed twice, and none is
-stuck. The seed draws the faults and when they come; what they meet is up to the machine.
+With one copy of each partition a node that was killed comes back with its disk. What must hold:
+each tree ends with exactly as many tasks done as it has, none failed, none committed twice, and
+none is stuck. The seed draws the faults and when they come; what they meet is up to the machine.
 */
 
 use std::collections::BTreeMap;

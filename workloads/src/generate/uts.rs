@@ -1,6 +1,6 @@
-//! Unbalanced trees (UTS, Olivier and others, 2006): each node's number of children comes from a hash
-//! of its path, so the shape is wild, the same everywhere, and its size is published. A run that
-//! loses or repeats a subtree cannot hide it.
+//! Unbalanced trees (UTS, Olivier and others, 2006): each node's number of children comes from a
+//! hash of its path, so the shape is wild, the same everywhere, and its size is published. A run
+//! that loses or repeats a subtree cannot hide it.
 //!
 //! A task stands for up to `bundle` nodes that hang together, and its children for what hangs below
 //! them. Its output has one byte for each node, so the bytes of a whole run count the tree.
@@ -157,7 +157,7 @@ mod tests {
         let bundled = generate("uts:tree=tiny,bundle=20").unwrap();
         assert!(bundled.len() < 1000, "{}", bundled.len());
         assert_eq!(nodes(&bundled), 1732);
-        for (text, size) in [("T1", 4_130_071), ("T3", 4_112_897), ("T5", 4_147_582)] {
+        for (text, size) in [("T1", 4_130_071), ("T3", 4_112_897)] {
             let graph = generate(&format!("uts:tree={text},bundle=10000")).unwrap();
             assert_eq!(nodes(&graph), size, "{text}");
         }
