@@ -168,3 +168,18 @@ fn garbage_on_its_port_does_not_crash_a_node() {
     assert!(is_alive(pid));
     instance.down();
 }
+
+/// A short campaign of kills and stops; its trees have a published size.
+#[test]
+fn a_campaign_loses_nothing_and_does_nothing_twice() {
+    let sandbox = starling_tests::Sandbox::new();
+    let arguments = ["check", "--processes", "--kills", "5", "--seed", "4", "--json"];
+    let seen = sandbox.starling(&arguments).ok().json();
+    assert_eq!(seen["tasks_each"], 1732, "{seen}");
+    let runs = seen["runs"].as_u64().expect("a number");
+    assert!(runs > 0 && seen["kills"].as_u64() >= Some(5), "{seen}");
+    assert_eq!(seen["tasks_done"], runs * 1732, "{seen}");
+    for wrong in ["lost", "twice", "stuck"] {
+        assert_eq!(seen[wrong], 0, "{seen}");
+    }
+}
