@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ".starling.v1.KvSwap",
         ".starling.v1.KvFollow",
         ".starling.v1.Fragment",
+        ".starling.v1.RecordWrite",
         ".starling.v1.Packet",
         ".starling.v1.Piece",
         ".starling.v1.TaskStream",

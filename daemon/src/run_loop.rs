@@ -246,7 +246,7 @@ impl Loop {
         let now = self.clock.now();
         let mut held = std::mem::take(&mut self.state.held);
         for effect in held.drain(..) {
-            self.act(now, effect);
+            self.act(now, effect)?;
         }
         self.state.held = held;
         self.ask();
@@ -266,9 +266,7 @@ impl Loop {
                     if state.pending.seq == 0 {
                         state.pending = batch;
                     } else {
-                        assert!(batch.seq > state.pending.seq, "batches come in order");
-                        state.pending.seq = batch.seq;
-                        state.pending.writes.extend(batch.writes);
+                        state.pending.absorb(batch);
                     }
                 }
                 Effect::Trace(event) => self.events.push(now, &event),
@@ -304,7 +302,7 @@ impl Loop {
         Ok(())
     }
 
-    fn act(&mut self, now: Time, effect: Effect) {
+    fn act(&mut self, now: Time, effect: Effect) -> Result<(), NodeError> {
         let executor = &self.shared.executor;
         match effect {
             Effect::Send { to, packet } => self.send(to, *packet),
@@ -326,9 +324,16 @@ impl Loop {
                 });
             }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
-            Effect::ProposeMap(_) => unreachable!("no node of this cluster changes the map yet"),
+            Effect::Fenced | Effect::ProposeMap(_) => {
+                unreachable!("no node of this cluster changes the map yet")
+            }
+            Effect::Read(read) => {
+                let page = self.store.page(&read).map_err(|error| self.store_error(error))?;
+                self.state.inputs.push(Input::Read(page));
+            }
             Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
         }
+        Ok(())
     }
 
     /// Asks for small objects, all that this step wants of one node together.

@@ -471,6 +471,7 @@ impl Parts {
             tuning: limits_of_store(options.tuning, &self.state, &self.shared)?,
             seed: instance::random_u64()?,
             map: Arc::new(map.clone()),
+            store: 1,
             mutant: None,
         };
         let mut damaged = None;

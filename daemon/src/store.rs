@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use kvs::{Batch, Record, keys};
+use kvs::{Batch, Page, PageRequest, Record, keys};
 use proto::PartitionId;
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBRecoveryMode, IteratorMode, LogLevel,
-    Options, ReadOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBRecoveryMode, Direction, IteratorMode,
+    LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
 /// Two of these may be filled at a time.
@@ -110,12 +110,32 @@ impl RocksStore {
     /// and means that this copy is lost.
     pub fn records(&self) -> impl Iterator<Item = Result<Record, StoreError>> + '_ {
         let mut options = ReadOptions::default();
+        options.set_readahead_size(READAHEAD_BYTES);
+        self.read(IteratorMode::Start, options, LAST_SEQ_KEY.to_vec())
+    }
+
+    /// Some records of one partition.
+    pub fn page(&self, request: &PageRequest) -> Result<Page, StoreError> {
+        let (mut from, to) = prefix_range(request.partition, b"");
+        if let Some(after) = &request.after {
+            from.extend_from_slice(after);
+            from.push(0); // The first key after it.
+        }
+        let mode = IteratorMode::From(&from, Direction::Forward);
+        Page::fill(request, self.read(mode, ReadOptions::default(), to))
+    }
+
+    fn read(
+        &self,
+        mode: IteratorMode<'_>,
+        mut options: ReadOptions,
+        end: Vec<u8>,
+    ) -> impl Iterator<Item = Result<Record, StoreError>> + '_ {
         options.set_verify_checksums(true);
         options.fill_cache(false);
-        options.set_readahead_size(READAHEAD_BYTES);
-        options.set_iterate_upper_bound(LAST_SEQ_KEY);
+        options.set_iterate_upper_bound(end);
         let path = &self.shared.path;
-        self.shared.db.iterator_opt(IteratorMode::Start, options).map(move |item| {
+        self.shared.db.iterator_opt(mode, options).map(move |item| {
             let (key, value) = item.map_err(|error| from_rocksdb(path, &error))?;
             let (partition, key) = keys::parse_stored(&key).ok_or_else(|| StoreError::Damaged {
                 path: path.clone(),
@@ -134,6 +154,10 @@ impl RocksStore {
             .map(|write| 24 + write.key.len() + write.value.as_ref().map_or(0, Vec::len))
             .sum();
         let mut to_write = WriteBatch::with_capacity_bytes(64 + bytes);
+        for &partition in &batch.cleared {
+            let (from, to) = prefix_range(partition, b"");
+            to_write.delete_range(from, to);
+        }
         for write in &batch.writes {
             assert!(write.partition.0 < proto::limits::PARTITIONS_MAX, "{write:?}");
             self.key.clear();
@@ -157,9 +181,7 @@ impl RocksStore {
         partition: PartitionId,
         prefix: &[u8],
     ) -> Result<(), StoreError> {
-        assert!(partition.0 < proto::limits::PARTITIONS_MAX, "{partition}");
-        let from = keys::stored(partition, prefix);
-        let to = keys::after_prefix(&from).expect("a partition's first byte is never 0xff");
+        let (from, to) = prefix_range(partition, prefix);
         let mut to_write = WriteBatch::default();
         to_write.delete_range(from, to);
         self.shared.write(to_write)
@@ -207,6 +229,14 @@ impl Shared {
             from_rocksdb(&self.path, &error)
         })
     }
+}
+
+/// From the first record of a partition whose key begins with `prefix` to the first after them.
+fn prefix_range(partition: PartitionId, prefix: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    assert!(partition.0 < proto::limits::PARTITIONS_MAX, "{partition}");
+    let from = keys::stored(partition, prefix);
+    let to = keys::after_prefix(&from).expect("a partition's first byte is never 0xff");
+    (from, to)
 }
 
 fn options() -> Options {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use daemon::store::RocksStore;
-use kvs::{Batch, Record, Write};
+use kvs::{Batch, Page, PageRequest, Record, Write};
 use proto::PartitionId;
 use sim::disk::Disk;
 
@@ -130,6 +130,31 @@ fn assert_same(seed: u64, store: &RocksStore, last_seq: u64, disk: &Disk) {
     let expected: Vec<Record> = disk.records().collect();
     let first = stored.iter().zip(&expected).position(|(a, b)| a != b);
     assert!(stored == expected, "seed {seed}: record {first:?} differs");
+    for partition in PARTITIONS.map(PartitionId) {
+        let read = pages(partition, |request| store.page(request).unwrap());
+        let of_disk = pages(partition, |request| disk.page(request));
+        assert!(read == of_disk, "seed {seed}: pages of {partition} differ");
+        let all: Vec<Record> = read.into_iter().flat_map(|page| page.records).collect();
+        let here = expected.iter().filter(|record| record.partition == partition);
+        assert!(all.iter().eq(here), "seed {seed}: the pages of {partition} are not all of it");
+    }
+}
+
+const PARTITIONS: [u32; 4] = [0, 1, 300, (1 << 23) - 1];
+
+/// A partition page by page, the last one included.
+fn pages(partition: PartitionId, read: impl Fn(&PageRequest) -> Page) -> Vec<Page> {
+    let mut request = PageRequest { partition, after: None, bytes: 300, number: 7 };
+    let mut pages = Vec::new();
+    loop {
+        let page = read(&request);
+        let end = page.end;
+        request.after = page.records.last().map(|record| record.key.clone());
+        pages.push(page);
+        if end {
+            return pages;
+        }
+    }
 }
 
 /// Where the log ended, by what the child told.
@@ -186,7 +211,8 @@ fn script(seed: u64, life: u64, heavy: bool) -> Vec<Step> {
     let mut steps = Vec::new();
     for seq in 1..=random.below(40) + 10 {
         let writes = (0..random.below(6)).map(|_| random.write(heavy)).collect();
-        steps.push(Step::Write(Batch { seq, writes }));
+        let cleared = (0..random.below(3) / 2).map(|_| random.partition()).collect();
+        steps.push(Step::Write(Batch { seq, cleared, writes }));
         match random.below(12) {
             0 | 1 => steps.push(Step::Sync(seq)),
             2 => steps.push(Step::RemovePrefix(random.partition(), random.key(2))),
@@ -208,7 +234,7 @@ impl Random {
         (n ^ (n >> 31)) % end
     }
     fn partition(&mut self) -> PartitionId {
-        PartitionId([0, 1, 300, (1 << 23) - 1][self.below(4) as usize])
+        PartitionId(PARTITIONS[self.below(4) as usize])
     }
     fn key(&mut self, bytes_max: u64) -> Vec<u8> {
         (0..self.below(bytes_max) + 1)

@@ -39,9 +39,10 @@ mod hash;
 pub mod keys;
 mod map;
 pub mod membership;
+pub mod replica;
 mod store;
 
-pub use batch::{Batch, Record, Write};
+pub use batch::{Batch, Page, PageRequest, Record, Write};
 pub use hash::{job_partition, key_partition};
 pub use map::{
     MapError, check_map, default_partitions, home, make_map, make_replicated_map,

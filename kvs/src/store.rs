@@ -136,6 +136,13 @@ impl Store {
         Ok(())
     }
 
+    /// Another node is home of the partition from now on.
+    pub fn forget(&mut self, partition: PartitionId) {
+        let Some(table) = self.tables.remove(&partition) else { return };
+        let bytes = table.entries.iter().map(|(key, entry)| entry.cost_bytes(key));
+        self.used_bytes -= bytes.sum::<u64>();
+    }
+
     /// Who holds what has changed.
     pub fn set_map(&mut self, map: Arc<wire::ClusterMap>) {
         assert_eq!(map.partitions.len(), self.map.partitions.len(), "the partitions are fixed");
@@ -201,6 +208,9 @@ impl Store {
         let entry = entry.ok_or(StoreError::NoPartition { partition })?;
         if home(&self.map, partition) != Some(self.node) {
             return Err(StoreError::NotHome { partition, node: self.node });
+        }
+        if !entry.active {
+            return Err(StoreError::NotActive { partition });
         }
         Ok(entry)
     }

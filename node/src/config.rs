@@ -12,6 +12,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// Executing threads ("cores" of the paper).
     pub slots: u32,
+    /// Drawn when the node's store was made: another one has none of what the map says it has.
+    pub store: u64,
     /// How it decides, until it is told otherwise.
     pub tuning: Tuning,
     /// The only source of randomness of a node.

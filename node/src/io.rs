@@ -1,6 +1,6 @@
 //! What goes into a node and what comes out: the whole of its contact with the world.
 
-use kvs::Batch;
+use kvs::{Batch, Page, PageRequest};
 use proto::work::{Fetch, Launch, Outcome, Stored};
 use proto::{Attempt, ClientId, Event, JobId, NodeId, ObjectId, TaskId, wire};
 
@@ -19,6 +19,8 @@ pub enum Input {
     Fetched { object: ObjectId, result: Result<(), String> },
     /// What the shell found when it started: objects that an earlier incarnation left here.
     Stored { objects: Vec<Stored> },
+    /// The answer to [`Effect::Read`].
+    Read(Page),
     /// Every batch up to `seq` is on stable storage.
     Persisted { seq: u64 },
     /// The members or the partition table changed. Also tells a peer's address and slots.
@@ -50,6 +52,8 @@ pub enum Effect {
         attempt: Attempt,
     },
     Fetch(Fetch),
+    /// Read records of a partition; report `Input::Read`.
+    Read(PageRequest),
     /// The outputs of this attempt will never be wanted.
     Discard {
         task: TaskId,
@@ -64,6 +68,9 @@ pub enum Effect {
     Forget {
         job: JobId,
     },
+    /// The map takes this incarnation for dead. Nothing more comes from it: all that it runs is to
+    /// end, and the node may start again under the next incarnation.
+    Fenced,
     /// What this node wants changed in the map; said again until a map shows it.
     ProposeMap(Box<wire::MapCommand>),
     Trace(Event),

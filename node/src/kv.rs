@@ -1,7 +1,7 @@
 //! Clients' requests to the key-value store, and their watches.
 
 use kvs::{Store, StoreError, Write};
-use proto::limits::{KV_OPS_MAX, KV_REPLY_BYTES_MAX, WATCHERS_MAX};
+use proto::limits::{KV_OPS_MAX, KV_REPLY_BYTES_MAX, STEPS_HELD_RETRY, WATCHERS_MAX};
 use proto::wire::{ErrorCode, response};
 use proto::{ClientId, PartitionId, wire};
 
@@ -30,11 +30,7 @@ impl Watches {
         store: &Store,
     ) -> Result<(), wire::Error> {
         let checked = store.check_watch(PartitionId(watch.partition), &watch.key);
-        checked.map_err(|error| wire::Error {
-            code: code(&error) as i32,
-            text: error.to_string(),
-            retry_after_ns: 0,
-        })?;
+        checked.map_err(|error| told(&error))?;
         if self.watches.len() >= WATCHERS_MAX {
             let text = format!("this node has {WATCHERS_MAX} watches already");
             return Err(wire::Error {
@@ -52,6 +48,18 @@ impl Watches {
         });
         Ok(())
     }
+    /// This node is home of the partition no more: its watchers are told to go elsewhere.
+    pub(crate) fn give_up(&mut self, partition: PartitionId) -> Vec<(ClientId, wire::Response)> {
+        let gone = self.watches.extract_if(.., |watch| watch.partition == partition);
+        gone.map(|watch| {
+            let text = format!("{partition} has another home: take the newer map and watch there");
+            let code = ErrorCode::WrongEpoch as i32;
+            let error = Some(wire::Error { code, text, retry_after_ns: 0 });
+            (watch.client, wire::Response { id: watch.id, error, ..Default::default() })
+        })
+        .collect()
+    }
+
     pub(crate) fn forget_client(&mut self, client: ClientId) {
         self.watches.retain(|watch| watch.client != client);
     }
@@ -82,11 +90,7 @@ pub(crate) fn apply(
 ) -> Result<response::Body, wire::Error> {
     match store.apply(batch, writes) {
         Ok(results) => Ok(response::Body::Kv(wire::KvResults { results })),
-        Err(error) => Err(wire::Error {
-            code: code(&error) as i32,
-            text: error.to_string(),
-            retry_after_ns: 0,
-        }),
+        Err(error) => Err(told(&error)),
     }
 }
 
@@ -118,11 +122,10 @@ pub(crate) fn apply_many(
     Ok(response::Body::Kv(all))
 }
 
-fn code(error: &StoreError) -> ErrorCode {
-    match error {
-        StoreError::WrongEpoch { .. } | StoreError::NotHome { .. } => ErrorCode::WrongEpoch,
-        _ => ErrorCode::Refused,
-    }
+fn told(error: &StoreError) -> wire::Error {
+    let code = error.code();
+    let retry_after_ns = if code == ErrorCode::Busy { STEPS_HELD_RETRY.0 } else { 0 };
+    wire::Error { code: code as i32, text: error.to_string(), retry_after_ns }
 }
 
 #[cfg(test)]

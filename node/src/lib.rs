@@ -20,8 +20,11 @@ mod io;
 mod kv;
 mod link;
 pub mod membership;
+mod moves;
 mod node;
 mod records;
+mod replica;
+mod step;
 
 pub use config::Config;
 pub use io::{Effect, Input};

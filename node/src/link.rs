@@ -141,6 +141,8 @@ use acquaintances::Acquaintances;
 pub(crate) struct Received {
     /// The peer is heard of for the first time, or has restarted.
     pub(crate) incarnation: Option<Incarnation>,
+    /// It was another one before.
+    pub(crate) restarted: bool,
     pub(crate) bodies: Vec<Body>,
     pub(crate) load: Option<wire::Load>,
 }
@@ -151,11 +153,15 @@ pub(crate) struct Links {
     incarnation: u32,
     links: HashMap<NodeId, Box<Link>, FixedState>,
     acquaintances: Acquaintances,
+    /// Who is gone, and the last incarnation that is.
+    shut: BTreeMap<NodeId, u32>,
     /// Links with something to send, and those that wait for a batch to become durable.
     touched: BTreeSet<NodeId>,
     undurable: BTreeSet<NodeId>,
     timers: BTreeSet<(Time, NodeId)>,
     pub(crate) messages: u64,
+    /// These carry copies of partitions and nothing else.
+    copies: bool,
     ack_before_durable: bool,
     ignore_incarnation: bool,
 }
@@ -167,13 +173,19 @@ impl Links {
             incarnation: incarnation.0,
             links: HashMap::with_hasher(FixedState::with_seed(0)),
             acquaintances: Acquaintances::default(),
+            shut: BTreeMap::new(),
             touched: BTreeSet::new(),
             undurable: BTreeSet::new(),
             timers: BTreeSet::new(),
             messages: 0,
+            copies: false,
             ack_before_durable: false,
             ignore_incarnation: false,
         }
+    }
+    /// Links of their own for copies of partitions.
+    pub(crate) fn for_copies(me: NodeId, incarnation: Incarnation) -> Self {
+        Self { copies: true, ..Self::new(me, incarnation) }
     }
     pub(crate) fn break_on_purpose(&mut self, mutant: Option<scheduler::Mutant>) {
         self.ack_before_durable = mutant == Some(scheduler::Mutant::AckBeforeDurable);
@@ -200,12 +212,35 @@ impl Links {
         forgotten.into_iter().filter(|peer| !self.links.contains_key(peer)).collect()
     }
 
+    /// The incarnation of a peer, 0 for one not heard of.
+    pub(crate) fn incarnation_of(&self, peer: NodeId) -> u32 {
+        let link = self.links.get(&peer).map(|link| link.peer_incarnation);
+        link.unwrap_or_else(|| self.acquaintances.link(peer).peer_incarnation)
+    }
+
     /// Tells a peer of this incarnation until it answers.
     pub(crate) fn announce(&mut self, peer: NodeId) {
         let link = self.link(peer);
         link.greet = true;
         link.announces = link.peer_incarnation == 0;
         self.touched.insert(peer);
+    }
+
+    /// Up to this incarnation the peer is gone: nothing more is sent to it before a later one is
+    /// heard of.
+    pub(crate) fn shut(&mut self, peer: NodeId, gone: Incarnation) {
+        if self.incarnation_of(peer) <= gone.0 {
+            self.shut.insert(peer, gone.0);
+        }
+    }
+    /// The peer is back. It may think that it has greeted this node, and the greeting was lost.
+    pub(crate) fn reopen(&mut self, peer: NodeId) {
+        if self.shut.remove(&peer).is_some() {
+            self.announce(peer);
+        }
+    }
+    fn is_shut(&self, peer: NodeId) -> bool {
+        self.shut.contains_key(&peer)
     }
 
     /// Queues a message until the peer has made it durable.
@@ -268,6 +303,9 @@ impl Links {
             return received;
         }
         self.touched.insert(peer);
+        if self.shut.get(&peer).is_some_and(|&gone| gone < packet.from_incarnation) {
+            self.shut.remove(&peer);
+        }
         let link = self.link(peer);
         if packet.from_incarnation < link.peer_incarnation && !ignore {
             return received;
@@ -278,6 +316,7 @@ impl Links {
             if link.peer_incarnation == 0 {
                 link.peer_incarnation = packet.from_incarnation;
             } else {
+                received.restarted = true;
                 link.restart(packet.from_incarnation);
             }
         }
@@ -356,13 +395,17 @@ impl Links {
         let mut packets = Vec::new();
         for peer in std::mem::take(&mut self.touched) {
             packets.clear();
-            let (me, incarnation) = (self.me, self.incarnation);
+            if self.is_shut(peer) {
+                self.link(peer).timer = None;
+                continue;
+            }
+            let (me, incarnation, copies) = (self.me, self.incarnation, self.copies);
             let link = self.link(peer);
             let timer_before = link.timer;
             // A peer not heard of is greeted first, whatever waits for it.
             link.greet |=
                 link.peer_incarnation == 0 && !link.queue.is_empty() && link.timer.is_none();
-            write_packets(link, me, peer, incarnation, &mut packets);
+            write_packets(link, me, peer, incarnation, copies, &mut packets);
             if let Some(packet) = packets.first_mut()
                 && link.load_at <= now
                 && let Some(load) = load()
@@ -451,6 +494,7 @@ fn write_packets(
     me: NodeId,
     peer: NodeId,
     incarnation: u32,
+    copies: bool,
     packets: &mut Vec<wire::Packet>,
 ) {
     let known = link.peer_incarnation != 0;
@@ -487,6 +531,7 @@ fn write_packets(
             loose: std::mem::take(&mut link.loose),
             load: None,
             seen,
+            copies,
         });
     }
 }
@@ -522,6 +567,13 @@ fn survives_restart(body: &Body) -> bool {
         | Body::Located(_)
         // What the old incarnation owed the new one tells from its records.
         | Body::NotHome(_)
+        // Another incarnation is another copy: the map says what it is to be sent.
+        | Body::Replicate(_)
+        | Body::Replicated(_)
+        | Body::CopyAsks(_)
+        | Body::CopyAnswers(_)
+        | Body::LeaseAsk(_)
+        | Body::LeaseGiven(_)
         | Body::Fragment(_) => false,
     }
 }

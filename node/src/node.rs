@@ -3,47 +3,57 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kvs::{Batch, Record, Store, Write};
+use kvs::{Record, Store, Write};
+use proto::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use proto::wire::message::Body;
 use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, Event, Incarnation, JobId, NodeId, PartitionId, Time, wire};
-use scheduler::{Answer, Homes, Mutant, Options, Out, Scheduler};
+use scheduler::{Answer, Homes, Options, Out, Scheduler};
 
 use crate::kv::{self, Watches};
 use crate::link::Links;
+use crate::moves::seen_from;
 use crate::records::{self, Loaded};
-use crate::{Config, Effect, Input};
-
-/// Rounds of messages to itself that one step carries out; more wait for the next step.
-const LOOPBACK_ROUNDS_MAX: usize = 64;
+use crate::replica::{Replica, is_dead};
+use crate::step::Step;
+use crate::{Config, Input};
 
 /// One node of the cluster, as a pure state machine.
 #[derive(Debug)]
 pub struct Node {
-    config: Config,
-    map: Arc<wire::ClusterMap>,
-    scheduler: Scheduler,
-    store: Store,
-    watches: Watches,
-    links: Links,
-    out: Out,
-    loopback: VecDeque<Body>,
-    writes: Vec<Write>,
-    effects: Vec<Effect>,
-    /// What waits until it is durable, see [`waits_for_sync`].
-    reports: VecDeque<(u64, NodeId, Body)>,
+    pub(crate) config: Config,
+    pub(crate) map: Arc<wire::ClusterMap>,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) store: Store,
+    pub(crate) watches: Watches,
+    pub(crate) links: Links,
+    /// Where partitions have copies and their homes move.
+    pub(crate) replica: Option<Box<Replica>>,
+    pub(crate) out: Out,
+    pub(crate) loopback: VecDeque<Body>,
+    pub(crate) writes: Vec<Write>,
+    /// What this step wants done, and the steps before it that wait for copies.
+    pub(crate) step: Step,
+    pub(crate) held: VecDeque<Step>,
+    /// What waits until it is durable, see `step.rs`.
+    pub(crate) reports: VecDeque<(u64, NodeId, Body)>,
     /// Answers that wait until what they tell is durable.
-    answers: VecDeque<(u64, ClientId, wire::Response)>,
-    batch_seq: u64,
-    durable_seq: u64,
+    pub(crate) answers: VecDeque<(u64, ClientId, wire::Response)>,
+    /// Answers that wait for nothing.
+    pub(crate) told: Vec<(ClientId, wire::Response)>,
+    pub(crate) batch_seq: u64,
+    pub(crate) durable_seq: u64,
     /// Numbers the steps that append records. Under a partition's term it is unique over all homes.
-    record_number: u32,
+    pub(crate) record_number: u32,
     /// More is to be done at once than fits one step.
-    unfinished: bool,
+    pub(crate) unfinished: bool,
+    /// The map takes this incarnation for dead: it must end.
+    pub(crate) is_fenced: bool,
+    pub(crate) told_fenced: bool,
     /// Something came in since the last step that may call for a decision.
-    stirred: bool,
+    pub(crate) stirred: bool,
     /// When the scheduler wants to act by itself, as of the last step in which it decided.
-    due: Option<Time>,
+    pub(crate) due: Option<Time>,
 }
 
 /// An idle node is little more than this.
@@ -78,24 +88,36 @@ impl Node {
     ) -> Result<Self, RecoverError> {
         assert_ne!(config.incarnation.0, 0, "incarnations count from 1");
         let map = Arc::clone(&config.map);
-        let homes = homes.seen_by(config.node);
+        let moves = map.copies > 1;
+        let replica = moves.then(|| Box::new(Replica::new(&config, map.clone(), now)));
+        let (homes, seen) = if moves {
+            let seen = Arc::new(seen_from(&map, config.node, config.incarnation));
+            (Homes::new(config.node, &seen, kvs::job_partition).moving(), seen)
+        } else {
+            (homes.seen_by(config.node), map.clone())
+        };
         let mut node = Self {
             scheduler: Scheduler::new(options(&config), homes),
-            store: Store::new(config.node, map.clone()),
+            store: Store::new(config.node, seen),
             watches: Watches::default(),
             links: Links::new(config.node, config.incarnation),
             out: Out::default(),
+            replica,
             loopback: VecDeque::new(),
             writes: Vec::new(),
-            effects: Vec::new(),
+            step: Step::default(),
+            held: VecDeque::new(),
             reports: VecDeque::new(),
             answers: VecDeque::new(),
+            told: Vec::new(),
             batch_seq: 0,
             durable_seq: 0,
             record_number: 0,
             unfinished: true,
             stirred: true,
             due: None,
+            is_fenced: false,
+            told_fenced: false,
             map,
             config,
         };
@@ -109,6 +131,12 @@ impl Node {
 
     fn load(&mut self, now: Time, record: &Record) -> Result<(), RecoverError> {
         let PartitionId(partition) = record.partition;
+        if let Some(replica) = &mut self.replica {
+            // The rest is read when this node becomes the home of the partition.
+            let damaged =
+                |error: kvs::DamagedRecord| RecoverError { partition, what: error.to_string() };
+            return replica.load(record).map_err(damaged);
+        }
         let damaged = |what: String| RecoverError { partition, what };
         match records::read(record).map_err(damaged)? {
             Loaded::Ledger(job, loaded) => self
@@ -127,18 +155,25 @@ impl Node {
     fn begin(&mut self, now: Time) {
         let Config { node, incarnation, slots, .. } = self.config;
         self.out.events.push(Event::NodeStarted { node, incarnation: incarnation.0, slots });
+        self.serve_first(now);
         self.scheduler.resume(now, &mut self.out);
         if incarnation.0 > 1 {
             // Others must hear of it, to place again what the earlier incarnation held.
             let members: Vec<NodeId> = self.scheduler.homes().members().collect();
             for peer in members.into_iter().filter(|&peer| peer != node) {
                 self.links.announce(peer);
+                if let Some(replica) = &mut self.replica {
+                    replica.announce(peer);
+                }
             }
         }
     }
 
     /// Takes one input, runs to completion, never blocks. Effects wait for [`Self::flush`].
     pub fn handle(&mut self, now: Time, input: Input) {
+        if self.is_fenced {
+            return;
+        }
         // Small talk between thieves calls for answers, not for decisions; of what is durable now
         // the end of the step lets go.
         self.stirred |= !matches!(
@@ -164,10 +199,18 @@ impl Node {
                 assert!(seq <= self.batch_seq, "batch {seq} was never emitted");
                 self.durable_seq = self.durable_seq.max(seq);
             }
+            Input::Read(page) => {
+                if let Some(replica) = &mut self.replica {
+                    replica.on_page(page);
+                }
+            }
             Input::MapCommitted { map } => self.on_map(now, *map),
             Input::PeerConnected { peer } => {
                 if peer != self.config.node {
                     self.links.reconnected(peer);
+                    if let Some(replica) = &mut self.replica {
+                        replica.reconnected(peer);
+                    }
                 }
             }
             Input::Timer => {}
@@ -178,6 +221,14 @@ impl Node {
         let from = NodeId(packet.from);
         if from.0 as usize >= self.scheduler.homes().nodes() {
             return; // Not a member.
+        }
+        if let Some(replica) = &mut self.replica {
+            if is_dead(&self.map, from, Incarnation(packet.from_incarnation)) {
+                return; // What it says means nothing any more, and it is told nothing.
+            }
+            if packet.copies {
+                return replica.receive(now, packet);
+            }
         }
         let received = self.links.receive(packet);
         if let Some(incarnation) = received.incarnation {
@@ -192,37 +243,6 @@ impl Node {
         }
     }
 
-    fn on_map(&mut self, now: Time, map: wire::ClusterMap) {
-        if map.epoch < self.map.epoch || map.partitions.len() != self.map.partitions.len() {
-            return; // An older map, or another cluster's.
-        }
-        let older = std::mem::replace(&mut self.map, Arc::new(map));
-        self.store.set_map(self.map.clone());
-        let homes = Homes::new(self.config.node, &self.map, kvs::job_partition);
-        self.scheduler.set_homes(now, homes, &mut self.out);
-        let gone = |map: &wire::ClusterMap, node: usize| {
-            let phase = map.members.get(node).map(wire::Member::phase);
-            matches!(phase, Some(wire::MemberPhase::Down | wire::MemberPhase::Removed))
-        };
-        let members = 0..self.map.members.len();
-        let dead = members.filter(|&node| gone(&self.map, node) && !gone(&older, node));
-        for node in dead.collect::<Vec<_>>() {
-            let incarnation = Incarnation(self.map.members[node].incarnation);
-            self.on_peer_gone(now, NodeId(node as u32), incarnation);
-        }
-    }
-
-    /// The cluster has decided that a node is dead: what it has not acknowledged goes to those who
-    /// stand in for it.
-    fn on_peer_gone(&mut self, now: Time, peer: NodeId, incarnation: Incarnation) {
-        if peer == self.config.node {
-            return;
-        }
-        let unacknowledged = self.links.give_back(peer);
-        self.scheduler.on_peer_gone(now, peer, incarnation, &mut self.out);
-        self.scheduler.reroute(unacknowledged, &mut self.out);
-    }
-
     fn on_request(&mut self, now: Time, client: ClientId, request: wire::Request) {
         let id = request.id;
         let Some(mut body) = request.body else {
@@ -230,10 +250,22 @@ impl Node {
             self.answer(client, id, Err(error));
             return;
         };
+        if let Some(partition) = self.not_here(&body) {
+            let text = format!("{partition} is not served here: take the newer map and ask again");
+            let code = ErrorCode::WrongEpoch as i32;
+            let error = wire::Error { code, text, retry_after_ns: STEPS_HELD_RETRY.0 };
+            // It promises nothing, so it waits for nothing.
+            let response = wire::Response { id, error: Some(error), ..Default::default() };
+            self.told.push((client, response));
+            return;
+        }
         if self.scheduler.on_request(now, client, id, &mut body, &mut self.out).is_some() {
             return;
         }
         match body {
+            request::Body::Kv(_) | request::Body::KvMany(_) if self.is_overloaded() => {
+                self.answer(client, id, Err(busy("too much waits for copies of partitions")));
+            }
             request::Body::Kv(batch) => {
                 let result = kv::apply(&mut self.store, &batch, &mut self.writes);
                 self.answer(client, id, result);
@@ -252,11 +284,11 @@ impl Node {
             }
             request::Body::Node(_) => {
                 let state = self.state();
-                self.answer(client, id, Ok(response::Body::Node(state)));
+                self.tell(client, id, response::Body::Node(state));
             }
             request::Body::Map(_) => {
                 let map = self.map.as_ref().clone();
-                self.answer(client, id, Ok(response::Body::Map(map)));
+                self.tell(client, id, response::Body::Map(map));
             }
             _ => unreachable!("the scheduler answers the rest"),
         }
@@ -269,6 +301,17 @@ impl Node {
             Err(error) => response.error = Some(error),
         }
         self.out.answers.push(Answer { client, response });
+    }
+
+    /// What promises nothing waits for nothing.
+    fn tell(&mut self, client: ClientId, id: u64, body: response::Body) {
+        let response = wire::Response { id, body: Some(body), ..Default::default() };
+        self.told.push((client, response));
+    }
+
+    /// Copies are so far behind that nothing more is taken.
+    fn is_overloaded(&self) -> bool {
+        self.held.len() > STEPS_HELD_MAX
     }
 
     fn tell_watchers(&mut self) {
@@ -290,9 +333,15 @@ impl Node {
         };
         wire::NodeState {
             member: Some(member),
-            messages: self.links.messages,
+            messages: self.links.messages + self.replica.as_ref().map_or(0, |r| r.messages()),
             ..self.scheduler.node_state()
         }
+    }
+
+    /// Of the newest map it has heard of.
+    #[must_use]
+    pub fn map_epoch(&self) -> u64 {
+        self.map.epoch
     }
 
     /// Whether a job has ended; `None` where this node knows of no such job.
@@ -306,197 +355,6 @@ impl Node {
     pub fn census(&self) -> scheduler::Census {
         self.scheduler.census()
     }
-
-    /// Ends a step (any number of inputs): one batch first, then what depends on it.
-    pub fn flush(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        self.release_reports();
-        if self.stirred || self.unfinished || self.due.is_some_and(|at| at <= now) {
-            self.settle(now);
-            self.due = self.scheduler.deadline(Time::ZERO);
-            self.stirred = false;
-        } else {
-            self.route();
-        }
-        self.number_batch(effects);
-        self.release_reports();
-        self.release_answers();
-        effects.extend(std::mem::take(&mut self.effects));
-        self.links.note_batch(self.batch_seq);
-        self.links.durable(self.durable_seq);
-        let scheduler = &self.scheduler;
-        self.links.flush(
-            now,
-            || scheduler.own_load(),
-            |to, packet| {
-                effects.push(Effect::Send { to, packet: Box::new(packet) });
-            },
-        );
-        for peer in self.links.take_forgotten() {
-            self.scheduler.forget_peer(peer);
-        }
-        if self.config.mutant == Some(Mutant::SpeakBeforeWriting)
-            && matches!(effects.first(), Some(Effect::Persist(_)))
-        {
-            effects.rotate_left(1);
-        }
-    }
-
-    /// Decides everything that can be decided now, messages to itself included.
-    fn settle(&mut self, now: Time) {
-        let mut acted = false;
-        self.unfinished = true;
-        for _ in 0..LOOPBACK_ROUNDS_MAX {
-            self.scheduler.settle(now, &mut self.out);
-            self.route();
-            if self.loopback.is_empty() {
-                if acted {
-                    self.unfinished = false;
-                    break;
-                }
-                self.scheduler.act(now, &mut self.out);
-                self.route();
-                acted = true;
-            }
-            let me = self.config.node;
-            while let Some(body) = self.loopback.pop_front() {
-                self.scheduler.on_message(now, me, body, &mut self.out);
-                acted = false;
-            }
-        }
-        self.collect();
-    }
-
-    /// Hands messages to the links, those to itself to the loopback queue.
-    fn route(&mut self) {
-        self.out.gather();
-        self.scheduler.address(&mut self.out);
-        let me = self.config.node;
-        // Not drained: most nodes are idle most of the time, and need no room for messages.
-        for (to, body) in std::mem::take(&mut self.out.reliable) {
-            if to == me && !lets_go(&body) {
-                self.loopback.push_back(body);
-            } else if waits_for_sync(&body) {
-                // This step's batch, if there will be one, is the next.
-                self.reports.push_back((self.batch_seq + 1, to, body));
-            } else {
-                self.links.send(to, body);
-            }
-        }
-        for (to, body) in std::mem::take(&mut self.out.loose) {
-            if to == me {
-                self.loopback.push_back(body);
-            } else {
-                self.links.send_loose(to, body);
-            }
-        }
-    }
-
-    /// Turns the step's wishes into effects, in the order in which they are to be carried out.
-    fn collect(&mut self) {
-        let out = &mut self.out;
-        let effects = &mut self.effects;
-        effects.extend(out.events.drain(..).map(Effect::Trace));
-        let kills = out.kills.drain(..).map(|(task, attempt)| Effect::Kill { task, attempt });
-        effects.extend(kills);
-        let discards = out.discards.drain(..);
-        effects.extend(discards.map(|(task, attempt)| Effect::Discard { task, attempt }));
-        if !out.evicted.is_empty() {
-            effects.push(Effect::Evict { objects: std::mem::take(&mut out.evicted) });
-        }
-        effects.extend(out.forgotten.drain(..).map(|job| Effect::Forget { job }));
-        effects.extend(out.fetches.drain(..).map(Effect::Fetch));
-        let launches = out.launches.drain(..);
-        effects.extend(launches.map(|launch| Effect::Launch(Box::new(launch))));
-    }
-
-    fn number_batch(&mut self, effects: &mut Vec<Effect>) {
-        let facts = std::mem::take(&mut self.out.facts);
-        if !facts.is_empty() {
-            let next = self.record_number.checked_add(1);
-            self.record_number = next.expect("2^32 steps in one incarnation");
-            let (scheduler, step) = (&self.scheduler, u64::from(self.record_number));
-            let number = |partition| u64::from(scheduler.term(partition)) << 32 | step;
-            let partitions = scheduler.homes().partitions();
-            records::write_facts(facts, partitions, number, &mut self.writes);
-        }
-        if !self.writes.is_empty() {
-            self.batch_seq += 1;
-            let writes = std::mem::take(&mut self.writes);
-            effects.push(Effect::Persist(Batch { seq: self.batch_seq, writes }));
-        }
-    }
-
-    fn release_reports(&mut self) {
-        let (batch, durable) = (self.batch_seq, self.durable_seq);
-        while let Some(&(seq, _, _)) = self.reports.front()
-            && (seq.min(batch) <= durable || self.config.mutant == Some(Mutant::TellBeforeDurable))
-        {
-            let (_, to, body) = self.reports.pop_front().expect("looked at above");
-            if to == self.config.node {
-                self.loopback.push_back(body);
-                self.unfinished = true;
-            } else {
-                self.links.send(to, body);
-            }
-        }
-    }
-
-    /// A client hears only what is durable, in the order in which it was decided.
-    fn release_answers(&mut self) {
-        let needed = self.batch_seq;
-        let answers = std::mem::take(&mut self.out.answers).into_iter();
-        self.answers.extend(answers.map(|answer| (needed, answer.client, answer.response)));
-        let eager = self.config.mutant == Some(Mutant::TellBeforeDurable);
-        while let Some(&(seq, _, _)) = self.answers.front()
-            && (seq <= self.durable_seq || eager)
-        {
-            let (_, client, response) = self.answers.pop_front().expect("looked at above");
-            self.effects.push(Effect::Reply { client, response: Box::new(response) });
-        }
-        if self.answers.is_empty() {
-            self.answers = VecDeque::new(); // Few nodes have clients all the time.
-        }
-    }
-
-    /// Whether something that it has to say waits until what was written is synced.
-    /// Acknowledgements do too, but nobody waits for them.
-    #[must_use]
-    pub fn awaits_sync(&self) -> bool {
-        !self.reports.is_empty() || !self.answers.is_empty()
-    }
-
-    /// When it wants `Input::Timer`; the past means at once.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
-        if self.unfinished {
-            return Some(Time::ZERO);
-        }
-        let timers = [self.due, self.links.deadline()];
-        timers.into_iter().flatten().min()
-    }
-}
-
-/// What others conclude for good from, before it could be taken back: of counts and ends of jobs
-/// clients hear, and homes let go of what they had; a job that was made visible or cancelled
-/// elsewhere may not vanish here; a skipped child never runs; a victim forgets what a home says it
-/// knows of.
-fn waits_for_sync(body: &Body) -> bool {
-    match body {
-        Body::Counts(_) | Body::JobEnd(_) | Body::Visible(_) | Body::Cancel(_) => true,
-        Body::MovedReply(_) => true,
-        Body::Consumed(_) | Body::Unwanted(_) => true,
-        Body::Credits(credits) => {
-            let done = wire::Verdict::Done as i32;
-            credits.credits.iter().any(|credit| credit.verdict != done)
-        }
-        _ => false,
-    }
-}
-
-/// What lets go of objects waits even on its way to this very node: a power cut may undo the end of
-/// a reader, which then needs its inputs again.
-fn lets_go(body: &Body) -> bool {
-    matches!(body, Body::Consumed(_) | Body::Unwanted(_) | Body::JobEnd(_))
 }
 
 fn options(config: &Config) -> Options {
@@ -508,6 +366,11 @@ fn options(config: &Config) -> Options {
         seed: config.seed,
         mutant: config.mutant,
     }
+}
+
+fn busy(text: &str) -> wire::Error {
+    let retry_after_ns = STEPS_HELD_RETRY.0;
+    wire::Error { code: ErrorCode::Busy as i32, text: text.into(), retry_after_ns }
 }
 
 fn refused(text: &str) -> wire::Error {

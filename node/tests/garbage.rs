@@ -225,6 +225,7 @@ fn node() -> Node {
         tuning: Tuning { steal_interval_bound: Span::from_millis(64), ..Tuning::default() },
         seed: 1,
         map: kvs::make_map(7, 2, 8).into(),
+        store: 1,
         mutant: None,
     };
     Node::recover(config, std::iter::empty(), Time(1)).expect("nothing is stored")
@@ -254,6 +255,7 @@ fn garbage_in_every_field_is_survived() {
                 let first_seq = if dice.below(9) == 0 { dice.number() } else { seq };
                 seq += u64::from(first_seq == seq);
                 Input::Packet(Box::new(wire::Packet {
+                    copies: dice.below(3) == 0,
                     from: 1,
                     to: 0,
                     from_incarnation: 1,

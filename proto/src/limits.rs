@@ -207,6 +207,25 @@ pub const TASKS_PER_ANSWER_MAX: usize = 4096;
 pub const TASK_SIZES_TOLD_MAX: usize = 64;
 pub const WATCHERS_MAX: usize = 4096;
 
+// Copies of partitions.
+/// Changes that a copy keeps at hand for others that lag, and their bytes.
+pub const COPY_RECENT_CHANGES: usize = 256;
+pub const COPY_RECENT_BYTES: usize = 1 << 20;
+/// Records that fill a new copy travel in pages of this size, one at a time for each copy; so many
+/// copies are filled at a time by one node.
+pub const COPY_PAGE_BYTES: usize = 256 << 10;
+pub const COPIES_FILLING_MAX: usize = 8;
+/// Questions about copies that one node keeps until it can answer them.
+pub const COPY_ASKS_MAX: usize = 1 << 16;
+/// Steps that wait for copies before a node takes no further requests that write.
+pub const STEPS_HELD_MAX: usize = 4096;
+pub const STEPS_HELD_RETRY: Span = Span::from_millis(100);
+/// A primary answers reads so long after it asked those who keep copies of its partitions.
+pub const LEASE: Span = Span::from_millis(300);
+/// And they promise nothing to another primary for so long after they were asked: clocks may run
+/// by a tenth faster or slower than each other's.
+pub const LEASE_GIVEN: Span = Span::from_millis(375);
+
 // The key-value store.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 pub const VALUE_BYTES_MAX: usize = 8 << 20;

@@ -231,8 +231,15 @@ impl Scheduler {
                 self.on_cancel(now, &cancel, out);
             }
             Body::JobEnd(end) => self.on_job_end(JobId(end.job), out),
-            // Links put large messages together before they come here.
-            Body::Fragment(_) => {}
+            // Links put large messages together before they come here; what concerns copies of
+            // partitions goes past the scheduler.
+            Body::Fragment(_)
+            | Body::Replicate(_)
+            | Body::Replicated(_)
+            | Body::CopyAsks(_)
+            | Body::CopyAnswers(_)
+            | Body::LeaseAsk(_)
+            | Body::LeaseGiven(_) => {}
             Body::Copies(copies) => self.on_copies(now, from, &copies, out),
             Body::Locate(asked) => self.on_locate(now, from, &asked, out),
             Body::Located(located) => self.on_located(now, &located, out),

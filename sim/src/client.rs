@@ -179,6 +179,7 @@ impl World {
         client: ClientId,
         request: Box<wire::Request>,
     ) {
+        self.tell(|| format!("{client} asks n{node}: {:?}", brief_request(&request)));
         let machine = &self.machines[node];
         if machine.is_up() && machine.incarnation == self.connections[&client].incarnation {
             self.deliver(node, Input::Request { client, request });
@@ -458,6 +459,14 @@ impl World {
                 let at = self.now + Span(error.retry_after_ns.max(1_000_000));
                 self.schedule(at, Happening::Timeout { who: Who::Job(index), request: id });
             }
+            // Its home has moved, or is about to.
+            ErrorCode::WrongEpoch if self.homes_move() => {
+                let id = self.next_request;
+                self.next_request += 1;
+                self.clients[index].asks.insert(id, ask);
+                let at = self.now + Span::from_millis(20);
+                self.schedule(at, Happening::Timeout { who: Who::Job(index), request: id });
+            }
             // Asked before the commit, and told after its answer.
             ErrorCode::Unknown if self.clients[index].committed_by.is_some_and(|c| id < c) => {}
             ErrorCode::Unknown => {
@@ -564,4 +573,9 @@ impl World {
             self.request(Who::Observer, node, request::Body::Node(wire::NodeQuery {}));
         }
     }
+}
+
+/// A request in one line.
+fn brief_request(request: &wire::Request) -> String {
+    format!("{request:?}").chars().take(150).collect()
 }

@@ -7,8 +7,11 @@
 //! undo it; the durable image is the live one with all of these undone.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::ops::Bound;
 
-use kvs::{Batch, Record, keys};
+use kvs::replica::{Position, copy_record, own_key};
+use kvs::{Batch, Page, PageRequest, Record, Write, keys};
 use proto::PartitionId;
 
 /// Partition and key, as the real store orders them.
@@ -45,6 +48,9 @@ impl Disk {
             last_seq: self.last_seq,
             old: Vec::with_capacity(batch.writes.len()),
         };
+        for &partition in &batch.cleared {
+            self.take_prefix(partition, b"", &mut undo.old);
+        }
         for write in &batch.writes {
             let key = keys::stored(write.partition, &write.key);
             let old = match &write.value {
@@ -59,15 +65,47 @@ impl Disk {
 
     /// Removes all records of a partition whose key begins with `prefix`.
     pub fn remove_prefix(&mut self, partition: PartitionId, prefix: &[u8]) {
+        let mut undo = Undo { seq: self.last_seq, last_seq: self.last_seq, old: Vec::new() };
+        self.take_prefix(partition, prefix, &mut undo.old);
+        self.unsynced.push_back(undo);
+    }
+
+    fn take_prefix(
+        &mut self,
+        partition: PartitionId,
+        prefix: &[u8],
+        old: &mut Vec<(Key, Option<Vec<u8>>)>,
+    ) {
         let from = keys::stored(partition, prefix);
         let to = keys::after_prefix(&from).expect("a partition's first byte is never 0xff");
         let gone: Vec<Key> = self.live.range(from..to).map(|(key, _)| key.clone()).collect();
-        let old = gone.into_iter().map(|key| {
+        old.extend(gone.into_iter().map(|key| {
             let value = self.live.remove(&key);
             (key, value)
+        }));
+    }
+
+    /// Where the copy of a partition stands, and whether its records are complete.
+    pub(crate) fn copy(&self, partition: PartitionId) -> (Position, bool) {
+        let key = own_key().to_vec();
+        let value = self.live.get(&keys::stored(partition, &key)).cloned();
+        copy_record(&Write { partition, key, value }).unwrap_or_else(|| (Position::default(), true))
+    }
+
+    /// Records of one partition, as they are now.
+    #[must_use]
+    pub fn page(&self, request: &PageRequest) -> Page {
+        let PageRequest { partition, after, .. } = request;
+        let first = keys::stored(*partition, after.as_deref().unwrap_or_default());
+        let end = keys::after_prefix(&keys::stored(*partition, b""));
+        let end = end.expect("a partition's first byte is never 0xff");
+        let from = if after.is_some() { Bound::Excluded(first) } else { Bound::Included(first) };
+        let records = self.live.range((from, Bound::Excluded(end))).map(|(key, value)| {
+            let (partition, key) = keys::parse_stored(key).expect("a stored key has a partition");
+            Ok::<_, Infallible>(Record { partition, key: key.to_vec(), value: value.clone() })
         });
-        let undo = Undo { seq: self.last_seq, last_seq: self.last_seq, old: old.collect() };
-        self.unsynced.push_back(undo);
+        let Ok(page) = Page::fill(request, records);
+        page
     }
 
     /// All batches up to `seq` of this incarnation, and what earlier ones wrote, are durable.
@@ -124,13 +162,15 @@ impl Disk {
 
 #[cfg(test)]
 mod tests {
-    use kvs::Write;
-
     use super::*;
 
     fn batch(seq: u64, key: &str, value: Option<&str>) -> Batch {
         let value = value.map(|value| value.as_bytes().to_vec());
-        Batch { seq, writes: vec![Write { partition: PartitionId(3), key: key.into(), value }] }
+        Batch {
+            seq,
+            cleared: Vec::new(),
+            writes: vec![Write { partition: PartitionId(3), key: key.into(), value }],
+        }
     }
 
     fn contents(disk: &Disk) -> Vec<(String, String)> {

@@ -84,7 +84,7 @@ impl World {
             {
                 self.die_as(other.0 as usize, Doom::Crash);
             }
-            if self.violation.is_some() {
+            if self.violation.is_some() || !self.machines[index].is_up() {
                 return;
             }
         }
@@ -93,6 +93,7 @@ impl World {
         }
         // A flush that wrote nothing still may have something to tell.
         if let Some(facts) = facts {
+            let facts = self.valid(index, facts);
             self.learn(index, None, facts);
         }
     }
@@ -110,10 +111,23 @@ impl World {
         machine.disk.write(batch);
         machine.last_seq = batch.seq;
         self.mix(batch.seq ^ (batch.writes.len() as u64) << 32);
+        self.note_written(index, batch);
+        let facts = self.valid(index, facts);
+        let commits: Vec<_> = facts.commits.iter().map(|c| (c.task, c.attempt)).collect();
+        self.note_facts(batch, &commits, &facts.ended);
         self.learn(index, Some(batch.seq), facts);
         if !self.machines[index].syncing {
             self.begin_sync(index);
         }
+    }
+
+    /// Without what a node says of partitions that have another home by now.
+    fn valid(&self, index: usize, mut facts: Facts) -> Facts {
+        let partitions = self.map.partitions.len() as u32;
+        facts.commits.retain(|commit| self.speaks_for(index, commit.task.partition()));
+        facts.replaced.retain(|task| self.speaks_for(index, task.partition()));
+        facts.ended.retain(|&job| self.speaks_for(index, kvs::job_partition(job, partitions)));
+        facts
     }
 
     /// One sync at a time; it covers what was written before it began.
@@ -135,6 +149,7 @@ impl World {
             let verdict = once::on_committed(&mut self.jobs, self.now, task, attempt, end, node);
             self.judge(verdict);
             let known = self.jobs.get(&task.job).is_some_and(|job| job.heard.contains(&index));
+            let known = known && !self.homes_move();
             self.judge(removal::on_committed(task, end, heard || known));
             commits.push((task, attempt));
         }
@@ -178,8 +193,15 @@ impl World {
                     self.machines[index].objects.remove(&object);
                 }
             }
+            Effect::Read(request) => {
+                let input = Box::new(Input::Read(self.machines[index].disk.page(&request)));
+                let at = self.now + self.dice.span(Span::ZERO, self.options.sync_max);
+                let incarnation = self.machines[index].incarnation;
+                self.schedule(at, Happening::Input { node: index, incarnation, input });
+            }
             Effect::Forget { .. } => {} // What the core knows of it goes by itself.
-            Effect::ProposeMap(_) => unreachable!("no node of this world changes the map yet"),
+            Effect::Fenced => self.fenced(index),
+            Effect::ProposeMap(command) => self.propose(*command),
             Effect::Trace(event) => {
                 match event {
                     Event::Woken { task } => self.judge(quiet::on_woken(task)),
@@ -218,8 +240,9 @@ impl World {
         let machine = &self.machines[index];
         let launched = removal::Launched {
             task,
-            at_home: home == index,
-            home_heard: self.jobs[&task.job].heard.contains(&home),
+            // Where homes move, a launch may have waited for copies since before that.
+            at_home: home == index && !self.homes_move(),
+            home_heard: self.jobs[&task.job].heard.contains(&home) && !self.homes_move(),
             dismissed: machine.dismissed.contains(&(task, attempt)),
             healed: self.faults_until,
             now: self.now,
@@ -319,6 +342,8 @@ impl World {
         let machine = &mut self.machines[index];
         let doom = machine.doom.take().expect("only a doomed machine dies");
         machine.forget_process();
+        self.acked.forget(index);
+        let machine = &mut self.machines[index];
         self.starve.on_up(self.now, index, false);
         let mut lost = Vec::new();
         if doom == Doom::PowerCut {
@@ -334,6 +359,9 @@ impl World {
         }
         self.tell(|| format!("n{index} dies: {doom:?}, {} batches lost", lost.len()));
         self.mix(0xdead ^ index as u64);
+        if self.homes_move() {
+            lost.clear(); // Whether it is lost says the next home.
+        }
         for unsynced in lost {
             for (task, attempt) in unsynced.commits {
                 self.judge(durable::on_task_undone(&self.jobs, task, attempt));
@@ -347,6 +375,10 @@ impl World {
             for job in unsynced.ended {
                 self.judge(durable::on_end_undone(&self.jobs, job));
             }
+        }
+        if doom != Doom::Fenced {
+            let noticed = self.dice.span(Span::from_millis(20), Span::from_secs(2));
+            self.suspect(index, noticed);
         }
         let pause = self.dice.around(self.fault_options.restart_mean);
         self.schedule(self.now + pause, Happening::Start { node: index });

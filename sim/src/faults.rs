@@ -29,10 +29,22 @@ pub enum Fault {
     Blackout,
     /// The map is announced again, unchanged.
     Map,
+    /// A node is taken for dead though it runs.
+    Evict,
+    /// A machine is gone for good, with its disk.
+    Lose,
+    /// A machine comes back with an empty disk.
+    Reformat,
+    /// A machine becomes slow, or fast again.
+    Slow,
+    /// All processes die at once, and start again in any order.
+    KillAll,
+    /// A primary is handed to another member of its configuration.
+    Handover,
 }
 
 impl Fault {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 15] = [
         Self::Crash,
         Self::PowerCut,
         Self::Pause,
@@ -42,6 +54,12 @@ impl Fault {
         Self::Reconnect,
         Self::Blackout,
         Self::Map,
+        Self::Evict,
+        Self::Lose,
+        Self::Reformat,
+        Self::Slow,
+        Self::KillAll,
+        Self::Handover,
     ];
     fn name(self) -> &'static str {
         match self {
@@ -54,6 +72,12 @@ impl Fault {
             Self::Reconnect => "reconnect",
             Self::Blackout => "blackout",
             Self::Map => "map",
+            Self::Evict => "evict",
+            Self::Lose => "lose",
+            Self::Reformat => "reformat",
+            Self::Slow => "slow",
+            Self::KillAll => "kill-all",
+            Self::Handover => "handover",
         }
     }
 }
@@ -84,7 +108,9 @@ impl FaultOptions {
         for fault in Fault::ALL {
             let in_permille = match fault {
                 Fault::Crash => 600,
-                Fault::Blackout => 150,
+                Fault::Blackout | Fault::KillAll => 150,
+                Fault::Slow => 200,
+                Fault::Lose | Fault::Reformat => 0,
                 _ => 400,
             };
             if dice.chance(in_permille) {
@@ -131,6 +157,8 @@ impl World {
         self.tell(|| "healed".to_string());
         for node in 0..self.machines.len() {
             self.machines[node].paused_until = Time::ZERO;
+            self.machines[node].slowness =
+                self.options.slowness[node % self.options.slowness.len()];
             if self.machines[node].doom.is_some() {
                 self.die(node);
             }
@@ -167,6 +195,69 @@ impl World {
         self.schedule(self.now + patience, Happening::Die { node, incarnation });
     }
 
+    /// More than is promised to be survived: another copy must not go while one is being replaced,
+    /// and the nodes that are left must be enough for a change to be on two of them.
+    fn is_unbearable(&self, fault: Fault) -> bool {
+        let whole = self.homes_move() && self.is_whole();
+        let left = self.machines.iter().filter(|machine| !machine.is_lost).count();
+        match fault {
+            Fault::Lose => !whole || left <= self.options.copies as usize,
+            Fault::Reformat => !whole,
+            Fault::Evict | Fault::Handover => !self.homes_move(),
+            // Who is gone for good must not count as a live copy while another restarts.
+            Fault::Crash | Fault::PowerCut | Fault::Blackout | Fault::KillAll | Fault::Pause => {
+                self.a_loss_is_unnoticed()
+            }
+            _ => false,
+        }
+    }
+
+    fn a_loss_is_unnoticed(&self) -> bool {
+        (0..).zip(&self.machines).any(|(node, machine)| {
+            let member = kvs::membership::member(&self.map, proto::NodeId(node));
+            let Some(member) = member.filter(|_| self.homes_move()) else { return false };
+            let alive = member.phase() != proto::wire::MemberPhase::Down;
+            let other = member.store != 0 && member.store != machine.store;
+            (machine.is_lost || other) && alive
+        })
+    }
+
+    /// The machine never comes back.
+    pub fn lose(&mut self, node: usize) {
+        self.machines[node].doom = Some(Doom::Crash);
+        self.machines[node].is_lost = true;
+        self.die(node);
+    }
+
+    /// The process dies, and the machine comes back without anything.
+    pub fn reformat(&mut self, node: usize) {
+        self.machines[node].doom = Some(Doom::Crash);
+        self.die(node);
+        let store = self.dice.number() | 1;
+        let machine = &mut self.machines[node];
+        machine.store = store;
+        machine.disk = crate::disk::Disk::default();
+        machine.unsynced.clear();
+        machine.objects.clear();
+    }
+
+    /// Some partition of this node goes to another member of its configuration.
+    fn hand_over(&mut self, node: usize) {
+        let homes = self.partitions_of(node);
+        if homes.is_empty() {
+            return;
+        }
+        let partition = self.dice.pick(&homes).0;
+        let entry = &self.map.partitions[partition as usize];
+        let (epoch, others) = (entry.epoch, entry.replicas[1..].to_vec());
+        if !others.is_empty() {
+            let to = self.dice.pick(&others);
+            let handover = proto::wire::Handover { partition, epoch, to };
+            let body = proto::wire::map_command::Body::Handover(handover);
+            self.agreed(&kvs::membership::command(body));
+        }
+    }
+
     /// Where it strikes: anywhere, or better where it hurts.
     fn target(&mut self, fault: Fault) -> usize {
         let hurts = |machine: &&Machine| match fault {
@@ -190,6 +281,9 @@ impl World {
         let mean = mean.expect("only scheduled kinds strike").1;
         let next = self.now + self.dice.around(mean);
         self.schedule(next, Happening::Fault(fault));
+        if self.is_unbearable(fault) {
+            return;
+        }
         self.count_fault(fault.name());
         let nodes = self.machines.len();
         let a = self.target(fault);
@@ -198,9 +292,23 @@ impl World {
             Fault::Crash => self.crash(a),
             Fault::PowerCut => self.cut_power(a),
             Fault::Blackout => (0..nodes).for_each(|node| self.cut_power(node)),
+            Fault::KillAll => (0..nodes).for_each(|node| self.crash(node)),
+            Fault::Evict => {
+                self.suspect(a, Span::ZERO);
+            }
+            Fault::Lose => self.lose(a),
+            Fault::Reformat => self.reformat(a),
+            Fault::Slow => {
+                self.machines[a].slowness = self.dice.pick(&[1, 10, 100, 1_000]);
+            }
+            Fault::Handover => self.hand_over(a),
             Fault::Pause => {
                 let span = self.dice.around(self.fault_options.pause_mean);
                 self.machines[a].paused_until = self.now + span;
+                if self.dice.chance(300) {
+                    // Its silence is taken for its death before it goes on.
+                    self.suspect(a, Span(span.0 * 3 / 4));
+                }
             }
             Fault::Map if self.machines[a].is_up() => {
                 let map = Box::new(self.map.as_ref().clone());

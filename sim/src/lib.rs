@@ -28,6 +28,7 @@ pub mod disk;
 mod effects;
 mod faults;
 pub mod global;
+mod keeper;
 mod kv_client;
 mod life;
 mod machine;

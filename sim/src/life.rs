@@ -74,6 +74,18 @@ impl World {
         let states = self.node_states().unwrap_or_default();
         let states: Vec<String> =
             states.iter().enumerate().map(|(node, state)| describe(node, state)).collect();
+        for (node, machine) in self.machines.iter().enumerate() {
+            let waiting = machine.node.as_ref().map(node::Node::describe_waiting);
+            let line = format!("n{node}: {}", waiting.unwrap_or_else(|| "down".to_owned()));
+            if let Some(story) = &mut self.story {
+                story.push(line);
+            }
+        }
+        if let Some(story) = &mut self.story {
+            let inactive = (0..).zip(&self.map.partitions).filter(|(_, entry)| !entry.active);
+            let inactive: Vec<(u32, _)> = inactive.collect();
+            story.push(format!("inactive: {inactive:?}"));
+        }
         let open = self.clients.iter().filter(|client| !client.is_over()).map(|client| client.job);
         let accepted = self.jobs.values().filter(|job| job.promise == Promise::Accepted);
         match open.chain(accepted.map(|job| job.job)).next() {
@@ -130,7 +142,8 @@ impl World {
             let own = if forbidden { kvs::keys::TASK } else { kvs::keys::JOB };
             let prefixes = [kvs::keys::TASK, own, kvs::keys::META]
                 .map(|namespace| kvs::keys::job_prefix(namespace, job));
-            for (node, machine) in self.machines.iter().enumerate() {
+            let machines = self.machines.iter().enumerate();
+            for (node, machine) in machines.filter(|(_, machine)| !machine.is_lost) {
                 let mine = |key: &[u8]| prefixes.iter().any(|prefix| key.starts_with(prefix));
                 let left = machine.disk.records().filter(|record| mine(&record.key)).count();
                 if left > 0 {
@@ -144,7 +157,9 @@ impl World {
             return Err(Violation::new("removal", text));
         }
         let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
-        for (node, state) in self.node_states()?.iter().enumerate() {
+        let living = (0..).zip(&self.machines).filter(|(_, machine)| !machine.is_lost);
+        let living: Vec<usize> = living.map(|(node, _)| node).collect();
+        for (node, state) in living.into_iter().zip(&self.node_states()?) {
             let busy = state.ready_local + state.ready_shared + state.running;
             if busy > 0 || (state.waiting > 0 && !limbo) {
                 let text = format!("all jobs have ended, but {}", describe(node, state));
@@ -159,8 +174,8 @@ impl World {
     /// # Errors
     /// When one does not answer.
     pub fn node_states(&mut self) -> Result<Vec<proto::wire::NodeState>, Violation> {
-        let all = self.machines.len();
-        let up = |world: &Self| world.machines.iter().all(Machine::is_up);
+        let all = self.machines.iter().filter(|machine| !machine.is_lost).count();
+        let up = |world: &Self| world.machines.iter().all(|m| m.is_up() || m.is_lost);
         for _ in 0..OBSERVATIONS_MAX {
             // A node may die while it answers: then all are asked again.
             self.run_until(self.now + PROGRESS_BOUND, up);

@@ -26,6 +26,8 @@ pub(crate) enum Doom {
     Crash,
     /// What was not synced is gone.
     PowerCut,
+    /// It ends by itself, as it was told that it is taken for dead.
+    Fenced,
 }
 
 /// What a power cut may take back: the commits of one batch that is not synced yet.
@@ -43,7 +45,13 @@ pub(crate) struct Machine {
     /// `None` while it is down.
     pub node: Option<Node>,
     pub disk: Disk,
+    /// Of its disk: another one has another number.
+    pub store: u64,
     pub incarnation: u32,
+    /// It never comes back.
+    pub is_lost: bool,
+    /// It will be told of the map again.
+    pub gossip_due: bool,
     pub slots: u32,
     pub inbox: VecDeque<Input>,
     pub step_scheduled: bool,
@@ -73,7 +81,10 @@ impl Machine {
         Self {
             node: None,
             disk: Disk::default(),
+            store: 1,
             incarnation: 0,
+            is_lost: false,
+            gossip_due: false,
             slots,
             inbox: VecDeque::new(),
             step_scheduled: false,

@@ -12,6 +12,8 @@ pub struct WorldOptions {
     pub seed: u64,
     pub nodes: u32,
     pub partitions: u32,
+    /// Of each partition; with more than one, homes move.
+    pub copies: u32,
     /// Slots by node, repeated as needed.
     pub slots: Vec<u32>,
     pub tuning: Tuning,
@@ -44,6 +46,7 @@ impl WorldOptions {
             seed,
             nodes,
             partitions: kvs::default_partitions(nodes).min(64.max(nodes.next_power_of_two())),
+            copies: 1,
             slots: vec![slots],
             tuning: Tuning { bandwidth_bytes_per_s: 1e9, ..Tuning::of(Policy::Mlb) },
             mutant: None,

@@ -80,6 +80,21 @@ pub(crate) enum Happening {
         incarnation: u32,
     },
     Fault(Fault),
+    /// The map changes, if the command still holds.
+    Agreed {
+        command: Box<wire::MapCommand>,
+    },
+    /// The planner looks at the map.
+    Plan,
+    /// A node is told of the map if it is behind.
+    Gossip {
+        node: usize,
+    },
+    /// A process is taken for dead.
+    Suspected {
+        node: usize,
+        incarnation: u32,
+    },
 }
 
 #[derive(Debug)]

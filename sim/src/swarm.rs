@@ -233,6 +233,7 @@ fn world_options(
     options.tuning.steal_neighbours = dice.pick(&[0, 0, 1, 100]);
     options.mutant = mutant;
     options.network = network_options(dice, faultless);
+    options.copies = dice.pick(&[1, 1, 2, 3]).min(nodes);
     options.sync_max = Span::from_micros(dice.pick(&[300, 10_000, 80_000, 400_000]));
     options.step_max = Span::from_micros(dice.pick(&[5, 50, 500]));
     options.batch_max = dice.pick(&[1, 3, 64]);

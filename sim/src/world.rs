@@ -7,7 +7,7 @@ use std::sync::Arc;
 use node::{Config, Input, Node};
 use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Span, TaskId, Time, wire};
 
-use crate::checkers::{Jobs, Verdict, Violation, conservation, linear, starve};
+use crate::checkers::{Jobs, Verdict, Violation, conservation, copies, linear, starve};
 use crate::client::JobClient;
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
@@ -52,6 +52,11 @@ pub struct World {
     pub(crate) hash: u64,
     pub(crate) steps: u64,
     pub(crate) conservation: conservation::Conservation,
+    /// The planner is about to look at the map.
+    pub(crate) planning: bool,
+    pub(crate) acked: copies::Acked,
+    /// Where homes move: what was written of each partition.
+    pub(crate) facts: BTreeMap<PartitionId, Vec<crate::keeper::Fact>>,
     /// Lines for a human, when asked for.
     pub(crate) story: Option<Vec<String>>,
 }
@@ -67,7 +72,8 @@ impl World {
     #[must_use]
     pub fn new(options: WorldOptions) -> Self {
         let dice = Dice::new(options.seed);
-        let mut map = kvs::make_map(options.seed | 1, options.nodes, options.partitions);
+        let (nodes, partitions) = (options.nodes, options.partitions);
+        let mut map = kvs::make_replicated_map(options.seed | 1, nodes, partitions, options.copies);
         let mut machines = Vec::new();
         for node in 0..options.nodes as usize {
             let slots = options.slots[node % options.slots.len()];
@@ -105,6 +111,9 @@ impl World {
             hash: 0,
             steps: 0,
             conservation: conservation::Conservation::default(),
+            planning: false,
+            acked: copies::Acked::default(),
+            facts: BTreeMap::new(),
             story: None,
             options,
         };
@@ -255,6 +264,10 @@ impl World {
                 }
             }
             Happening::Fault(fault) => self.strike(fault),
+            Happening::Agreed { command } => self.agreed(&command),
+            Happening::Plan => self.plan_map(),
+            Happening::Gossip { node } => self.gossip(node),
+            Happening::Suspected { node, incarnation } => self.suspected(node, incarnation),
         }
     }
 
@@ -303,6 +316,7 @@ impl World {
         node.flush(local, &mut effects);
         machine.node = Some(node);
         self.carry_out(index, effects);
+        self.note_acknowledged(index);
         if self.machines[index].is_up() {
             self.arm(index);
             if !self.machines[index].inbox.is_empty() {
@@ -323,7 +337,10 @@ impl World {
         self.conservation.next = self.now + CENSUS_INTERVAL;
         let mut all = Vec::new();
         for (node, machine) in (0..).zip(&self.machines) {
-            if let Some(live) = &machine.node {
+            let known = kvs::membership::member(&self.map, NodeId(node));
+            let known = known.map_or(0, |member| member.incarnation);
+            let current = !self.homes_move() || known == 0 || known == machine.incarnation;
+            if let Some(live) = machine.node.as_ref().filter(|_| current) {
                 let incarnation = Incarnation(machine.incarnation);
                 let census = live.census();
                 all.push(conservation::Counted { node: NodeId(node), incarnation, census });
@@ -337,6 +354,7 @@ impl World {
             now: self.now,
             healed: self.faults_until,
             deathless: self.options.faultless,
+            homes_move: self.homes_move(),
         };
         let verdict = state.on_census(&all, &around);
         self.conservation = state;
@@ -364,7 +382,7 @@ impl World {
 
     /// Starts a machine that is down, under its next incarnation.
     pub(crate) fn start(&mut self, index: usize) {
-        if self.machines[index].is_up() {
+        if self.machines[index].is_up() || self.machines[index].is_lost {
             return;
         }
         let machine = &mut self.machines[index];
@@ -376,6 +394,7 @@ impl World {
             node: NodeId(index as u32),
             incarnation: Incarnation(incarnation),
             slots: machine.slots,
+            store: machine.store,
             tuning: self.options.tuning,
             seed: self.dice.number(),
             map: Arc::clone(&self.map),

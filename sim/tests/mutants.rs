@@ -11,12 +11,31 @@ const SEEDS_MAX: u64 = 2_000;
 
 #[test]
 fn every_mutant_is_found() {
+    all_are_found(&Mutant::ALL);
+}
+
+/// Of [`Mutant::OF_COPIES`] those that seeds find within the budget; the others want stories.
+const FOUND_BY_SEEDS: [Mutant; 6] = [
+    Mutant::AckBeforeBackups,
+    Mutant::ReleaseBeforeBackups,
+    Mutant::ActivateWithoutPromise,
+    Mutant::FillWithoutClear,
+    Mutant::FillOverNewer,
+    Mutant::IgnoreFence,
+];
+
+#[test]
+fn every_mutant_of_copies_is_found() {
+    all_are_found(&FOUND_BY_SEEDS);
+}
+
+fn all_are_found(mutants: &[Mutant]) {
     // The nodes' own assertions may fail too; their words would drown the table.
     std::panic::set_hook(Box::new(|_| {}));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut table = String::new();
     let mut missed = Vec::new();
-    for mutant in Mutant::ALL {
+    for &mutant in mutants {
         let name = mutant.name();
         let story = stories::STORIES.iter().find(|(about, _)| *about == mutant);
         if let Some((_, story)) = story {

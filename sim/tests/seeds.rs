@@ -52,3 +52,12 @@ fn the_same_seed_is_the_same_run() {
     };
     assert_eq!(one(1), one(3), "the number of threads must not matter");
 }
+
+/// `SIM_FIRST_SEED=7 cargo test -p sim --test seeds story -- --ignored --nocapture`
+#[test]
+#[ignore = "tells what happens in one seed, for a human"]
+fn story() {
+    let report = run_seed(number("SIM_FIRST_SEED", 1), None, true);
+    report.story.iter().for_each(|line| println!("{line}"));
+    println!("{:?}", report.failure);
+}

@@ -198,7 +198,7 @@ fn store() -> anyhow::Result<[(&'static str, f64); 3]> {
             key: (seq << 16 | number).to_be_bytes().to_vec(),
             value: Some(vec![7; VALUE_BYTES]),
         };
-        Batch { seq, writes: (0..writes).map(write).collect() }
+        Batch { seq, cleared: Vec::new(), writes: (0..writes).map(write).collect() }
     };
     let mut timed = |batches: u64, writes: u64| {
         let made: Vec<Batch> = (0..batches).map(|_| batch(writes)).collect();

@@ -39,9 +39,9 @@ fn records_come_back_in_order_with_the_last_batch() {
     let (mut store, last_seq) = RocksStore::open(dir.path()).unwrap();
     assert_eq!((last_seq, contents(&store).len()), (0, 0));
     let first = [write(256, "a", Some(b"1")), write(1, "b", Some(b"")), write(1, "a", Some(b"3"))];
-    store.write(&Batch { seq: 5, writes: first.to_vec() }).unwrap();
+    store.write(&Batch { seq: 5, cleared: Vec::new(), writes: first.to_vec() }).unwrap();
     let second = [write(1, "b", None), write(1, "c", Some(b"x")), write(1, "c", Some(b"y"))];
-    store.write(&Batch { seq: 6, writes: second.to_vec() }).unwrap();
+    store.write(&Batch { seq: 6, cleared: Vec::new(), writes: second.to_vec() }).unwrap();
     assert_eq!(store.syncer().sync(), Ok(6));
     drop(store);
     let (store, last_seq) = RocksStore::open(dir.path()).unwrap();
@@ -56,7 +56,7 @@ fn a_prefix_is_removed_from_its_partition_only() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, _) = RocksStore::open(dir.path()).unwrap();
     let writes = [1, 2].map(|p| ["a", "ab", "ac\u{7f}", "b"].map(|k| write(p, k, Some(b""))));
-    store.write(&Batch { seq: 1, writes: writes.concat() }).unwrap();
+    store.write(&Batch { seq: 1, cleared: Vec::new(), writes: writes.concat() }).unwrap();
     store.remove_prefix(PartitionId(1), b"a").unwrap();
     assert_eq!(contents(&store).len(), 5);
     store.remove_prefix(PartitionId(2), b"").unwrap();
@@ -97,7 +97,9 @@ fn damage_inside_the_log_is_never_skipped() {
     let mut ends = Vec::new();
     for seq in 1..=3 {
         let value = vec![b'v'; 1000];
-        store.write(&Batch { seq, writes: vec![write(1, "k", Some(&value))] }).unwrap();
+        store
+            .write(&Batch { seq, cleared: Vec::new(), writes: vec![write(1, "k", Some(&value))] })
+            .unwrap();
         ends.push(fs::metadata(the_log(&dir.path().join("db"))).unwrap().len());
     }
     let after = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
@@ -119,7 +121,9 @@ fn damage_inside_the_log_is_never_skipped() {
 fn a_store_without_its_root_file_is_not_taken_for_an_empty_one() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, _) = RocksStore::open(dir.path()).unwrap();
-    store.write(&Batch { seq: 1, writes: vec![write(1, "k", Some(b"v"))] }).unwrap();
+    store
+        .write(&Batch { seq: 1, cleared: Vec::new(), writes: vec![write(1, "k", Some(b"v"))] })
+        .unwrap();
     drop(store);
     fs::remove_file(dir.path().join("CURRENT")).unwrap();
     let error = RocksStore::open(dir.path()).unwrap_err();

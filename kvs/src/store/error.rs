@@ -10,6 +10,8 @@ pub enum StoreError {
     NotHome { partition: PartitionId, node: NodeId },
     #[error("{partition} is at epoch {current}, not {told}: take the newer map and ask again")]
     WrongEpoch { partition: PartitionId, told: u64, current: u64 },
+    #[error("{partition} has no active home at present: ask again in a moment")]
+    NotActive { partition: PartitionId },
     #[error("the cluster has no {partition}")]
     NoPartition { partition: PartitionId },
     #[error("operation {at}: its key does not belong to p{partition}: one partition per batch")]
@@ -36,6 +38,7 @@ impl StoreError {
     pub fn code(&self) -> wire::ErrorCode {
         match self {
             Self::NotHome { .. } | Self::WrongEpoch { .. } => wire::ErrorCode::WrongEpoch,
+            Self::NotActive { .. } => wire::ErrorCode::Busy,
             _ => wire::ErrorCode::Refused,
         }
     }

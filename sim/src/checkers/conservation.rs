@@ -38,6 +38,8 @@ pub(crate) struct Around<'w> {
     pub healed: Time,
     /// No process ever died here: nothing is ever taken back.
     pub deathless: bool,
+    /// A home may not have taken over yet what is its.
+    pub homes_move: bool,
 }
 
 fn wrong(text: String) -> Verdict {
@@ -113,7 +115,7 @@ fn adds_up(node: NodeId, count: &JobCount, around: &Around<'_>) -> Verdict {
         return wrong(format!("{node} keeps {}, which nobody submitted", count.job));
     };
     let told = matches!(job.promise, Promise::Accepted | Promise::Ended);
-    if !count.visible || !told {
+    if !count.visible || !told || around.homes_move {
         return Ok(());
     }
     let here = |local: &&proto::LocalId| (around.home)(job.task_id(**local)) == node;

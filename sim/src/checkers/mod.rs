@@ -4,6 +4,7 @@
 
 pub(crate) mod bound;
 pub(crate) mod conservation;
+pub(crate) mod copies;
 pub(crate) mod durable;
 pub(crate) mod inputs;
 pub(crate) mod linear;

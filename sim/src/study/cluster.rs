@@ -85,6 +85,7 @@ pub(super) fn run(
             node: NodeId(node),
             incarnation: Incarnation(1),
             slots: options.slots,
+            store: 1,
             tuning: options.tuning,
             seed: dice.number(),
             map: Arc::clone(&map),
@@ -392,6 +393,9 @@ impl Cluster<'_, '_> {
                 }
                 Effect::Forget { .. } => {}
                 Effect::ProposeMap(_) => unreachable!("the map of a study stays as it is"),
+                Effect::Fenced => unreachable!("the map of a study stays as it is"),
+                // Only copies of partitions are read, and a study keeps one of each.
+                Effect::Read(_) => unreachable!("no partition has a copy"),
                 Effect::Discard { task, attempt } => {
                     let gone = |it: &proto::ObjectId| (it.task, it.attempt) == (task, attempt);
                     self.machines[index].objects.retain(|object, _| !gone(object));

@@ -163,6 +163,7 @@ impl Cluster<'_, '_> {
             tuning: self.fate.tuning,
             seed: self.fate.dice.number(),
             map: Arc::clone(&self.fate.map),
+            store: 1,
             mutant: None,
         };
         match Node::recover(config, disk.records(), self.now) {

@@ -56,6 +56,7 @@ fn damaged_records_are_refused_or_loaded() {
             tuning: scheduler::Tuning::default(),
             seed: 1,
             map: Arc::clone(&map),
+            store: 1,
             mutant: None,
         };
         let recovered = Node::recover(config, std::iter::once(record), Time(1));

@@ -1,0 +1,236 @@
+//! The copies one node keeps: where each stands, what it has promised, and its latest changes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use prost::Message as _;
+use proto::PartitionId;
+use proto::limits::{COPY_RECENT_BYTES, COPY_RECENT_CHANGES};
+use proto::wire::{self, Fill};
+
+use super::{Position, position};
+use crate::{Batch, DamagedRecord, Record, Write};
+
+/// The key, within its partition, of what a store says of its copy.
+const RECORD: &[u8] = b"mcopy";
+
+/// Why a change was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// A later epoch was promised to another primary.
+    Promised { epoch: u64 },
+    /// It does not follow on what is here.
+    Elsewhere { at: Position },
+    /// It is part of a filling that was never begun here.
+    NotFilling,
+}
+
+/// One copy of a partition.
+#[derive(Debug, Default)]
+struct Copy {
+    position: Position,
+    filling: bool,
+    promised: u64,
+    /// The last changes, without gap, for a copy that lags a little.
+    recent: VecDeque<Arc<wire::Change>>,
+    recent_bytes: usize,
+}
+
+/// The copies of one node, those of which it is primary among them.
+#[derive(Debug, Default)]
+pub struct Copies {
+    all: BTreeMap<PartitionId, Copy>,
+    /// Bugs on purpose: an epoch is not looked at, a position is not looked at, a filling keeps
+    /// what was there before.
+    pub any_epoch: bool,
+    pub any_position: bool,
+    pub fill_without_clear: bool,
+}
+
+impl Copies {
+    /// Takes what the store says of a copy; other records are passed over.
+    pub fn load(&mut self, record: &Record) -> Result<(), DamagedRecord> {
+        if record.key != RECORD {
+            return Ok(());
+        }
+        let partition = record.partition;
+        let damaged = DamagedRecord { partition, reason: "the position of its copy" };
+        let state = wire::CopyRecord::decode(record.value.as_slice()).map_err(|_| damaged)?;
+        let copy = self.all.entry(partition).or_default();
+        copy.position = position(state.position.as_ref());
+        copy.filling = state.filling;
+        copy.promised = state.promised;
+        Ok(())
+    }
+
+    /// Where the copy stands; the beginning for one that is not known.
+    #[must_use]
+    pub fn position(&self, partition: PartitionId) -> Position {
+        self.all.get(&partition).map_or_else(Position::default, |copy| copy.position)
+    }
+    /// Its records are not complete.
+    #[must_use]
+    pub fn is_filling(&self, partition: PartitionId) -> bool {
+        self.all.get(&partition).is_some_and(|copy| copy.filling)
+    }
+    #[must_use]
+    pub fn promised(&self, partition: PartitionId) -> u64 {
+        self.all.get(&partition).map_or(0, |copy| copy.promised)
+    }
+
+    /// Promises to take nothing more from primaries of earlier epochs; it counts when the batch is
+    /// synced.
+    pub fn promise(&mut self, partition: PartitionId, epoch: u64, batch: &mut Batch) {
+        let copy = self.all.entry(partition).or_default();
+        if copy.promised < epoch {
+            copy.promised = epoch;
+            batch.writes.push(copy.record(partition));
+        }
+    }
+
+    /// Numbers what the primary of `epoch` writes to a partition, and adds its new position.
+    pub fn advance(
+        &mut self,
+        partition: PartitionId,
+        epoch: u64,
+        mut writes: Vec<wire::RecordWrite>,
+        batch: &mut Batch,
+    ) -> Arc<wire::Change> {
+        let copy = self.all.entry(partition).or_default();
+        assert!(!copy.filling, "{partition} has a primary with half its records");
+        let before = copy.position;
+        copy.position = Position { epoch: epoch.max(before.epoch), seq: before.seq + 1 };
+        writes.shrink_to_fit();
+        let change = Arc::new(wire::Change {
+            partition: partition.0,
+            epoch,
+            before: Some(before.into()),
+            after: Some(copy.position.into()),
+            fill: Fill::NoneToFill as i32,
+            writes,
+        });
+        copy.remember(&change);
+        batch.writes.push(copy.record(partition));
+        change
+    }
+
+    /// Takes a primary's change into the batch, or tells why not.
+    pub fn take(&mut self, change: &Arc<wire::Change>, batch: &mut Batch) -> Result<(), Refused> {
+        let partition = PartitionId(change.partition);
+        let (any_epoch, any_position) = (self.any_epoch, self.any_position);
+        let copy = self.all.entry(partition).or_default();
+        if change.epoch < copy.promised && !any_epoch {
+            return Err(Refused::Promised { epoch: copy.promised });
+        }
+        let after = position(change.after.as_ref());
+        match change.fill() {
+            Fill::NoneToFill if any_position => copy.position = after,
+            Fill::NoneToFill => {
+                if copy.filling || copy.position != position(change.before.as_ref()) {
+                    return Err(Refused::Elsewhere { at: copy.position });
+                }
+                copy.position = after;
+                copy.remember(change);
+            }
+            Fill::Begin => {
+                if !self.fill_without_clear {
+                    batch.clear(partition);
+                }
+                (copy.position, copy.filling) = (Position::default(), true);
+                copy.forget_recent();
+            }
+            Fill::Middle | Fill::End if !copy.filling => return Err(Refused::NotFilling),
+            Fill::Middle => {}
+            Fill::End => (copy.position, copy.filling) = (after, false),
+        }
+        batch.writes.extend(change.writes.iter().map(|write| Write {
+            partition,
+            key: write.key.to_vec(),
+            value: (!write.removed).then(|| write.value.to_vec()),
+        }));
+        if change.fill() != Fill::Middle {
+            batch.writes.push(copy.record(partition));
+        }
+        Ok(())
+    }
+
+    /// The records go; the promise stays, and nothing but a filling is taken any more.
+    pub fn give_up(&mut self, partition: PartitionId, epoch: u64, batch: &mut Batch) {
+        let Some(copy) = self.all.get_mut(&partition) else { return };
+        if copy.filling && copy.position == Position::default() && copy.promised >= epoch {
+            return;
+        }
+        batch.clear(partition);
+        (copy.position, copy.filling) = (Position::default(), true);
+        copy.promised = copy.promised.max(epoch);
+        copy.forget_recent();
+        batch.writes.push(copy.record(partition));
+    }
+
+    /// The changes that lead from a position to the present one, if all of them are still at hand.
+    #[must_use]
+    pub fn since(&self, partition: PartitionId, from: Position) -> Option<Vec<Arc<wire::Change>>> {
+        let copy = self.all.get(&partition);
+        let now = copy.map_or_else(Position::default, |copy| copy.position);
+        if now == from {
+            return Some(Vec::new());
+        }
+        let recent = &copy?.recent;
+        let at = recent.iter().position(|change| position(change.before.as_ref()) == from)?;
+        Some(recent.range(at..).cloned().collect())
+    }
+}
+
+impl Copy {
+    fn record(&self, partition: PartitionId) -> Write {
+        let state = wire::CopyRecord {
+            position: Some(self.position.into()),
+            filling: self.filling,
+            promised: self.promised,
+        };
+        Write { partition, key: RECORD.to_vec(), value: Some(state.encode_to_vec()) }
+    }
+
+    fn remember(&mut self, change: &Arc<wire::Change>) {
+        self.recent_bytes += change_bytes(change);
+        self.recent.push_back(Arc::clone(change));
+        while self.recent.len() > COPY_RECENT_CHANGES || self.recent_bytes > COPY_RECENT_BYTES {
+            let Some(gone) = self.recent.pop_front() else { break };
+            self.recent_bytes -= change_bytes(&gone);
+        }
+    }
+
+    fn forget_recent(&mut self) {
+        self.recent.clear();
+        self.recent_bytes = 0;
+    }
+}
+
+fn change_bytes(change: &wire::Change) -> usize {
+    let bytes = |write: &wire::RecordWrite| write.key.len() + write.value.len();
+    change.writes.iter().map(bytes).sum()
+}
+
+/// Where a copy stands and whether its records are complete, if that is what a write says.
+#[must_use]
+pub fn copy_record(write: &Write) -> Option<(Position, bool)> {
+    let value = write.value.as_ref().filter(|_| write.key == RECORD)?;
+    let state = wire::CopyRecord::decode(value.as_slice()).ok()?;
+    Some((position(state.position.as_ref()), !state.filling))
+}
+
+/// The key of what a store says of a copy.
+#[must_use]
+pub fn own_key() -> &'static [u8] {
+    RECORD
+}
+
+/// Whether a stored key is the copy's own: it is never shipped, each copy writes its own.
+#[must_use]
+pub fn is_own_record(key: &[u8]) -> bool {
+    key == RECORD
+}
+
+#[cfg(test)]
+#[path = "copies_tests.rs"]
+mod tests;

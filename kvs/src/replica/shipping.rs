@@ -1,0 +1,173 @@
+//! What every copy is known to have of a node's batches.
+//!
+//! A batch is *everywhere* when each copy that it was sent to has logged it (or synced it) and so
+//! has each batch before it: what depends on it may be said then, in the order in which it was
+//! decided.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proto::{NodeId, PartitionId, wire};
+
+/// A batch on its way to one peer.
+#[derive(Debug)]
+struct Shipped {
+    /// Of the message.
+    number: u64,
+    batch: u64,
+    /// The partitions that concern this peer, and count.
+    partitions: Vec<PartitionId>,
+    logged: bool,
+    synced: bool,
+    /// It will never be answered: only another map helps.
+    lost: bool,
+}
+
+/// How far the copies of this node's partitions are.
+#[derive(Debug, Default)]
+pub struct Shipping {
+    peers: BTreeMap<NodeId, VecDeque<Shipped>>,
+    /// A bug on purpose.
+    pub ignore_refused: bool,
+}
+
+impl Shipping {
+    /// A batch was sent to a peer that counts for these partitions.
+    pub fn sent(&mut self, peer: NodeId, number: u64, batch: u64, partitions: Vec<PartitionId>) {
+        let (logged, synced, lost) = (false, false, false);
+        let shipped = Shipped { number, batch, partitions, logged, synced, lost };
+        self.peers.entry(peer).or_default().push_back(shipped);
+    }
+
+    /// A peer tells how far it is.
+    pub fn answered(&mut self, peer: NodeId, answer: &wire::Replicated) {
+        let Some(queue) = self.peers.get_mut(&peer) else { return };
+        for refusal in &answer.refused {
+            let refused = PartitionId(refusal.partition);
+            let mut all = queue.iter_mut();
+            if let Some(shipped) = all.find(|shipped| shipped.number == refusal.number)
+                && !self.ignore_refused
+            {
+                shipped.lost |= shipped.partitions.contains(&refused);
+            }
+        }
+        for shipped in queue.iter_mut().filter(|shipped| !shipped.lost) {
+            shipped.logged |= shipped.number <= answer.logged;
+            shipped.synced |= shipped.number <= answer.synced;
+        }
+        self.settle();
+    }
+
+    /// Another incarnation of the peer is there; what was on its way will not be answered.
+    pub fn peer_restarted(&mut self, peer: NodeId) {
+        for shipped in self.peers.get_mut(&peer).into_iter().flatten() {
+            shipped.lost = true;
+        }
+    }
+
+    /// This pair does not count any more, or from the beginning.
+    pub fn forget(&mut self, peer: NodeId, partition: PartitionId) {
+        self.retain(|other, of| (other, of) != (peer, partition));
+    }
+
+    /// Only these pairs of peer and partition count from now on.
+    pub fn retain(&mut self, counts: impl Fn(NodeId, PartitionId) -> bool) {
+        for (&peer, queue) in &mut self.peers {
+            for shipped in queue.iter_mut() {
+                shipped.partitions.retain(|&partition| counts(peer, partition));
+            }
+            queue.retain(|shipped| !shipped.partitions.is_empty());
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.peers.retain(|_, queue| {
+            while queue.front().is_some_and(|shipped| shipped.logged && shipped.synced) {
+                queue.pop_front();
+            }
+            !queue.is_empty()
+        });
+    }
+
+    /// Up to which batch all copies have logged everything; `last` if nothing is open.
+    #[must_use]
+    pub fn logged(&self, last: u64) -> u64 {
+        self.bound(last, |shipped| shipped.logged)
+    }
+    /// As [`Self::logged`], and synced.
+    #[must_use]
+    pub fn synced(&self, last: u64) -> u64 {
+        self.bound(last, |shipped| shipped.logged && shipped.synced)
+    }
+
+    fn bound(&self, last: u64, done: impl Fn(&Shipped) -> bool) -> u64 {
+        let open = |queue: &VecDeque<Shipped>| {
+            queue.iter().find(|shipped| !done(shipped)).map(|shipped| shipped.batch - 1)
+        };
+        self.peers.values().filter_map(open).min().map_or(last, |open| open.min(last))
+    }
+
+    /// Whether a copy still has to answer for this partition.
+    #[must_use]
+    pub fn is_open(&self, partition: PartitionId) -> bool {
+        self.peers.values().flatten().any(|shipped| shipped.partitions.contains(&partition))
+    }
+    /// The same, of one copy.
+    #[must_use]
+    pub fn is_open_at(&self, peer: NodeId, partition: PartitionId) -> bool {
+        let mut queue = self.peers.get(&peer).into_iter().flatten();
+        queue.any(|shipped| shipped.partitions.contains(&partition))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const B: NodeId = NodeId(1);
+    const C: NodeId = NodeId(2);
+    const X: PartitionId = PartitionId(5);
+    const Y: PartitionId = PartitionId(6);
+
+    fn told(logged: u64, synced: u64) -> wire::Replicated {
+        wire::Replicated { logged, synced, refused: Vec::new() }
+    }
+    fn bounds(shipping: &Shipping) -> (u64, u64) {
+        (shipping.logged(9), shipping.synced(9))
+    }
+
+    #[test]
+    fn a_batch_is_everywhere_when_the_slowest_copy_has_it_and_all_before() {
+        let mut shipping = Shipping::default();
+        assert_eq!(bounds(&shipping), (9, 9));
+        shipping.sent(B, 10 + 3, 3, vec![X]);
+        shipping.sent(C, 10 + 3, 3, vec![X]);
+        shipping.sent(C, 10 + 7, 7, vec![Y]);
+        assert_eq!(bounds(&shipping), (2, 2));
+        shipping.answered(B, &told(13, 13));
+        assert_eq!(bounds(&shipping), (2, 2));
+        shipping.answered(C, &told(16, 10));
+        assert_eq!(bounds(&shipping), (6, 2));
+        shipping.answered(C, &told(17, 16));
+        assert_eq!(bounds(&shipping), (9, 6));
+        assert!(shipping.is_open(Y) && !shipping.is_open(X));
+    }
+
+    #[test]
+    fn what_is_refused_or_lost_waits_for_another_map() {
+        let mut shipping = Shipping::default();
+        shipping.sent(B, 10 + 1, 1, vec![X, Y]);
+        shipping.sent(B, 10 + 2, 2, vec![X]);
+        let refused = vec![wire::Refusal { number: 12, partition: X.0 }];
+        shipping.answered(B, &wire::Replicated { logged: 12, synced: 12, refused });
+        assert_eq!(bounds(&shipping), (1, 1));
+        shipping.sent(B, 10 + 3, 3, vec![Y]);
+        shipping.peer_restarted(B);
+        shipping.answered(B, &told(19, 19));
+        assert_eq!(bounds(&shipping), (1, 1));
+        shipping.retain(|peer, partition| (peer, partition) != (B, X));
+        assert_eq!(bounds(&shipping), (2, 2), "only the lost change of the other one is left");
+        shipping.retain(|_, _| false);
+        assert_eq!(bounds(&shipping), (9, 9));
+    }
+}

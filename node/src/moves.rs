@@ -1,0 +1,196 @@
+//! A newer map: where homes move, this node becomes home of partitions and ceases to be.
+
+use std::sync::Arc;
+
+use kvs::membership::member;
+use proto::wire::{self, MemberPhase, request};
+use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, Time};
+use scheduler::{Homes, Mutant};
+
+use crate::node::Node;
+use crate::records::{self, Loaded};
+use crate::replica::{TakenOver, is_current, is_dead};
+
+impl Node {
+    /// In a first map every partition is active, and empty: what is this node's it serves at once.
+    pub(crate) fn serve_first(&mut self, now: Time) {
+        let Some(replica) = &mut self.replica else { return };
+        for (partition, epoch) in replica.serve_first() {
+            self.scheduler.serve(now, partition, term(epoch), &mut self.out);
+        }
+    }
+
+    pub(crate) fn on_map(&mut self, now: Time, map: wire::ClusterMap) {
+        if map.epoch < self.map.epoch || map.partitions.len() != self.map.partitions.len() {
+            return; // An older map, or another cluster's.
+        }
+        if self.replica.is_some() {
+            if map.epoch > self.map.epoch {
+                self.on_moving_map(now, map);
+            }
+            return;
+        }
+        self.map = Arc::new(map);
+        self.store.set_map(self.map.clone());
+        let homes = Homes::new(self.config.node, &self.map, kvs::job_partition);
+        self.scheduler.set_homes(now, homes, &mut self.out);
+    }
+
+    /// A partition that a request is about and that this node does not serve. Without this a node
+    /// that is not home yet, or no more, would deny what it does not know.
+    pub(crate) fn not_here(&self, body: &request::Body) -> Option<PartitionId> {
+        self.replica.as_ref()?;
+        let homes = self.scheduler.homes();
+        let of_job = |job: u64| homes.job_partition(JobId(job));
+        let about = match body {
+            request::Body::Submit(chunk) => vec![PartitionId(chunk.partition)],
+            request::Body::Commit(commit) => vec![of_job(commit.job)],
+            request::Body::Job(query) | request::Body::WatchJob(query) => vec![of_job(query.job)],
+            request::Body::Explain(query) => vec![LocalId(query.local).partition()],
+            request::Body::Cancel(cancel) if cancel.locals.is_empty() => vec![of_job(cancel.job)],
+            request::Body::Cancel(cancel) => {
+                cancel.locals.iter().map(|&local| LocalId(local).partition()).collect()
+            }
+            _ => Vec::new(),
+        };
+        about.into_iter().find(|&partition| !homes.is_mine(partition))
+    }
+
+    fn on_moving_map(&mut self, now: Time, map: wire::ClusterMap) {
+        let (me, incarnation) = (self.config.node, self.config.incarnation);
+        let ignores = self.config.mutant == Some(Mutant::IgnoreFence);
+        if is_dead(&map, me, incarnation) && !ignores {
+            self.is_fenced = true;
+            return;
+        }
+        // What was decided until now was decided under the older map.
+        let writes = self.gather_writes();
+        let map = Arc::new(map);
+        let older = std::mem::replace(&mut self.map, Arc::clone(&map));
+        let replica = self.replica.as_mut().expect("looked at by the caller");
+        replica.ship(writes);
+        let news = replica.on_map(Arc::clone(&map));
+        for &partition in &news.given_up {
+            self.give_up(partition);
+        }
+        let seen = Arc::new(seen_from(&map, me, incarnation));
+        self.store.set_map(Arc::clone(&seen));
+        let homes = Homes::new(me, &seen, kvs::job_partition).moving();
+        self.scheduler.set_homes(now, homes, &mut self.out);
+        for (peer, gone) in gone(&older, &map) {
+            if peer != me {
+                self.on_peer_gone(now, peer, gone);
+            }
+        }
+        for member in map.members.iter().filter(|member| member.node != me.0) {
+            let peer = NodeId(member.node);
+            if is_gone(member) {
+                self.shut(peer, Incarnation(member.incarnation));
+            } else {
+                self.reopen(peer);
+            }
+        }
+        for taken in news.taken_over {
+            self.take_over(now, taken);
+        }
+    }
+
+    fn give_up(&mut self, partition: PartitionId) {
+        self.scheduler.give_up(partition, &mut self.out);
+        self.store.forget(partition);
+        for (client, response) in self.watches.give_up(partition) {
+            self.told.push((client, response));
+        }
+    }
+
+    /// Nothing more comes from this incarnation of a node, and nothing reaches it.
+    fn on_peer_gone(&mut self, now: Time, peer: NodeId, gone: Incarnation) {
+        // A successor that is heard of already says itself what it is not home of any more.
+        let is_heard = self.links.incarnation_of(peer) > gone.0;
+        let unacknowledged = if is_heard { Vec::new() } else { self.links.give_back(peer) };
+        self.scheduler.on_peer_gone(now, peer, gone, &mut self.out);
+        self.scheduler.reroute(unacknowledged, &mut self.out);
+    }
+
+    /// Nothing is said to a node that is gone; its next incarnation will be greeted.
+    fn shut(&mut self, peer: NodeId, gone: Incarnation) {
+        self.links.shut(peer, gone);
+        if let Some(replica) = &mut self.replica {
+            replica.shut(peer, gone);
+        }
+    }
+    fn reopen(&mut self, peer: NodeId) {
+        self.links.reopen(peer);
+        if let Some(replica) = &mut self.replica {
+            replica.reopen(peer);
+        }
+    }
+
+    fn take_over(&mut self, now: Time, taken: TakenOver) {
+        let TakenOver { partition, epoch, records } = taken;
+        for record in records {
+            if let Err(what) = self.adopt(now, &record) {
+                // Not one record of a copy may be passed over: the others of the cluster may have
+                // a better one.
+                panic!("a record of {partition} is damaged: {what}; start from an empty store");
+            }
+        }
+        self.scheduler.serve(now, partition, term(epoch), &mut self.out);
+    }
+
+    fn adopt(&mut self, now: Time, record: &kvs::Record) -> Result<(), String> {
+        match records::read(record)? {
+            Loaded::Ledger(job, loaded) => self
+                .scheduler
+                .adopt(now, record.partition, job, loaded)
+                .map_err(|error| error.to_string()),
+            Loaded::Job(state) => {
+                self.scheduler.adopt_job(record.partition, state);
+                Ok(())
+            }
+            Loaded::User => self.store.load(record).map_err(|error| error.to_string()),
+            Loaded::Meta => Ok(()),
+        }
+    }
+}
+
+/// Numbers of attempts have the epoch in their upper half.
+fn term(epoch: u64) -> u32 {
+    u32::try_from(epoch).expect("a partition changes hands less than four billion times")
+}
+
+/// The map as this incarnation may act on it: what an earlier one served nobody serves.
+pub(crate) fn seen_from(
+    map: &wire::ClusterMap,
+    me: NodeId,
+    incarnation: Incarnation,
+) -> wire::ClusterMap {
+    let mut seen = map.clone();
+    if !is_current(map, me, incarnation) {
+        for entry in &mut seen.partitions {
+            entry.active &= entry.replicas[0] != me.0;
+        }
+    }
+    seen
+}
+
+fn is_gone(member: &wire::Member) -> bool {
+    matches!(member.phase(), MemberPhase::Down | MemberPhase::Removed)
+}
+
+/// Whom the newer map takes for dead: the node, and the last incarnation of it that is.
+fn gone(older: &wire::ClusterMap, newer: &wire::ClusterMap) -> Vec<(NodeId, Incarnation)> {
+    let mut gone = Vec::new();
+    for now in &newer.members {
+        let node = NodeId(now.node);
+        let before = member(older, node);
+        let was_gone = before.is_some_and(is_gone);
+        let known = before.map_or(0, |before| before.incarnation);
+        if is_gone(now) && (!was_gone || known < now.incarnation) {
+            gone.push((node, Incarnation(now.incarnation)));
+        } else if now.incarnation > known.max(1) {
+            gone.push((node, Incarnation(now.incarnation - 1)));
+        }
+    }
+    gone
+}

@@ -1,0 +1,224 @@
+//! How a node becomes the primary of a partition of which it has a copy.
+//!
+//! ```text
+//! draining   the primary before, if it is still there, says that nothing more comes from it
+//! promising  every other member promises the epoch, durably, and tells where it stands; so does
+//!            this node. Leases that an earlier primary may still have run out meanwhile.
+//!            Then all are brought to the furthest position among them: what was acknowledged is on
+//!            all of them, so nothing of it is beyond the one who lags most, and the rest does
+//!            no harm
+//! reading    the records of this node's copy are read
+//! ready      the map is to say that it is active; it serves when it does
+//! ```
+//! A member whose copy cannot be brought to that position by the changes at hand refuses the
+//! first change it is sent, and leaves the configuration then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kvs::replica::{Position, position};
+use kvs::{Page, PageRequest, Record};
+use proto::limits::COPY_PAGE_BYTES;
+use proto::wire::{self, CopyQuestion};
+use proto::{NodeId, PartitionId, Time};
+use scheduler::Mutant;
+
+use super::Replica;
+
+#[derive(Debug)]
+pub(super) struct Activation {
+    pub(super) epoch: u64,
+    members: Vec<NodeId>,
+    pub(super) stage: Stage,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    Draining { waiting: BTreeSet<NodeId> },
+    Promising(Promising),
+    Reading { page: u64, records: Vec<Record> },
+    Ready { records: Vec<Record> },
+}
+
+#[derive(Debug)]
+pub(super) struct Promising {
+    waiting: BTreeSet<NodeId>,
+    told: BTreeMap<NodeId, wire::CopyAnswer>,
+    /// The batch that holds this node's own promise.
+    own_batch: Option<u64>,
+}
+
+impl Replica {
+    /// This node is to become the primary of a partition with these other members.
+    pub(super) fn begin_activation(
+        &mut self,
+        partition: PartitionId,
+        epoch: u64,
+        members: Vec<NodeId>,
+    ) {
+        let waiting: BTreeSet<NodeId> = members.iter().copied().collect();
+        let activation = Activation { epoch, members, stage: Stage::Draining { waiting } };
+        self.activations.insert(partition, activation);
+        self.unasked_members.insert(partition);
+    }
+
+    /// Asks the members that have not answered yet what has not been asked of them yet.
+    pub(super) fn ask_members(&mut self) {
+        let mut asks: BTreeMap<NodeId, Vec<wire::CopyAsk>> = BTreeMap::new();
+        for partition in std::mem::take(&mut self.unasked_members) {
+            let Some(activation) = self.activations.get(&partition) else { continue };
+            let (question, waiting) = match &activation.stage {
+                Stage::Draining { waiting } => (CopyQuestion::Drained, waiting),
+                Stage::Promising(promising) => (CopyQuestion::Promise, &promising.waiting),
+                Stage::Reading { .. } | Stage::Ready { .. } => continue,
+            };
+            for &node in waiting {
+                asks.entry(node).or_default().push(wire::CopyAsk {
+                    partition: partition.0,
+                    epoch: activation.epoch,
+                    question: question as i32,
+                    position: Some(self.copies.position(partition).into()),
+                    map_epoch: self.map.epoch,
+                });
+            }
+        }
+        for (node, asks) in asks {
+            self.send_asks(node, asks);
+        }
+    }
+
+    /// A member has restarted: what it was asked it may not know.
+    pub(super) fn member_restarted(&mut self, peer: NodeId) {
+        for (&partition, activation) in &self.activations {
+            let waits = match &activation.stage {
+                Stage::Draining { waiting } => waiting.contains(&peer),
+                Stage::Promising(promising) => promising.waiting.contains(&peer),
+                Stage::Reading { .. } | Stage::Ready { .. } => false,
+            };
+            if waits {
+                self.unasked_members.insert(partition);
+            }
+        }
+    }
+
+    pub(super) fn member_answered(&mut self, from: NodeId, answer: wire::CopyAnswer) {
+        let partition = PartitionId(answer.partition);
+        let Some(activation) = self.activations.get_mut(&partition) else { return };
+        if activation.epoch != answer.epoch {
+            return;
+        }
+        match &mut activation.stage {
+            Stage::Draining { waiting } if answer.question() == CopyQuestion::Drained => {
+                waiting.remove(&from);
+            }
+            Stage::Promising(promising)
+                if answer.question() == CopyQuestion::Promise
+                    && promising.waiting.contains(&from) =>
+            {
+                promising.waiting.remove(&from);
+                promising.told.insert(from, answer);
+            }
+            _ => {}
+        }
+    }
+
+    /// Goes on with every partition as far as it goes now.
+    pub(super) fn activate(&mut self, now: Time, durable: u64) {
+        let partitions: Vec<PartitionId> = self.activations.keys().copied().collect();
+        for partition in partitions {
+            self.activate_one(now, durable, partition);
+        }
+    }
+
+    fn activate_one(&mut self, now: Time, durable: u64, partition: PartitionId) {
+        let free_at = self.leases_run_out_at();
+        let careless = self.mutant == Some(Mutant::ActivateWithoutPromise);
+        let activation = self.activations.get_mut(&partition).expect("listed by the caller");
+        let epoch = activation.epoch;
+        if let Stage::Draining { waiting } = &activation.stage
+            && (waiting.is_empty() || careless)
+        {
+            self.copies.promise(partition, epoch, &mut self.batch);
+            let waiting: BTreeSet<NodeId> = activation.members.iter().copied().collect();
+            let waiting = if careless { BTreeSet::new() } else { waiting };
+            activation.stage =
+                Stage::Promising(Promising { waiting, told: BTreeMap::new(), own_batch: None });
+            self.unasked_members.insert(partition);
+        }
+        if let Stage::Promising(promising) = &mut activation.stage
+            && promising.waiting.is_empty()
+            && promising.own_batch.is_some_and(|batch| batch <= durable)
+        {
+            if now < free_at && !careless {
+                self.wake(free_at);
+                return;
+            }
+            let told = std::mem::take(&mut promising.told);
+            self.page_number += 1;
+            let page = self.page_number;
+            activation.stage = Stage::Reading { page, records: Vec::new() };
+            self.reconcile(partition, epoch, &told);
+            let (after, bytes) = (None, COPY_PAGE_BYTES);
+            self.reads.push(PageRequest { partition, after, bytes, number: page });
+        }
+    }
+
+    /// Brings the members to the furthest position among them.
+    fn reconcile(
+        &mut self,
+        partition: PartitionId,
+        epoch: u64,
+        told: &BTreeMap<NodeId, wire::CopyAnswer>,
+    ) {
+        let at = |answer: &wire::CopyAnswer| -> Position { position(answer.position.as_ref()) };
+        let whole = told.values().filter(|answer| !answer.filling);
+        let furthest = whole.max_by_key(|answer| at(answer));
+        let tail = furthest.filter(|answer| at(answer) > self.copies.position(partition));
+        for change in tail.into_iter().flat_map(|answer| &answer.tail) {
+            let change = Arc::new(wire::Change { epoch, ..change.clone() });
+            if self.copies.take(&change, &mut self.batch).is_err() {
+                break; // As far as it goes; who has more will leave.
+            }
+        }
+        for (&node, answer) in told {
+            let missing = self.copies.since(partition, at(answer)).unwrap_or_default();
+            let out = self.out.entry(node).or_default();
+            for change in missing {
+                out.add(wire::Change { epoch, ..change.as_ref().clone() }, true);
+            }
+        }
+    }
+
+    /// The batch of this step has this number, and whatever was promised in it.
+    pub(super) fn note_promises(&mut self, batch: u64) {
+        for activation in self.activations.values_mut() {
+            if let Stage::Promising(promising) = &mut activation.stage {
+                promising.own_batch.get_or_insert(batch);
+            }
+        }
+    }
+
+    /// A page of records; false if no partition waits for it.
+    pub(super) fn on_activation_page(&mut self, page: &mut Page) -> bool {
+        let Some(activation) = self.activations.get_mut(&page.partition) else { return false };
+        let Stage::Reading { page: number, records } = &mut activation.stage else { return false };
+        if *number != page.number {
+            return false;
+        }
+        records.append(&mut page.records);
+        if page.end {
+            activation.stage = Stage::Ready { records: std::mem::take(records) };
+            self.propose_now = true;
+            return true;
+        }
+        self.page_number += 1;
+        *number = self.page_number;
+        self.reads.push(PageRequest {
+            partition: page.partition,
+            after: records.last().map(|record| record.key.clone()),
+            bytes: COPY_PAGE_BYTES,
+            number: *number,
+        });
+        true
+    }
+}

@@ -1,0 +1,131 @@
+//! Questions of primaries about copies that lie here, until they can be answered.
+
+use std::collections::VecDeque;
+
+use proto::limits::COPY_ASKS_MAX;
+use proto::wire::{self, CopyQuestion};
+use proto::{NodeId, PartitionId, Time};
+use scheduler::Mutant;
+
+use super::{Replica, map};
+
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    open: Vec<(NodeId, wire::CopyAsk)>,
+    /// Answered, and on the way to the log: the batch, if it is known already.
+    promised: VecDeque<(Option<u64>, NodeId, wire::CopyAnswer)>,
+    ready: Vec<(NodeId, wire::CopyAnswer)>,
+}
+
+impl Asked {
+    pub(super) fn add(&mut self, from: NodeId, asks: Vec<wire::CopyAsk>) {
+        for ask in asks {
+            // A later question of the same node about the same partition takes the place of an
+            // earlier one.
+            self.open.retain(|(by, open)| (*by, open.partition) != (from, ask.partition));
+            if self.open.len() < COPY_ASKS_MAX {
+                self.open.push((from, ask));
+            }
+        }
+    }
+    pub(super) fn forget(&mut self, from: NodeId) {
+        self.open.retain(|&(by, _)| by != from);
+        self.promised.retain(|&(_, to, _)| to != from);
+    }
+    pub(super) fn note_batch(&mut self, batch: u64) {
+        for (seq, _, _) in &mut self.promised {
+            seq.get_or_insert(batch);
+        }
+    }
+    pub(super) fn awaits_sync(&self) -> bool {
+        !self.promised.is_empty()
+    }
+
+    /// What can be told, by asker. A promise counts when it is synced.
+    pub(super) fn answers(
+        &mut self,
+        durable: u64,
+        mutant: Option<Mutant>,
+    ) -> Vec<(NodeId, Vec<wire::CopyAnswer>)> {
+        let eager = mutant == Some(Mutant::PromiseBeforeDurable);
+        while let Some(&(Some(batch), _, _)) = self.promised.front()
+            && (batch <= durable || eager)
+        {
+            let (_, to, answer) = self.promised.pop_front().expect("looked at above");
+            self.ready.push((to, answer));
+        }
+        self.ready.drain(..).map(|(to, answer)| (to, vec![answer])).collect()
+    }
+}
+
+impl Replica {
+    /// Answers what can be answered by now.
+    pub(super) fn answer_asks(&mut self, now: Time) {
+        if self.asked.open.is_empty() {
+            return;
+        }
+        let free_at = self.leases_run_out_at();
+        let mut open = std::mem::take(&mut self.asked.open);
+        open.retain(|(from, ask)| !self.answer_ask(now, free_at, *from, ask));
+        self.asked.open = open;
+    }
+
+    /// False: not yet.
+    fn answer_ask(&mut self, now: Time, free_at: Time, from: NodeId, ask: &wire::CopyAsk) -> bool {
+        let partition = PartitionId(ask.partition);
+        let Some(entry) = self.map.partitions.get(ask.partition as usize) else { return true };
+        match ask.question() {
+            // By an older map this node may have to let its copy go, and would after it has
+            // answered for it.
+            CopyQuestion::Where if self.map.epoch < ask.map_epoch => false,
+            CopyQuestion::Where => {
+                let answer = self.copy_answer(ask);
+                self.asked.ready.push((from, answer));
+                true
+            }
+            // Whoever asks with an old map will ask anew.
+            _ if entry.epoch > ask.epoch => true,
+            // The map has not come here yet: this node may still be at work as the primary.
+            _ if entry.epoch < ask.epoch => false,
+            CopyQuestion::Drained => {
+                let busy = self.served.contains_key(&partition) || self.shipping.is_open(partition);
+                if !busy {
+                    let answer = self.copy_answer(ask);
+                    self.asked.ready.push((from, answer));
+                }
+                !busy
+            }
+            CopyQuestion::Promise => {
+                if now < free_at && self.mutant != Some(Mutant::PromiseUnderLease) {
+                    self.wake(free_at);
+                    return false;
+                }
+                self.copies.promise(partition, ask.epoch, &mut self.batch);
+                let mut answer = self.copy_answer(ask);
+                let told = kvs::replica::position(ask.position.as_ref());
+                let tail = self.copies.since(partition, told).unwrap_or_default();
+                answer.tail = tail.iter().map(|change| change.as_ref().clone()).collect();
+                self.asked.promised.push_back((None, from, answer));
+                true
+            }
+        }
+    }
+
+    fn copy_answer(&self, ask: &wire::CopyAsk) -> wire::CopyAnswer {
+        let partition = PartitionId(ask.partition);
+        wire::CopyAnswer {
+            partition: ask.partition,
+            epoch: ask.epoch,
+            question: ask.question,
+            position: Some(self.copies.position(partition).into()),
+            filling: self.copies.is_filling(partition),
+            tail: Vec::new(),
+        }
+    }
+
+    /// When nobody who may have been replaced holds a lease of this node any more.
+    pub(super) fn leases_run_out_at(&self) -> Time {
+        let map = &self.map;
+        self.leases.free_at(|peer, incarnation| map::may_still_run(map, peer, incarnation))
+    }
+}

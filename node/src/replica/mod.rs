@@ -1,0 +1,346 @@
+//! Copies of partitions: this node as the primary of some and the keeper of copies of others.
+//!
+//! The [`kvs::replica`] module has the rules of a single copy; here is who sends what to whom, and
+//! when. As a primary: `primary.rs` ships each step's changes and fills new copies,
+//! `activation.rs` takes a partition over. As a keeper of copies: `backup.rs` answers how far the
+//! log is, `asked.rs` promises epochs. `lease.rs` bounds how long a primary that was replaced may
+//! answer reads. What the map shall say is proposed until it says so.
+//!
+//! All of it travels over links of its own, so that nothing that waits for a copy is in the way of
+//! the words that end its waiting.
+
+mod activation;
+mod asked;
+mod backup;
+mod lease;
+mod map;
+mod primary;
+mod proposals;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kvs::replica::{Copies, Shipping};
+use kvs::{Batch, DamagedRecord, Page, PageRequest, Record};
+use proto::wire::message::Body;
+use proto::wire::{self, CopyQuestion};
+use proto::{Incarnation, NodeId, PartitionId, Time};
+use scheduler::Mutant;
+
+use crate::link::Links;
+use crate::{Config, Effect};
+use activation::Activation;
+use asked::Asked;
+use backup::Sources;
+use lease::Leases;
+pub(crate) use map::{TakenOver, is_current, is_dead};
+use primary::Served;
+
+/// What goes to one peer with the changes of a step.
+#[derive(Debug, Default)]
+struct Outgoing {
+    changes: Vec<wire::Change>,
+    /// The partitions in which what depends on this step waits for the peer.
+    counted: Vec<PartitionId>,
+}
+
+impl Outgoing {
+    fn add(&mut self, change: wire::Change, counts: bool) {
+        if counts {
+            self.counted.push(PartitionId(change.partition));
+        }
+        self.changes.push(change);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Replica {
+    me: NodeId,
+    incarnation: Incarnation,
+    store: u64,
+    slots: u32,
+    mutant: Option<Mutant>,
+    map: Arc<wire::ClusterMap>,
+    links: Links,
+    copies: Copies,
+    shipping: Shipping,
+    sources: Sources,
+    leases: Leases,
+    served: BTreeMap<PartitionId, Served>,
+    /// All nodes that are members of what is served.
+    backups: Vec<NodeId>,
+    activations: BTreeMap<PartitionId, Activation>,
+    /// Learners and members that have to be asked.
+    unasked: BTreeSet<(PartitionId, NodeId)>,
+    unasked_members: BTreeSet<PartitionId>,
+    asked: Asked,
+    /// What this step writes to copies, its own included.
+    batch: Batch,
+    out: BTreeMap<NodeId, Outgoing>,
+    /// Of the last message with changes.
+    number: u64,
+    page_number: u64,
+    pages: BTreeMap<u64, Page>,
+    reads: Vec<PageRequest>,
+    /// All copies have been compared with a map.
+    has_looked: bool,
+    propose_now: bool,
+    propose_at: Option<Time>,
+    wake_at: Option<Time>,
+}
+
+impl Replica {
+    pub(crate) fn new(config: &Config, map: Arc<wire::ClusterMap>, now: Time) -> Self {
+        let mut links = Links::for_copies(config.node, config.incarnation);
+        links.break_on_purpose(config.mutant);
+        let has = |mutant| config.mutant == Some(mutant);
+        let mut copies = Copies::default();
+        copies.any_epoch = has(Mutant::BackupTakesAnyEpoch);
+        copies.any_position = has(Mutant::BackupTakesAnyPosition);
+        copies.fill_without_clear = has(Mutant::FillWithoutClear);
+        let mut shipping = Shipping::default();
+        shipping.ignore_refused = has(Mutant::IgnoreRefused);
+        Self {
+            me: config.node,
+            incarnation: config.incarnation,
+            store: config.store,
+            slots: config.slots,
+            mutant: config.mutant,
+            links,
+            copies,
+            shipping,
+            sources: Sources::default(),
+            leases: Leases::new(now),
+            served: BTreeMap::new(),
+            backups: Vec::new(),
+            activations: BTreeMap::new(),
+            unasked: BTreeSet::new(),
+            unasked_members: BTreeSet::new(),
+            asked: Asked::default(),
+            batch: Batch::default(),
+            out: BTreeMap::new(),
+            number: 0,
+            page_number: 0,
+            pages: BTreeMap::new(),
+            reads: Vec::new(),
+            has_looked: false,
+            propose_now: true,
+            propose_at: None,
+            wake_at: None,
+            map,
+        }
+    }
+
+    /// What the store says of its copies.
+    pub(crate) fn load(&mut self, record: &Record) -> Result<(), DamagedRecord> {
+        self.copies.load(record)
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        let activations = self.activations.iter().map(|(partition, activation)| {
+            let stage = match &activation.stage {
+                activation::Stage::Reading { .. } => "reading".to_owned(),
+                activation::Stage::Ready { .. } => "ready".to_owned(),
+                stage => format!("{stage:?}"),
+            };
+            format!("{partition} at epoch {}: {stage}", activation.epoch)
+        });
+        let activations: Vec<String> = activations.collect();
+        format!("to become active: {activations:?}; {:?}; asked: {:?}", self.shipping, self.asked)
+    }
+
+    pub(crate) fn serves(&self, partition: PartitionId) -> Option<u64> {
+        Some(self.served.get(&partition)?.epoch)
+    }
+
+    /// Says to all others that this incarnation is there.
+    pub(crate) fn announce(&mut self, peer: NodeId) {
+        self.links.announce(peer);
+    }
+    pub(crate) fn shut(&mut self, peer: NodeId, gone: Incarnation) {
+        self.links.shut(peer, gone);
+    }
+    pub(crate) fn reopen(&mut self, peer: NodeId) {
+        self.links.reopen(peer);
+    }
+    pub(crate) fn reconnected(&mut self, peer: NodeId) {
+        self.links.reconnected(peer);
+    }
+
+    pub(crate) fn receive(&mut self, now: Time, packet: wire::Packet) {
+        let (from, incarnation) = (NodeId(packet.from), Incarnation(packet.from_incarnation));
+        let received = self.links.receive(packet);
+        if received.restarted {
+            self.shipping.peer_restarted(from);
+            self.sources.forget(from);
+            self.asked.forget(from);
+            self.learner_restarted(from);
+            self.member_restarted(from);
+        }
+        for body in received.bodies {
+            self.on_body(now, from, incarnation, body);
+        }
+    }
+
+    fn on_body(&mut self, now: Time, from: NodeId, incarnation: Incarnation, body: Body) {
+        match body {
+            Body::Replicate(replicate) => self.on_replicate(from, replicate),
+            Body::Replicated(told) => self.on_replicated(from, &told),
+            Body::CopyAsks(asks) => self.asked.add(from, asks.asks),
+            Body::CopyAnswers(answers) => {
+                for answer in answers.answers {
+                    match answer.question() {
+                        CopyQuestion::Where => self.learner_answered(from, &answer),
+                        _ => self.member_answered(from, answer),
+                    }
+                }
+            }
+            // Who is dead to the map asks in vain.
+            Body::LeaseAsk(ask) if map::may_have_lease(&self.map, from, incarnation) => {
+                self.leases.give(now, from, incarnation);
+                let given = wire::LeaseGiven { sent_ns: ask.sent_ns };
+                self.links.send_loose(from, Body::LeaseGiven(given));
+            }
+            Body::LeaseGiven(given) => self.leases.confirmed(from, Time(given.sent_ns)),
+            _ => {} // Not a word of these links.
+        }
+    }
+
+    fn on_replicate(&mut self, from: NodeId, replicate: wire::Replicate) {
+        let number = replicate.number;
+        let mut refused = Vec::new();
+        for change in replicate.changes {
+            let partition = PartitionId(change.partition);
+            let exists = change.partition < self.map.partitions.len() as u32;
+            let change = Arc::new(change);
+            let serves = self.served.contains_key(&partition);
+            if !exists || serves || self.copies.take(&change, &mut self.batch).is_err() {
+                refused.push(wire::Refusal { number, partition: partition.0 });
+            }
+        }
+        self.sources.took(from, number, refused);
+    }
+
+    fn send_asks(&mut self, to: NodeId, asks: Vec<wire::CopyAsk>) {
+        self.links.send(to, Body::CopyAsks(wire::CopyAsks { asks }));
+    }
+
+    /// A page has been read.
+    pub(crate) fn on_page(&mut self, mut page: Page) {
+        if !self.on_activation_page(&mut page) {
+            self.pages.insert(page.number, page);
+        }
+    }
+
+    /// Ends a step: all that it writes. `last` is the last batch so far, the next has the number
+    /// after it; what was synced are the batches up to `durable`.
+    pub(crate) fn end_step(&mut self, now: Time, last: u64, durable: u64) -> Option<Batch> {
+        self.wake_at = None;
+        self.activate(now, durable);
+        self.answer_asks(now);
+        self.fill_learners();
+        self.pages.clear(); // What nobody waits for any more.
+        let mut batch = std::mem::take(&mut self.batch);
+        let writes = !batch.writes.is_empty() || !batch.cleared.is_empty();
+        batch.seq = last + u64::from(writes);
+        self.send_changes(batch.seq);
+        self.sources.note_batch(batch.seq);
+        self.asked.note_batch(batch.seq);
+        self.note_promises(batch.seq);
+        writes.then_some(batch)
+    }
+
+    fn send_changes(&mut self, batch: u64) {
+        self.out.retain(|_, out| !out.changes.is_empty() || !out.counted.is_empty());
+        if self.out.is_empty() {
+            return;
+        }
+        self.number += 1;
+        let number = self.number;
+        for (peer, Outgoing { changes, mut counted }) in std::mem::take(&mut self.out) {
+            counted.sort_unstable();
+            counted.dedup();
+            if !counted.is_empty() {
+                self.shipping.sent(peer, number, batch, counted);
+            }
+            if peer != self.me {
+                self.links.send(peer, Body::Replicate(wire::Replicate { number, changes }));
+            }
+        }
+    }
+
+    /// Up to which batch everything is in the log of every copy.
+    pub(crate) fn logged(&self, last: u64) -> u64 {
+        match self.mutant {
+            Some(Mutant::AckBeforeBackups | Mutant::ReleaseBeforeBackups) => last,
+            _ => self.shipping.logged(last),
+        }
+    }
+    /// Up to which batch everything is synced by every copy and by this node.
+    pub(crate) fn synced(&self, durable: u64) -> u64 {
+        match self.mutant {
+            Some(Mutant::AckBeforeBackups) => durable,
+            _ => self.shipping.synced(durable),
+        }
+    }
+
+    /// Whether answers may leave; asks for the leases they need.
+    pub(crate) fn may_answer(&mut self, now: Time, waiting: bool) -> bool {
+        if self.backups.is_empty() || self.mutant == Some(Mutant::ReadWithoutLease) {
+            return true;
+        }
+        if !waiting {
+            return false;
+        }
+        let holds = self.leases.holds(now, &self.backups);
+        if self.leases.is_due(now) {
+            for &peer in &self.backups {
+                self.links.send_loose(peer, Body::LeaseAsk(wire::LeaseAsk { sent_ns: now.0 }));
+            }
+        }
+        if !holds {
+            self.wake(self.leases.next_ask());
+        }
+        holds
+    }
+
+    /// After the step's batch: what is to be read, proposed and told to other copies.
+    pub(crate) fn flush(&mut self, now: Time, last: u64, durable: u64, effects: &mut Vec<Effect>) {
+        self.ask_learners();
+        self.ask_members();
+        for (to, answers) in self.asked.answers(durable, self.mutant) {
+            self.links.send(to, Body::CopyAnswers(wire::CopyAnswers { answers }));
+        }
+        for (to, told) in self.sources.answers(durable) {
+            self.links.send(to, Body::Replicated(told));
+        }
+        effects.extend(self.reads.drain(..).map(Effect::Read));
+        self.propose(now, effects);
+        self.links.note_batch(last);
+        self.links.durable(durable);
+        self.links.flush(
+            now,
+            || None,
+            |to, packet| {
+                effects.push(Effect::Send { to, packet: Box::new(packet) });
+            },
+        );
+        self.links.take_forgotten();
+    }
+
+    fn wake(&mut self, at: Time) {
+        self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let timers = [self.links.deadline(), self.propose_at, self.wake_at];
+        timers.into_iter().flatten().min()
+    }
+    /// Others wait for the next sync of this node.
+    pub(crate) fn awaits_sync(&self) -> bool {
+        self.sources.awaits_sync() || self.asked.awaits_sync()
+    }
+    pub(crate) fn messages(&self) -> u64 {
+        self.links.messages
+    }
+}

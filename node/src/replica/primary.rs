@@ -1,0 +1,278 @@
+//! The primary's side: what a step has written goes to every copy, and new copies are filled.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use kvs::replica::{is_own_record, position};
+use kvs::{Page, PageRequest, Write};
+use proto::limits::{COPIES_FILLING_MAX, COPY_PAGE_BYTES};
+use proto::wire::{self, CopyQuestion, Fill};
+use proto::{NodeId, PartitionId};
+use scheduler::Mutant;
+
+use super::Replica;
+
+/// A partition that this node serves.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) epoch: u64,
+    /// The configuration but for this node.
+    pub(super) members: Vec<NodeId>,
+    pub(super) learners: BTreeMap<NodeId, Learner>,
+    /// There are fewer members than may acknowledge anything.
+    pub(super) is_short: bool,
+    /// Members whose copies turned out to be others: they have to leave.
+    pub(super) refusing: BTreeSet<NodeId>,
+}
+
+/// How far a copy is that is no member yet.
+#[derive(Debug)]
+pub(super) enum Learner {
+    /// It was asked where it stands.
+    Asked,
+    /// All records are to be sent, when there is room.
+    Queued,
+    Filling(Filling),
+    /// It is treated as a member from this message on; `ready` when it has that one, synced.
+    CaughtUp {
+        number: u64,
+        ready: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Filling {
+    /// The page that is being read.
+    page: u64,
+    /// Keys that were written since it was asked for: the learner has newer values of them.
+    changed: BTreeSet<Bytes>,
+    /// The last key that was sent, and the message that must be logged before more is.
+    after: Option<Vec<u8>>,
+    in_flight: Option<u64>,
+}
+
+impl Replica {
+    /// What the node wrote to partitions it serves. May be called several times in a step.
+    pub(crate) fn ship(&mut self, own: Vec<Write>) {
+        let mut by_partition: BTreeMap<PartitionId, Vec<wire::RecordWrite>> = BTreeMap::new();
+        for write in own {
+            let key = Bytes::from(write.key.clone());
+            let removed = write.value.is_none();
+            let value = write.value.clone().map(Bytes::from).unwrap_or_default();
+            let record = wire::RecordWrite { key, value, removed };
+            by_partition.entry(write.partition).or_default().push(record);
+            self.batch.writes.push(write);
+        }
+        for (partition, writes) in by_partition {
+            self.ship_one(partition, writes);
+        }
+    }
+
+    fn ship_one(&mut self, partition: PartitionId, writes: Vec<wire::RecordWrite>) {
+        let served = self.served.get_mut(&partition);
+        let served = served.unwrap_or_else(|| {
+            let key = writes.first().map(|write| &write.key);
+            panic!("{partition} is written and not served: {key:?}")
+        });
+        let change = self.copies.advance(partition, served.epoch, writes, &mut self.batch);
+        if served.is_short {
+            self.out.entry(self.me).or_default().counted.push(partition);
+        }
+        for &member in &served.members {
+            self.out.entry(member).or_default().add(change.as_ref().clone(), true);
+        }
+        for (&node, learner) in &mut served.learners {
+            let out = self.out.entry(node).or_default();
+            match learner {
+                Learner::Asked | Learner::Queued => {}
+                Learner::Filling(filling) => {
+                    filling.changed.extend(change.writes.iter().map(|write| write.key.clone()));
+                    let fill = Fill::Middle as i32;
+                    out.add(wire::Change { fill, after: None, ..change.as_ref().clone() }, false);
+                }
+                Learner::CaughtUp { .. } => out.add(change.as_ref().clone(), true),
+            }
+        }
+    }
+
+    /// The next number of a message to copies: the one that the changes of this step go out in.
+    fn next_number(&self) -> u64 {
+        self.number + 1
+    }
+
+    /// A learner has said where it stands.
+    pub(super) fn learner_answered(&mut self, from: NodeId, answer: &wire::CopyAnswer) {
+        let partition = PartitionId(answer.partition);
+        let number = self.next_number();
+        let Some(served) = self.served.get_mut(&partition) else { return };
+        let Some(learner) = served.learners.get_mut(&from) else { return };
+        if served.epoch != answer.epoch || !matches!(learner, Learner::Asked) {
+            return;
+        }
+        let at = position(answer.position.as_ref());
+        let tail = self.copies.since(partition, at).filter(|_| !answer.filling);
+        let Some(tail) = tail else {
+            *learner = Learner::Queued;
+            return;
+        };
+        // Without a change to send nothing would tell that it still stands there.
+        let ready = tail.is_empty();
+        *learner = Learner::CaughtUp { number, ready };
+        let out = self.out.entry(from).or_default();
+        for change in tail {
+            out.add(wire::Change { epoch: served.epoch, ..change.as_ref().clone() }, true);
+        }
+        self.propose_now |= ready;
+    }
+
+    /// Asks learners that are new, or have restarted, where they stand.
+    pub(super) fn ask_learners(&mut self) {
+        let mut asks: BTreeMap<NodeId, Vec<wire::CopyAsk>> = BTreeMap::new();
+        for (&partition, served) in &self.served {
+            for (&node, learner) in &served.learners {
+                if matches!(learner, Learner::Asked) && self.unasked.contains(&(partition, node)) {
+                    asks.entry(node).or_default().push(wire::CopyAsk {
+                        partition: partition.0,
+                        epoch: served.epoch,
+                        question: CopyQuestion::Where as i32,
+                        position: None,
+                        map_epoch: self.map.epoch,
+                    });
+                }
+            }
+        }
+        self.unasked.clear();
+        for (node, asks) in asks {
+            self.send_asks(node, asks);
+        }
+    }
+
+    /// Sends learners what can be sent now. After the step's own changes.
+    pub(super) fn fill_learners(&mut self) {
+        let number = self.next_number();
+        let filling = |learner: &Learner| matches!(learner, Learner::Filling(_));
+        let learners = self.served.values().flat_map(|served| served.learners.values());
+        let mut filled = learners.filter(|learner| filling(learner)).count();
+        for (&partition, served) in &mut self.served {
+            for (&node, learner) in &mut served.learners {
+                let out = self.out.entry(node).or_default();
+                if matches!(learner, Learner::Queued) && filled < COPIES_FILLING_MAX {
+                    filled += 1;
+                    let begin = filling_change(partition, served.epoch, Fill::Begin, Vec::new());
+                    out.add(begin, false);
+                    *learner = Learner::Filling(Filling {
+                        page: 0,
+                        changed: BTreeSet::new(),
+                        after: None,
+                        in_flight: None,
+                    });
+                }
+                let Learner::Filling(filling) = learner else { continue };
+                if let Some(page) = self.pages.remove(&filling.page) {
+                    let eager = self.mutant == Some(Mutant::FillOverNewer);
+                    if eager {
+                        filling.changed.clear();
+                    }
+                    filling.after = page.records.last().map(|record| record.key.clone());
+                    filling.in_flight = Some(number);
+                    let writes = page_writes(&page, &filling.changed);
+                    out.add(filling_change(partition, served.epoch, Fill::Middle, writes), false);
+                    if page.end {
+                        let mut end =
+                            filling_change(partition, served.epoch, Fill::End, Vec::new());
+                        end.after = Some(self.copies.position(partition).into());
+                        out.add(end, true);
+                        *learner = Learner::CaughtUp { number, ready: false };
+                    }
+                } else if filling.page == 0 {
+                    self.page_number += 1;
+                    filling.page = self.page_number;
+                    filling.changed.clear();
+                    self.reads.push(PageRequest {
+                        partition,
+                        after: filling.after.clone(),
+                        bytes: COPY_PAGE_BYTES,
+                        number: filling.page,
+                    });
+                }
+            }
+        }
+    }
+
+    /// A peer tells how far it is.
+    pub(super) fn on_replicated(&mut self, from: NodeId, told: &wire::Replicated) {
+        self.shipping.answered(from, told);
+        let refuses = |partition: PartitionId| {
+            told.refused.iter().any(|refusal| refusal.partition == partition.0)
+        };
+        let early = self.mutant == Some(Mutant::PromoteEarly);
+        for (&partition, served) in &mut self.served {
+            let refused = refuses(partition);
+            if served.members.contains(&from) && refused {
+                self.propose_now |= served.refusing.insert(from);
+            }
+            let Some(learner) = served.learners.get_mut(&from) else { continue };
+            if refused {
+                *learner = Learner::Asked;
+                self.unasked.insert((partition, from));
+                self.shipping.forget(from, partition);
+                continue;
+            }
+            match learner {
+                Learner::Filling(filling)
+                    if filling.in_flight.is_some_and(|number| number <= told.logged) =>
+                {
+                    (filling.in_flight, filling.page) = (None, 0);
+                }
+                Learner::Filling(_) if early => {
+                    *learner = Learner::CaughtUp { number: 0, ready: true };
+                    self.propose_now = true;
+                }
+                Learner::CaughtUp { number, ready } if *number <= told.synced && !*ready => {
+                    *ready = true;
+                    self.propose_now = true;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A peer is there under another incarnation: what it was told is gone.
+    pub(super) fn learner_restarted(&mut self, peer: NodeId) {
+        for (&partition, served) in &mut self.served {
+            if let Some(learner) = served.learners.get_mut(&peer) {
+                *learner = Learner::Asked;
+                self.unasked.insert((partition, peer));
+                self.shipping.forget(peer, partition);
+            }
+        }
+    }
+}
+
+fn filling_change(
+    partition: PartitionId,
+    epoch: u64,
+    fill: Fill,
+    writes: Vec<wire::RecordWrite>,
+) -> wire::Change {
+    wire::Change {
+        partition: partition.0,
+        epoch,
+        before: None,
+        after: None,
+        fill: fill as i32,
+        writes,
+    }
+}
+
+/// The records of a page but for those that the learner knows newer values of.
+fn page_writes(page: &Page, changed: &BTreeSet<Bytes>) -> Vec<wire::RecordWrite> {
+    let stale = |key: &[u8]| changed.contains(key) || is_own_record(key);
+    let records = page.records.iter().filter(|record| !stale(&record.key));
+    let write = |record: &kvs::Record| wire::RecordWrite {
+        key: Bytes::copy_from_slice(&record.key),
+        value: Bytes::copy_from_slice(&record.value),
+        removed: false,
+    };
+    records.map(write).collect()
+}

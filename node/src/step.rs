@@ -1,0 +1,331 @@
+//! The end of a step: one batch, and then, as soon as it may, what depends on it.
+//!
+//! | what | leaves when |
+//! |---|---|
+//! | the batch, events, what goes to copies and comes from them, proposals for the map | at once |
+//! | everything else a step does | its batch is in the log here and at every copy |
+//! | what others conclude for good from, answers to clients, acknowledgements | and synced |
+//!
+//! Steps are released in their order. Where partitions have one copy, a step is released at once.
+
+use kvs::{Batch, Write};
+use proto::wire::message::Body;
+use proto::{NodeId, PartitionId, Time, wire};
+use scheduler::{Answer, Mutant};
+
+use crate::node::Node;
+use crate::{Effect, records};
+
+/// Rounds of messages to itself that one step carries out; more wait for the next step.
+const LOOPBACK_ROUNDS_MAX: usize = 64;
+
+/// What a step wants done and said.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    /// The last batch that it depends on.
+    batch: u64,
+    pub(crate) effects: Vec<Effect>,
+    reliable: Vec<(NodeId, Body)>,
+    loose: Vec<(NodeId, Body)>,
+}
+
+impl Step {
+    fn is_empty(&self) -> bool {
+        self.effects.is_empty() && self.reliable.is_empty() && self.loose.is_empty()
+    }
+}
+
+impl Node {
+    /// Ends a step (any number of inputs): one batch first, then what depends on it.
+    pub fn flush(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        if self.is_fenced {
+            if !std::mem::replace(&mut self.told_fenced, true) {
+                effects.push(Effect::Fenced);
+            }
+            return;
+        }
+        let mut released = Vec::new();
+        self.release(&mut released);
+        if self.stirred || self.unfinished || self.due.is_some_and(|at| at <= now) {
+            self.settle(now);
+            self.due = self.scheduler.deadline(Time::ZERO);
+            self.stirred = false;
+        } else {
+            self.route();
+        }
+        self.number_batch(now, effects);
+        effects.extend(self.out.events.drain(..).map(Effect::Trace));
+        effects.append(&mut released);
+        self.end_step();
+        self.release(effects);
+        self.release_answers(now, effects);
+        let told = self.told.drain(..);
+        effects.extend(told.map(|(client, response)| {
+            let response = Box::new(response);
+            Effect::Reply { client, response }
+        }));
+        if let Some(replica) = &mut self.replica {
+            replica.flush(now, self.batch_seq, self.durable_seq, effects);
+        }
+        self.links.note_batch(self.batch_seq);
+        self.links.durable(self.synced_for_links());
+        let scheduler = &self.scheduler;
+        self.links.flush(
+            now,
+            || scheduler.own_load(),
+            |to, packet| {
+                effects.push(Effect::Send { to, packet: Box::new(packet) });
+            },
+        );
+        for peer in self.links.take_forgotten() {
+            self.scheduler.forget_peer(peer);
+        }
+        if self.config.mutant == Some(Mutant::SpeakBeforeWriting)
+            && matches!(effects.first(), Some(Effect::Persist(_)))
+        {
+            effects.rotate_left(1);
+        }
+    }
+
+    /// What depends on the batches up to this one has left, or may: for checks.
+    #[must_use]
+    pub fn acknowledged(&self) -> u64 {
+        self.logged_seq()
+    }
+    /// What copies have not answered yet, and what is held back for that: for a human.
+    #[must_use]
+    pub fn describe_waiting(&self) -> String {
+        let copies = self.replica.as_ref().map(|replica| replica.describe()).unwrap_or_default();
+        let (held, answers, reports) = (self.held.len(), self.answers.len(), self.reports.len());
+        let (batch, durable) = (self.batch_seq, self.durable_seq);
+        format!(
+            "batch {batch}, synced {durable}; {held} steps, {answers} answers, {reports} reports              held; {copies}"
+        )
+    }
+    /// The epoch under which it serves a partition, where homes move: for checks.
+    #[must_use]
+    pub fn serves(&self, partition: PartitionId) -> Option<u64> {
+        self.replica.as_ref()?.serves(partition)
+    }
+
+    /// Up to which batch every copy has logged everything.
+    fn logged_seq(&self) -> u64 {
+        self.replica.as_ref().map_or(self.batch_seq, |replica| replica.logged(self.batch_seq))
+    }
+    /// Up to which batch every copy and this node have synced everything.
+    fn synced_seq(&self) -> u64 {
+        self.replica.as_ref().map_or(self.durable_seq, |replica| replica.synced(self.durable_seq))
+    }
+    fn synced_for_links(&self) -> u64 {
+        match self.config.mutant {
+            Some(Mutant::AckLinksBeforeBackups) => self.durable_seq,
+            _ => self.synced_seq(),
+        }
+    }
+
+    /// Decides everything that can be decided now, messages to itself included.
+    fn settle(&mut self, now: Time) {
+        let mut acted = false;
+        self.unfinished = true;
+        for _ in 0..LOOPBACK_ROUNDS_MAX {
+            self.scheduler.settle(now, &mut self.out);
+            self.route();
+            if self.loopback.is_empty() {
+                if acted {
+                    self.unfinished = false;
+                    break;
+                }
+                self.scheduler.act(now, &mut self.out);
+                self.route();
+                acted = true;
+            }
+            let me = self.config.node;
+            while let Some(body) = self.loopback.pop_front() {
+                self.scheduler.on_message(now, me, body, &mut self.out);
+                acted = false;
+            }
+        }
+        self.collect();
+    }
+
+    /// Hands messages to the step, those to itself to the loopback queue.
+    fn route(&mut self) {
+        self.out.gather();
+        self.scheduler.address(&mut self.out);
+        let me = self.config.node;
+        // Not drained: most nodes are idle most of the time, and need no room for messages.
+        for (to, body) in std::mem::take(&mut self.out.reliable) {
+            if to == me && !lets_go(&body) {
+                self.loopback.push_back(body);
+            } else if waits_for_sync(&body) {
+                // This step's batch, if there will be one, is the next.
+                self.reports.push_back((self.batch_seq + 1, to, body));
+            } else {
+                self.step.reliable.push((to, body));
+            }
+        }
+        for (to, body) in std::mem::take(&mut self.out.loose) {
+            if to == me {
+                self.loopback.push_back(body);
+            } else {
+                self.step.loose.push((to, body));
+            }
+        }
+    }
+
+    /// Turns the step's wishes into effects, in the order in which they are to be carried out.
+    fn collect(&mut self) {
+        let out = &mut self.out;
+        let effects = &mut self.step.effects;
+        let kills = out.kills.drain(..).map(|(task, attempt)| Effect::Kill { task, attempt });
+        effects.extend(kills);
+        let discards = out.discards.drain(..);
+        effects.extend(discards.map(|(task, attempt)| Effect::Discard { task, attempt }));
+        if !out.evicted.is_empty() {
+            effects.push(Effect::Evict { objects: std::mem::take(&mut out.evicted) });
+        }
+        effects.extend(out.forgotten.drain(..).map(|job| Effect::Forget { job }));
+        effects.extend(out.fetches.drain(..).map(Effect::Fetch));
+        let launches = out.launches.drain(..);
+        effects.extend(launches.map(|launch| Effect::Launch(Box::new(launch))));
+    }
+
+    /// What was decided so far becomes writes.
+    pub(crate) fn gather_writes(&mut self) -> Vec<Write> {
+        let facts = std::mem::take(&mut self.out.facts);
+        let mut writes = std::mem::take(&mut self.writes);
+        if !facts.is_empty() {
+            let next = self.record_number.checked_add(1);
+            self.record_number = next.expect("2^32 steps in one incarnation");
+            let (scheduler, step) = (&self.scheduler, u64::from(self.record_number));
+            let number = |partition| u64::from(scheduler.term(partition)) << 32 | step;
+            let partitions = scheduler.homes().partitions();
+            records::write_facts(facts, partitions, number, &mut writes);
+        }
+        writes
+    }
+
+    fn number_batch(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        let writes = self.gather_writes();
+        let batch = if let Some(replica) = &mut self.replica {
+            replica.ship(writes);
+            replica.end_step(now, self.batch_seq, self.durable_seq)
+        } else if writes.is_empty() {
+            None
+        } else {
+            Some(Batch { seq: self.batch_seq + 1, cleared: Vec::new(), writes })
+        };
+        if let Some(batch) = batch {
+            self.batch_seq = batch.seq;
+            effects.push(Effect::Persist(batch));
+        }
+    }
+
+    /// The step waits behind the earlier ones; [`Self::release`] lets it go.
+    fn end_step(&mut self) {
+        if !self.step.is_empty() {
+            let mut step = std::mem::take(&mut self.step);
+            step.batch = self.batch_seq;
+            self.held.push_back(step);
+        }
+    }
+
+    /// Lets go of what every copy has what it depends on.
+    fn release(&mut self, effects: &mut Vec<Effect>) {
+        let logged = self.logged_seq();
+        while let Some(mut step) = self.held.pop_front_if(|step| step.batch <= logged) {
+            effects.append(&mut step.effects);
+            for (to, body) in step.reliable {
+                self.links.send(to, body);
+            }
+            for (to, body) in step.loose {
+                self.links.send_loose(to, body);
+            }
+        }
+        let (batch, synced) = (self.batch_seq, self.synced_seq());
+        while let Some(&(seq, _, _)) = self.reports.front()
+            && (seq.min(batch) <= synced || self.config.mutant == Some(Mutant::TellBeforeDurable))
+        {
+            let (_, to, body) = self.reports.pop_front().expect("looked at above");
+            if to == self.config.node {
+                self.loopback.push_back(body);
+                self.unfinished = true;
+            } else {
+                self.links.send(to, body);
+            }
+        }
+    }
+
+    /// A client hears only what is durable, in the order in which it was decided, and nothing of a
+    /// node that may have been replaced.
+    fn release_answers(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        let needed = self.batch_seq;
+        for Answer { client, response } in std::mem::take(&mut self.out.answers) {
+            let error = response.error.as_ref().map(wire::Error::code);
+            if error == Some(wire::ErrorCode::Busy) {
+                self.told.push((client, response)); // It promises nothing.
+            } else {
+                self.answers.push_back((needed, client, response));
+            }
+        }
+        let eager = self.config.mutant == Some(Mutant::TellBeforeDurable);
+        let synced = self.synced_seq();
+        let ready = self.answers.front().is_some_and(|&(seq, _, _)| seq <= synced || eager);
+        if let Some(replica) = &mut self.replica
+            && !replica.may_answer(now, ready)
+        {
+            return;
+        }
+        while let Some(&(seq, _, _)) = self.answers.front()
+            && (seq <= synced || eager)
+        {
+            let (_, client, response) = self.answers.pop_front().expect("looked at above");
+            effects.push(Effect::Reply { client, response: Box::new(response) });
+        }
+    }
+
+    /// Whether something that somebody waits for waits until what was written is synced.
+    /// Acknowledgements do too, but nobody waits for them.
+    #[must_use]
+    pub fn awaits_sync(&self) -> bool {
+        let of_copies = self.replica.as_ref().is_some_and(|replica| replica.awaits_sync());
+        !self.reports.is_empty() || !self.answers.is_empty() || of_copies
+    }
+
+    /// When it wants `Input::Timer`; the past means at once.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        if self.is_fenced {
+            return (!self.told_fenced).then_some(Time::ZERO);
+        }
+        if self.unfinished {
+            return Some(Time::ZERO);
+        }
+        let of_copies = self.replica.as_ref().and_then(|replica| replica.deadline());
+        let timers = [self.due, self.links.deadline(), of_copies];
+        timers.into_iter().flatten().min()
+    }
+}
+
+/// What others conclude for good from, before it could be taken back: of counts and ends of jobs
+/// clients hear, and homes let go of what they had; a job that was made visible or cancelled
+/// elsewhere may not vanish here; a skipped child never runs; a victim forgets what a home says it
+/// knows of.
+fn waits_for_sync(body: &Body) -> bool {
+    match body {
+        Body::Counts(_) | Body::JobEnd(_) | Body::Visible(_) | Body::Cancel(_) => true,
+        Body::MovedReply(_) => true,
+        Body::Consumed(_) | Body::Unwanted(_) => true,
+        Body::Credits(credits) => {
+            let done = wire::Verdict::Done as i32;
+            credits.credits.iter().any(|credit| credit.verdict != done)
+        }
+        _ => false,
+    }
+}
+
+/// What lets go of objects waits even on its way to this very node: a power cut may undo the end of
+/// a reader, which then needs its inputs again.
+fn lets_go(body: &Body) -> bool {
+    matches!(body, Body::Consumed(_) | Body::Unwanted(_) | Body::JobEnd(_))
+}
