@@ -1,6 +1,6 @@
 /*!
 Who is in the cluster, as one node sees it: its part in the [group](kvs::group), its
-[detector](detector), the map, and what it wants changed in it.
+detector (`detector.rs`), the map, and what it wants changed in it.
 
 A node that is no voter has a group too, which only listens. Everybody proposes; the leader decides
 and its group agrees. A proposal is made again until the map shows it, or shows that it can never

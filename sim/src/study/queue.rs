@@ -121,6 +121,8 @@ impl Queue {
 /// Entries for which a bucket keeps its room.
 const BUCKET_KEPT: usize = 4096;
 
+const _: () = assert!(size_of::<(Time, What)>() <= 32);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,5 +157,3 @@ mod tests {
         }
     }
 }
-
-const _: () = assert!(size_of::<(Time, What)>() <= 32);
