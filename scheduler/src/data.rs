@@ -389,7 +389,7 @@ impl Scheduler {
     /// Asks whether jobs have ended of which an earlier incarnation left something here.
     pub(crate) fn ask_in_doubt(&mut self, out: &mut Out) {
         for job in std::mem::take(&mut self.data.in_doubt) {
-            ask_of_end(job, &self.homes, out);
+            ask_of_end(job, &self.ledger, &self.homes, out);
         }
     }
 

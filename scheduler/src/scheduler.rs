@@ -279,7 +279,7 @@ impl Scheduler {
             self.ledger.ask_again(of_peer, homes, out);
             // The end of a job may have died with its home before it was told.
             for &job in self.data.touched.iter().filter(|&&job| homes.job_home(job) == peer) {
-                ask_of_end(job, homes, out);
+                ask_of_end(job, &self.ledger, homes, out);
             }
         }
         restarted || has_tasks

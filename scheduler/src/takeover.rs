@@ -166,7 +166,7 @@ impl Scheduler {
         self.ledger.ask_again(of_moved, homes, out);
         // The earlier home may have died before it could tell of the end.
         for &job in self.data.touched.iter().filter(|&&job| moved(job)) {
-            ask_of_end(job, homes, out);
+            ask_of_end(job, &self.ledger, homes, out);
         }
     }
 
@@ -198,8 +198,13 @@ impl Scheduler {
     }
 }
 
-/// An empty report asks a job's home: it tells of the commit again, or of the end.
-pub(crate) fn ask_of_end(job: JobId, homes: &Homes, out: &mut Out) {
+/// An empty report asks a job's home whether it has ended. Only a node that is home of none of it
+/// may ask so early: a commit may have been lost in a power cut, and "no such job" would drop
+/// chunks that their client is about to commit again.
+pub(crate) fn ask_of_end(job: JobId, ledger: &Ledger, homes: &Homes, out: &mut Out) {
+    if ledger.jobs.contains_key(&job) {
+        return;
+    }
     let counts = wire::Counts { job: job.0, partitions: Vec::new() };
     let body = wire::message::Body::Counts(counts);
     out.reliable.push((homes.job_home(job), body));
