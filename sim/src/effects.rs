@@ -3,7 +3,7 @@
 use kvs::Batch;
 use node::{Effect, Input};
 use prost::Message as _;
-use proto::event::{End, Event};
+use proto::event::{Again, End, Event};
 use proto::work::{Fetch, Launch, LaunchInput, Outcome};
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, wire};
 
@@ -22,7 +22,7 @@ const KILL_RACES_PERMILLE: u64 = 200;
 #[derive(Debug, Default)]
 struct Facts {
     commits: Vec<Committed>,
-    replaced: Vec<TaskId>,
+    replaced: Vec<(TaskId, Again)>,
     ended: Vec<JobId>,
     removing: Vec<JobId>,
 }
@@ -47,7 +47,9 @@ impl Facts {
                     facts.commits.push(Committed { task, attempt, end, node, heard });
                 }
                 Effect::Trace(Event::Removing { job }) => facts.removing.push(*job),
-                Effect::Trace(Event::Replaced { task, .. }) => facts.replaced.push(*task),
+                Effect::Trace(Event::Replaced { task, why, .. }) => {
+                    facts.replaced.push((*task, *why));
+                }
                 Effect::Trace(Event::JobEnded { job, .. }) => facts.ended.push(*job),
                 _ => {}
             }
@@ -125,7 +127,7 @@ impl World {
     fn valid(&self, index: usize, mut facts: Facts) -> Facts {
         let partitions = self.map.partitions.len() as u32;
         facts.commits.retain(|commit| self.speaks_for(index, commit.task.partition()));
-        facts.replaced.retain(|task| self.speaks_for(index, task.partition()));
+        facts.replaced.retain(|(task, _)| self.speaks_for(index, task.partition()));
         facts.ended.retain(|&job| self.speaks_for(index, kvs::job_partition(job, partitions)));
         facts
     }
@@ -140,8 +142,8 @@ impl World {
     }
 
     fn learn(&mut self, index: usize, seq: Option<u64>, facts: Facts) {
-        for task in facts.replaced {
-            let verdict = once::on_replaced(&mut self.jobs, task);
+        for (task, why) in facts.replaced {
+            let verdict = once::on_replaced(&mut self.jobs, task, why);
             self.judge(verdict);
         }
         let mut commits = Vec::new();

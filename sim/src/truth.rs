@@ -38,6 +38,9 @@ pub(crate) struct TaskTruth {
     pub cpus: u32,
     pub duration: Span,
     pub commits: Vec<Commit>,
+    /// What it had made was lost, and it is done again. A home that takes over meanwhile knows of
+    /// the first end alone, which holds until there is another.
+    pub reopened: bool,
     pub launches: u32,
     /// Attempts that ran to a good end in some executor.
     pub finished: BTreeSet<Attempt>,

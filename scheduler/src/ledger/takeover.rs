@@ -170,7 +170,9 @@ impl Ledger {
         let differs = job.cancelled != theirs.cancelled || job.ended != theirs.ended;
         job.cancelled |= theirs.cancelled;
         job.ended |= theirs.ended;
-        job.report_everything(now);
+        if job.visible {
+            job.report_everything(now);
+        }
         let before = job.parts.insert(partition, part);
         assert!(before.is_none(), "{partition} of {job_id} was here already");
         if differs {

@@ -2,7 +2,7 @@
 //! that a power cut took, or one whose input such a commit had made. What is committed as done is
 //! an attempt that an executor finished.
 
-use proto::event::End;
+use proto::event::{Again, End};
 use proto::{Attempt, NodeId, TaskId, Time};
 
 use super::{Jobs, Verdict, Violation, known};
@@ -19,6 +19,9 @@ pub(crate) fn on_committed(
     node: NodeId,
 ) -> Verdict {
     let truth = known(jobs, NAME, task)?;
+    if std::mem::take(&mut truth.reopened) {
+        truth.commits.iter_mut().for_each(|commit| commit.undone = true);
+    }
     if let Some(old) = truth.current() {
         let text = format!(
             "{task} was committed twice: {:?} by attempt {} on {}, then {end:?} by attempt \
@@ -37,9 +40,14 @@ pub(crate) fn on_committed(
 
 /// The home gives a further attempt to a task: only to one that is not committed, or one that
 /// consumed what a power cut took.
-pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId) -> Verdict {
+pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: Again) -> Verdict {
     let truth = known(jobs, NAME, task)?;
     let Some(commit) = truth.current() else { return Ok(()) };
+    if why == Again::Rebuilt || truth.reopened {
+        // That nothing else is made again the scheduler's own tests say.
+        truth.reopened = true;
+        return Ok(());
+    }
     let parents: Vec<_> = truth.slots.iter().flatten().map(|slot| slot.parent).collect();
     let job = &jobs[&task.job];
     let lost = |parent| job.tasks[parent].commits.iter().any(|commit| commit.undone);
