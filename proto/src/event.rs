@@ -484,7 +484,6 @@ impl Iterator for Decoder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Incarnation;
 
     #[test]
     fn events_round_trip_and_stay_small() {

@@ -1,6 +1,6 @@
 //! WfFormat, the JSON of recorded workflows: schema 1.0 to 1.6.
 //!
-//! What becomes of recorded tasks and their files is said in [`crate::file_graph`].
+//! What becomes of recorded tasks and their files is said in `file_graph.rs`.
 
 mod schema;
 mod write;
