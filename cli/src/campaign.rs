@@ -149,14 +149,18 @@ pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
         tasks_each: graph.len() as u64,
         ..Campaign::default()
     };
-    crate::block_on(all(args, &graph, &mut seen))?;
+    let ended = crate::block_on(all(args, &graph, &mut seen));
     seen.wall_s = began.elapsed().as_secs_f64();
-    let is_good = seen.lost + seen.twice + seen.stuck == 0;
-    if context.output.json {
-        context.output.json(&seen)?;
-    } else {
-        context.output.bytes(text(&seen).as_bytes())?;
+    // One that was cut short tells what it saw until then.
+    if ended.is_ok() || seen.runs + seen.kills + seen.stops > 0 {
+        if context.output.json {
+            context.output.json(&seen)?;
+        } else {
+            context.output.bytes(text(&seen).as_bytes())?;
+        }
     }
+    ended?;
+    let is_good = seen.lost + seen.twice + seen.stuck == 0;
     Ok(if is_good { Exit::Ok } else { Exit::Failed })
 }
 
@@ -183,19 +187,21 @@ async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Resu
     let mut victims = Victims::start(dir.path(), plan).await?;
     let client = Client::connect_with(dir.path(), ClientOptions { patience: PATIENCE }).await?;
     let mut dice = Dice(args.seed);
+    // Runs may be shorter than the time between two faults.
+    let mut fault_at = tokio::time::Instant::now() + dice.pause(CALM_MS);
     while seen.kills < args.kills && seen.stuck == 0 {
         let job = client.submit(graph, SubmitOptions::default()).await?.job;
         let ended = {
             let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {}));
             let mut end = std::pin::pin!(end);
             loop {
-                let calm = dice.pause(CALM_MS);
                 tokio::select! {
                     ended = &mut end => break ended,
-                    () = tokio::time::sleep(calm) => {}
+                    () = tokio::time::sleep_until(fault_at) => {}
                 }
                 // To its end, whatever the job does: nobody stays stopped or away.
                 victims.hurt(&mut dice, seen).await?;
+                fault_at = tokio::time::Instant::now() + dice.pause(CALM_MS);
             }
         };
         seen.runs += 1;

@@ -69,3 +69,22 @@ fn memory_is_measured_while_tasks_wait() {
     assert_figures(&report, &["bytes_per_task", "after_mib"]);
     assert_eq!(report["processes"], true);
 }
+
+/// A node lets go of what belongs to no job that anybody knows; these objects must stay.
+#[test]
+fn transfer_finds_its_objects_in_every_round() {
+    for door in [&[][..], &["--insecure"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_starling"))
+            .args(["bench", "transfer", "--most", "4KiB", "--rounds", "2", "--json"])
+            .args(door)
+            .output()
+            .expect("the binary was built for this test");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{door:?}: {error}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+        let cases = report["cases"].as_array().expect("a list");
+        assert_eq!(cases.len(), 1, "{report}");
+        assert_eq!((&cases[0]["size_bytes"], &cases[0]["at_once"]), (&4096.into(), &1.into()));
+        assert_figures(&cases[0], &["ours_bytes_per_s", "over_raw_memory", "over_raw_file"]);
+    }
+}

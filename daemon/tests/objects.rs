@@ -9,11 +9,12 @@ use daemon::start;
 use proto::{limits, wire};
 use support::{call, connect, options};
 
-/// Puts a file where the executor keeps the object of job 5, task 3.9, attempt 1.1, output 2.
+/// Puts a file where the executor keeps the object of job 5, task 3.9, attempt 1.1, output 2. Nobody
+/// knows that job: anything but a kept output of it would go.
 fn put(dir: &Path, bytes: &[u8]) -> wire::ObjectRequest {
     let objects = dir.join("nodes/0/state/objects/0000000000000005");
     fs::create_dir_all(&objects).expect("a directory of the test");
-    fs::write(objects.join("3.9-100000001-2"), bytes).expect("a file of the test");
+    fs::write(objects.join("3.9-100000001-2-kept"), bytes).expect("a file of the test");
     wire::ObjectRequest { job: 5, task: 3 << 40 | 9, attempt: 1 << 32 | 1, output: 2 }
 }
 
@@ -55,7 +56,7 @@ async fn nodes_bring_objects_from_one_another() {
     };
     for (output, size_bytes) in sizes.iter().enumerate() {
         let bytes: Vec<u8> = (0..*size_bytes).map(|at| (at ^ (at >> 8)) as u8).collect();
-        fs::write(objects.join(format!("3.9-100000001-{output}")), bytes).unwrap();
+        fs::write(objects.join(format!("3.9-100000001-{output}-kept")), bytes).unwrap();
     }
     let nodes = daemon::start_all(&options(dir.path(), 0, 2)).unwrap();
     let mut client = connect(&nodes[1], dir.path()).await;

@@ -19,7 +19,8 @@ use super::report::Spread;
 use crate::embed::{self, ClusterPlan};
 use crate::units::Size;
 
-/// A job that no cluster gives out by itself.
+/// A job that no cluster gives out by itself. Of a job that nobody knows a node keeps nothing but
+/// what was to be kept, so these objects are.
 const JOB: JobId = JobId(1 << 60);
 const SIZES_BYTES: [u64; 6] = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30];
 const AT_ONCE: [usize; 3] = [1, 8, 64];
@@ -156,7 +157,7 @@ fn fill(dir: &Path, cases: &[Case]) -> anyhow::Result<()> {
         if store.contains(object) {
             continue;
         }
-        let mut incoming = store.create_incoming(object, ObjectKind::Made)?;
+        let mut incoming = store.create_incoming(object, ObjectKind::Kept)?;
         let mut offset = 0;
         while offset < case.size_bytes {
             let count = (case.size_bytes - offset).min(piece.len() as u64) as usize;
@@ -302,7 +303,7 @@ fn send(
 
 fn source_of(source: &Path, object: ObjectId) -> PathBuf {
     let (local, attempt) = (object.task.local, object.attempt.0);
-    let name = format!("{}.{}-{attempt:x}-0", local.partition().0, local.index());
+    let name = format!("{}.{}-{attempt:x}-0-kept", local.partition().0, local.index());
     source.join(format!("{:016x}", JOB.0)).join(name)
 }
 

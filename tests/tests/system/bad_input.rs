@@ -31,7 +31,7 @@ const CASES: &[Case] = &[
         name: "schema.json",
         text: r#"{"name":"x","schemaVersion":"9.7","workflow":{"specification":{"tasks":[]}}}"#,
         code: 4,
-        parts: &["schema.json: unknown schema version '9.7'"],
+        parts: &["schema.json:1:34: unknown schema version '9.7'"],
     },
     Case {
         name: "cycle.toml",
