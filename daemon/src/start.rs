@@ -430,8 +430,14 @@ impl Parts {
         let (node, incarnation) = (self.options.node, self.state.incarnation());
         let id = self.shared.identity.cluster;
         let map = kvs::make_map(id, self.options.expect, self.cluster.partitions);
-        let members = Members::new(map, own, |node| self.shared.addresses.read(node));
-        let core = self.recover_core(members.map())?;
+        let members = Members::new(map.clone(), own, |node| self.shared.addresses.read(node));
+        // That a node cannot be reached now is for answers only. To the core it would be dead, and
+        // what it has made lost: that is for the cluster to decide.
+        let mut agreed = members.map().clone();
+        for (member, made) in agreed.members.iter_mut().zip(&map.members) {
+            member.phase = made.phase;
+        }
+        let core = self.recover_core(&agreed)?;
         // What was uploaded for a job that has ended, or never was one.
         let executor = &self.shared.executor;
         executor.uploads().keep_only(|job| core.has_ended(job) == Some(false));

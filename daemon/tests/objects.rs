@@ -9,8 +9,8 @@ use daemon::start;
 use proto::{limits, wire};
 use support::{call, connect, options};
 
-/// Puts a file where the executor keeps the object of job 5, task 3.9, attempt 1.1, output 2. Nobody
-/// knows that job: anything but a kept output of it would go.
+/// Puts a file where the executor keeps the object of job 5, task 3.9, attempt 1.1, output 2.
+/// Nobody knows that job: anything but a kept output of it would go.
 fn put(dir: &Path, bytes: &[u8]) -> wire::ObjectRequest {
     let objects = dir.join("nodes/0/state/objects/0000000000000005");
     fs::create_dir_all(&objects).expect("a directory of the test");

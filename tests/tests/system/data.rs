@@ -309,6 +309,18 @@ fn the_data_port_believes_nodes_alone() {
 trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
 
+/// Nodes that are up are not taken for dead: what they made is fetched, not made again.
+#[test]
+fn what_other_nodes_made_is_fetched_and_not_made_again() {
+    let sandbox = starling_tests::Sandbox::new();
+    for shape in ["fan-out", "fan-in"] {
+        let workload = format!("{shape}:tasks=111,degree=10,output=8MB");
+        let run = ["run", &workload, "--nodes", "3", "--slots", "2", "--json"];
+        let tasks = sandbox.starling(&run).ok().json()["tasks"].clone();
+        assert_eq!((&tasks["done"], &tasks["executions"]), (&111.into(), &111.into()), "{tasks}");
+    }
+}
+
 /// A file system of its own for the node, where that is permitted.
 #[test]
 fn a_full_disk_is_told_and_leaves_nothing_half_written() {
