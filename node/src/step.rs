@@ -68,7 +68,7 @@ impl Node {
             replica.flush(now, self.batch_seq, self.durable_seq, effects);
         }
         self.links.note_batch(self.batch_seq);
-        self.links.durable(self.synced_for_links());
+        self.links.durable(self.synced_seq());
         let scheduler = &self.scheduler;
         self.links.flush(
             now,
@@ -115,12 +115,6 @@ impl Node {
     /// Up to which batch every copy and this node have synced everything.
     fn synced_seq(&self) -> u64 {
         self.replica.as_ref().map_or(self.durable_seq, |replica| replica.synced(self.durable_seq))
-    }
-    fn synced_for_links(&self) -> u64 {
-        match self.config.mutant {
-            Some(Mutant::AckLinksBeforeBackups) => self.durable_seq,
-            _ => self.synced_seq(),
-        }
     }
 
     /// Decides everything that can be decided now, messages to itself included.

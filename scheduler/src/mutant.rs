@@ -70,48 +70,21 @@ pub enum Mutant {
     AckBeforeBackups,
     /// Messages and launches do not wait for copies; answers do.
     ReleaseBeforeBackups,
-    /// Messages are acknowledged before copies have what they caused.
-    AckLinksBeforeBackups,
     /// A new primary serves without anybody having promised its epoch.
     ActivateWithoutPromise,
-    /// A promise is told before it is synced.
-    PromiseBeforeDurable,
-    /// A promise does not wait for the lease of the primary before.
-    PromiseUnderLease,
-    /// A copy takes changes of primaries that were replaced.
-    BackupTakesAnyEpoch,
-    /// A copy takes changes that do not follow on what it has.
-    BackupTakesAnyPosition,
-    /// A change that a copy refused counts as taken.
-    IgnoreRefused,
-    /// A copy becomes a member while it is being filled.
-    PromoteEarly,
-    /// A filling keeps what the copy had before.
-    FillWithoutClear,
     /// A page of a filling overwrites what was changed since it was read.
     FillOverNewer,
-    /// Reads are answered without a lease.
-    ReadWithoutLease,
     /// A node that the map takes for dead goes on.
     IgnoreFence,
 }
 
 impl Mutant {
     /// Of copies of partitions.
-    pub const OF_COPIES: [Self; 14] = [
+    pub const OF_COPIES: [Self; 5] = [
         Self::AckBeforeBackups,
         Self::ReleaseBeforeBackups,
-        Self::AckLinksBeforeBackups,
         Self::ActivateWithoutPromise,
-        Self::PromiseBeforeDurable,
-        Self::PromiseUnderLease,
-        Self::BackupTakesAnyEpoch,
-        Self::BackupTakesAnyPosition,
-        Self::IgnoreRefused,
-        Self::PromoteEarly,
-        Self::FillWithoutClear,
         Self::FillOverNewer,
-        Self::ReadWithoutLease,
         Self::IgnoreFence,
     ];
     /// Of homes that move: found by `tests/takeover.rs` of this crate.
@@ -187,17 +160,8 @@ impl Mutant {
             Self::AllRebuilt => "all-rebuilt",
             Self::AckBeforeBackups => "ack-before-backups",
             Self::ReleaseBeforeBackups => "release-before-backups",
-            Self::AckLinksBeforeBackups => "ack-links-before-backups",
             Self::ActivateWithoutPromise => "activate-without-promise",
-            Self::PromiseBeforeDurable => "promise-before-durable",
-            Self::PromiseUnderLease => "promise-under-lease",
-            Self::BackupTakesAnyEpoch => "backup-takes-any-epoch",
-            Self::BackupTakesAnyPosition => "backup-takes-any-position",
-            Self::IgnoreRefused => "ignore-refused",
-            Self::PromoteEarly => "promote-early",
-            Self::FillWithoutClear => "fill-without-clear",
             Self::FillOverNewer => "fill-over-newer",
-            Self::ReadWithoutLease => "read-without-lease",
             Self::IgnoreFence => "ignore-fence",
         }
     }

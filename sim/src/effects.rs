@@ -210,6 +210,12 @@ impl World {
                     Event::Dismissed { task, attempt } => {
                         self.machines[index].dismissed.insert((task, attempt));
                     }
+                    Event::Started { task, attempt, .. } => {
+                        let machine = &mut self.machines[index];
+                        if !machine.dismissed.contains(&(task, attempt)) {
+                            machine.decided.insert((task, attempt));
+                        }
+                    }
                     _ => {}
                 }
                 self.trace_event(index, &event);
@@ -240,12 +246,16 @@ impl World {
         let node = NodeId(index as u32);
         let home = self.home(task.partition().0);
         let machine = &self.machines[index];
+        // Where homes move, a launch waits for copies, and may have been decided before the attempt
+        // was dismissed: steps are let go in their order, so that it is killed right afterwards.
+        let key = (task, attempt);
+        let waited = self.homes_move() && machine.decided.contains(&key);
         let launched = removal::Launched {
             task,
             // Where homes move, a launch may have waited for copies since before that.
             at_home: home == index && !self.homes_move(),
             home_heard: self.jobs[&task.job].heard.contains(&home) && !self.homes_move(),
-            dismissed: machine.dismissed.contains(&(task, attempt)),
+            dismissed: machine.dismissed.contains(&key) && !waited,
             healed: self.faults_until,
             now: self.now,
         };

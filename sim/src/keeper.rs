@@ -127,16 +127,18 @@ impl World {
         self.die(index);
     }
 
+    /// It runs, and the map knows.
+    pub(crate) fn is_live(&self, node: u32) -> bool {
+        let machine = &self.machines[node as usize];
+        let member = member(&self.map, NodeId(node));
+        let current = member.is_some_and(|member| member.incarnation == machine.incarnation);
+        machine.is_up() && machine.doom.is_none() && current
+    }
+
     /// The map has as many copies of everything as are wanted, on machines that run.
     pub(crate) fn is_whole(&self) -> bool {
-        let live = |&node: &u32| {
-            let machine = &self.machines[node as usize];
-            let member = member(&self.map, NodeId(node));
-            let current = member.is_some_and(|m| m.incarnation == machine.incarnation);
-            machine.is_up() && machine.doom.is_none() && current
-        };
         self.map.partitions.iter().all(|entry| {
-            let copies = entry.replicas.iter().filter(|node| live(node)).count();
+            let copies = entry.replicas.iter().filter(|node| self.is_live(**node)).count();
             entry.active && copies >= self.options.copies as usize
         })
     }
@@ -203,6 +205,7 @@ impl World {
             }
             let primary = &self.machines[entry.replicas[0] as usize];
             let (position, _) = primary.disk.copy(partition);
+            self.acked.begins(partition, entry.epoch, position);
             let facts = self.facts.entry(partition).or_default();
             let (kept, void): (Vec<_>, Vec<_>) =
                 facts.drain(..).partition(|fact| fact.position <= position);

@@ -117,6 +117,7 @@ impl World {
         let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
         self.run_for(if limbo { Span(SETTLE.0 + self.all_work().0) } else { SETTLE });
         self.passed()?;
+        self.no_copy_is_forgotten()?;
         let before = self.packets();
         self.run_for(SILENCE);
         self.passed()?;

@@ -68,6 +68,8 @@ pub(crate) struct Machine {
     pub doom: Option<Doom>,
     /// Attempts of other homes that its process was told to let go.
     pub dismissed: BTreeSet<(TaskId, Attempt)>,
+    /// Launches that it decided on when they were not dismissed.
+    pub decided: BTreeSet<(TaskId, Attempt)>,
     pub unsynced: Vec<Unsynced>,
     /// The last batch of this incarnation, and whether a sync is under way.
     pub last_seq: u64,
@@ -97,6 +99,7 @@ impl Machine {
             objects: BTreeMap::new(),
             doom: None,
             dismissed: BTreeSet::new(),
+            decided: BTreeSet::new(),
             unsynced: Vec::new(),
             last_seq: 0,
             syncing: false,
@@ -116,6 +119,7 @@ impl Machine {
         self.inbox.clear();
         self.running.clear();
         self.dismissed.clear();
+        self.decided.clear();
         self.step_scheduled = false;
         self.timer_at = None;
         self.timer_queued = false;

@@ -40,11 +40,6 @@ struct Copy {
 #[derive(Debug, Default)]
 pub struct Copies {
     all: BTreeMap<PartitionId, Copy>,
-    /// Bugs on purpose: an epoch is not looked at, a position is not looked at, a filling keeps
-    /// what was there before.
-    pub any_epoch: bool,
-    pub any_position: bool,
-    pub fill_without_clear: bool,
 }
 
 impl Copies {
@@ -117,14 +112,12 @@ impl Copies {
     /// Takes a primary's change into the batch, or tells why not.
     pub fn take(&mut self, change: &Arc<wire::Change>, batch: &mut Batch) -> Result<(), Refused> {
         let partition = PartitionId(change.partition);
-        let (any_epoch, any_position) = (self.any_epoch, self.any_position);
         let copy = self.all.entry(partition).or_default();
-        if change.epoch < copy.promised && !any_epoch {
+        if change.epoch < copy.promised {
             return Err(Refused::Promised { epoch: copy.promised });
         }
         let after = position(change.after.as_ref());
         match change.fill() {
-            Fill::NoneToFill if any_position => copy.position = after,
             Fill::NoneToFill => {
                 if copy.filling || copy.position != position(change.before.as_ref()) {
                     return Err(Refused::Elsewhere { at: copy.position });
@@ -133,9 +126,7 @@ impl Copies {
                 copy.remember(change);
             }
             Fill::Begin => {
-                if !self.fill_without_clear {
-                    batch.clear(partition);
-                }
+                batch.clear(partition);
                 (copy.position, copy.filling) = (Position::default(), true);
                 copy.forget_recent();
             }

@@ -26,8 +26,6 @@ struct Shipped {
 #[derive(Debug, Default)]
 pub struct Shipping {
     peers: BTreeMap<NodeId, VecDeque<Shipped>>,
-    /// A bug on purpose.
-    pub ignore_refused: bool,
 }
 
 impl Shipping {
@@ -44,9 +42,7 @@ impl Shipping {
         for refusal in &answer.refused {
             let refused = PartitionId(refusal.partition);
             let mut all = queue.iter_mut();
-            if let Some(shipped) = all.find(|shipped| shipped.number == refusal.number)
-                && !self.ignore_refused
-            {
+            if let Some(shipped) = all.find(|shipped| shipped.number == refusal.number) {
                 shipped.lost |= shipped.partitions.contains(&refused);
             }
         }

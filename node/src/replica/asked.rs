@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use proto::limits::COPY_ASKS_MAX;
 use proto::wire::{self, CopyQuestion};
 use proto::{NodeId, PartitionId, Time};
-use scheduler::Mutant;
 
 use super::{Replica, map};
 
@@ -42,14 +41,9 @@ impl Asked {
     }
 
     /// What can be told, by asker. A promise counts when it is synced.
-    pub(super) fn answers(
-        &mut self,
-        durable: u64,
-        mutant: Option<Mutant>,
-    ) -> Vec<(NodeId, Vec<wire::CopyAnswer>)> {
-        let eager = mutant == Some(Mutant::PromiseBeforeDurable);
+    pub(super) fn answers(&mut self, durable: u64) -> Vec<(NodeId, Vec<wire::CopyAnswer>)> {
         while let Some(&(Some(batch), _, _)) = self.promised.front()
-            && (batch <= durable || eager)
+            && batch <= durable
         {
             let (_, to, answer) = self.promised.pop_front().expect("looked at above");
             self.ready.push((to, answer));
@@ -96,7 +90,7 @@ impl Replica {
                 !busy
             }
             CopyQuestion::Promise => {
-                if now < free_at && self.mutant != Some(Mutant::PromiseUnderLease) {
+                if now < free_at {
                     self.wake(free_at);
                     return false;
                 }

@@ -151,6 +151,10 @@ impl Replica {
         let served = self.served.get_mut(&partition).expect("the caller serves it");
         if served.epoch != entry.epoch {
             served.refusing.clear();
+            // An answer that is still to come speaks of the epoch before, and is passed over.
+            let asked = |(_, learner): &(_, &Learner)| matches!(learner, Learner::Asked);
+            let asked = served.learners.iter().filter(asked);
+            self.unasked.extend(asked.map(|(&node, _)| (partition, node)));
         }
         served.epoch = entry.epoch;
         served.members = entry.replicas[1..].iter().map(|&node| NodeId(node)).collect();

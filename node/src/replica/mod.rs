@@ -93,13 +93,6 @@ impl Replica {
     pub(crate) fn new(config: &Config, map: Arc<wire::ClusterMap>, now: Time) -> Self {
         let mut links = Links::for_copies(config.node, config.incarnation);
         links.break_on_purpose(config.mutant);
-        let has = |mutant| config.mutant == Some(mutant);
-        let mut copies = Copies::default();
-        copies.any_epoch = has(Mutant::BackupTakesAnyEpoch);
-        copies.any_position = has(Mutant::BackupTakesAnyPosition);
-        copies.fill_without_clear = has(Mutant::FillWithoutClear);
-        let mut shipping = Shipping::default();
-        shipping.ignore_refused = has(Mutant::IgnoreRefused);
         Self {
             me: config.node,
             incarnation: config.incarnation,
@@ -107,8 +100,8 @@ impl Replica {
             slots: config.slots,
             mutant: config.mutant,
             links,
-            copies,
-            shipping,
+            copies: Copies::default(),
+            shipping: Shipping::default(),
             sources: Sources::default(),
             leases: Leases::new(now),
             served: BTreeMap::new(),
@@ -286,7 +279,7 @@ impl Replica {
 
     /// Whether answers may leave; asks for the leases they need.
     pub(crate) fn may_answer(&mut self, now: Time, waiting: bool) -> bool {
-        if self.backups.is_empty() || self.mutant == Some(Mutant::ReadWithoutLease) {
+        if self.backups.is_empty() {
             return true;
         }
         if !waiting {
@@ -308,7 +301,7 @@ impl Replica {
     pub(crate) fn flush(&mut self, now: Time, last: u64, durable: u64, effects: &mut Vec<Effect>) {
         self.ask_learners();
         self.ask_members();
-        for (to, answers) in self.asked.answers(durable, self.mutant) {
+        for (to, answers) in self.asked.answers(durable) {
             self.links.send(to, Body::CopyAnswers(wire::CopyAnswers { answers }));
         }
         for (to, told) in self.sources.answers(durable) {

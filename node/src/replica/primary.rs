@@ -205,7 +205,6 @@ impl Replica {
         let refuses = |partition: PartitionId| {
             told.refused.iter().any(|refusal| refusal.partition == partition.0)
         };
-        let early = self.mutant == Some(Mutant::PromoteEarly);
         for (&partition, served) in &mut self.served {
             let refused = refuses(partition);
             if served.members.contains(&from) && refused {
@@ -223,10 +222,6 @@ impl Replica {
                     if filling.in_flight.is_some_and(|number| number <= told.logged) =>
                 {
                     (filling.in_flight, filling.page) = (None, 0);
-                }
-                Learner::Filling(_) if early => {
-                    *learner = Learner::CaughtUp { number: 0, ready: true };
-                    self.propose_now = true;
                 }
                 Learner::CaughtUp { number, ready } if *number <= told.synced && !*ready => {
                     *ready = true;
