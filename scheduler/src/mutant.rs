@@ -72,19 +72,16 @@ pub enum Mutant {
     ReleaseBeforeBackups,
     /// A new primary serves without anybody having promised its epoch.
     ActivateWithoutPromise,
-    /// A page of a filling overwrites what was changed since it was read.
-    FillOverNewer,
     /// A node that the map takes for dead goes on.
     IgnoreFence,
 }
 
 impl Mutant {
     /// Of copies of partitions.
-    pub const OF_COPIES: [Self; 5] = [
+    pub const OF_COPIES: [Self; 4] = [
         Self::AckBeforeBackups,
         Self::ReleaseBeforeBackups,
         Self::ActivateWithoutPromise,
-        Self::FillOverNewer,
         Self::IgnoreFence,
     ];
     /// Of homes that move: found by `tests/takeover.rs` of this crate.
@@ -161,7 +158,6 @@ impl Mutant {
             Self::AckBeforeBackups => "ack-before-backups",
             Self::ReleaseBeforeBackups => "release-before-backups",
             Self::ActivateWithoutPromise => "activate-without-promise",
-            Self::FillOverNewer => "fill-over-newer",
             Self::IgnoreFence => "ignore-fence",
         }
     }

@@ -8,7 +8,6 @@ use kvs::{Page, PageRequest, Write};
 use proto::limits::{COPIES_FILLING_MAX, COPY_PAGE_BYTES};
 use proto::wire::{self, CopyQuestion, Fill};
 use proto::{NodeId, PartitionId};
-use scheduler::Mutant;
 
 use super::Replica;
 
@@ -169,10 +168,6 @@ impl Replica {
                 }
                 let Learner::Filling(filling) = learner else { continue };
                 if let Some(page) = self.pages.remove(&filling.page) {
-                    let eager = self.mutant == Some(Mutant::FillOverNewer);
-                    if eager {
-                        filling.changed.clear();
-                    }
                     filling.after = page.records.last().map(|record| record.key.clone());
                     filling.in_flight = Some(number);
                     let writes = page_writes(&page, &filling.changed);
