@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use proto::{JobId, LocalId};
 
+/// What is said of a certificate that was not believed, here or there; trying again does not help.
+pub(crate) const DISTRUST: &str = "certificate";
+
 /// Every message is one line: what, and why. [`ClientError::hint`] says what to do next.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,6 +52,9 @@ impl ClientError {
         Some(match self {
             Self::NoInstance { .. } => {
                 "start one with 'starling up', or name its directory with --dir"
+            }
+            Self::ClusterUnreachable(why) if why.contains(DISTRUST) => {
+                "use the directory of a node of this cluster, or copy its keys/client.pem anew"
             }
             Self::ClusterUnreachable(_) => "'starling up' starts the nodes that are missing",
             Self::Busy { .. } => "try again later",

@@ -8,7 +8,8 @@ use proto::{PartitionId, limits};
 use tokio::time::Instant;
 
 use crate::call::{Checked, Repeat, Retry, home_of};
-use crate::{Client, ClientError, link};
+use crate::link::{self, Link};
+use crate::{Client, ClientError};
 
 /// The store of a cluster, through [`Client::kv`].
 #[derive(Clone, Debug)]
@@ -145,6 +146,7 @@ impl Kv {
             key: Bytes::copy_from_slice(key),
             seen_version,
             responses: None,
+            session: None,
         }
     }
 
@@ -335,6 +337,8 @@ pub struct KeyWatch {
     key: Bytes,
     seen_version: u64,
     responses: Option<(u32, Instant, Responses)>,
+    /// A node lets go of a watch with its session alone, so this one has its own.
+    session: Option<Link>,
 }
 type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::Lost>>;
 
@@ -383,6 +387,7 @@ impl KeyWatch {
         let node = self.client.home(self.partition).0;
         let failed = |lost| (node, lost);
         let link = self.client.link(node).await.map_err(failed)?;
+        let session = self.session.insert(link.another().await.map_err(failed)?);
         let id = self.client.next_id();
         let watch = wire::KvWatch {
             partition: self.partition.0,
@@ -390,7 +395,7 @@ impl KeyWatch {
             after_version: self.seen_version,
         };
         let bytes = link::encode(id, request::Body::WatchKey(watch));
-        let responses = link.watch(id, bytes).await.map_err(failed)?;
+        let responses = session.watch(id, bytes).await.map_err(failed)?;
         self.responses = Some((node, Instant::now(), responses));
         Ok(())
     }

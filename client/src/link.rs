@@ -15,12 +15,15 @@ use prost::Message;
 use proto::{limits, wire};
 use security::Dialer;
 use security::dial::describe;
+pub(crate) use security::dial::explain;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
+
+use crate::error::DISTRUST;
 
 /// Requests that wait to be framed, per link.
 const OUTGOING_MAX: usize = 1024;
@@ -35,9 +38,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// The link broke, or never came to be; the text says why.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost(pub(crate) String);
-
-/// What is said of a certificate that was not believed, here or there; trying again does not help.
-const DISTRUST: &str = "certificate";
 
 impl Lost {
     pub(crate) fn is_hopeless(&self) -> bool {
@@ -99,7 +99,16 @@ impl Link {
                 .initial_connection_window_size(WINDOW_BYTES)
                 .http2_keep_alive_interval(KEEP_ALIVE)
         };
-        let channel = dialer.connect(address, settings).await.map_err(Lost)?;
+        Self::begin_over(dialer.connect(address, settings).await.map_err(Lost)?).await
+    }
+
+    /// Another session over the same connection: what is asked there ends with it.
+    pub(crate) async fn another(&self) -> Result<Self, Lost> {
+        let opened = tokio::time::timeout(OPEN_TIMEOUT, Self::begin_over(self.channel.clone()));
+        opened.await.unwrap_or_else(|_| Err(Lost("it does not answer".to_owned())))
+    }
+
+    async fn begin_over(channel: Channel) -> Result<Self, Lost> {
         let (outgoing, frames) = mpsc::channel(OUTGOING_MAX);
         let frames = Frames { incoming: frames, batch: Vec::new(), queue: VecDeque::new() };
         let mut grpc = tonic::client::Grpc::new(channel.clone())
@@ -201,15 +210,6 @@ impl Waiting {
             // The answer to a request that was given up.
             None => {}
         }
-    }
-}
-
-pub(crate) fn explain(status: &tonic::Status) -> String {
-    match status.code() {
-        tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled => {
-            std::error::Error::source(status).map_or_else(|| status.message().to_owned(), describe)
-        }
-        _ => status.message().to_owned(),
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::{Client, ClientError, ClientOptions};
 use proto::wire::{self, KvKind};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -83,6 +83,17 @@ fn status(error: &ClientError) -> Status {
     }
 }
 
+/// A change of a key that is watched.
+fn result((value, version): (Option<client::Value>, u64)) -> wire::KvResult {
+    match value {
+        Some(value) => wire::KvResult { value: value.bytes, version, ..Default::default() },
+        None => {
+            let status = wire::KvStatus::Absent.into();
+            wire::KvResult { status, version, ..Default::default() }
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl Kv for KvService {
     type WatchStream = ReceiverStream<Result<wire::KvResult, Status>>;
@@ -142,30 +153,35 @@ impl Kv for KvService {
         if key.is_empty() || key.len() > proto::limits::KEY_BYTES_MAX {
             return Err(Status::invalid_argument("a key has 1 to 65536 bytes"));
         }
-        let mut watch = self.client().await?.kv().watch(&key, after_version);
+        let mut follow = self.client().await?.kv().watch(&key, after_version);
+        // Of one who reads slowly only the newest change is kept.
+        let (newest, mut change) = watch::channel(None);
+        tokio::spawn(async move {
+            loop {
+                let next = tokio::select! {
+                    next = follow.next() => next,
+                    () = newest.closed() => return,
+                };
+                let is_over = next.is_err();
+                newest.send_replace(Some(next.map_err(|error| status(&error)).map(result)));
+                if is_over {
+                    return;
+                }
+            }
+        });
         let (changes, stream) = mpsc::channel(CHANGES_AHEAD);
         let mut stop = self.shared.stop.subscribe();
         tokio::spawn(async move {
             loop {
-                let change = tokio::select! {
-                    change = watch.next() => change,
+                let told = tokio::select! {
+                    changed = change.changed() => match changed {
+                        Ok(()) => change.borrow_and_update().clone(),
+                        Err(_) => return, // All was told.
+                    },
                     () = changes.closed() => return,
-                    () = async { drop(stop.wait_for(|stop| *stop).await) } => {
-                        let _ = changes.send(Err(stopping())).await;
-                        return;
-                    }
+                    () = async { drop(stop.wait_for(|stop| *stop).await) } => Some(Err(stopping())),
                 };
-                let told = change.map_err(|error| status(&error)).map(|(value, version)| {
-                    let absent = wire::KvStatus::Absent.into();
-                    value.map_or(
-                        wire::KvResult { status: absent, version, ..Default::default() },
-                        |value| wire::KvResult {
-                            value: value.bytes,
-                            version,
-                            ..Default::default()
-                        },
-                    )
-                });
+                let Some(told) = told else { continue };
                 let is_over = told.is_err();
                 if changes.send(told).await.is_err() || is_over {
                     return;

@@ -109,6 +109,18 @@ pub fn describe(error: &(dyn std::error::Error + 'static)) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
+/// As [`describe`], for the end of a call: what a node says, or what became of the connection. A
+/// certificate that is not believed is often told only here, after the handshake.
+#[must_use]
+pub fn explain(status: &tonic::Status) -> String {
+    match status.code() {
+        tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled => {
+            std::error::Error::source(status).map_or_else(|| status.message().to_owned(), describe)
+        }
+        _ => status.message().to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -116,3 +116,39 @@ async fn an_observer_reads_and_a_node_tells_what_it_serves() {
     let names: Vec<String> = services.service.into_iter().map(|it| it.name).collect();
     assert!(names.contains(&"starling.v1.Kv".to_owned()), "{names:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_reads_slowly_gets_the_newest_change() {
+    const CHANGES: u64 = 60;
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = tokio::task::block_in_place(|| start_all(&options(dir.path(), 0, 1))).unwrap();
+    let mut kv = clients(&nodes, dir.path()).await.remove(0);
+    let follow = wire::KvFollow { key: "slow".into(), after_version: 0 };
+    let mut changes = kv.watch(follow).await.unwrap().into_inner();
+    let mut last = 0;
+    for number in 0..CHANGES {
+        // More than the windows of the stream take.
+        let value = vec![number as u8; 200_000].into();
+        let pair = wire::KvPair { key: "slow".into(), value };
+        last = kv.insert(pair).await.unwrap().into_inner().version;
+    }
+    let mut heard = 0;
+    while changes.message().await.unwrap().unwrap().version != last {
+        heard += 1;
+        assert!(heard < CHANGES / 2, "the node keeps what nobody reads");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_watch_that_ended_makes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = tokio::task::block_in_place(|| start_all(&options(dir.path(), 0, 1))).unwrap();
+    let mut kv = clients(&nodes, dir.path()).await.remove(0);
+    kv.insert(pair("k", "v")).await.unwrap();
+    for number in 0..=proto::limits::WATCHERS_MAX {
+        let follow = wire::KvFollow { key: "k".into(), after_version: 0 };
+        let mut changes = kv.watch(follow).await.unwrap().into_inner();
+        let change = changes.message().await;
+        assert_eq!(change.unwrap().unwrap().value, "v", "watch {number}");
+    }
+}
