@@ -59,8 +59,10 @@ struct StartArgs {
     /// Address of a node of the cluster, when the directory is not shared with it
     #[arg(long, value_name = "ADDR")]
     join: Option<String>,
-    /// What 'starling token make' gave there: the keys of the cluster, once
-    #[arg(long, value_name = "TOKEN", requires = "join")]
+    /// What 'starling token make' gave there: the keys of the cluster, once. A command line can be
+    /// read by all users of a machine, the environment cannot
+    #[arg(long, value_name = "TOKEN", requires = "join", env = "STARLING_TOKEN")]
+    #[arg(hide_env_values = true)]
     token: Option<Token>,
     /// Where to listen: the address by which the other nodes reach this one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]

@@ -64,8 +64,8 @@ fn make(context: &Context, life: Duration) -> Done {
         context.output.line(&made.token)?;
         let address = made.addresses.first().map_or("ADDR", String::as_str);
         context.output.note(&format!(
-            "on the other machine: starling node --join {address} --token TOKEN --listen ADDR \
-             --expect N --rank R"
+            "on the other machine: STARLING_TOKEN=TOKEN starling node --join {address} \
+             --listen ADDR --expect N --rank R"
         ));
     }
     Ok(Exit::Ok)

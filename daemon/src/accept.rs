@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use proto::limits;
+use security::Role;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -14,6 +15,7 @@ use tonic::transport::server::Connected;
 
 use crate::doors::{Guest, Stream};
 use crate::service::Shared;
+use crate::strangers::Strangers;
 
 /// After an accept that failed (too many open files, say).
 pub(crate) const BREATHE: Duration = Duration::from_millis(100);
@@ -24,12 +26,12 @@ const LET_IN_MAX: usize = 16;
 pub(crate) struct Connection {
     stream: Stream,
     guest: Guest,
-    /// Its place among those that are served.
-    _place: OwnedSemaphorePermit,
+    /// Its place among those that are served, and among those that are no nodes.
+    _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
 /// Takes connections for as long as the server wants them. One that waits to be taken is in the
-/// kernel's queue, costs nothing here, and is taken in its turn: strangers leave within seconds.
+/// kernel's queue, costs nothing here, and is taken in its turn: strangers make room for it.
 pub(crate) fn listen(
     shared: Arc<Shared>,
     listener: TcpListener,
@@ -37,11 +39,11 @@ pub(crate) fn listen(
     let (let_in, connections) = mpsc::channel(LET_IN_MAX);
     tokio::spawn(async move {
         let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
-        let strangers = Arc::new(Semaphore::new(limits::STRANGERS_MAX));
-        let forever = "these semaphores are never closed";
+        let guests = Arc::new(Semaphore::new(limits::GUESTS_MAX));
+        let strangers = Strangers::default();
         loop {
-            let place = Arc::clone(&places).acquire_owned().await.expect(forever);
-            let stranger = Arc::clone(&strangers).acquire_owned().await.expect(forever);
+            let place = Arc::clone(&places).acquire_owned().await;
+            let place = place.expect("this semaphore is never closed");
             let come = tokio::select! {
                 come = listener.accept() => come,
                 () = let_in.closed() => return,
@@ -54,13 +56,19 @@ pub(crate) fn listen(
                     continue;
                 }
             };
+            if strangers.room().await {
+                shared.log.refusal("cut a connection without a certificate: too many are here");
+            }
             let (shared, let_in) = (Arc::clone(&shared), let_in.clone());
-            tokio::spawn(async move {
-                match shared.doors.take_caller(stream, from).await {
-                    Ok(Some((stream, guest))) => {
-                        drop(stranger);
+            let guests = Arc::clone(&guests);
+            strangers.greet(|stranger| async move {
+                let known = shared.doors.take_caller(stream, from).await;
+                drop(stranger);
+                match known.and_then(|known| seat(known, guests)) {
+                    Ok(Some((stream, guest, seat))) => {
+                        let connection = Connection { stream, guest, _places: (place, seat) };
                         // A server that is gone takes nobody.
-                        let _ = let_in.send(Ok(Connection { stream, guest, _place: place })).await;
+                        let _ = let_in.send(Ok(connection)).await;
                     }
                     Ok(None) => shared.log.line(&format!("gave the keys to {from}")),
                     Err(reason) => {
@@ -71,6 +79,24 @@ pub(crate) fn listen(
         }
     });
     ReceiverStream::new(connections)
+}
+
+type Seat = Option<OwnedSemaphorePermit>;
+
+/// A place among those that are no nodes, for one of them.
+fn seat(
+    known: Option<(Stream, Guest)>,
+    guests: Arc<Semaphore>,
+) -> Result<Option<(Stream, Guest, Seat)>, String> {
+    let Some((stream, guest)) = known else { return Ok(None) };
+    let seat = match guest.role {
+        Role::Node => None,
+        role => match guests.try_acquire_owned() {
+            Ok(seat) => Some(seat),
+            Err(_) => return Err(format!("too many are here for a {role}")),
+        },
+    };
+    Ok(Some((stream, guest, seat)))
 }
 
 impl Connected for Connection {

@@ -78,23 +78,32 @@ impl Doors {
         stream: TcpStream,
         address: SocketAddr,
     ) -> Result<Option<(Stream, Guest)>, String> {
+        // One time for all steps: each of them can be drawn out.
+        let patience = Duration::from_nanos(limits::HANDSHAKE_TIMEOUT.0);
+        let known = tokio::time::timeout(patience, self.know(stream, address)).await;
+        known.unwrap_or_else(|_| Err("no certificate in time".to_owned()))
+    }
+
+    async fn know(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+    ) -> Result<Option<(Stream, Guest)>, String> {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let Some(locks) = &self.locks else {
             // Whoever reaches this machine's loopback may do everything: that was asked for.
             return Ok(Some((Box::new(stream), Guest { role: Role::Node, address })));
         };
         let stream = BufReader::with_capacity(READ_AHEAD_BYTES, stream);
-        let hello = in_time(LazyConfigAcceptor::new(Acceptor::default(), stream)).await?;
+        let said = |error: std::io::Error| error.to_string();
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(said)?;
         let is_for_keys =
             hello.client_hello().alpn().is_some_and(|mut it| it.any(|it| it == tls::JOIN));
         if is_for_keys {
-            let stream = in_time(hello.into_stream(Arc::clone(&locks.token))).await?;
-            let given = crate::join::hand_over(&locks.keyring, stream);
-            let patience = Duration::from_nanos(limits::HANDSHAKE_TIMEOUT.0);
-            let given = tokio::time::timeout(patience, given).await;
-            return given.unwrap_or_else(|_| Err("no token in time".to_owned())).map(|()| None);
+            let stream = hello.into_stream(Arc::clone(&locks.token)).await.map_err(said)?;
+            return crate::join::hand_over(&locks.keyring, stream).await.map(|()| None);
         }
-        let stream = in_time(hello.into_stream(Arc::clone(&locks.grpc))).await?;
+        let stream = hello.into_stream(Arc::clone(&locks.grpc)).await.map_err(said)?;
         let role = role_of(&stream)?;
         Ok(Some((Box::new(stream), Guest { role, address })))
     }
@@ -111,14 +120,6 @@ impl Doors {
             Role::Node => Ok(Ok(stream)),
             role => Err(format!("its certificate is that of a role {role}")),
         }
-    }
-}
-
-async fn in_time<T>(handshake: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
-    let patience = Duration::from_nanos(limits::HANDSHAKE_TIMEOUT.0);
-    match tokio::time::timeout(patience, handshake).await {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err("no certificate in time".to_owned()),
     }
 }
 

@@ -27,11 +27,13 @@ pub(crate) async fn hand_over(
 ) -> Result<(), String> {
     let mut secret = [0; SECRET_BYTES];
     stream.read_exact(&mut secret).await.map_err(|error| error.to_string())?;
-    // Few and short accesses to files: strangers with tokens are rare, others end at the first.
-    let keys = match keyring.tokens().redeem(&secret) {
-        true => Some(keyring.authority().map_err(|error| error.to_string())?),
-        false => None,
-    };
+    let keyring = keyring.clone();
+    // Beside the loop: a shared file system may be slow.
+    let redeemed = tokio::task::spawn_blocking(move || {
+        keyring.tokens().redeem(&secret).then(|| keyring.authority()).transpose()
+    });
+    let keys = redeemed.await.map_err(|error| error.to_string())?;
+    let keys = keys.map_err(|error| error.to_string())?;
     let keys_pem = keys.as_ref().map_or("", |authority| authority.to_pem());
     let mut answer = (keys_pem.len() as u32).to_le_bytes().to_vec();
     answer.extend(keys_pem.as_bytes());

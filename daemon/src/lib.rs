@@ -59,6 +59,7 @@ mod service;
 mod start;
 mod stats;
 pub mod store;
+mod strangers;
 mod sync;
 mod transfer;
 mod upload;

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use proto::{Incarnation, NodeId, Span, limits, wire};
+use security::dial::explain;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
@@ -38,7 +39,7 @@ async fn in_time<T>(
 ) -> Result<T, String> {
     match tokio::time::timeout(duration(limits::GREETING_TIMEOUT), future).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(status)) => Err(format!("{what}: {}", status.message())),
+        Ok(Err(status)) => Err(format!("{what}: {}", explain(&status))),
         Err(_) => Err(format!("{what}: no answer in time")),
     }
 }

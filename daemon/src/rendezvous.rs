@@ -131,7 +131,7 @@ async fn map_of(address: &str, dialer: &Dialer) -> Result<wire::ClusterMap, Stri
     let requests = wire::Requests { requests: vec![wire::Request { id: 1, body }] };
     // The stream stays open until the answer is here: its end would mean that nobody waits.
     let outgoing = tokio_stream::once(requests).chain(tokio_stream::pending());
-    let said = |status: tonic::Status| status.message().to_owned();
+    let said = |status: tonic::Status| security::dial::explain(&status);
     let mut incoming = client.session(outgoing).await.map_err(said)?.into_inner();
     while let Some(responses) = incoming.message().await.map_err(said)? {
         for response in responses.responses {

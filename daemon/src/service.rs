@@ -241,7 +241,7 @@ pub(crate) async fn tell_all(shared: &Arc<Shared>) {
             let stopped = match peers::connect(&file.address, &shared.doors.dialer).await {
                 Ok(mut client) => {
                     let request = wire::StopRequest { all: false, told: true };
-                    client.stop(request).await.map(|_| ()).map_err(|e| e.message().to_owned())
+                    client.stop(request).await.map(|_| ()).map_err(|e| security::dial::explain(&e))
                 }
                 Err(reason) => Err(reason),
             };

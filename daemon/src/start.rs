@@ -34,6 +34,9 @@ use crate::{accept, data, join, links, open_files, rendezvous};
 /// How long streams may take to end after the node has.
 const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(500);
 
+/// How long one of the addresses of a name may take to answer.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Starts nodes `0..base.expect` in this process and waits until they have found each other.
 pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
     let mut nodes = (0..base.expect)
@@ -203,8 +206,11 @@ fn resolve_join(name: &str, insecure: bool) -> Result<String, StartError> {
         return Err(StartError::JoinNotLoopback { address: name.to_owned() });
     }
     // A name may mean two addresses, and the node listens on one of them.
-    let answers = |address: &&SocketAddr| TcpStream::connect(address).is_ok();
-    let chosen = found.iter().find(answers).or_else(|| found.first());
+    let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, PATIENCE).is_ok();
+    let chosen = match &found[..] {
+        [only] => Some(only),
+        several => several.iter().find(answers).or_else(|| found.first()),
+    };
     chosen.map(ToString::to_string).ok_or_else(|| failed("it has no address".to_owned()))
 }
 

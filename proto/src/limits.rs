@@ -309,12 +309,15 @@ pub const DATA_CONNECTIONS_MAX: usize = 512;
 // Doors.
 /// A connection that has not shown a certificate by then is cut.
 pub const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
-/// Connections of one listener that have not shown a certificate yet; further ones wait to be
-/// taken. Each costs the buffers of one handshake, well under a mebibyte.
+/// Connections of one listener that have not shown a certificate yet; for a further one the oldest
+/// is cut once it has had a while. Each costs the buffers of one handshake, well under a mebibyte.
 pub const STRANGERS_MAX: usize = 128;
+pub const STRANGER_GRACE: Span = Span::from_millis(500);
 pub const STRANGER_BYTES_MAX: usize = 1 << 20;
 /// Connections for calls that one node serves.
 pub const CONNECTIONS_MAX: usize = 4096;
+/// Of these, those of clients and observers: they must not keep the nodes from each other.
+pub const GUESTS_MAX: usize = 3072;
 /// Tokens that nobody has used yet, and how long one holds at most.
 pub const TOKENS_MAX: usize = 64;
 pub const TOKEN_LIFE_MAX: Span = Span::from_secs(86_400);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    #[error("cannot {doing} {}: {error}", path.display())]
+    #[error("cannot {doing} {}: {}", path.display(), reason(error))]
     Io { doing: &'static str, path: PathBuf, error: io::Error },
     /// Whoever reads a key may do what its role may.
     #[error("{} may be read by others (mode {mode:04o})", path.display())]
@@ -22,6 +22,12 @@ pub enum KeyError {
     Token(&'static str),
     #[error("these keys belong to another cluster than the token")]
     OtherCluster,
+}
+
+/// The text of a system error in the shape of our own: lower case, without its number.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 impl KeyError {

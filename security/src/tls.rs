@@ -6,10 +6,11 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
-    SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    ServerConfig, SignatureScheme,
 };
 
 use crate::authority::fingerprint;
@@ -60,15 +61,59 @@ fn finish_server(mut config: ServerConfig, protocols: &[&[u8]]) -> Arc<ServerCon
 
 /// The listening side: who comes must show a certificate of the same authority.
 pub fn server(bundle: &Bundle, protocol: &[u8]) -> Result<Arc<ServerConfig>, Error> {
-    let roots = Arc::new(roots(&bundle.authority)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
-        .build()
-        .map_err(|error| Error::General(error.to_string()))?;
     let config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(VERSIONS)?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(client_verifier(bundle)?)
         .with_single_cert(vec![bundle.certificate.clone()], bundle.key.clone_key())?;
     Ok(finish_server(config, &[protocol]))
+}
+
+fn client_verifier(bundle: &Bundle) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let roots = Arc::new(roots(&bundle.authority)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+    Ok(Arc::new(Alone(verifier.map_err(|error| Error::General(error.to_string()))?)))
+}
+
+/// Believes a certificate that the authority itself has signed, whatever comes along with it: to
+/// look for a way through what a stranger sends takes as long as the stranger likes.
+#[derive(Debug)]
+struct Alone(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Alone {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.0.verify_client_cert(end_entity, &[], now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 /// The listening side for who has a token and no certificate yet. The authority's certificate goes
@@ -162,10 +207,17 @@ pub fn explain(error: &Error) -> Option<String> {
         Error::AlertReceived(Alert::CertificateRequired | Alert::NoCertificate) => {
             "it wants a certificate".to_owned()
         }
-        Error::AlertReceived(Alert::CertificateExpired)
-        | Error::AlertReceived(Alert::BadCertificate)
-        | Error::AlertReceived(
-            Alert::CertificateUnknown | Alert::UnknownCA | Alert::DecryptError,
+        // Said of one that is not valid yet, too.
+        Error::AlertReceived(Alert::CertificateExpired) => {
+            "by its clock our certificate has ended or not begun: compare the clocks; a node that \
+             starts makes new certificates"
+                .to_owned()
+        }
+        Error::AlertReceived(
+            Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::DecryptError,
         ) => "it does not trust our certificate".to_owned(),
         // Authorities share a name, so that of another cluster is known by its signature.
         Error::InvalidCertificate(
@@ -174,6 +226,9 @@ pub fn explain(error: &Error) -> Option<String> {
         Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "its certificate has expired: start it again".to_owned(),
+        Error::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        ) => "its certificate is not valid yet: compare the clocks".to_owned(),
         Error::InvalidCertificate(reason) => format!("its certificate is not good: {reason}"),
         Error::InvalidMessage(_) => "what listens there does not speak TLS".to_owned(),
         _ => return None,
@@ -196,4 +251,55 @@ pub fn explain_chain(error: &(dyn std::error::Error + 'static)) -> Option<String
         next = error.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+    use super::*;
+    use crate::{Authority, Validity};
+
+    /// A stranger's certificate, and others each of which may have signed it and all the others.
+    fn maze(count: usize) -> (CertificateDer<'static>, Vec<CertificateDer<'static>>) {
+        let mut leaf = CertificateParams::default();
+        leaf.distinguished_name.push(DnType::CommonName, "a maze");
+        let mut params = leaf.clone();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = Issuer::new(params.clone(), KeyPair::generate().unwrap());
+        let sign = |params: &CertificateParams| {
+            let certificate = params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+            certificate.der().clone()
+        };
+        (sign(&leaf), (0..count).map(|_| sign(&params)).collect())
+    }
+
+    #[test]
+    fn nobody_is_looked_for_in_what_a_stranger_sends_along() {
+        let authority = Authority::make().unwrap();
+        let pem = authority.issue(Role::Node, Validity::starting_now(HOUR)).unwrap();
+        let bundle = Bundle::from_pem(&pem).unwrap();
+        let verifier = client_verifier(&bundle).unwrap();
+        let (leaf, sent) = maze(40);
+        // With a search it ends by the bound on searches, after hundreds of thousands of steps.
+        let error = verifier.verify_client_cert(&leaf, &sent, UnixTime::now()).unwrap_err();
+        let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        assert_eq!(error, unknown);
+        // Others send the whole of a bundle: certificate and authority.
+        let sent = [bundle.authority.clone()];
+        verifier.verify_client_cert(&bundle.certificate, &sent, UnixTime::now()).unwrap();
+    }
+
+    const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+
+    #[test]
+    fn errors_of_time_say_to_look_at_the_clocks() {
+        let alert = rustls::AlertDescription::CertificateExpired;
+        for error in
+            [Error::AlertReceived(alert), Error::InvalidCertificate(CertificateError::NotValidYet)]
+        {
+            let text = explain(&error).unwrap();
+            assert!(text.contains("certificate") && text.contains("clocks"), "{text}");
+        }
+    }
 }

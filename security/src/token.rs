@@ -17,7 +17,9 @@ use rustls::pki_types::UnixTime;
 use serde::{Deserialize, Serialize};
 
 use crate::KeyError;
-use crate::files::{create_once, from_hex, make_private_dir, random, read_private, to_hex};
+use crate::files::{
+    create_once, from_hex, make_private_dir, random, read_private, sync_parent, to_hex,
+};
 
 pub const SECRET_BYTES: usize = 32;
 
@@ -119,8 +121,8 @@ impl Tokens {
     pub fn redeem(&self, secret: &[u8; SECRET_BYTES]) -> bool {
         let path = self.path(secret);
         let in_time = holds(&path);
-        // The removal decides who was first, on a shared file system too.
-        fs::remove_file(&path).is_ok() && in_time
+        // The removal decides who was first, on a shared file system too; and it must last.
+        fs::remove_file(&path).is_ok() && sync_parent(&path).is_ok() && in_time
     }
 }
 

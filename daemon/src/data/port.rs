@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use proto::limits;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use super::stream;
 use crate::accept::BREATHE;
 use crate::service::Shared;
+use crate::strangers::Strangers;
 
 /// Takes connections for as long as the node lives. Strangers cost a few buffers and a little time
 /// each, and only so many are there at once; a thread is only for nodes.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
-    let strangers = Arc::new(Semaphore::new(limits::STRANGERS_MAX));
+    let strangers = Strangers::default();
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(come) => come,
@@ -24,14 +24,15 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
                 continue;
             }
         };
-        // One too many is not kept waiting: whoever means it comes again.
-        let Ok(permit) = Arc::clone(&strangers).try_acquire_owned() else { continue };
+        if strangers.room().await {
+            shared.log.refusal("cut a data connection without a certificate: too many are here");
+        }
         let shared = Arc::clone(&shared);
-        tokio::spawn(async move {
+        strangers.greet(|stranger| async move {
             if let Err(reason) = greet(&shared, stream).await {
                 shared.log.refusal(&format!("refused a data connection from {from}: {reason}"));
             }
-            drop(permit);
+            drop(stranger);
         });
     }
 }
