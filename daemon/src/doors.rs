@@ -7,7 +7,7 @@ for keys ([`crate::join`]), which has its own few bytes and nothing else.
 */
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use proto::limits;
@@ -19,24 +19,52 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
+use crate::service::Shared;
+
 /// Of a connection for calls: an encrypted record has up to 16 KiB.
 const READ_AHEAD_BYTES: usize = 32 << 10;
 
 /// How this node lets others in, and how it is let in by them.
 #[derive(Debug)]
 pub(crate) struct Doors {
-    pub(crate) dialer: Dialer,
     /// `None`: the instance was made with `--insecure`.
     locks: Option<Locks>,
 }
 
 #[derive(Debug)]
 struct Locks {
+    keyring: Keyring,
+    shown: RwLock<Arc<Shown>>,
+}
+
+/// What one certificate is shown with. Connections that are there keep what they began with.
+#[derive(Debug)]
+struct Shown {
+    fingerprint: [u8; 32],
+    dialer: Dialer,
     grpc: Arc<ServerConfig>,
     token: Arc<ServerConfig>,
     data: Arc<ServerConfig>,
     to_data: Arc<ClientConfig>,
-    keyring: Keyring,
+}
+
+impl Shown {
+    fn new(bundle: &Bundle) -> Result<Self, rustls::Error> {
+        Ok(Self {
+            fingerprint: bundle.fingerprint(),
+            dialer: Dialer::new(bundle)?,
+            grpc: tls::server(bundle, tls::GRPC)?,
+            token: tls::server_for_tokens(bundle)?,
+            data: tls::server(bundle, tls::DATA)?,
+            to_data: tls::client(bundle, tls::DATA)?,
+        })
+    }
+}
+
+impl Locks {
+    fn shown(&self) -> Arc<Shown> {
+        Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// Who has come in.
@@ -53,23 +81,37 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
 impl Doors {
     pub(crate) fn insecure() -> Self {
-        Self { dialer: Dialer::insecure(), locks: None }
+        Self { locks: None }
     }
 
     pub(crate) fn new(keyring: Keyring, bundle: &Bundle) -> Result<Self, rustls::Error> {
-        let locks = Locks {
-            grpc: tls::server(bundle, tls::GRPC)?,
-            token: tls::server_for_tokens(bundle)?,
-            data: tls::server(bundle, tls::DATA)?,
-            to_data: tls::client(bundle, tls::DATA)?,
-            keyring,
-        };
-        Ok(Self { dialer: Dialer::new(bundle)?, locks: Some(locks) })
+        let shown = RwLock::new(Arc::new(Shown::new(bundle)?));
+        Ok(Self { locks: Some(Locks { keyring, shown }) })
+    }
+
+    /// For calls to other nodes.
+    pub(crate) fn dialer(&self) -> Dialer {
+        self.locks.as_ref().map_or_else(Dialer::insecure, |locks| locks.shown().dialer.clone())
     }
 
     /// For connections to data ports; `None` where they are not encrypted.
     pub(crate) fn to_data(&self) -> Option<Arc<ClientConfig>> {
-        self.locks.as_ref().map(|locks| Arc::clone(&locks.to_data))
+        self.locks.as_ref().map(|locks| Arc::clone(&locks.shown().to_data))
+    }
+
+    /// Shows from now on what the directory has, which is made anew once half of its life is over.
+    pub(crate) fn renew(&self) -> Result<(), String> {
+        let Some(locks) = &self.locks else { return Ok(()) };
+        if !locks.keyring.path(Role::Node).exists() {
+            return Err("the directory has no keys any more".to_owned());
+        }
+        let bundle = locks.keyring.prepare().map_err(|error| error.to_string())?;
+        let shown = Shown::new(&bundle).map_err(|error| error.to_string())?;
+        if shown.fingerprint != locks.shown().fingerprint {
+            return Err("the directory has the keys of another cluster".to_owned());
+        }
+        *locks.shown.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shown);
+        Ok(())
     }
 
     /// Takes one who calls. `None` after an exchange of a token, which ends the connection.
@@ -100,10 +142,10 @@ impl Doors {
         let is_for_keys =
             hello.client_hello().alpn().is_some_and(|mut it| it.any(|it| it == tls::JOIN));
         if is_for_keys {
-            let stream = hello.into_stream(Arc::clone(&locks.token)).await.map_err(said)?;
+            let stream = hello.into_stream(Arc::clone(&locks.shown().token)).await.map_err(said)?;
             return crate::join::hand_over(&locks.keyring, stream).await.map(|()| None);
         }
-        let stream = hello.into_stream(Arc::clone(&locks.grpc)).await.map_err(said)?;
+        let stream = hello.into_stream(Arc::clone(&locks.shown().grpc)).await.map_err(said)?;
         let role = role_of(&stream)?;
         Ok(Some((Box::new(stream), Guest { role, address })))
     }
@@ -114,11 +156,23 @@ impl Doors {
         stream: TcpStream,
     ) -> Result<Result<TlsStream<TcpStream>, TcpStream>, String> {
         let Some(locks) = &self.locks else { return Ok(Err(stream)) };
-        let acceptor = TlsAcceptor::from(Arc::clone(&locks.data));
+        let acceptor = TlsAcceptor::from(Arc::clone(&locks.shown().data));
         let stream = acceptor.accept(stream).await.map_err(|error| error.to_string())?;
         match role_of(&stream)? {
             Role::Node => Ok(Ok(stream)),
             role => Err(format!("its certificate is that of a role {role}")),
+        }
+    }
+}
+
+/// Renews what a node shows for as long as it runs.
+pub(crate) async fn keep_fresh(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(Duration::from_nanos(limits::KEYS_RENEWED_EVERY.0)).await;
+        let theirs = Arc::clone(&shared);
+        let renewed = tokio::task::spawn_blocking(move || theirs.doors.renew()).await;
+        if let Ok(Err(reason)) = renewed {
+            shared.log.line(&format!("cannot renew what this node shows: {reason}"));
         }
     }
 }
@@ -128,4 +182,49 @@ fn role_of<T>(stream: &TlsStream<T>) -> Result<Role, String> {
     let (_, connection) = stream.get_ref();
     let shown = connection.peer_certificates().and_then(<[_]>::first);
     shown.and_then(tls::role_of).ok_or_else(|| "its certificate names no role".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use security::Validity;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+
+    /// The certificate that a node shows now.
+    async fn shown(doors: &Doors, keyring: &Keyring) -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let come = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (taken, _) = listener.accept().await.unwrap();
+        let config = tls::client(&keyring.read(Role::Node).unwrap(), tls::DATA).unwrap();
+        let connector = TlsConnector::from(config);
+        let connect = connector.connect(tls::node_name(), come);
+        let (connected, taken) = tokio::join!(connect, doors.take_fetcher(taken));
+        taken.unwrap().unwrap();
+        let connected = connected.unwrap();
+        connected.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+    }
+
+    #[tokio::test]
+    async fn a_node_that_runs_for_long_shows_a_newer_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let keyring = Keyring::of_instance(dir.path());
+        keyring.prepare().unwrap();
+        let authority = keyring.authority().unwrap();
+        let soon = Validity::starting_now(Duration::from_secs(3600));
+        let old = authority.issue(Role::Node, soon).unwrap();
+        std::fs::write(keyring.path(Role::Node), old).unwrap();
+        let doors = Doors::new(keyring.clone(), &keyring.read(Role::Node).unwrap()).unwrap();
+        let old = shown(&doors, &keyring).await;
+        doors.renew().unwrap();
+        let new = shown(&doors, &keyring).await;
+        assert!(old != new);
+        doors.renew().unwrap();
+        assert_eq!(shown(&doors, &keyring).await, new, "it is good for a while");
+        // Whoever removes the keys means to shut somebody out: no node makes others by itself.
+        std::fs::remove_dir_all(dir.path().join("keys")).unwrap();
+        assert!(doors.renew().unwrap_err().contains("no keys"));
+        assert!(!keyring.has_authority());
+    }
 }

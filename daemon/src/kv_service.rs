@@ -41,7 +41,7 @@ impl KvService {
         if let Some(client) = &*known {
             return Ok(client.clone());
         }
-        let (address, dialer) = (&self.shared.identity.address, self.shared.doors.dialer.clone());
+        let (address, dialer) = (&self.shared.identity.address, self.shared.doors.dialer());
         let options = ClientOptions { patience: PATIENCE };
         let client = Client::connect_address_with(address, dialer, options).await;
         let client = client.map_err(|error| status(&error))?;

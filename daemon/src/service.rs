@@ -238,7 +238,7 @@ pub(crate) async fn tell_all(shared: &Arc<Shared>) {
         let Some(file) = shared.addresses.read(other) else { continue };
         let shared = Arc::clone(shared);
         told.spawn(tokio::time::timeout(TELL_TIMEOUT, async move {
-            let stopped = match peers::connect(&file.address, &shared.doors.dialer).await {
+            let stopped = match peers::connect(&file.address, &shared.doors.dialer()).await {
                 Ok(mut client) => {
                     let request = wire::StopRequest { all: false, told: true };
                     client.stop(request).await.map(|_| ()).map_err(|e| security::dial::explain(&e))

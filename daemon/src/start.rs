@@ -29,7 +29,7 @@ use crate::service::{self, Shared};
 use crate::store::RocksStore;
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
-use crate::{accept, data, join, links, open_files, rendezvous};
+use crate::{accept, data, doors, join, links, open_files, rendezvous};
 
 /// How long streams may take to end after the node has.
 const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(500);
@@ -69,7 +69,7 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     let instance = Instance::open(&options.dir)?;
     let doors = make_doors(&options, &instance)?;
     let addresses = AddressBook::new(instance.clone());
-    let (cluster, known) = find_cluster(&options, &instance, &addresses, &doors.dialer)?;
+    let (cluster, known) = find_cluster(&options, &instance, &addresses, &doors.dialer())?;
     let node_dir = instance.node_dir(options.node);
     let state_dir = options.state_dir.clone().unwrap_or_else(|| node_dir.join("state"));
     let state = StateDir::open_above(&state_dir, known)?;
@@ -363,6 +363,7 @@ impl Parts {
         let data_listener =
             tokio::net::TcpListener::from_std(data_listener).map_err(|e| failed(e.to_string()))?;
         tokio::spawn(data::serve(Arc::clone(&self.shared), data_listener));
+        tokio::spawn(doors::keep_fresh(Arc::clone(&self.shared)));
         let mut stop = self.shared.stop.subscribe();
         let own = self.appear()?;
         let _presence = Presence {

@@ -318,6 +318,8 @@ pub const STRANGER_BYTES_MAX: usize = 1 << 20;
 pub const CONNECTIONS_MAX: usize = 4096;
 /// Of these, those of clients and observers: they must not keep the nodes from each other.
 pub const GUESTS_MAX: usize = 3072;
+/// A node looks so often whether its certificate is to be made anew.
+pub const KEYS_RENEWED_EVERY: Span = Span::from_secs(86_400);
 /// Tokens that nobody has used yet, and how long one holds at most.
 pub const TOKENS_MAX: usize = 64;
 pub const TOKEN_LIFE_MAX: Span = Span::from_secs(86_400);

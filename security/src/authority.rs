@@ -16,7 +16,7 @@ use crate::{KeyError, Role};
 const DAY: Duration = Duration::from_secs(86_400);
 /// As long as an instance may live.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Of the certificates of roles; a node renews them at its start once half of it is over.
+/// Of the certificates of roles; a node renews them once half of it is over.
 pub(crate) const ROLE_LIFE: Duration = Duration::from_secs(365 * 86_400);
 
 /// From when until when a certificate holds, in seconds since 1970.
