@@ -36,7 +36,7 @@ pub(crate) enum Verb {
     /// Stop the local cluster
     Down(crate::up::DownArgs),
     /// One node in the foreground; or see and stop nodes
-    Node(crate::node::NodeArgs),
+    Node(Box<crate::node::NodeArgs>),
     /// Submit a command or a workflow to a running cluster
     Submit(crate::submit::SubmitArgs),
     /// Jobs: list, inspect, wait, follow, cancel, read output

@@ -127,7 +127,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Run(args) => run::run(context, &args),
         Verb::Up(args) => up::up(context, &args),
         Verb::Down(args) => up::down(context, &args),
-        Verb::Node(args) => node::run(context, args),
+        Verb::Node(args) => node::run(context, *args),
         Verb::Submit(args) => submit::run(context, &args),
         Verb::Job(verb) => job::run(context, &verb),
         Verb::Task(verb) => task::run(context, &verb),

@@ -1,7 +1,7 @@
 //! Settings from outside the command line: environment, then files, nearest first.
 //!
 //! Precedence: flag > `STARLING_*` > `./starling.toml` > `$XDG_CONFIG_HOME/starling/config.toml` >
-//! `/etc/starling/config.toml` > built in.
+//! `/etc/starling/config.toml` > built in. With `STARLING_CONFIG=none` no file is read.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -11,11 +11,12 @@ use std::str::FromStr;
 use crate::errors::Failure;
 
 /// What can be set, and what holds when it is not.
-pub(crate) const KEYS: [(&str, &str); 21] = [
+pub(crate) const KEYS: [(&str, &str); 22] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
     ("data", "virtual"),
     ("dir", ""),
+    ("lengths", "measured"),
     ("nodes", "1"),
     ("order", "bytes"),
     ("placement", "graph"),
@@ -34,6 +35,10 @@ pub(crate) const KEYS: [(&str, &str); 21] = [
     ("timeout", "none"),
     ("wait_max", "10s"),
 ];
+
+/// Says that no file of settings is to be read, where its value is this.
+pub(crate) const CONFIG: &str = "STARLING_CONFIG";
+pub(crate) const CONFIG_NONE: &str = "none";
 
 #[derive(Clone, Debug)]
 struct Layer {
@@ -68,7 +73,8 @@ impl Settings {
                 layers.push(Layer { origin: name, values });
             }
         }
-        for path in files {
+        let read = env(CONFIG).is_none_or(|value| value != CONFIG_NONE);
+        for path in files.iter().filter(|_| read) {
             layers.extend(read_file(path)?);
         }
         let values = KEYS.iter().filter(|(_, value)| !value.is_empty());
@@ -215,6 +221,16 @@ mod tests {
         assert!(settings.get("slots").unwrap().1.ends_with("near.toml"));
         assert!(settings.get("dir").is_none());
         assert_eq!(settings.pick_optional::<u32>(None, "timeout").unwrap(), None);
+    }
+
+    #[test]
+    fn files_can_be_left_out() {
+        let files = [("near.toml", "slots = 5"), ("wrong.toml", "slots = [")];
+        let env = [(CONFIG, CONFIG_NONE), ("STARLING_NODES", "2")];
+        let left_out = settings(&env, &files).unwrap();
+        assert_eq!(left_out.pick_optional::<u32>(None, "slots").unwrap(), None);
+        assert_eq!(left_out.pick::<u32>(None, "nodes").unwrap(), 2, "not the environment");
+        assert!(settings(&env[1..], &files).is_err(), "they are read otherwise");
     }
 
     #[test]

@@ -4,8 +4,10 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use proto::{NodeId, Span, wire};
-use scheduler::{Order, Policy, Tuning, UNLIMITED_BYTES};
+use scheduler::{Lengths, Order, Policy, Tuning, UNLIMITED_BYTES};
 use serde::Serialize;
+use workloads::generate::Draw;
+use workloads::quantity;
 
 use crate::Context;
 use crate::errors::{Done, Exit, Failure};
@@ -27,6 +29,10 @@ pub(crate) struct TuningArgs {
     /// Assumed between any two nodes, and modelled for virtual data [default: 1Gbit]
     #[arg(long, value_name = "B")]
     pub(crate) bandwidth: Option<Bandwidth>,
+    /// Of tasks that declare no length, until their kind is measured: uniform(a,b),
+    /// gaussian(mean,deviation), gamma(shape,mean), or like those that ended [default: measured]
+    #[arg(long, value_name = "LAW")]
+    pub(crate) lengths: Option<Law>,
     /// Which ready task goes first: most input bytes, or longest path to an end [default: bytes]
     #[arg(long)]
     pub(crate) order: Option<OrderName>,
@@ -116,6 +122,30 @@ impl FromStr for Neighbours {
     }
 }
 
+/// What lengths of tasks are assumed: a law with its durations, or `measured`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Law(Lengths);
+
+impl FromStr for Law {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "measured" {
+            return Ok(Self(Lengths::Measured));
+        }
+        let span = |ns: f64| Span(ns.round() as u64);
+        let lengths = match Draw::parse(text, quantity::parse_duration_ns)? {
+            Draw::Fixed(length) => Lengths::Uniform { low: Span(length), high: Span(length) },
+            Draw::Uniform { low, high } => Lengths::Uniform { low: Span(low), high: Span(high) },
+            Draw::Gaussian { mean, deviation } => {
+                Lengths::Gaussian { mean: span(mean), deviation: span(deviation) }
+            }
+            Draw::Gamma { shape, mean } => Lengths::Gamma { shape, mean: span(mean) },
+            Draw::Exponential { mean } => Lengths::Gamma { shape: 1.0, mean: span(mean) },
+        };
+        Ok(Self(lengths))
+    }
+}
+
 fn nanoseconds(span: Timespan) -> u64 {
     u64::try_from(span.0.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -128,6 +158,7 @@ impl TuningArgs {
             threshold: self.threshold.map(|Factor(threshold)| threshold),
             wait_max_ns: self.wait_max.map(nanoseconds),
             bandwidth_bytes_per_s: self.bandwidth.map(|bandwidth| bandwidth.bytes_per_s),
+            lengths: self.lengths.map(|Law(lengths)| lengths.to_wire()),
             steal_interval_ns: self.steal_interval.map(nanoseconds),
             steal_bound_ns: self.steal_bound.map(nanoseconds),
             steal_share: self.steal_share.map(|Factor(share)| share),
@@ -147,6 +178,7 @@ impl TuningArgs {
             threshold: Some(settings.pick(self.threshold, "threshold")?),
             wait_max: settings.pick_optional(self.wait_max, "wait_max")?,
             bandwidth: Some(settings.pick(self.bandwidth, "bandwidth")?),
+            lengths: settings.pick_optional(self.lengths, "lengths")?,
             order: settings.pick_optional(self.order, "order")?,
             steal_share: settings.pick_optional(self.steal_share, "steal_share")?,
             steal_neighbours: settings.pick_optional(self.steal_neighbours, "steal_neighbours")?,
@@ -174,6 +206,7 @@ pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
     flag("threshold", tuning.threshold.to_string());
     flag("wait-max", span(tuning.wait_max));
     flag("bandwidth", format!("{}B", tuning.bandwidth_bytes_per_s.round()));
+    flag("lengths", tuning.lengths.to_string());
     flag("order", tuning.order.name().to_owned());
     flag("steal-share", tuning.steal_share.to_string());
     flag("steal-neighbours", neighbours);
@@ -195,6 +228,8 @@ pub(crate) struct Shown {
     threshold: Option<f64>,
     wait_max_s: Option<f64>,
     bandwidth_bytes_per_s: Option<f64>,
+    /// As `--lengths` takes it.
+    lengths: Option<String>,
     order: Option<String>,
     steal_share: Option<f64>,
     /// 0: the square root of the nodes.
@@ -214,6 +249,7 @@ impl From<&wire::Tuning> for Shown {
             threshold: tuning.threshold,
             wait_max_s: tuning.wait_max_ns.map(seconds),
             bandwidth_bytes_per_s: tuning.bandwidth_bytes_per_s,
+            lengths: lengths(tuning),
             order: tuning.order.clone(),
             steal_share: tuning.steal_share,
             steal_neighbours: tuning.steal_neighbours,
@@ -224,6 +260,10 @@ impl From<&wire::Tuning> for Shown {
             store_hard_bytes: tuning.store_hard_bytes,
         }
     }
+}
+
+fn lengths(tuning: &wire::Tuning) -> Option<String> {
+    tuning.lengths.as_ref().map(|lengths| Lengths::from_wire(lengths).to_string())
 }
 
 /// What a node says of its tuning, as rows of a table.
@@ -242,6 +282,7 @@ pub(crate) fn rows(tuning: &wire::Tuning) -> Vec<Vec<String>> {
         ("threshold", tuning.threshold.map(|t| t.to_string())),
         ("longest wait", tuning.wait_max_ns.map(seconds)),
         ("bandwidth assumed", tuning.bandwidth_bytes_per_s.map(rate)),
+        ("lengths assumed", lengths(tuning)),
         ("order", tuning.order.clone()),
         ("steal share", tuning.steal_share.map(|share| share.to_string())),
         ("steal neighbours", tuning.steal_neighbours.map(neighbours)),
@@ -298,6 +339,7 @@ mod tests {
             threshold: 0.25,
             wait_max: Span::from_millis(1_500),
             bandwidth_bytes_per_s: 1e7,
+            lengths: Lengths::Gamma { shape: 0.5, mean: Span::from_millis(1_500) },
             steal_interval_start: Span::from_millis(3),
             steal_interval_bound: Span::from_secs(50),
             steal_share: 0.3,
@@ -313,6 +355,27 @@ mod tests {
             // From another start, so that a flag that is left out shows.
             let other = Tuning { policy: Policy::Mlb, steal_neighbours: 1, ..Tuning::default() };
             assert_eq!(other.with(&line.tuning.change()), Ok(tuning));
+        }
+    }
+
+    #[test]
+    fn lengths_are_a_law_or_measured() {
+        let (second, two) = (Span::from_secs(1), Span::from_secs(2));
+        let uniform = |low, high| Lengths::Uniform { low, high };
+        for (text, lengths) in [
+            ("measured", Lengths::Measured),
+            ("uniform(1s,2s)", uniform(second, two)),
+            ("uniform(1s, 1s)", uniform(second, second)),
+            ("2s", uniform(two, two)),
+            ("gaussian(2s,1s)", Lengths::Gaussian { mean: two, deviation: second }),
+            ("gamma(0.5,2s)", Lengths::Gamma { shape: 0.5, mean: two }),
+            ("exponential(2s)", Lengths::Gamma { shape: 1.0, mean: two }),
+        ] {
+            assert_eq!(text.parse(), Ok(Law(lengths)), "{text}");
+            assert_eq!(lengths.to_string().parse(), Ok(Law(lengths)), "{text}");
+        }
+        for wrong in ["", "long", "uniform(2s,1s)", "gamma(0,1s)", "gaussian(1s)", "pareto(1,2)"] {
+            assert!(wrong.parse::<Law>().is_err(), "{wrong}");
         }
     }
 

@@ -128,6 +128,9 @@ pub const STEAL_NEIGHBOURS_MAX: usize = 32;
 pub const STEAL_NEIGHBOURS_SET_MAX: u32 = 4096;
 /// The longest wait or interval that a node may be tuned to.
 pub const TUNED_SPAN_MAX: Span = Span::from_secs(86_400);
+/// Shapes of the gamma law that lengths of tasks may be assumed to follow.
+pub const LENGTH_SHAPE_MIN: f64 = 1e-3;
+pub const LENGTH_SHAPE_MAX: f64 = 1e6;
 /// What FLDS lets a dedicated task wait (`tt`), unless told otherwise.
 pub const WAIT_MAX_DEFAULT: Span = Span::from_secs(10);
 /// Objects from here on tell how fast a node sends, and of how many nodes that is kept.
@@ -243,6 +246,8 @@ pub const STAGING_PER_SLOT_MAX: usize = 8;
 pub const STAGING_MIN: usize = 4;
 /// Tasks whose fetches have failed are held apart: so many keep no other task from being staged.
 pub const STALLED_TASKS_MAX: usize = 64;
+/// And so many more whose inputs wait for a source that is free to give them.
+pub const WAITING_PER_SLOT_MAX: usize = 4;
 pub const LONG_FETCH: Span = Span::from_millis(10);
 /// An idle node with long fetches ahead of it waits so long at most for more tasks to choose from.
 pub const GATHER_MAX: Span = Span::from_millis(100);
@@ -349,12 +354,18 @@ pub const LOCATED_OBJECTS_MAX: usize = 1 << 16;
 pub const COPIES_PER_OBJECT_MAX: usize = 128;
 /// Nodes that one source gives an object out to at a time; further askers wait.
 pub const ASKERS_PER_SOURCE_MAX: usize = 2;
+/// And all objects of one home together.
+pub const ASKERS_OF_ALL_PER_SOURCE_MAX: usize = 3;
+/// Objects that a home looks at, of those that somebody waits for, when a source gets free.
+pub const LOCATED_WANTED_SCAN_MAX: usize = 64;
 pub const ASKERS_PER_OBJECT_MAX: usize = 1024;
 /// Who asked where an object lies and hears nothing goes to its maker after this.
 pub const LOCATE_TIMEOUT: Span = Span::from_secs(2);
 /// And after so many times of what moving the object takes, up to the bound: two askers share a
 /// source, and those after them wait for these.
 pub const LOCATE_MOVES: u64 = 4;
+/// So many times longer when its home has said that it will hear more.
+pub const LOCATE_WAITS: u64 = 8;
 pub const LOCATE_TIMEOUT_MAX: Span = Span::from_secs(300);
 /// Copies named to the node that a task is sent to.
 pub const COPIES_NAMED_MAX: usize = 8;

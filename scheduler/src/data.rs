@@ -61,6 +61,8 @@ pub(crate) struct Data {
     /// Inputs of wide fan-ins that are to travel as soon as there is room.
     pub(crate) ahead: VecDeque<Ahead>,
     pub(crate) ahead_in_flight: usize,
+    /// Objects that wait for a source to be free.
+    pub(crate) waiting: usize,
     /// Bytes on their way here and bytes that admitted tasks will write.
     pub(crate) reserved_bytes: u64,
     /// Of these, bytes on their way here.
@@ -100,6 +102,7 @@ impl Data {
             timers: BTreeSet::new(),
             ahead: VecDeque::new(),
             ahead_in_flight: 0,
+            waiting: 0,
             reserved_bytes: 0,
             coming_bytes: 0,
             stalled_bytes: 0,
@@ -246,8 +249,10 @@ impl Scheduler {
                 continue;
             }
             let kept = self.locate_timeout(told.size_bytes);
-            for (asker, source) in self.data.locations.add((now, kept), object, from) {
-                locate(out, asker, *told, Some(source));
+            for answer in self.data.locations.add((now, kept), object, from) {
+                // Who asked knows its size.
+                let other = wire_object(answer.object, 0);
+                locate(out, answer.asker, other, Where::Node(answer.source));
             }
         }
     }
@@ -267,18 +272,15 @@ impl Scheduler {
                 continue;
             }
             if self.ledger.jobs.get(&object.task.job).is_none_or(|job| job.ended) {
-                self::locate(out, from, *asked, None);
+                self::locate(out, from, *asked, Where::Unknown);
                 continue;
             }
             let cell = self.ledger.cell(object.task);
             let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
             let asker = Asking { node: from, maker, copies_only: !made };
             let kept = self.locate_timeout(asked.size_bytes);
-            match self.data.locations.ask((now, kept), object, &asker) {
-                Where::Node(source) => self::locate(out, from, *asked, Some(source)),
-                Where::Unknown => self::locate(out, from, *asked, None),
-                Where::Later => {}
-            }
+            let found = self.data.locations.ask((now, kept), object, &asker);
+            self::locate(out, from, *asked, found);
         }
     }
 
@@ -443,10 +445,13 @@ impl Scheduler {
     }
 }
 
-/// `None`: nobody is known to have it; the asker goes to its maker.
-fn locate(out: &mut Out, asker: NodeId, object: wire::Object, source: Option<NodeId>) {
+fn locate(out: &mut Out, asker: NodeId, object: wire::Object, found: Where) {
+    let source = match found {
+        Where::Node(source) => Some(source),
+        Where::Unknown | Where::Later => None,
+    };
     let nodes = source.into_iter().map(|node| node.0).collect();
-    let at = wire::ObjectAt { object: Some(object), nodes };
+    let at = wire::ObjectAt { object: Some(object), nodes, later: found == Where::Later };
     out.located.entry(asker).or_default().push(at);
 }
 

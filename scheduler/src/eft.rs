@@ -101,7 +101,7 @@ impl Scheduler {
         }
         let (all_bytes, places) = places(work);
         let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
-        let length = self.estimates.length(&work.spec, work.duration);
+        let length = self.length_of(work);
         let small_s = self.options.tuning.threshold * length.as_secs_f64();
         if all_bytes / bandwidth <= small_s {
             return Decision::Shared(Reason::SmallInputs);
@@ -133,10 +133,11 @@ impl Scheduler {
         Span(self.own_work().0 / u64::from(self.slots.total().max(1)))
     }
     fn own_work(&self) -> Span {
-        let queued = self.local.len() + self.staging.len();
-        // What runs is half done, on the average.
-        let tasks = queued as u64 + self.running.len() as u64 / 2;
-        Span(self.estimates.mean_length().0.saturating_mul(tasks))
+        let assumed = self.options.tuning.lengths;
+        let queued = (self.local.len() + self.staging.len()) as u64;
+        let queued_ns = self.mean_length().0.saturating_mul(queued);
+        let rest_ns = self.estimates.rest(assumed).0.saturating_mul(self.running.len() as u64);
+        Span(queued_ns.saturating_add(rest_ns))
     }
 
     /// What peers are told now and then; `None` when nobody would make use of it.
@@ -157,6 +158,14 @@ impl Scheduler {
         }
     }
 
+    /// How long a task is expected to run; one of those that are here.
+    pub(crate) fn length_of(&self, work: &Work) -> Span {
+        self.estimates.length(&work.spec, work.duration, self.options.tuning.lengths)
+    }
+    pub(crate) fn mean_length(&self) -> Span {
+        self.estimates.mean_length(self.options.tuning.lengths)
+    }
+
     /// How long it takes to move what a task reads here, on the average.
     pub(crate) fn moving_time(&self) -> Span {
         let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
@@ -164,7 +173,7 @@ impl Scheduler {
     }
     /// So many tasks does this node start within the time that it takes to move one's inputs.
     pub(crate) fn started_meanwhile(&self) -> usize {
-        let length = self.estimates.mean_length().0.max(1);
+        let length = self.mean_length().0.max(1);
         let rounds = usize::try_from(self.moving_time().0.div_ceil(length)).unwrap_or(usize::MAX);
         rounds.saturating_mul(self.slots.total() as usize)
     }

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use proto::limits::{RATE_OBJECT_BYTES_MIN, RATES_KEPT_MAX};
 use proto::{NodeId, Span, wire};
 
+use crate::lengths::{Lengths, Moments};
+
 /// Lengths of tasks: mean and spread (Welford), and a coarse histogram for heavy tails.
 #[derive(Clone, Default, Debug)]
-struct Lengths {
+struct Seen {
     samples: u64,
     mean_ns: f64,
     /// Sum of squared distances from the mean.
@@ -17,7 +19,7 @@ struct Lengths {
     octaves: Vec<u32>,
 }
 
-impl Lengths {
+impl Seen {
     fn add(&mut self, length: Span) {
         self.samples += 1;
         let length_ns = length.0 as f64;
@@ -30,11 +32,10 @@ impl Lengths {
         }
         self.octaves[bits] = self.octaves[bits].saturating_add(1);
     }
-    fn mean(&self) -> Option<Span> {
-        (self.samples > 0).then(|| Span(self.mean_ns.round() as u64))
-    }
-    fn deviation(&self) -> Span {
-        Span((self.squares / self.samples.max(1) as f64).sqrt() as u64)
+    fn moments(&self) -> Option<Moments> {
+        let variance = self.squares / self.samples.max(1) as f64;
+        let moments = Moments { mean_ns: self.mean_ns, deviation_ns: variance.sqrt() };
+        (self.samples > 0).then_some(moments)
     }
     /// The length that a share of the tasks does not exceed, to within its octave.
     fn quantile(&self, share: f64) -> Option<Span> {
@@ -85,8 +86,8 @@ const LENGTH_UNKNOWN: Span = Span::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Estimates {
     /// Boxed: most nodes know few kinds, and a tree keeps room for many.
-    kinds: BTreeMap<String, Box<Lengths>>,
-    all: Lengths,
+    kinds: BTreeMap<String, Box<Seen>>,
+    all: Seen,
     rates: BTreeMap<NodeId, Rate>,
     rate: Rate,
     /// Of the tasks with inputs that were placed or taken in here, the recent ones counting most.
@@ -119,28 +120,39 @@ impl Estimates {
         }
     }
 
-    /// The mean of the kind; before any of it completed, what the task declares; else the mean of
-    /// all.
+    /// The mean of the kind; before any of it completed, what the task declares, else what is
+    /// assumed of all, else the mean of all.
     #[must_use]
-    pub(crate) fn length(&self, spec: &wire::Spec, declared: Span) -> Span {
-        if let Some(mean) = self.kinds.get(&spec.kind).and_then(|lengths| lengths.mean()) {
-            return mean;
+    pub(crate) fn length(&self, spec: &wire::Spec, declared: Span, assumed: Lengths) -> Span {
+        if let Some(moments) = self.kinds.get(&spec.kind).and_then(|seen| seen.moments()) {
+            return moments.mean();
         }
         if declared > Span::ZERO {
             return declared;
         }
-        self.mean_length()
+        assumed.moments().map_or_else(|| self.moments(assumed).mean(), Moments::mean)
     }
-    /// Over all tasks that ended here.
+    /// Over all tasks that ended here; before that, of what is assumed.
+    fn moments(&self, assumed: Lengths) -> Moments {
+        let unknown = Moments { mean_ns: LENGTH_UNKNOWN.0 as f64, deviation_ns: 0.0 };
+        self.all.moments().or_else(|| assumed.moments()).unwrap_or(unknown)
+    }
     #[must_use]
-    pub(crate) fn mean_length(&self) -> Span {
-        self.all.mean().unwrap_or(LENGTH_UNKNOWN)
+    pub(crate) fn mean_length(&self, assumed: Lengths) -> Span {
+        self.moments(assumed).mean()
+    }
+    /// What a task that runs still has to go, on the average.
+    #[must_use]
+    pub(crate) fn rest(&self, assumed: Lengths) -> Span {
+        self.moments(assumed).rest()
     }
     /// Mean, deviation, median and 95th percentile of what ended here.
     #[must_use]
     pub(crate) fn spread(&self) -> Option<[Span; 4]> {
         let all = &self.all;
-        Some([all.mean()?, all.deviation(), all.quantile(0.5)?, all.quantile(0.95)?])
+        let moments = all.moments()?;
+        let deviation = Span(moments.deviation_ns as u64);
+        Some([moments.mean(), deviation, all.quantile(0.5)?, all.quantile(0.95)?])
     }
 
     /// From one node: measured there, else over all nodes, else assumed.
@@ -174,15 +186,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kind_then_declaration_then_all() {
+    fn kind_then_declaration_then_assumption_then_all() {
         let spec = |kind: &str| wire::Spec { kind: kind.into(), ..Default::default() };
         let mut estimates = Estimates::default();
-        assert_eq!(estimates.length(&spec("a"), Span::ZERO), LENGTH_UNKNOWN);
+        let none = Lengths::Measured;
+        let law = Lengths::Gamma { shape: 2.0, mean: Span(40) };
+        assert_eq!(estimates.length(&spec("a"), Span::ZERO, none), LENGTH_UNKNOWN);
+        assert_eq!(estimates.length(&spec("a"), Span::ZERO, law), Span(40));
+        assert_eq!((estimates.mean_length(law), estimates.rest(law)), (Span(40), Span(30)));
         estimates.completed("a", Span(10));
         estimates.completed("a", Span(20));
-        assert_eq!(estimates.length(&spec("a"), Span(99)), Span(15));
-        assert_eq!(estimates.length(&spec("b"), Span(99)), Span(99));
-        assert_eq!(estimates.length(&spec("b"), Span::ZERO), Span(15));
+        for assumed in [none, law] {
+            assert_eq!(estimates.length(&spec("a"), Span(99), assumed), Span(15), "measured");
+            assert_eq!(estimates.length(&spec("b"), Span(99), assumed), Span(99), "declared");
+            assert_eq!(estimates.mean_length(assumed), Span(15));
+        }
+        assert_eq!(estimates.length(&spec("b"), Span::ZERO, law), Span(40), "assumed");
+        assert_eq!(estimates.length(&spec("b"), Span::ZERO, none), Span(15), "as the others");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use proto::limits::{
     COPY_TOLD_BYTES, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_COPY_KNOWN_MAX,
     FETCH_TRIES_MAX, FETCH_TRIES_REBUILT_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX,
-    FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES, LOCATE_TIMEOUT, LOCATE_TIMEOUT_MAX, STEP_POPS_MAX,
+    FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES, LOCATE_TIMEOUT, LOCATE_TIMEOUT_MAX, LOCATE_WAITS,
+    STEP_POPS_MAX,
 };
 use proto::work::{Fetch, Outcome};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
@@ -18,6 +19,8 @@ use crate::{Mutant, Scheduler};
 pub(crate) enum Phase {
     /// The home of its maker is asked where to fetch it.
     Locating,
+    /// All who have it are busy: the home tells when one is not.
+    Waiting,
     Moving,
     /// A fetch failed; the next try comes later.
     Pausing,
@@ -128,6 +131,7 @@ impl Scheduler {
         self.set_timer(*object, None);
         let flight = self.data.flights.remove(object)?;
         self.data.ahead_in_flight -= usize::from(flight.first.is_none());
+        self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
         self.data.reserved_bytes -= flight.size_bytes;
         self.data.coming_bytes -= flight.size_bytes;
         if flight.stalled {
@@ -150,6 +154,7 @@ impl Scheduler {
     pub(crate) fn fetch_from(&mut self, now: Time, object: ObjectId, from: NodeId, out: &mut Out) {
         self.set_timer(object, None);
         let Some(flight) = self.data.flights.get_mut(&object) else { return };
+        self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
         flight.phase = Phase::Moving;
         flight.from = from;
         flight.since = now;
@@ -171,7 +176,15 @@ impl Scheduler {
         for at in &located.objects {
             let Some(object) = at.object.as_ref().map(crate::data::object_id) else { continue };
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
-            if flight.phase != Phase::Locating {
+            if !matches!(flight.phase, Phase::Locating | Phase::Waiting) {
+                continue;
+            }
+            if at.later {
+                self.data.waiting += usize::from(flight.phase == Phase::Locating);
+                let size_bytes = flight.size_bytes;
+                flight.phase = Phase::Waiting;
+                let waits = Span(self.locate_timeout(size_bytes).0.saturating_mul(LOCATE_WAITS));
+                self.set_timer(object, Some(now + waits));
                 continue;
             }
             let (me, members) = (self.options.me, self.homes.nodes());

@@ -111,7 +111,7 @@ impl Scheduler {
         let slots = self.slots.total() as usize;
         let share = self.options.tuning.steal_share;
         // A thief that has to fetch more slowly than it runs takes what both end at the same time.
-        let length = self.estimates.mean_length();
+        let length = self.mean_length();
         let moving = self.moving_time().0 as f64 * f64::from(request.slots.max(1));
         let ratio = moving / length.0.max(1) as f64;
         let share =

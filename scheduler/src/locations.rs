@@ -5,17 +5,18 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proto::limits::{
-    ASKERS_PER_OBJECT_MAX, ASKERS_PER_SOURCE_MAX, COPIES_PER_OBJECT_MAX, LOCATED_OBJECTS_MAX,
+    ASKERS_OF_ALL_PER_SOURCE_MAX, ASKERS_PER_OBJECT_MAX, ASKERS_PER_SOURCE_MAX,
+    COPIES_PER_OBJECT_MAX, LOCATED_OBJECTS_MAX, LOCATED_WANTED_SCAN_MAX,
 };
 use proto::{JobId, NodeId, ObjectId, PartitionId, Span, Time};
 
 use crate::objects::remove_of_job;
 
-/// A node that was told to fetch the object from another.
+/// A source gives an object out to a node that was told to fetch it there.
 #[derive(Debug)]
-struct Asker {
-    node: NodeId,
-    source: NodeId,
+struct Giving {
+    object: ObjectId,
+    asker: NodeId,
     /// Then it is forgotten.
     until: Time,
 }
@@ -50,64 +51,120 @@ impl From<Option<NodeId>> for Where {
 struct Known {
     /// Nodes with a copy, and the maker once somebody has asked.
     sources: Vec<NodeId>,
-    askers: Vec<Asker>,
     /// Asked while all sources were busy.
     waiting: VecDeque<NodeId>,
-}
-
-impl Known {
-    fn askers_of(&self, source: NodeId) -> usize {
-        self.askers.iter().filter(|asker| asker.source == source).count()
-    }
-    /// The source with the fewest askers, if it may take one more.
-    fn take_source(
-        &mut self,
-        asker: NodeId,
-        but: Option<NodeId>,
-        (now, kept): (Time, Span),
-    ) -> Option<NodeId> {
-        self.askers.retain(|other| other.node != asker && now < other.until);
-        let of_use = |source: NodeId| source != asker && Some(source) != but;
-        let others = self.sources.iter().copied().filter(|&source| of_use(source));
-        // Of equal ones, askers with different numbers begin with different sources.
-        let turn = |source: NodeId| source.0.wrapping_sub(asker.0);
-        let source = others.min_by_key(|&source| (self.askers_of(source), turn(source)))?;
-        if self.askers_of(source) >= ASKERS_PER_SOURCE_MAX {
-            return None;
-        }
-        self.askers.push(Asker { node: asker, source, until: now + kept });
-        Some(source)
-    }
+    /// It is among the objects that somebody waits for.
+    is_wanted: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Locations {
     objects: BTreeMap<ObjectId, Known>,
+    /// What each source gives out, as far as this home has sent askers there.
+    giving: BTreeMap<NodeId, Vec<Giving>>,
+    /// Objects that somebody waits for, those that have waited longest first.
+    wanted: VecDeque<ObjectId>,
+}
+
+/// An asker that waited, and where it is to fetch the object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Answer {
+    pub(crate) object: ObjectId,
+    pub(crate) asker: NodeId,
+    pub(crate) source: NodeId,
 }
 
 impl Locations {
-    /// A node has a copy now. Returns askers that waited, each with its source; they are taken
-    /// for fetching so long.
+    /// A node has a copy now. Returns askers that waited, of this object or of others for which a
+    /// source is free now; they are taken for fetching so long.
     pub(crate) fn add(
         &mut self,
         (now, kept): (Time, Span),
         object: ObjectId,
         node: NodeId,
-    ) -> Vec<(NodeId, NodeId)> {
+    ) -> Vec<Answer> {
+        self.release(object, node);
         let Some(known) = self.known(object) else { return Vec::new() };
-        known.askers.retain(|asker| asker.node != node);
         known.waiting.retain(|&other| other != node);
         if known.sources.len() < COPIES_PER_OBJECT_MAX && !known.sources.contains(&node) {
             known.sources.push(node);
         }
         let mut answers = Vec::new();
-        while let Some(&asker) = known.waiting.front() {
-            let Some(source) = known.take_source(asker, None, (now, kept)) else { break };
-            known.waiting.pop_front();
-            answers.push((asker, source));
+        self.serve((now, kept), object, &mut answers);
+        let looked_at = self.wanted.len().min(LOCATED_WANTED_SCAN_MAX);
+        let mut oldest: Vec<ObjectId> = self.wanted.drain(..looked_at).collect();
+        // What fewest have goes first: each who gets it can give it on.
+        oldest.sort_by_key(|object| self.objects.get(object).map_or(0, |it| it.sources.len()));
+        let mut still = Vec::with_capacity(oldest.len());
+        for object in oldest {
+            self.serve((now, kept), object, &mut answers);
+            let Some(known) = self.objects.get_mut(&object) else { continue };
+            known.is_wanted = !known.waiting.is_empty();
+            if known.is_wanted {
+                still.push(object);
+            }
         }
+        still.into_iter().rev().for_each(|object| self.wanted.push_front(object));
         answers
     }
+
+    /// Sends those who wait for an object to its sources, as far as these are free.
+    fn serve(&mut self, (now, kept): (Time, Span), object: ObjectId, answers: &mut Vec<Answer>) {
+        while let Some(&asker) = self.objects.get(&object).and_then(|known| known.waiting.front()) {
+            let Some(source) = self.take_source((now, kept), object, asker, None) else { return };
+            if let Some(known) = self.objects.get_mut(&object) {
+                known.waiting.pop_front();
+            }
+            answers.push(Answer { object, asker, source });
+        }
+    }
+
+    /// The source with the fewest askers, if it may take one more.
+    fn take_source(
+        &mut self,
+        (now, kept): (Time, Span),
+        object: ObjectId,
+        asker: NodeId,
+        but: Option<NodeId>,
+    ) -> Option<NodeId> {
+        self.release(object, asker);
+        let known = self.objects.get(&object)?;
+        let giving = &mut self.giving;
+        let mut best = None;
+        for &source in known.sources.iter().filter(|&&node| node != asker && Some(node) != but) {
+            let (mut of_object, mut of_all) = (0, 0);
+            if let Some(giving) = giving.get_mut(&source) {
+                giving.retain(|other| now < other.until);
+                of_all = giving.len();
+                of_object = giving.iter().filter(|other| other.object == object).count();
+            }
+            if of_object >= ASKERS_PER_SOURCE_MAX || of_all >= ASKERS_OF_ALL_PER_SOURCE_MAX {
+                continue;
+            }
+            // Of equal ones, askers with different numbers begin with different sources.
+            let key = (of_all, source.0.wrapping_sub(asker.0));
+            if best.is_none_or(|(least, _)| key < least) {
+                best = Some((key, source));
+            }
+        }
+        let (_, source) = best?;
+        self.giving.entry(source).or_default().push(Giving { object, asker, until: now + kept });
+        Some(source)
+    }
+
+    /// An asker fetches the object no more.
+    fn release(&mut self, object: ObjectId, asker: NodeId) {
+        let Some(known) = self.objects.get(&object) else { return };
+        for source in &known.sources {
+            if let Some(giving) = self.giving.get_mut(source) {
+                giving.retain(|other| (other.object, other.asker) != (object, asker));
+                if giving.is_empty() {
+                    self.giving.remove(source);
+                }
+            }
+        }
+    }
+
     pub(crate) fn remove(&mut self, object: ObjectId, node: NodeId) {
         if let Some(known) = self.objects.get_mut(&object) {
             known.sources.retain(|&other| other != node);
@@ -130,12 +187,17 @@ impl Locations {
         if known.sources.iter().all(|&source| source == asker || Some(source) == but) {
             return Where::Unknown;
         }
-        let source = known.take_source(asker, but, (now, kept));
-        let room = known.waiting.len() < ASKERS_PER_OBJECT_MAX;
-        if source.is_none() && room && !known.waiting.contains(&asker) {
+        if let Some(source) = self.take_source((now, kept), object, asker, but) {
+            return Where::Node(source);
+        }
+        let known = self.objects.get_mut(&object).expect("looked at above");
+        if known.waiting.len() < ASKERS_PER_OBJECT_MAX && !known.waiting.contains(&asker) {
+            if !std::mem::replace(&mut known.is_wanted, true) {
+                self.wanted.push_back(object);
+            }
             known.waiting.push_back(asker);
         }
-        source.map_or(Where::Later, Where::Node)
+        Where::Later
     }
 
     fn known(&mut self, object: ObjectId) -> Option<&mut Known> {
@@ -150,21 +212,38 @@ impl Locations {
         self.objects.get(object).into_iter().flat_map(|known| known.sources.iter().copied())
     }
     pub(crate) fn forget(&mut self, object: &ObjectId) -> Vec<NodeId> {
-        self.objects.remove(object).map(|known| known.sources).unwrap_or_default()
+        let Some(known) = self.objects.remove(object) else { return Vec::new() };
+        if known.is_wanted {
+            self.wanted.retain(|wanted| wanted != object);
+        }
+        for source in &known.sources {
+            if let Some(giving) = self.giving.get_mut(source) {
+                giving.retain(|other| other.object != *object);
+            }
+        }
+        known.sources
     }
     pub(crate) fn forget_partition(&mut self, partition: PartitionId) {
         self.objects.retain(|object, _| object.task.partition() != partition);
+        self.forget_giving(|object| object.task.partition() == partition);
     }
     /// The node has died, and what it had.
     pub(crate) fn forget_node(&mut self, node: NodeId) {
         for known in self.objects.values_mut() {
             known.sources.retain(|&source| source != node);
-            known.askers.retain(|asker| asker.node != node && asker.source != node);
             known.waiting.retain(|&asker| asker != node);
         }
+        self.giving.remove(&node);
+        self.giving.values_mut().for_each(|giving| giving.retain(|other| other.asker != node));
+    }
+    fn forget_giving(&mut self, goes: impl Fn(&ObjectId) -> bool) {
+        self.giving.values_mut().for_each(|giving| giving.retain(|other| !goes(&other.object)));
+        self.giving.retain(|_, giving| !giving.is_empty());
+        self.wanted.retain(|object| !goes(object));
     }
     pub(crate) fn forget_job(&mut self, job: JobId) {
         remove_of_job(&mut self.objects, job);
+        self.forget_giving(|object| object.task.job == job);
     }
 }
 
@@ -197,12 +276,44 @@ mod tests {
         assert_eq!(ask(&mut locations, 51), Where::Later);
         // Node 1 has it: the maker is free for one more, and node 1 for another.
         let answers = locations.add((NOW, KEPT), object(1), NodeId(1));
-        let expected = [(NodeId(50), NodeId(1)), (NodeId(51), MAKER)];
+        let expected = [(50, NodeId(1)), (51, MAKER)].map(|(asker, source)| Answer {
+            object: object(1),
+            asker: NodeId(asker),
+            source,
+        });
         assert!(answers.iter().all(|answer| expected.contains(answer)), "{answers:?}");
         assert_eq!(answers.len(), 2);
+        assert!(locations.wanted.is_empty(), "nobody waits any more");
         assert!(locations.nodes(&object(1)).eq([MAKER, NodeId(1)]));
         locations.remove(object(1), NodeId(1));
         assert!(locations.nodes(&object(1)).eq([MAKER]));
+    }
+
+    #[test]
+    fn a_source_gives_out_few_objects_at_a_time_and_what_is_rare_goes_first() {
+        let mut locations = Locations::default();
+        let ask = |locations: &mut Locations, number: u64, node: u32| {
+            locations.ask((NOW, KEPT), object(number), &asking(node, Some(MAKER)))
+        };
+        let all = ASKERS_OF_ALL_PER_SOURCE_MAX as u64;
+        for number in 0..all {
+            assert_eq!(ask(&mut locations, number, 10 + number as u32), Where::Node(MAKER));
+        }
+        // Its line is full, whatever the object.
+        assert_eq!(ask(&mut locations, 0, 50), Where::Later);
+        assert_eq!(ask(&mut locations, all, 51), Where::Later);
+        assert_eq!(ask(&mut locations, all, 51), Where::Later, "asked again, it waits once");
+        // Object 0 has two sources then, and the asker of the other one had only its maker.
+        let answers = locations.add((NOW, KEPT), object(0), NodeId(10));
+        let answer = |object, asker, source| Answer { object, asker: NodeId(asker), source };
+        let expected = [answer(object(0), 50, NodeId(10)), answer(object(all), 51, MAKER)];
+        assert_eq!(answers, expected);
+        // What goes makes room too.
+        assert_eq!(ask(&mut locations, 1, 60), Where::Later);
+        locations.forget(&object(2));
+        assert_eq!(ask(&mut locations, 3, 61), Where::Node(MAKER));
+        locations.forget_job(JobId(1));
+        assert!(locations.wanted.is_empty() && locations.giving.is_empty());
     }
 
     #[test]

@@ -94,13 +94,14 @@ impl ReadyQueue {
         let Some(entry) = self.entries.get(&arrival) else { return };
         let of = |object: &ObjectId| self.wanted.get(object).map_or(Presence::Here, |w| w.presence);
         let presence = entry.inputs.iter().map(of).max().unwrap_or(Presence::Here);
-        let apart = |object: &&ObjectId| presence != Presence::Here && of(object) == presence;
-        let missing = entry.inputs.iter().filter(apart);
-        let (count, least) = missing.fold((0u64, u64::MAX), |(count, least), object| {
-            (count + 1, least.min(mix(self.salt, object)))
-        });
-        // Fewer transfers first.
-        let group = if count == 0 { 0 } else { count.min(255) << 56 | least >> 8 };
+        // Fewer transfers first; of equally many to begin, what need not wait for others.
+        let (mut weight, mut least) = (0_u64, u64::MAX);
+        for object in entry.inputs.iter().filter(|object| of(object) != Presence::Here) {
+            let is_farthest = of(object) == presence;
+            weight += if is_farthest { 2 } else { 1 };
+            least = if is_farthest { least.min(mix(self.salt, object)) } else { least };
+        }
+        let group = if weight == 0 { 0 } else { weight.min(255) << 56 | least >> 8 };
         let rank = Reverse(entry.ready.rank);
         let (old, new) = ((rank, entry.group, arrival), (rank, group, arrival));
         self.here.remove(&old);

@@ -500,7 +500,7 @@ impl Scheduler {
             bandwidth_bytes_per_s: self
                 .estimates
                 .bandwidth_from(from, tuning.bandwidth_bytes_per_s),
-            task_length: self.estimates.length(&work.spec, work.duration),
+            task_length: self.length_of(work),
         };
         decide(policy.threshold(tuning.threshold), assumed, me, inputs)
     }
@@ -549,7 +549,7 @@ impl Scheduler {
         let incarnation = self.incarnation_of(to);
         self.ledger.set_holder(task, to, incarnation, out);
         self.stats.pushes += 1;
-        self.loads.sent(to, self.estimates.length(&work.spec, work.duration));
+        self.loads.sent(to, self.length_of(&work));
         let input_bytes = work.input_bytes();
         out.events.push(Event::Pushed { task, attempt, to, reason, input_bytes });
         let bundle = self.pushes.entry(to).or_default();

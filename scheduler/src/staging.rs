@@ -6,9 +6,10 @@ use proto::limits::{
     AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
     INDEXED_INPUTS_MAX, LONG_FETCH, OFFERED_TASKS_MAX, STAGING_MIN, STAGING_PER_SLOT,
     STAGING_PER_SLOT_MAX, STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STEP_POPS_MAX,
+    WAITING_PER_SLOT_MAX,
 };
 use proto::work::Outcome;
-use proto::{Attempt, NodeId, ObjectId, TaskId, Time, wire};
+use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::admission::{Admission, admit};
 use crate::data::{Reads, is_real};
@@ -187,24 +188,34 @@ impl Scheduler {
             // Beyond the budget only what an idle slot waits for.
             return underway < idle;
         }
-        // Before the first has come, by what is assumed.
-        let fetch_time = self.data.fetch_time.max(self.moving_time());
-        let per_slot = match fetch_time > LONG_FETCH {
-            true => STAGING_PER_SLOT,
-            false => STAGING_PER_SLOT_MAX,
-        };
         let at_hand = self.staged.len() + self.local.here() + self.shared.here();
-        underway < (slots * per_slot).max(STAGING_MIN)
-            && (underway < idle || at_hand < slots * self.at_hand_per_slot())
+        if underway >= idle && at_hand >= slots * self.at_hand_per_slot() {
+            return false;
+        }
+        if self.fetch_time() <= LONG_FETCH {
+            return underway < (slots * STAGING_PER_SLOT_MAX).max(STAGING_MIN);
+        }
+        // What waits for a source keeps nobody from asking for something else.
+        let flights = self.data.flights.len() - self.data.ahead_in_flight - self.data.waiting;
+        flights < (slots * STAGING_PER_SLOT).max(STAGING_MIN)
+            && underway < slots * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX)
     }
 
     /// So many that a slot does not wait for the network while there is work: more where fetching
     /// takes long compared with the tasks.
     fn at_hand_per_slot(&self) -> usize {
-        let length = self.data.task_length.0.max(1);
-        let fetches = (4 * self.data.fetch_time.0).div_ceil(length);
+        let length = match self.data.task_length {
+            Span::ZERO => self.mean_length().0.max(1),
+            seen => seen.0,
+        };
+        let fetches = (4 * self.fetch_time().0).div_ceil(length);
         let wanted = usize::try_from(fetches).unwrap_or(AT_HAND_PER_SLOT_MAX);
         wanted.clamp(AT_HAND_PER_SLOT_MIN, AT_HAND_PER_SLOT_MAX)
+    }
+
+    /// How long the next fetches take. Before the first have come, by what is assumed.
+    fn fetch_time(&self) -> Span {
+        self.data.fetch_time.max(self.moving_time())
     }
 
     fn take_and_stage(

@@ -1,7 +1,9 @@
 //! From queue to slot when makers fail, stores are full, and there is more than one step does.
 
 use proto::limits::{
-    FETCH_RETRY_MAX, OBJECTS_TOLD_MAX, STAGING_PER_SLOT_MAX, STEP_POPS_MAX, STORE_FULL_PATIENCE,
+    FETCH_RETRY_MAX, GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_TOLD_MAX, STAGING_MIN,
+    STAGING_PER_SLOT, STAGING_PER_SLOT_MAX, STEP_POPS_MAX, STORE_FULL_PATIENCE,
+    WAITING_PER_SLOT_MAX,
 };
 use proto::wire::message::Body;
 use proto::work::Fetch;
@@ -90,7 +92,7 @@ fn copies_and_the_maker_are_asked_by_turns() {
     let locate = std::mem::take(&mut out.locate);
     let asked = locate[&NodeId(1)].objects[0];
     let located = |node: u32| {
-        let at = wire::ObjectAt { object: Some(asked), nodes: vec![node] };
+        let at = wire::ObjectAt { object: Some(asked), nodes: vec![node], later: false };
         Body::Located(wire::Located { objects: vec![at] })
     };
     scheduler.on_message(Time(0), NodeId(1), located(2), &mut out);
@@ -230,4 +232,42 @@ fn what_is_told_of_objects_goes_in_pieces() {
     let sizes: Vec<usize> = out.loose.iter().map(|(_, body)| size(body)).collect();
     let two = [OBJECTS_TOLD_MAX, 1];
     assert_eq!(sizes, [&[1][..], &two, &two, &two, &two].concat());
+}
+
+#[test]
+fn what_waits_for_a_busy_source_keeps_nobody_from_asking_for_something_else() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Eft));
+    let mut out = Out::default();
+    let (first, most) = (STAGING_MIN, SLOTS as usize * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX));
+    let tasks = (0..100).map(|index| placed(index, vec![input(index, 2, 12_000_000)], 0));
+    push(&mut scheduler, tasks.collect(), &mut out);
+    // An idle node lets more become ready before it fetches for long.
+    let now = Time(0) + GATHER_MAX;
+    scheduler.act(Time(0), &mut out);
+    scheduler.act(now, &mut out);
+    let asked = |out: &mut Out| std::mem::take(&mut out.locate)[&NodeId(1)].objects.clone();
+    let answer = |scheduler: &mut Scheduler, object, later, out: &mut Out| {
+        let nodes = if later { vec![] } else { vec![3] };
+        let at = wire::ObjectAt { object: Some(object), nodes, later };
+        let body = Body::Located(wire::Located { objects: vec![at] });
+        scheduler.on_message(now, NodeId(1), body, out);
+    };
+    let wanted = asked(&mut out);
+    assert_eq!(wanted.len(), first, "few at a time share the line");
+    scheduler.act(now, &mut out);
+    assert!(out.locate.is_empty(), "before an answer no more are asked for");
+    for &object in &wanted {
+        answer(&mut scheduler, object, true, &mut out);
+    }
+    scheduler.act(now, &mut out);
+    assert_eq!(asked(&mut out).len(), most - first, "all of these wait: others may be free");
+    assert!(out.fetches.is_empty());
+    answer(&mut scheduler, wanted[0], false, &mut out);
+    assert_eq!(out.fetches.len(), 1);
+    assert_eq!((out.fetches[0].from, scheduler.data.waiting), (NodeId(3), first - 1));
+    // Who hears nothing more goes to the maker in the end.
+    out.fetches.clear();
+    scheduler.act(now + LOCATE_TIMEOUT_MAX, &mut out);
+    assert!(out.fetches.iter().all(|fetch| fetch.from == NodeId(2)));
+    assert_eq!(scheduler.data.waiting, 0);
 }

@@ -9,6 +9,7 @@ use proto::limits::{
 use proto::{Span, wire};
 
 use crate::Policy;
+use crate::lengths::Lengths;
 
 /// Which of the tasks in a ready queue goes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,6 +52,8 @@ pub struct Tuning {
     pub wait_max: Span,
     /// Assumed between any two nodes until transfers have been measured, bytes per second.
     pub bandwidth_bytes_per_s: f64,
+    /// Assumed of tasks that declare nothing until their kind has been measured.
+    pub lengths: Lengths,
     pub steal_interval_start: Span,
     pub steal_interval_bound: Span,
     /// How much of a victim's shared queue one steal may take.
@@ -85,6 +88,7 @@ impl Default for Tuning {
             threshold: 0.5,
             wait_max: WAIT_MAX_DEFAULT,
             bandwidth_bytes_per_s: 125e6,
+            lengths: Lengths::Measured,
             steal_interval_start: STEAL_INTERVAL_START,
             steal_interval_bound: STEAL_INTERVAL_BOUND,
             steal_share: 0.5,
@@ -110,6 +114,8 @@ pub enum TuningError {
     WaitMax { given: Span, max: Span },
     #[error("a bandwidth of {given} bytes/s is not possible: give a finite number above 0")]
     Bandwidth { given: f64 },
+    #[error("lengths of {given} are not possible: {why}")]
+    Lengths { given: Lengths, why: &'static str },
     #[error(
         "a stealing interval from {start:?} to {bound:?} is not possible: it starts above 0, not \
          above its bound, which is at most {max:?}"
@@ -147,6 +153,7 @@ impl Tuning {
         if !(given.is_finite() && given > 0.0) {
             return Err(TuningError::Bandwidth { given });
         }
+        self.lengths.check()?;
         let (start, bound) = (self.steal_interval_start, self.steal_interval_bound);
         if start == Span::ZERO || start > bound || bound > max {
             return Err(TuningError::Interval { start, bound, max });
@@ -183,6 +190,7 @@ impl Tuning {
         set(&mut self.threshold, change.threshold);
         set(&mut self.wait_max, change.wait_max_ns.map(Span));
         set(&mut self.bandwidth_bytes_per_s, change.bandwidth_bytes_per_s);
+        set(&mut self.lengths, change.lengths.as_ref().map(Lengths::from_wire));
         set(&mut self.steal_interval_start, change.steal_interval_ns.map(Span));
         set(&mut self.steal_interval_bound, change.steal_bound_ns.map(Span));
         set(&mut self.steal_share, change.steal_share);
@@ -205,6 +213,7 @@ impl Tuning {
             threshold: Some(self.threshold),
             wait_max_ns: Some(self.wait_max.0),
             bandwidth_bytes_per_s: Some(self.bandwidth_bytes_per_s),
+            lengths: Some(self.lengths.to_wire()),
             steal_interval_ns: Some(self.steal_interval_start.0),
             steal_bound_ns: Some(self.steal_interval_bound.0),
             steal_share: Some(self.steal_share),
@@ -227,6 +236,7 @@ mod tests {
             policy: Policy::Flds,
             threshold: f64::INFINITY,
             wait_max: Span::from_secs(7),
+            lengths: Lengths::Gamma { shape: 0.5, mean: Span::from_secs(3) },
             order: Order::Urgency,
             steal_share: 0.25,
             steal_neighbours: 9,
@@ -265,6 +275,9 @@ mod tests {
         assert!(text(wire::Tuning { wait_max_ns: Some(0), ..none() }).contains("wait"));
         let bandwidth_bytes_per_s = Some(0.0);
         assert!(text(wire::Tuning { bandwidth_bytes_per_s, ..none() }).contains("bandwidth"));
+        let lengths = Lengths::Uniform { low: Span(2), high: Span(1) };
+        let lengths = Some(lengths.to_wire());
+        assert!(text(wire::Tuning { lengths, ..none() }).contains("lengths of uniform(2ns,1ns)"));
         assert!(text(wire::Tuning { steal_bound_ns: Some(1), ..none() }).contains("interval"));
         assert!(text(wire::Tuning { steal_share: Some(1.5), ..none() }).contains("share"));
         let steal_neighbours = Some(u32::MAX);

@@ -2,7 +2,7 @@
 //! kinds of trouble out, so that the rest can go further.
 
 use proto::{JobId, PartitionId, Span};
-use scheduler::{Mutant, Order, Policy};
+use scheduler::{Lengths, Mutant, Order, Policy};
 use workloads::{Graph, Placement, generate};
 
 use crate::client::{ClientPlan, Death};
@@ -208,6 +208,17 @@ fn trouble_span(dice: &mut Dice, works: &[(Work, Homes)], slots: u64) -> Span {
     Span(estimate.clamp(TROUBLE_MIN.0, TROUBLE_MAX.0))
 }
 
+/// Assumptions that are right, far off and far off the other way, and none.
+fn lengths(seed: u64) -> Lengths {
+    let low = Span::ZERO;
+    match seed % 5 {
+        0 => Lengths::Uniform { low, high: Span::from_secs(1_000) },
+        1 => Lengths::Gaussian { mean: Span(1), deviation: Span::from_secs(3) },
+        2 => Lengths::Gamma { shape: 0.5, mean: Span::from_millis(50) },
+        _ => Lengths::Measured,
+    }
+}
+
 fn world_options(
     dice: &mut Dice,
     seed: u64,
@@ -228,6 +239,7 @@ fn world_options(
     // The hard mark stays high: above the soft one work goes on, one task at a time.
     options.tuning.store_soft_bytes = dice.pick(&[u64::MAX, u64::MAX, 3_000, 2_000_000]);
     options.tuning.wait_max = Span::from_millis(dice.pick(&[1, 100, 10_000]));
+    options.tuning.lengths = lengths(seed);
     options.tuning.order = dice.pick(&[Order::Bytes, Order::Urgency]);
     options.tuning.steal_share = dice.pick(&[0.5, 0.5, 0.1, 1.0]);
     options.tuning.steal_neighbours = dice.pick(&[0, 0, 1, 100]);

@@ -23,7 +23,7 @@ use wire::spec::Body;
 use crate::error::GeneratorError;
 use crate::graph::Graph;
 use crate::quantity::parse_duration_ns;
-use draw::Draw;
+pub use draw::Draw;
 use keys::Keys;
 
 pub use crate::graph::KIND_LOAD;

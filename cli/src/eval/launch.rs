@@ -18,7 +18,7 @@ use super::point::{Arm, Point};
 use super::results::{Outcome, Results};
 use crate::Context;
 use crate::errors::{Failure, plain};
-use crate::units;
+use crate::{settings, units};
 
 /// How long a run may take to end when it is asked to.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -188,6 +188,7 @@ async fn measure(job: &Job) -> Result<Value, String> {
     for name in std::env::vars_os().map(|(name, _)| name).filter(own) {
         command.env_remove(name);
     }
+    command.env(settings::CONFIG, settings::CONFIG_NONE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = Process(command.spawn().map_err(told)?);
     let (mut out, mut err) = (Vec::new(), Vec::new());

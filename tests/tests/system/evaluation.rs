@@ -39,9 +39,16 @@ fn the_evaluation_writes_its_page_and_can_be_repeated() {
     // What is simulated is a function of its command line.
     let again = evaluate(&["--only", "fig6a", "--seed", "1", "--reuse"]).ok().json();
     assert!(again["runs"].as_array().expect("a list").iter().all(|run| run["reused"] == true));
+    // And of nothing that its user has set.
+    sandbox.write("starling.toml", "policy = \"mdl\"\nbandwidth = \"1Mbit\"\n");
     let fresh = evaluate(&["--only", "fig6a", "--seed", "1"]).ok().json();
     let efficiency = |told: &serde_json::Value| told["runs"][0]["report"]["efficiency"].clone();
     assert!(efficiency(&again).is_number());
     assert_eq!(efficiency(&again), efficiency(&fresh));
+    let policies = |told: &serde_json::Value| -> Vec<serde_json::Value> {
+        let runs = told["runs"].as_array().expect("a list");
+        runs.iter().map(|run| run["report"]["policy"].clone()).collect()
+    };
+    assert_eq!(policies(&again), policies(&fresh));
     evaluate(&["--only", "fig99"]).expect_code(2);
 }

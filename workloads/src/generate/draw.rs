@@ -5,7 +5,7 @@ use crate::random::{Stream, random, uniform};
 
 /// Where a task's duration or size comes from. Negative draws become 0.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Draw {
+pub enum Draw {
     Fixed(u64),
     Uniform { low: u64, high: u64 },
     Gaussian { mean: f64, deviation: f64 },
@@ -20,10 +20,10 @@ const VALUE_MAX: f64 = (1_u64 << 62) as f64;
 
 impl Draw {
     /// `parse` reads one value with its unit.
-    pub(crate) fn parse(
-        text: &str,
-        parse: impl Fn(&str) -> Result<u64, String>,
-    ) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// Says what is wrong with a text that is none of the forms.
+    pub fn parse(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<Self, String> {
         let Some(rest) = text.strip_suffix(')') else { return parse(text).map(Self::Fixed) };
         let (name, inner) = rest.split_once('(').ok_or(FORMS)?;
         let values: Vec<&str> = inner.split(',').map(str::trim).collect();
