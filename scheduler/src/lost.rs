@@ -19,6 +19,7 @@ impl Scheduler {
         let Some(home) = home.filter(|_| flight.tries <= FETCH_TRIES_REBUILT_MAX) else {
             return self.input_gone(now, object, out);
         };
+        self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
         flight.phase = Phase::Locating;
         flight.copy_known = false;
         let size_bytes = flight.size_bytes;
@@ -31,7 +32,7 @@ impl Scheduler {
     pub(crate) fn source_gone(&mut self, now: Time, node: NodeId, out: &mut Out) {
         let stops = |flight: &Flight| match flight.phase {
             Phase::Moving => flight.from == node,
-            Phase::Locating | Phase::Pausing => flight.maker == node,
+            Phase::Locating | Phase::Waiting | Phase::Pausing => flight.maker == node,
         };
         let flights = self.data.flights.iter().filter(|(_, flight)| stops(flight));
         let stopped: Vec<_> = flights.map(|(&object, flight)| (object, flight.maker)).collect();

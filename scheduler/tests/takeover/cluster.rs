@@ -262,7 +262,10 @@ impl Cluster {
         let mut given_back = Vec::new();
         for member in &map.members {
             let other = member.node as usize;
-            let newly = older.members[other].phase() != MemberPhase::Down;
+            // It may have come and gone again between two maps.
+            let before = &older.members[other];
+            let newly =
+                before.phase() != MemberPhase::Down || before.incarnation < member.incarnation;
             if member.phase() == MemberPhase::Down && newly && other != node {
                 let incarnation = Incarnation(member.incarnation);
                 let peer = NodeId(member.node);
