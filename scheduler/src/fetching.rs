@@ -89,7 +89,7 @@ impl Scheduler {
         let home = self.home_of_object(&object);
         // Others may have a copy of what several tasks read.
         let shared = size_bytes >= COPY_TOLD_BYTES && wish.readers != 1 && maker != me;
-        let orphan = self.homes.is_gone(maker);
+        let orphan = self.is_dead(maker);
         let asked = home.filter(|_| orphan || (shared && self.homes.nodes() > 2));
         let flight = Flight {
             tasks: first.into_iter().collect(),
@@ -190,12 +190,15 @@ impl Scheduler {
             let (me, members) = (self.options.me, self.homes.nodes());
             let mut sources = at.nodes.iter().map(|&node| NodeId(node));
             let source = sources.find(|&node| node != me && (node.0 as usize) < members);
-            if source.is_none() && self.homes.is_gone(flight.maker) {
+            let maker = flight.maker;
+            if source.is_none() && self.is_dead(maker) {
                 self.input_gone(now, object, out);
                 continue;
             }
-            let source = source.unwrap_or(flight.maker);
-            flight.copy_known = source != flight.maker;
+            let source = source.unwrap_or(maker);
+            if let Some(flight) = self.data.flights.get_mut(&object) {
+                flight.copy_known = source != maker;
+            }
             self.fetch_from(now, object, source, out);
         }
     }
@@ -209,10 +212,11 @@ impl Scheduler {
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             flight.timer = None;
             let (maker, size_bytes) = (flight.maker, flight.size_bytes);
-            if self.homes.is_gone(maker) {
+            if self.is_dead(maker) {
                 self.look_for_copies(now, object, out);
                 continue;
             }
+            let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             // By turns of copies and of its maker: neither may come back.
             if flight.phase == Phase::Pausing
                 && !flight.tries.is_multiple_of(2)
@@ -311,7 +315,7 @@ impl Scheduler {
             self.object_changed(&object);
             return;
         }
-        if self.homes.is_gone(maker) {
+        if self.is_dead(maker) {
             self.look_for_copies(now, object, out);
             return;
         }

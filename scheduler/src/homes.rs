@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, wire};
+use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
 /// The partitions that this node serves, each with its term. Never iterated.
 type Terms = HashMap<PartitionId, u32, foldhash::fast::FixedState>;
@@ -178,6 +178,11 @@ impl Homes {
     #[must_use]
     pub fn is_gone(&self, node: NodeId) -> bool {
         self.map.members.get(node.0 as usize).is_none_or(is_gone)
+    }
+    /// The incarnation that the map knows of a member.
+    #[must_use]
+    pub fn incarnation_of(&self, node: NodeId) -> Incarnation {
+        Incarnation(self.map.members.get(node.0 as usize).map_or(0, |member| member.incarnation))
     }
     pub fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
         (0..self.map.members.len())

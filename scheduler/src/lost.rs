@@ -11,6 +11,12 @@ use crate::fetching::{Flight, Phase};
 use crate::out::Out;
 
 impl Scheduler {
+    /// The map says that a node has died, and nothing was heard of a later life of it.
+    pub(crate) fn is_dead(&self, node: NodeId) -> bool {
+        let heard = self.peers.get(&node).copied().unwrap_or_default();
+        self.homes.is_gone(node) && heard <= self.homes.incarnation_of(node)
+    }
+
     /// Asks the home of the maker for copies, a bounded number of times.
     pub(crate) fn look_for_copies(&mut self, now: Time, object: ObjectId, out: &mut Out) {
         let home = self.home_of_object(&object);
@@ -37,7 +43,7 @@ impl Scheduler {
         let flights = self.data.flights.iter().filter(|(_, flight)| stops(flight));
         let stopped: Vec<_> = flights.map(|(&object, flight)| (object, flight.maker)).collect();
         for (object, maker) in stopped {
-            if self.homes.is_gone(maker) {
+            if self.is_dead(maker) {
                 self.look_for_copies(now, object, out);
             } else {
                 self.fetch_from(now, object, maker, out);
