@@ -20,7 +20,7 @@ epoch. So whoever leaves `replicas` may fall behind from then on, and comes back
 `learners`; and one remaining member with its disk is enough. A partition whose last member is
 down keeps it: nobody else may stand in.
 
-The [`planner`](plan) says which commands bring the map closer to what it should be. It runs at
+The [planner](plan()) says which commands bring the map closer to what it should be. It runs at
 the group's leader, and what it says is agreed on like everything else.
 */
 
