@@ -32,6 +32,10 @@ fn messages_are_refused_or_settle() {
             "CreditRecord" => settles::<wire::CreditRecord>(bytes),
             "HolderRecord" => settles::<wire::HolderRecord>(bytes),
             "VisibleRecord" => settles::<wire::VisibleRecord>(bytes),
+            "GroupMessage" => settles::<wire::GroupMessage>(bytes),
+            "MembershipMessage" => settles::<wire::MembershipMessage>(bytes),
+            "GroupEntry" => settles::<wire::GroupEntry>(bytes),
+            "GroupPromise" => settles::<wire::GroupPromise>(bytes),
             other => panic!("{other} has golden bytes and no target"),
         }
     });

@@ -119,7 +119,7 @@ fn bad_texts() {
     assert_eq!(
         hint,
         "known generators: bag, pipeline, chain, fan-out, fan-in, star-out, star-in, heavy-tail, \
-         image-stacking, all-pairs, moldyn, fmri"
+         image-stacking, all-pairs, moldyn, fmri, uts"
     );
     let hint = generate("bag:length=3").expect_err("unknown").hint().expect("a hint");
     assert_eq!(hint, "known keys: tasks, preset, slots, duration, output, seed, body");
