@@ -51,8 +51,12 @@ impl Output {
 
     /// One JSON value on one line, with `"schema": 1` before its fields.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
-        let value = WithSchema { schema: 1, value };
-        self.line(&serde_json::to_string(&value).expect("numbers and strings always serialise"))
+        self.json_with_schema(&WithSchema { schema: 1, value })
+    }
+
+    /// A value that brings its schema along, as the report of a run does.
+    pub(crate) fn json_with_schema(&self, value: &impl Serialize) -> Result<(), Failure> {
+        self.line(&serde_json::to_string(value).expect("numbers and strings always serialise"))
     }
 
     /// Something a human wants to know, beside the data.

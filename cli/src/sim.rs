@@ -84,7 +84,7 @@ pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
     let report = simulation.report();
     let simulated = Simulated::new(&simulation, &report, &options);
     if context.output.json {
-        context.output.json(&Shown { report: &report, simulated })?;
+        context.output.json_with_schema(&Shown { report: &report, simulated })?;
     } else {
         context.output.bytes(text(&report, &simulated).as_bytes())?;
     }

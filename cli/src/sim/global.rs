@@ -130,7 +130,7 @@ pub(super) fn run(context: &Context, args: &SimArgs, graph: &Graph, name: Schedu
     facts.bound_paper_s = PaperBound::of(graph, &model).timespan_s;
     let (report, told) = (run.report(), told(&run, &options, name, bytes_per_s, latency));
     if context.output.json {
-        context.output.json(&Shown { report: &report, simulated: told })?;
+        context.output.json_with_schema(&Shown { report: &report, simulated: told })?;
     } else {
         context.output.bytes(text(&report, &told).as_bytes())?;
     }
