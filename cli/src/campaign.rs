@@ -15,6 +15,7 @@ use proto::event::{End, Event};
 use proto::{JobId, TaskId, wire};
 use rustix::process::Signal;
 use serde::Serialize;
+use sim::Dice;
 use workloads::Graph;
 
 use crate::Context;
@@ -64,23 +65,8 @@ struct Campaign {
     wall_s: f64,
 }
 
-/// A stream of numbers out of a seed (SplitMix64).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
-        range.start + self.next() % (range.end - range.start)
-    }
-    fn pause(&mut self, range: std::ops::Range<u64>) -> Duration {
-        Duration::from_millis(self.within(range))
-    }
+fn pause(dice: &mut Dice, range: std::ops::Range<u64>) -> Duration {
+    Duration::from_millis(dice.between(range.start, range.end - 1))
 }
 
 /// The nodes; they end with this.
@@ -109,11 +95,11 @@ impl<'a> Victims<'a> {
     /// Does one thing, and puts it right again.
     async fn hurt(&mut self, dice: &mut Dice, seen: &mut Campaign) -> Result<(), Failure> {
         let count = self.nodes.len() as u64;
-        let first = dice.within(0..count) as usize;
-        let how = dice.within(0..100);
+        let first = dice.index(count as usize);
+        let how = dice.below(100);
         if how < 30 {
             self.nodes[first].signal(Signal::STOP);
-            tokio::time::sleep(dice.pause(ASLEEP_MS)).await;
+            tokio::time::sleep(pause(dice, ASLEEP_MS)).await;
             self.nodes[first].signal(Signal::CONT);
             seen.stops += 1;
             return Ok(());
@@ -130,7 +116,7 @@ impl<'a> Victims<'a> {
         }
         seen.kills += at_once;
         for victim in victims {
-            tokio::time::sleep(dice.pause(AWAY_MS)).await;
+            tokio::time::sleep(pause(dice, AWAY_MS)).await;
             let node = self.nodes[victim].node;
             self.nodes[victim] = processes::spawn(self.dir, node, &self.plan, Life::Ours)?;
         }
@@ -186,9 +172,9 @@ async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Resu
     let plan = ClusterPlan::new(args.nodes, 2, scheduler::Tuning::default());
     let mut victims = Victims::start(dir.path(), plan).await?;
     let client = Client::connect_with(dir.path(), ClientOptions { patience: PATIENCE }).await?;
-    let mut dice = Dice(args.seed);
+    let mut dice = Dice::new(args.seed);
     // Runs may be shorter than the time between two faults.
-    let mut fault_at = tokio::time::Instant::now() + dice.pause(CALM_MS);
+    let mut fault_at = tokio::time::Instant::now() + pause(&mut dice, CALM_MS);
     while seen.kills < args.kills && seen.stuck == 0 {
         let job = client.submit(graph, SubmitOptions::default()).await?.job;
         let ended = {
@@ -201,7 +187,7 @@ async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Resu
                 }
                 // To its end, whatever the job does: nobody stays stopped or away.
                 victims.hurt(&mut dice, seen).await?;
-                fault_at = tokio::time::Instant::now() + dice.pause(CALM_MS);
+                fault_at = tokio::time::Instant::now() + pause(&mut dice, CALM_MS);
             }
         };
         seen.runs += 1;

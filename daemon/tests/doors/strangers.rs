@@ -103,6 +103,7 @@ async fn many_strangers_keep_nobody_out_for_long() {
     let known = dialer(dir.path(), Role::Client);
     // All places are taken, so those who were first and have said nothing make room.
     known.connect(&port.to_string(), |it| it).await.unwrap();
-    assert!(start.elapsed() < HANDSHAKE / 2, "{:?}", start.elapsed());
+    // Without that they would keep their places until their time for a handshake is over.
+    assert!(start.elapsed() < HANDSHAKE, "{:?}", start.elapsed());
     drop(strangers);
 }
