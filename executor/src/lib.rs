@@ -9,7 +9,7 @@ unless the attempt was [killed](Executor::kill) before. It never blocks its call
 * [`Uploads`]: files of submitters, until their tasks make them objects.
 * [`streams`]: stdout and stderr of all tasks, packed into a few append-only files.
 * [`spawner`]: commands are not children of the node but of a small helper process of its own.
-  It is quick to fork from, and when the node dies it kills all it started: a command never
+  It is quick to start from, and when the node dies it kills all it started: a command never
   outlives its node.
 * [`expand`]: the placeholders of arguments, environment and file names.
 

@@ -1,15 +1,16 @@
 //! The commands of a spawner: from the order to start them until they are reaped.
 
-use std::collections::HashMap;
-use std::io::{self, Read};
+use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child as Process, ChildStderr, ChildStdout};
+use std::time::{Duration, Instant};
 
 use proto::limits;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::program::Failure;
+use super::program::{Failure, Process};
 use super::wire::{Exit, Output};
 
 /// What an event of the epoll is about.
@@ -54,46 +55,54 @@ struct Child {
 struct Spawned {
     group: Pid,
     exit: OwnedFd,
-    stdout: Captured<ChildStdout>,
-    stderr: Captured<ChildStderr>,
+    stdout: Captured,
+    stderr: Captured,
 }
+
+/// How long a command runs unwatched: see [`Children::watch_lasting`].
+pub(super) const UNWATCHED: Duration = Duration::from_millis(5);
 
 /// A pipe and what was read from it and not yet sent.
 #[derive(Debug)]
-struct Captured<P> {
-    pipe: Option<P>,
+struct Captured {
+    pipe: Option<OwnedFd>,
+    watched: bool,
     held: Vec<u8>,
 }
 
-impl<P: Read + AsFd> Captured<P> {
-    fn new(pipe: Option<P>) -> Self {
-        Self { pipe, held: Vec::new() }
+impl Captured {
+    fn new(pipe: OwnedFd) -> Self {
+        Self { pipe: Some(pipe), watched: false, held: Vec::new() }
+    }
+
+    fn watch(&mut self, epoll: &OwnedFd, token: Token) -> io::Result<()> {
+        if let Some(pipe) = &self.pipe
+            && !self.watched
+        {
+            epoll::add(epoll, pipe, token.data(), EventFlags::IN)?;
+            self.watched = true;
+        }
+        Ok(())
     }
 
     /// Closing alone is not enough to be forgotten by the epoll: a process that is just being
     /// spawned may still have a copy, and until it runs its program the loop would be woken in
     /// vain.
     fn close(&mut self, epoll: &OwnedFd) {
-        if let Some(pipe) = self.pipe.take() {
+        if let Some(pipe) = self.pipe.take()
+            && self.watched
+        {
             let _ = epoll::delete(epoll, &pipe);
         }
     }
 
-    /// Reads once. False when nothing more is to be had now.
-    fn read(&mut self, epoll: &OwnedFd, buffer: &mut [u8]) -> bool {
-        let Some(pipe) = &mut self.pipe else { return false };
-        match pipe.read(buffer) {
-            Ok(count) if count > 0 => {
-                self.held.extend_from_slice(&buffer[..count]);
-                // A pipe that gave less than was asked for is empty.
-                count == buffer.len()
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
-            _ => {
-                self.close(epoll);
-                false
-            }
+    /// Reads once; waits if there is nothing.
+    fn read(&mut self, epoll: &OwnedFd, buffer: &mut [u8]) {
+        let Some(pipe) = &self.pipe else { return };
+        match rustix::io::read(pipe, &mut *buffer) {
+            Ok(count) if count > 0 => self.held.extend_from_slice(&buffer[..count]),
+            Err(Errno::INTR) => {}
+            _ => self.close(epoll),
         }
     }
 
@@ -105,7 +114,14 @@ impl<P: Read + AsFd> Captured<P> {
 
     /// The rest. A process that left the group may print for ever: only what is there now counts.
     fn drain(&mut self, epoll: &OwnedFd, buffer: &mut [u8]) -> Vec<u8> {
-        while self.held.len() < 4 * limits::STREAM_HELD_BYTES_MAX && self.read(epoll, buffer) {}
+        while self.held.len() < 4 * limits::STREAM_HELD_BYTES_MAX
+            && self
+                .pipe
+                .as_ref()
+                .is_some_and(|pipe| rustix::io::ioctl_fionread(pipe).is_ok_and(|count| count > 0))
+        {
+            self.read(epoll, buffer);
+        }
         self.close(epoll);
         std::mem::take(&mut self.held)
     }
@@ -114,6 +130,10 @@ impl<P: Read + AsFd> Captured<P> {
 #[derive(Debug, Default)]
 pub(super) struct Children {
     children: HashMap<u64, Child>,
+    /// Orders whose process is not there yet.
+    expected: usize,
+    /// Processes whose output nobody watches, and since when.
+    unwatched: VecDeque<(Instant, u64)>,
     /// Groups whose leader was reaped while members were still dying.
     lingering: HashMap<u64, Pid>,
 }
@@ -122,10 +142,13 @@ impl Children {
     /// An order to start came.
     pub(super) fn expect(&mut self, number: u64) {
         self.children.insert(number, Child::default());
+        self.expected += 1;
     }
 
+    /// An order led to no process.
     pub(super) fn forget(&mut self, number: u64) {
         self.children.remove(&number);
+        self.expected -= 1;
     }
 
     /// Whether it was killed before it started.
@@ -133,34 +156,53 @@ impl Children {
         self.children.get(&number).is_none_or(|child| child.killed)
     }
 
-    /// Takes a spawned process in: from here on its end and its output are heard.
+    /// Takes a spawned process in: from here on its end is heard.
     pub(super) fn adopt(
         &mut self,
         epoll: &OwnedFd,
         number: u64,
-        mut process: Process,
-    ) -> Result<Process, Failure> {
-        let group = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
-        let group = group.expect("the kernel gives positive process ids");
-        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-        let watched = watch(epoll, number, group, stdout.as_ref(), stderr.as_ref());
+        process: Process,
+    ) -> Result<(), Failure> {
         let child = self.children.get_mut(&number).expect("an order came before the process");
-        match watched {
-            Ok(exit) => {
-                if child.killed || child.timed_out {
-                    // Its grace may have passed while it was being started.
-                    let _ = kill_process_group(group, Signal::KILL);
-                }
-                let (stdout, stderr) = (Captured::new(stdout), Captured::new(stderr));
-                child.process = Some(Spawned { group, exit, stdout, stderr });
-                Ok(process)
-            }
-            Err(error) => {
-                let _ = kill_process_group(group, Signal::KILL);
-                let _ = process.wait();
-                Err(Failure::new(&error))
-            }
+        if let Err(error) =
+            epoll::add(epoll, &process.exit, Token::Exit(number).data(), EventFlags::IN)
+        {
+            let _ = kill_process_group(process.group, Signal::KILL);
+            let _ = waitid(WaitId::PidFd(process.exit.as_fd()), WaitIdOptions::EXITED);
+            return Err(Failure::new(&error.into()));
         }
+        self.expected -= 1;
+        self.unwatched.push_back((Instant::now(), number));
+        if child.killed || child.timed_out {
+            // Its grace may have passed while it was being started.
+            let _ = kill_process_group(process.group, Signal::KILL);
+        }
+        let Process { group, exit, stdout, stderr } = process;
+        let (stdout, stderr) = (Captured::new(stdout), Captured::new(stderr));
+        child.process = Some(Spawned { group, exit, stdout, stderr });
+        Ok(())
+    }
+
+    /// Watches the output of commands that have run for a while. A short one is over before: what
+    /// it printed is in its pipes then, and the loop is not woken once more for each of them as it
+    /// closes. One that prints more than a pipe holds waits for this, once. Answers whether there
+    /// will be something to watch.
+    pub(super) fn watch_lasting(&mut self, epoll: &OwnedFd) -> bool {
+        while let Some(&(since, number)) = self.unwatched.front() {
+            if since.elapsed() < UNWATCHED {
+                break;
+            }
+            let child = self.children.get_mut(&number);
+            if let Some(process) = child.and_then(|child| child.process.as_mut()) {
+                let token = |stderr| Token::Stream { number, stderr };
+                let watched = process.stdout.watch(epoll, token(false));
+                if watched.and_then(|()| process.stderr.watch(epoll, token(true))).is_err() {
+                    break; // No memory for it now; later there may be.
+                }
+            }
+            self.unwatched.pop_front();
+        }
+        self.expected > 0 || !self.unwatched.is_empty()
     }
 
     /// The node wants it ended: politely first.
@@ -248,7 +290,7 @@ impl Children {
         loop {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             match waitid(WaitId::Pgid(Some(group)), options) {
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => return false,
                 Err(_) => {
                     self.lingering.remove(&number);
@@ -257,28 +299,6 @@ impl Children {
             }
         }
     }
-}
-
-fn watch(
-    epoll: &OwnedFd,
-    number: u64,
-    process: Pid,
-    stdout: Option<&ChildStdout>,
-    stderr: Option<&ChildStderr>,
-) -> io::Result<OwnedFd> {
-    let exit = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
-    if let Some(pipe) = stdout {
-        rustix::io::ioctl_fionbio(pipe, true)?;
-        let token = Token::Stream { number, stderr: false };
-        epoll::add(epoll, pipe, token.data(), EventFlags::IN)?;
-    }
-    if let Some(pipe) = stderr {
-        rustix::io::ioctl_fionbio(pipe, true)?;
-        let token = Token::Stream { number, stderr: true };
-        epoll::add(epoll, pipe, token.data(), EventFlags::IN)?;
-    }
-    epoll::add(epoll, &exit, Token::Exit(number).data(), EventFlags::IN)?;
-    Ok(exit)
 }
 
 #[cfg(test)]

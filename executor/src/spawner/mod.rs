@@ -2,10 +2,10 @@
 The spawner: a small process between a node and its commands.
 
 `starling __spawner` calls [`main`]. It gets orders on its standard input, a Unix socket, and
-answers there. Two things are easier from a process of its own: starting others (it has little
-memory and few threads, so `posix_spawn` stays quick whatever the node holds), and dying well. When
-the node ends, in whatever way, the socket ends, and the spawner kills every process group it
-started before it goes.
+answers there. Two things are easier from a process of its own: starting others (it has few files
+and threads and no signal handlers, so a start stays cheap whatever the node holds: see `vfork`),
+and dying well. When the node ends, in whatever way, the socket ends, and the spawner kills every
+process group it started before it goes.
 
 Its threads: one loop that hears orders, output, exits and times through one epoll, and a few that
 do nothing but spawn, since a spawn blocks until the new program runs.
@@ -13,6 +13,7 @@ do nothing but spawn, since a spawn blocks until the new program runs.
 
 mod children;
 mod program;
+mod vfork;
 pub(crate) mod wire;
 
 use std::cmp::Reverse;
@@ -27,7 +28,7 @@ use proto::limits;
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 
-use children::{Children, Token};
+use children::{Children, Token, UNWATCHED};
 use program::Failure;
 use wire::{Frames, Order, Report, Start};
 
@@ -44,6 +45,8 @@ enum Alarm {
     Kill,
     /// Look again whether a killed group is gone.
     Reap,
+    /// See which commands have lasted long enough for their output to be watched.
+    Watch,
 }
 
 #[derive(Default)]
@@ -82,6 +85,7 @@ pub fn main() -> ! {
 }
 
 fn run() -> io::Result<()> {
+    vfork::plain_signals();
     // A session of its own: no terminal's signals, and all it starts can be found by the session.
     let _ = rustix::process::setsid();
     // What its children leave behind comes here, not to the machine's first process.
@@ -100,8 +104,8 @@ fn run() -> io::Result<()> {
     let parallelism = std::thread::available_parallelism().map_or(2, usize::from);
     let mut threads = Vec::new();
     for _ in 0..parallelism.clamp(2, 8) {
-        let theirs = shared.clone();
-        threads.push(std::thread::Builder::new().spawn(move || run_starts(&theirs))?);
+        let (theirs, starter) = (shared.clone(), program::Starter::new()?);
+        threads.push(std::thread::Builder::new().spawn(move || run_starts(&theirs, starter))?);
     }
     let result = Loop::new(&shared, reader).run();
     // At once: a starter may hang in a start, and nothing may outlive the node meanwhile.
@@ -117,8 +121,7 @@ fn run() -> io::Result<()> {
 }
 
 /// A thread that starts commands.
-fn run_starts(shared: &Shared) {
-    let mut cache = program::Cache::default();
+fn run_starts(shared: &Shared, mut starter: program::Starter) {
     loop {
         let mut queue = shared.queue();
         let start = loop {
@@ -132,14 +135,13 @@ fn run_starts(shared: &Shared) {
         };
         drop(queue);
         let killed = shared.children().is_killed(start.number);
-        let mut result = match killed {
+        let spawned = match killed {
             true => Err(Failure::new(&io::Error::other("it was killed before it started"))),
-            false => program::spawn(&start, &mut cache),
+            false => starter.spawn(&start),
         };
-        if let Ok(child) = result {
-            result = shared.children().adopt(&shared.epoll, start.number, child);
-        }
-        if let Err(failure) = result {
+        let adopted = spawned
+            .and_then(|process| shared.children().adopt(&shared.epoll, start.number, process));
+        if let Err(failure) = adopted {
             shared.children().forget(start.number);
             let mut frame = Vec::new();
             wire::encode(&mut frame, &Report { output: None, exit: Some(failure.report(&start)) });
@@ -154,6 +156,8 @@ struct Loop<'a> {
     reader: UnixStream,
     frames: Frames,
     alarms: BinaryHeap<Reverse<(Instant, Alarm, u64)>>,
+    /// There is an alarm for that.
+    will_watch: bool,
     grace: Duration,
     /// Frames for the node, sent once per round.
     reports: Vec<u8>,
@@ -169,6 +173,7 @@ impl<'a> Loop<'a> {
             reader,
             frames: Frames::default(),
             alarms: BinaryHeap::new(),
+            will_watch: false,
             grace,
             reports: Vec::new(),
             buffer: vec![0; limits::STREAM_HELD_BYTES_MAX],
@@ -234,6 +239,10 @@ impl<'a> Loop<'a> {
                     let limit = Duration::from_nanos(start.time_limit_ns);
                     self.alarm(limit, Alarm::Limit, start.number);
                 }
+                if !self.will_watch {
+                    self.will_watch = true;
+                    self.alarm(UNWATCHED, Alarm::Watch, 0);
+                }
                 self.shared.children().expect(start.number);
                 self.shared.queue().starts.push_back(start);
                 self.shared.changed.notify_one();
@@ -285,6 +294,13 @@ impl<'a> Loop<'a> {
                     if children.time_out(number) {
                         drop(children);
                         self.alarm(self.grace, Alarm::Kill, number);
+                    }
+                }
+                Alarm::Watch => {
+                    self.will_watch = children.watch_lasting(&self.shared.epoll);
+                    if self.will_watch {
+                        drop(children);
+                        self.alarm(UNWATCHED, Alarm::Watch, 0);
                     }
                 }
                 Alarm::Reap => {

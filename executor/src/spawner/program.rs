@@ -1,15 +1,18 @@
 //! Finding a program and starting it.
 
-use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+use super::vfork::{self, Stack, Wanted};
 use super::wire::{Exit, Start};
 use crate::error::reason;
 
@@ -42,66 +45,136 @@ impl Failure {
     }
 }
 
-/// Where programs were found: name and search path to file.
-pub(super) type Cache = HashMap<(Vec<u8>, OsString), PathBuf>;
-
-/// Starts a command in a process group of its own, its output in pipes.
-pub(super) fn spawn(start: &Start, cache: &mut Cache) -> Result<Child, Failure> {
-    let name = start.argv.first().ok_or_else(|| Failure::new(&io::ErrorKind::NotFound.into()))?;
-    let cwd = Path::new(OsStr::from_bytes(&start.cwd));
-    // The standard library forks, slowly, when PATH is set and the program has no slash: it is
-    // found here instead. That also tells a missing program from one that cannot run.
-    if name.contains(&b'/') {
-        let path = with_slash(name, cwd, Path::new(OsStr::from_bytes(&start.submit_dir)));
-        return run(start, &path, cwd);
-    }
-    let search = search_path(start);
-    let key = (name.clone(), search);
-    if let Some(path) = cache.get(&key) {
-        let started = run(start, path, cwd);
-        if !matches!(&started, Err(failure) if failure.code == CODE_NOT_FOUND) {
-            return started;
-        }
-    }
-    cache.remove(&key);
-    let path = find(name, &key.1, cwd).map_err(|error| Failure::new(&error))?;
-    let started = run(start, &path, cwd);
-    if cache.len() >= 1024 {
-        cache.clear();
-    }
-    cache.insert(key, path);
-    started
+/// A process that was started, its number that of its group too.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) group: Pid,
+    /// Readable once it has ended.
+    pub(super) exit: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
 }
 
-fn run(start: &Start, path: &Path, cwd: &Path) -> Result<Child, Failure> {
-    let argv: Vec<_> = start.argv.iter().map(|argument| OsStr::from_bytes(argument)).collect();
-    let stdin = if start.stdin.is_empty() {
-        Stdio::null()
-    } else {
-        match File::open(OsStr::from_bytes(&start.stdin)) {
-            Ok(file) => Stdio::from(file),
-            Err(error) => {
-                let text = format!("standard input: {}", reason(&error));
-                return Err(Failure { code: CODE_CANNOT_RUN, text });
+/// What a thread that starts commands keeps from one to the next.
+#[derive(Debug)]
+pub(super) struct Starter {
+    /// Where programs were found: name and search path to file.
+    found: HashMap<(Vec<u8>, OsString), PathBuf>,
+    /// What all commands have in their environment unless they say otherwise.
+    environment: Vec<CString>,
+    null: File,
+    stack: Stack,
+}
+
+/// Programs whose place is remembered.
+const FOUND_MAX: usize = 1024;
+
+impl Starter {
+    pub(super) fn new() -> io::Result<Self> {
+        let own = std::env::vars_os().filter(|(name, _)| name != super::GRACE_VARIABLE);
+        let environment = own.map(|(name, value)| {
+            let variable = [name.as_bytes(), b"=", value.as_bytes()].concat();
+            CString::new(variable).expect("it came with a null at its end")
+        });
+        let environment = environment.collect();
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        Ok(Self { found: HashMap::new(), environment, null, stack: Stack::new() })
+    }
+
+    /// Starts a command in a process group of its own, its output in pipes.
+    pub(super) fn spawn(&mut self, start: &Start) -> Result<Process, Failure> {
+        let name =
+            start.argv.first().ok_or_else(|| Failure::new(&io::ErrorKind::NotFound.into()))?;
+        let cwd = Path::new(OsStr::from_bytes(&start.cwd));
+        if name.contains(&b'/') {
+            let path = with_slash(name, cwd, Path::new(OsStr::from_bytes(&start.submit_dir)));
+            return self.run(start, &path);
+        }
+        let search = search_path(start);
+        let key = (name.clone(), search);
+        if let Some(path) = self.found.get(&key).cloned() {
+            let started = self.run(start, &path);
+            if !matches!(&started, Err(failure) if failure.code == CODE_NOT_FOUND) {
+                return started;
             }
         }
-    };
-    let mut command = Command::new(path);
-    command.arg0(argv[0]).args(&argv[1..]);
-    command.env_remove(super::GRACE_VARIABLE);
-    for variable in &start.environment {
-        let middle = variable.iter().position(|byte| *byte == b'=').unwrap_or(variable.len());
-        let value = variable.get(middle + 1..).unwrap_or_default();
-        command.env(OsStr::from_bytes(&variable[..middle]), OsStr::from_bytes(value));
+        self.found.remove(&key);
+        let path = find(name, &key.1, cwd).map_err(|error| Failure::new(&error))?;
+        let started = self.run(start, &path);
+        if self.found.len() >= FOUND_MAX {
+            self.found.clear();
+        }
+        self.found.insert(key, path);
+        started
     }
-    command
-        .current_dir(cwd)
-        .process_group(0)
-        .stdin(stdin)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| describe(&error, path))
+
+    fn run(&mut self, start: &Start, path: &Path) -> Result<Process, Failure> {
+        let failed = |error: io::Error| Failure::new(&error);
+        let opened = match start.stdin.is_empty() {
+            true => None,
+            false => Some(open_input(&start.stdin)?),
+        };
+        let program = c_string(path.as_os_str().as_bytes())?;
+        let directory = c_string(&start.cwd)?;
+        let argv: Vec<_> = start.argv.iter().map(|it| c_string(it)).collect::<Result<_, _>>()?;
+        let variables = own_variables(&start.environment)?;
+        let names: HashSet<&[u8]> = variables.iter().map(|variable| name_of(variable)).collect();
+        let inherited = self.environment.iter().filter(|it| !names.contains(name_of(it)));
+        let environment = inherited.chain(&variables).map(CString::as_c_str).collect();
+
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()));
+        let ((stdout, their_stdout), (stderr, their_stderr)) = (pipe()?, pipe()?);
+        let stdin = opened.as_ref().unwrap_or(&self.null);
+        let wanted = Wanted {
+            program: &program,
+            argv: &argv.iter().map(CString::as_c_str).collect(),
+            environment: &environment,
+            directory: &directory,
+            stdio: [stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()],
+        };
+        match vfork::start(&mut self.stack, &wanted) {
+            Ok((group, exit)) => Ok(Process { group, exit, stdout, stderr }),
+            Err(vfork::Error::Program(error)) => Err(describe(&error, path)),
+            Err(vfork::Error::Process(error)) => Err(Failure::new(&error)),
+            Err(vfork::Error::Directory(error)) => {
+                let text = format!("its working directory: {}", reason(&error));
+                Err(Failure { code: CODE_CANNOT_RUN, text })
+            }
+        }
+    }
+}
+
+fn open_input(path: &[u8]) -> Result<File, Failure> {
+    File::open(OsStr::from_bytes(path)).map_err(|error| {
+        let text = format!("standard input: {}", reason(&error));
+        Failure { code: CODE_CANNOT_RUN, text }
+    })
+}
+
+fn c_string(bytes: &[u8]) -> Result<CString, Failure> {
+    CString::new(bytes).map_err(|error| Failure::new(&error.into()))
+}
+
+/// What a task adds to the environment: of each name the last, `NAME=value`.
+fn own_variables(given: &[Vec<u8>]) -> Result<Vec<CString>, Failure> {
+    let mut names = HashSet::with_capacity(given.len());
+    let mut variables = Vec::with_capacity(given.len());
+    for variable in given.iter().rev() {
+        let end = variable.iter().position(|byte| *byte == b'=').unwrap_or(variable.len());
+        if names.insert(&variable[..end]) {
+            let mut whole = variable.clone();
+            if end == variable.len() {
+                whole.push(b'=');
+            }
+            variables.push(c_string(&whole)?);
+        }
+    }
+    Ok(variables)
+}
+
+fn name_of(variable: &CStr) -> &[u8] {
+    let bytes = variable.to_bytes();
+    bytes.split(|byte| *byte == b'=').next().unwrap_or(bytes)
 }
 
 /// A script whose interpreter is missing reads as if it were missing itself.
@@ -139,4 +212,18 @@ fn find(name: &[u8], search: &OsStr, cwd: &Path) -> io::Result<PathBuf> {
         denied |= metadata.is_file();
     }
     Err(if denied { io::ErrorKind::PermissionDenied } else { io::ErrorKind::NotFound }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_variable_the_last_counts() {
+        let given = ["A=1", "B", "A=2=3", "=C", "B=x", "D="].map(|it| it.as_bytes().to_vec());
+        let mut variables = own_variables(&given).unwrap();
+        variables.sort();
+        assert_eq!(variables, [c"=C", c"A=2=3", c"B=x", c"D="]);
+        assert!(own_variables(&[b"A=\0".to_vec()]).is_err());
+    }
 }

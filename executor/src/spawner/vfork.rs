@@ -1,0 +1,280 @@
+/*!
+Starting a program while nothing of this process is copied: the one unsafe corner of the room.
+
+The child runs in the memory of this process, on a stack of its own, until it is another program;
+the thread that started it stands still meanwhile. `posix_spawn` does the same, and more: it maps a
+stack for each start and unmaps it, which interrupts the other threads wherever they run, and it asks
+for each of the 64 signals what becomes of it, then sets it. Here the stack is kept, and the process
+that starts programs has no handlers (see [`plain_signals`]), so there is nothing to put back but
+SIGPIPE. That is a tenth of what a short command costs.
+
+What the child does is a fixed list of system calls on what was made ready before.
+*/
+
+#![expect(unsafe_code, reason = "there is no safe way to start a process in this memory")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+/// Room for a few calls of the C library.
+const STACK_BYTES: usize = 64 << 10;
+/// Exit code of a child that became nothing; nobody sees it.
+const NOTHING: c_int = 127;
+
+/// What a child runs on until it is another program.
+pub(super) struct Stack(Vec<u128>);
+
+impl Stack {
+    pub(super) fn new() -> Self {
+        Self(vec![0; STACK_BYTES / size_of::<u128>()])
+    }
+}
+
+/// A list of strings as the kernel wants it: pointers, the last one null.
+pub(super) struct Strings<'a> {
+    pointers: Vec<*const c_char>,
+    of: PhantomData<&'a CStr>,
+}
+
+impl<'a> FromIterator<&'a CStr> for Strings<'a> {
+    fn from_iter<I: IntoIterator<Item = &'a CStr>>(strings: I) -> Self {
+        let mut pointers: Vec<_> = strings.into_iter().map(CStr::as_ptr).collect();
+        pointers.push(std::ptr::null());
+        Self { pointers, of: PhantomData }
+    }
+}
+
+/// What a child is to become.
+pub(super) struct Wanted<'a> {
+    /// A file; no search path is looked at.
+    pub(super) program: &'a CStr,
+    pub(super) argv: &'a Strings<'a>,
+    pub(super) environment: &'a Strings<'a>,
+    pub(super) directory: &'a CStr,
+    /// Its standard input, output and error. None of them may be 0, 1 or 2 here.
+    pub(super) stdio: [BorrowedFd<'a>; 3],
+}
+
+/// Which step failed.
+#[derive(Debug)]
+pub(super) enum Error {
+    /// No process could be had.
+    Process(io::Error),
+    Directory(io::Error),
+    Program(io::Error),
+}
+
+/// What parent and child both see.
+struct Meeting<'a> {
+    wanted: &'a Wanted<'a>,
+    /// Set by the child before it ends as nothing: which of its steps failed, and why.
+    directory_errno: AtomicI32,
+    program_errno: AtomicI32,
+}
+
+/// Starts a program as the leader of a process group of its own, with no signal blocked and
+/// SIGPIPE not ignored. Answers its number and a descriptor that is readable once it has ended.
+///
+/// To be called only where [`plain_signals`] was.
+pub(super) fn start(stack: &mut Stack, wanted: &Wanted<'_>) -> Result<(Pid, OwnedFd), Error> {
+    for fd in &wanted.stdio {
+        assert!(fd.as_raw_fd() > 2, "the standard streams of this process are open");
+    }
+    let mut meeting =
+        Meeting { wanted, directory_errno: AtomicI32::new(0), program_errno: AtomicI32::new(0) };
+    let mut exit: c_int = -1;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let top = stack.0.as_mut_ptr_range().end;
+    // SAFETY: `top` is the aligned end of memory that is this call's alone, since `stack` is
+    // borrowed mutably. `child` gets `meeting`, which outlives the call; this thread stands still
+    // until the child has become another program or has ended, so that neither the stack nor the
+    // meeting is touched by both at once. Other threads go on; `child` uses nothing of theirs: it
+    // allocates nothing and takes no lock. `exit` is where CLONE_PIDFD puts the descriptor.
+    let number =
+        unsafe { libc::clone(child, top.cast(), flags, (&raw mut meeting).cast(), &raw mut exit) };
+    let Some(number) = Pid::from_raw(number).filter(|_| number > 0) else {
+        return Err(Error::Process(io::Error::last_os_error()));
+    };
+    // SAFETY: the call succeeded, so the kernel has put a new descriptor there, and nobody else
+    // knows it.
+    let exit = unsafe { OwnedFd::from_raw_fd(exit) };
+    let error = |errno: &AtomicI32| match errno.load(Ordering::Relaxed) {
+        0 => None,
+        errno => Some(io::Error::from_raw_os_error(errno)),
+    };
+    let error = match (error(&meeting.directory_errno), error(&meeting.program_errno)) {
+        (None, None) => return Ok((number, exit)),
+        (Some(error), _) => Error::Directory(error),
+        (_, Some(error)) => Error::Program(error),
+    };
+    let _ = waitid(WaitId::PidFd(exit.as_fd()), WaitIdOptions::EXITED);
+    Err(error)
+}
+
+/// The life of a child until it is another program.
+extern "C" fn child(meeting: *mut c_void) -> c_int {
+    // SAFETY: the parent has lent it and stands still. From here on only system calls are made, on
+    // descriptors and strings that the parent holds; `errno` is the parent thread's own.
+    unsafe {
+        let meeting = &*meeting.cast::<Meeting<'_>>();
+        let wanted = meeting.wanted;
+        libc::setpgid(0, 0);
+        if libc::chdir(wanted.directory.as_ptr()) != 0 {
+            meeting.directory_errno.store(*libc::__errno_location(), Ordering::Relaxed);
+            libc::_exit(NOTHING);
+        }
+        for (to, fd) in (0..).zip(&wanted.stdio) {
+            // Cannot fail: both are open, or may be. The copy stays open in the program.
+            libc::dup2(fd.as_raw_fd(), to);
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let (argv, environment) = (&wanted.argv.pointers, &wanted.environment.pointers);
+        libc::execve(wanted.program.as_ptr(), argv.as_ptr(), environment.as_ptr());
+        meeting.program_errno.store(*libc::__errno_location(), Ordering::Relaxed);
+        libc::_exit(NOTHING)
+    }
+}
+
+/// Gives up all signal handlers of this process (the standard library has some, for better words
+/// about a stack that overflows), and unblocks all signals: one that comes to a child before it is
+/// another program must not run code of this one, and no program shall begin deaf to any. To be
+/// called before any thread starts.
+pub(super) fn plain_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: `action` is plain data, valid when zeroed, and filled in by the first call.
+        // Nobody relies on a handler here. Signals that cannot be changed answer an error.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+                && action.sa_sigaction != libc::SIG_IGN
+                && action.sa_sigaction != libc::SIG_DFL
+            {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    }
+    // SAFETY: `none` is plain data, filled in by the first call.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stack").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::fs::File;
+    use std::io::Read;
+
+    use super::*;
+
+    struct Ended {
+        result: Result<i32, Error>,
+        printed: String,
+    }
+
+    fn run(program: &CStr, argv: &[&CStr], environment: &[&CStr], directory: &CStr) -> Ended {
+        run_on(&mut Stack::new(), program, argv, environment, directory)
+    }
+
+    fn run_on(
+        stack: &mut Stack,
+        program: &CStr,
+        argv: &[&CStr],
+        environment: &[&CStr],
+        directory: &CStr,
+    ) -> Ended {
+        plain_signals(); // Whoever started the tests may have blocked some.
+        let argv: Strings<'_> = argv.iter().copied().collect();
+        let environment: Strings<'_> = environment.iter().copied().collect();
+        let null = File::open("/dev/null").unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let stdio = [null.as_fd(), writer.as_fd(), writer.as_fd()];
+        let wanted = Wanted { program, argv: &argv, environment: &environment, directory, stdio };
+        let started = start(stack, &wanted);
+        drop(writer);
+        let mut printed = String::new();
+        reader.read_to_string(&mut printed).unwrap();
+        let result = started.map(|(_, exit)| {
+            let status = waitid(WaitId::PidFd(exit.as_fd()), WaitIdOptions::EXITED);
+            status.unwrap().unwrap().exit_status().expect("it was not killed")
+        });
+        Ended { result, printed }
+    }
+
+    #[test]
+    fn a_program_gets_what_it_was_given_and_nothing_else() {
+        let script = c"echo $0 $1; env | sort; pwd; exit 3";
+        let argv = [c"name", c"-c", script, c"zero", c"one"];
+        let environment = [c"PATH=/usr/bin:/bin", c"A=b=c"];
+        let ended = run(c"/bin/sh", &argv, &environment, c"/usr");
+        assert!(matches!(ended.result, Ok(3)), "{:?}", ended.result);
+        let mut lines = ended.printed.lines().filter(|line| !line.starts_with("_="));
+        assert_eq!(lines.next(), Some("zero one"));
+        assert_eq!(lines.next(), Some("A=b=c"));
+        let rest: Vec<_> = lines.collect();
+        assert_eq!(rest, ["PATH=/usr/bin:/bin", "PWD=/usr", "/usr"]);
+    }
+
+    #[test]
+    fn it_leads_a_group_and_has_no_signal_blocked_or_sigpipe_ignored() {
+        let script =
+            c"echo $$; cut -d' ' -f5 /proc/$$/stat; grep -E 'Sig(Blk|Ign)' /proc/$$/status";
+        let ended = run(c"/bin/sh", &[c"sh", c"-c", script], &[c"PATH=/usr/bin:/bin"], c"/");
+        let lines: Vec<_> = ended.printed.lines().collect();
+        assert_eq!(lines[0], lines[1], "its number is its group's");
+        assert_eq!(lines[2], "SigBlk:\t0000000000000000");
+        let ignored = u64::from_str_radix(lines[3].trim_start_matches("SigIgn:\t"), 16).unwrap();
+        assert_eq!(ignored >> (libc::SIGPIPE - 1) & 1, 0);
+    }
+
+    #[test]
+    fn what_cannot_start_says_at_which_step() {
+        let sh = [c"sh"];
+        let ended = run(c"/no/such/program", &sh, &[], c"/");
+        assert!(
+            matches!(ended.result, Err(Error::Program(error)) if error.raw_os_error() == Some(2))
+        );
+        let ended = run(c"/bin/sh", &sh, &[], c"/no/such/directory");
+        assert!(
+            matches!(ended.result, Err(Error::Directory(error)) if error.raw_os_error() == Some(2))
+        );
+        let ended = run(c"/proc/version", &sh, &[], c"/");
+        assert!(
+            matches!(ended.result, Err(Error::Program(error)) if error.raw_os_error() == Some(13))
+        );
+    }
+
+    #[test]
+    fn one_stack_serves_many_starts_on_threads_side_by_side() {
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    let code = CString::new(format!("exit {thread}")).unwrap();
+                    let (mut stack, argv) = (Stack::new(), [c"sh", c"-c", &code]);
+                    for _ in 0..25 {
+                        let ended = run_on(&mut stack, c"/bin/sh", &argv, &[], c"/");
+                        assert!(
+                            matches!(ended.result, Ok(it) if it == thread),
+                            "{:?}",
+                            ended.result
+                        );
+                    }
+                });
+            }
+        });
+    }
+}
