@@ -5,8 +5,8 @@ The child runs in the memory of this process, on a stack of its own, until it is
 the thread that started it stands still meanwhile. `posix_spawn` does the same, and more: it maps a
 stack for each start and unmaps it, which interrupts the other threads wherever they run, and it
 asks for each of the 64 signals what becomes of it, then sets it. Here the stack is kept, and the
-process that starts programs has no handlers (see [`plain_signals`]), so there is nothing to put back
-but SIGPIPE. That is a tenth of what a short command costs.
+process that starts programs has no handlers (see [`plain_signals`]), so there is nothing to put
+back but SIGPIPE. That is a tenth of what a short command costs.
 
 What the child does is a fixed list of system calls on what was made ready before.
 */
