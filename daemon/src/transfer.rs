@@ -80,14 +80,20 @@ impl Transfers {
         } else if wanted.size_bytes <= limits::SMALL_OBJECT_BYTES {
             self.asks.entry(from).or_default().push(wanted);
         } else {
-            data::bring(&self.shared, from, wanted);
+            data::bring(&self.shared, from, [wanted]);
         }
     }
 
-    /// The small objects to ask for, a frame each.
+    /// The small objects to ask for, a frame each. More than frames are good for goes over lines,
+    /// which share it, unless they carry something: small things never stand behind large ones.
     pub(crate) fn take_asks(&mut self) -> Vec<(NodeId, Vec<Wanted>)> {
         let mut frames = Vec::new();
         for (from, mut wanted) in std::mem::take(&mut self.asks) {
+            let bytes: u64 = wanted.iter().map(|wanted| wanted.size_bytes).sum();
+            if bytes > limits::GIVES_BYTES as u64 && self.shared.lines.are_free(from) {
+                data::bring(&self.shared, from, wanted);
+                continue;
+            }
             while wanted.len() > limits::SMALL_OBJECTS_PER_FRAME_MAX {
                 let rest = wanted.split_off(limits::SMALL_OBJECTS_PER_FRAME_MAX);
                 frames.push((from, std::mem::replace(&mut wanted, rest)));

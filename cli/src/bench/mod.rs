@@ -52,7 +52,7 @@ enum What {
     Memory(Setting),
     /// What the work of a node costs: service times for the simulator
     Calibrate(calibrate::CalibrateArgs),
-    /// Objects from node to node, 4 KiB to 1 GiB, against raw TCP of the same bytes
+    /// Objects from node to node, 4 KiB to 1 GiB, against raw TCP or TLS of the same bytes
     Transfer(transfer::TransferArgs),
 }
 

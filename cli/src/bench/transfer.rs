@@ -1,11 +1,9 @@
-//! Objects from one node to another, beside raw TCP of the same bytes in the same run.
+//! Objects from one node to another, beside raw TCP (or TLS) of the same bytes in the same run.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+mod raw;
+
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use client::Client;
@@ -14,6 +12,7 @@ use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, limits};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use self::raw::{Raw, Secrets};
 use super::Ended;
 use super::report::Spread;
 use crate::embed::{self, ClusterPlan};
@@ -43,7 +42,7 @@ pub(super) struct TransferArgs {
     /// A quarter of a gibibyte at most, and two rounds
     #[arg(long)]
     quick: bool,
-    /// Connections are not encrypted: what raw TCP is fairly compared with
+    /// Connections are not encrypted, ours and the raw ones
     #[arg(long)]
     insecure: bool,
 }
@@ -65,7 +64,7 @@ impl Case {
     fn objects(self) -> Vec<ObjectId> {
         (0..self.at_once).map(|number| object(self.size_bytes, number)).collect()
     }
-    /// Raw TCP gets as many connections as a node opens.
+    /// Raw connections are as a node opens.
     fn connections(self) -> usize {
         self.at_once.min(limits::DATA_LINES_PER_NODE_MAX)
     }
@@ -76,7 +75,7 @@ fn object(size_bytes: u64, number: usize) -> ObjectId {
     ObjectId { task: TaskId { job: JOB, local }, attempt: Attempt(1), output: 0 }
 }
 
-/// Bytes per second of each contender, and what part of raw TCP ours is.
+/// Bytes per second of each contender, and what part of the raw ones ours is.
 #[derive(Debug, Serialize)]
 struct Row {
     size_bytes: u64,
@@ -86,7 +85,7 @@ struct Row {
     raw_file_bytes_per_s: Spread,
     over_raw_memory: Spread,
     over_raw_file: Spread,
-    /// CPU time of ours over that of raw TCP, from memory and from files.
+    /// CPU time of ours over that of raw connections, from memory and from files.
     cpu_over_raw_memory: Spread,
     cpu_over_raw_file: Spread,
 }
@@ -96,6 +95,7 @@ pub(super) struct Table {
     schema: u32,
     bench: &'static str,
     rounds: u32,
+    encrypted: bool,
     cases: Vec<Row>,
     notes: Vec<String>,
 }
@@ -118,10 +118,14 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
     let prepare = |dir: &Path| fill(&objects_dir(dir), &cases);
     let cluster = embed::Cluster::start_prepared(&plan, true, prepare).await.map_err(Ended)?;
     let client = Client::connect(cluster.dir()).await?;
+    let secrets = match args.insecure {
+        true => None,
+        false => Some(Secrets::of_cluster(cluster.dir())?),
+    };
     let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); cases.len()];
     for _ in 0..rounds {
         for (case, seen) in cases.iter().zip(&mut seen) {
-            seen.push(measure(&client, cluster.dir(), *case).await?);
+            seen.push(measure(&client, cluster.dir(), *case, secrets.as_ref()).await?);
         }
     }
     cluster.stop().await;
@@ -129,14 +133,16 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
         schema: 1,
         bench: "transfer",
         rounds,
+        encrypted: secrets.is_some(),
         cases: cases.iter().zip(&seen).map(|(case, seen)| row(*case, seen)).collect(),
         notes: vec![
             "ours: two node processes, file to file, checksums made and checked, published"
                 .to_owned(),
             format!(
-                "raw memory: one buffer sent and dropped; raw file: sendfile, read and written to \
-                 new files; both over as many warm connections as ours (at most {}), an empty \
-                 message there and the bytes back",
+                "raw memory: one buffer sent and dropped; raw file: {}, read and written to new \
+                 files; both over as many warm connections as ours (at most {}), an empty message \
+                 there and the bytes back",
+                if secrets.is_some() { "read and encrypted" } else { "sendfile" },
                 limits::DATA_LINES_PER_NODE_MAX
             ),
         ],
@@ -192,11 +198,16 @@ fn own_cpu_ns() -> f64 {
     used.tv_sec as f64 * 1e9 + used.tv_nsec as f64
 }
 
-async fn measure(client: &Client, dir: &Path, case: Case) -> anyhow::Result<Seen> {
+async fn measure(
+    client: &Client,
+    dir: &Path,
+    case: Case,
+    secrets: Option<&Secrets>,
+) -> anyhow::Result<Seen> {
     let wanted: Vec<(ObjectId, u64)> =
         case.objects().into_iter().map(|object| (object, case.size_bytes)).collect();
-    let memory = Raw::open(case, None)?;
-    let file = Raw::open(case, Some(dir))?;
+    let memory = Raw::open(case, None, secrets)?;
+    let file = Raw::open(case, Some(dir), secrets)?;
     let mut times = [Duration::ZERO; 3];
     let mut cpu_ns = [0.0; 3];
     let before_ns = nodes_cpu_ns(client).await?;
@@ -215,125 +226,6 @@ async fn measure(client: &Client, dir: &Path, case: Case) -> anyhow::Result<Seen
     cpu_ns[0] = nodes_cpu_ns(client).await? - before_ns;
     let bytes = (case.total_bytes() * case.repeats()) as f64;
     Ok(Seen { bytes_per_s: times.map(|time| bytes / time.as_secs_f64()), cpu_ns })
-}
-
-/// Bare connections with a thread at each end, warm: each turn is an empty message there and the
-/// bytes back, from files into files where there is a directory.
-struct Raw {
-    turns: Vec<(mpsc::Sender<()>, mpsc::Receiver<std::io::Result<()>>)>,
-    target: Option<PathBuf>,
-}
-
-impl Raw {
-    fn open(case: Case, dir: Option<&Path>) -> std::io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?;
-        let source = dir.map(objects_dir);
-        let target = dir.map(|dir| dir.join("raw"));
-        let mut turns = Vec::new();
-        for at in 0..case.connections() {
-            let out = TcpStream::connect(address)?;
-            let back = listener.accept()?.0;
-            out.set_nodelay(true)?;
-            back.set_nodelay(true)?;
-            let mine: Vec<ObjectId> =
-                case.objects().into_iter().skip(at).step_by(case.connections()).collect();
-            let (source, target, theirs) = (source.clone(), target.clone(), mine.clone());
-            let (begin, begins) = mpsc::channel();
-            let (end, ends) = mpsc::channel();
-            std::thread::spawn(move || send(out, case, &theirs, source.as_deref()));
-            std::thread::spawn(move || {
-                for () in begins {
-                    if end.send(receive(&back, case, &mine, target.as_deref())).is_err() {
-                        return;
-                    }
-                }
-            });
-            turns.push((begin, ends));
-        }
-        Ok(Self { turns, target })
-    }
-
-    fn turn(&self) -> anyhow::Result<Duration> {
-        if let Some(target) = &self.target {
-            std::fs::create_dir_all(target)?;
-        }
-        let start = Instant::now();
-        for (begin, _) in &self.turns {
-            begin.send(()).context("a raw connection ended")?;
-        }
-        for (_, end) in &self.turns {
-            end.recv().context("a raw connection ended")??;
-        }
-        let took = start.elapsed();
-        if let Some(target) = &self.target {
-            std::fs::remove_dir_all(target)?;
-        }
-        Ok(took)
-    }
-}
-
-/// Sends its objects each time it is asked, until the other side hangs up.
-fn send(
-    mut out: TcpStream,
-    case: Case,
-    objects: &[ObjectId],
-    source: Option<&Path>,
-) -> std::io::Result<()> {
-    let buffer = vec![7; limits::DATA_BUFFER_BYTES];
-    loop {
-        out.read_exact(&mut [0])?;
-        for object in objects {
-            match source {
-                Some(source) => {
-                    std::io::copy(&mut File::open(source_of(source, *object))?, &mut out)?;
-                }
-                None => {
-                    let mut rest = case.size_bytes;
-                    while rest > 0 {
-                        let count = rest.min(buffer.len() as u64) as usize;
-                        out.write_all(&buffer[..count])?;
-                        rest -= count as u64;
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn source_of(source: &Path, object: ObjectId) -> PathBuf {
-    let (local, attempt) = (object.task.local, object.attempt.0);
-    let name = format!("{}.{}-{attempt:x}-0-kept", local.partition().0, local.index());
-    source.join(format!("{:016x}", JOB.0)).join(name)
-}
-
-fn receive(
-    mut back: &TcpStream,
-    case: Case,
-    objects: &[ObjectId],
-    target: Option<&Path>,
-) -> std::io::Result<()> {
-    back.write_all(&[1])?;
-    let mut buffer = vec![0; limits::DATA_BUFFER_BYTES];
-    for object in objects {
-        let mut file = match target {
-            Some(target) => Some(File::create(target.join(object.task.local.0.to_string()))?),
-            None => None,
-        };
-        let mut rest = case.size_bytes;
-        while rest > 0 {
-            let count = rest.min(buffer.len() as u64) as usize;
-            let came = back.read(&mut buffer[..count])?;
-            if came == 0 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
-            if let Some(file) = &mut file {
-                file.write_all(&buffer[..came])?;
-            }
-            rest -= came as u64;
-        }
-    }
-    Ok(())
 }
 
 fn row(case: Case, seen: &[Seen]) -> Row {
@@ -360,9 +252,10 @@ impl Table {
 
     pub(super) fn to_text(&self) -> String {
         let mut text = format!(
-            "transfer: {} rounds, MB/s (median), and ours over raw TCP: median (least - most)\n\
+            "transfer: {} rounds, MB/s (median), and ours over raw {}: median (least - most)\n\
              {:>8} {:>7} {:>9} {:>10} {:>9} {:>20} {:>20} {:>13} {:>8}\n",
             self.rounds,
+            if self.encrypted { "TLS" } else { "TCP" },
             "size",
             "at once",
             "ours",

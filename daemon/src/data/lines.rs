@@ -119,6 +119,12 @@ impl Lines {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether nothing is on its way from a node, nor waits for that.
+    pub(crate) fn are_free(&self, from: NodeId) -> bool {
+        let state = self.state();
+        state.sources.get(&from).is_none_or(|source| source.busy == 0 && source.is_quiet())
+    }
+
     /// Nothing comes any more; what is on its way breaks off.
     pub(crate) fn close(&self) {
         let mut state = self.state();
@@ -131,41 +137,43 @@ impl Lines {
     }
 }
 
-/// Brings an object here; its end is told by what it carries. Never blocks.
-pub(crate) fn bring(shared: &Arc<Shared>, from: NodeId, wanted: Wanted) {
+/// Brings objects here; the end of each is told by what it carries. Never blocks.
+pub(crate) fn bring(shared: &Arc<Shared>, from: NodeId, wanted: impl IntoIterator<Item = Wanted>) {
     let lines = &shared.lines;
     let mut state = lines.state();
     if state.is_over {
         return;
     }
-    state.sources.entry(from).or_default().waiting.push_back(wanted);
-    match state.help(0) {
-        Help::Comes => return,
-        Help::Wake => {
-            drop(state);
-            return lines.changed.notify_one();
+    // All before anybody is called, so that they are shared out.
+    state.sources.entry(from).or_default().waiting.extend(wanted);
+    loop {
+        match state.help(0) {
+            Help::Comes => return,
+            Help::Wake => lines.changed.notify_one(),
+            Help::Start => match start_thread(shared) {
+                Ok(()) => {
+                    state.threads += 1;
+                    state.starting += 1;
+                }
+                // Others will come to it, if there are any.
+                Err(_) if state.threads > 0 => return,
+                Err(error) => {
+                    let waiting = state.sources.remove(&from).unwrap_or_default().waiting;
+                    drop(state);
+                    for wanted in waiting {
+                        wanted.end(Err(format!("cannot start a thread: {error}")));
+                    }
+                    return;
+                }
+            },
         }
-        Help::Start => {}
     }
+}
+
+fn start_thread(shared: &Arc<Shared>) -> std::io::Result<()> {
     let theirs = Arc::clone(shared);
-    let started = std::thread::Builder::new()
-        .name(format!("{}-fetch", shared.identity.node))
-        .spawn(move || work(&theirs));
-    match started {
-        Ok(_) => {
-            state.threads += 1;
-            state.starting += 1;
-        }
-        // Others will come to it, if there are any.
-        Err(_) if state.threads > 0 => {}
-        Err(error) => {
-            let waiting = state.sources.remove(&from).unwrap_or_default().waiting;
-            drop(state);
-            for wanted in waiting {
-                wanted.end(Err(format!("cannot start a thread: {error}")));
-            }
-        }
-    }
+    let thread = std::thread::Builder::new().name(format!("{}-fetch", shared.identity.node));
+    thread.spawn(move || work(&theirs)).map(drop)
 }
 
 /// One thread's life.

@@ -44,7 +44,7 @@ impl Smalls {
                 && let Some((from, wanted)) = asked.remove(&object)
             {
                 drop(asked);
-                bring(shared, from, wanted);
+                bring(shared, from, [wanted]);
             }
         }
     }
@@ -130,7 +130,7 @@ pub(crate) fn take(shared: &Arc<Shared>, from: NodeId, gives: wire::Gives) {
             let kept = keep(shared.executor.objects(), object, &give.data, give.checksum);
             wanted.end(kept.map_err(|error| error.to_string()));
         } else {
-            bring(shared, from, wanted);
+            bring(shared, from, [wanted]);
         }
     }
 }
