@@ -40,13 +40,16 @@ async fn objects_of_all_sizes_arrive_whole() {
     }
 }
 
-/// Small ones in frames of the link, large ones over lines, all together and one after another.
+/// Small ones in frames of the link, large ones over lines, all together and one after another; a
+/// burst of small ones over lines, unless large ones are on them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn nodes_bring_objects_from_one_another() {
     let dir = tempfile::tempdir().unwrap();
     let objects = dir.path().join("nodes/0/state/objects/0000000000000005");
     fs::create_dir_all(&objects).unwrap();
-    let sizes = [0, 1, 65_536, 65_537, 300_000, 9 << 20];
+    let mut sizes = vec![0, 1, 65_536, 65_537, 300_000, 9 << 20];
+    let few = sizes.len();
+    sizes.extend((0..40).map(|number| 65_536 - number));
     let object = |output: usize| wire::Object {
         job: 5,
         task: 3 << 40 | 9,
@@ -67,9 +70,15 @@ async fn nodes_bring_objects_from_one_another() {
     for _ in 0..2 {
         bring(all.clone()).await.unwrap();
     }
-    for one in &all {
+    for one in &all[..few] {
         bring(vec![*one]).await.unwrap();
     }
+    for _ in 0..2 {
+        bring(all[few..].to_vec()).await.unwrap();
+    }
+    let absent = wire::Object { output: 77, size_bytes: 10, ..object(1) };
+    let status = bring([&all[few..], &[absent]].concat()).await.unwrap_err();
+    assert!(status.message().contains("not on this node"), "{status}");
     for size_bytes in [10, 300_000] {
         let absent = wire::Object { output: 77, size_bytes, ..object(1) };
         let status = bring(vec![absent, object(1), object(4)]).await.unwrap_err();

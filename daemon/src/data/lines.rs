@@ -462,6 +462,19 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_free_while_nothing_waits_or_comes() {
+        let (lines, from) = (Lines::default(), NodeId(3));
+        assert!(lines.are_free(from));
+        want(&mut lines.state(), from.0, 1);
+        assert!(!lines.are_free(from), "something waits");
+        assert!(lines.are_free(NodeId(4)), "at another node");
+        let batch = lines.state().take();
+        assert!(batch.is_some() && !lines.are_free(from), "something comes");
+        lines.state().sources.get_mut(&from).unwrap().busy -= 1;
+        assert!(lines.are_free(from));
+    }
+
+    #[test]
     fn who_wakes_by_itself_does_not_count_as_woken() {
         let mut state = State { threads: 2, idle: 2, ..State::default() };
         want(&mut state, 3, 1);
