@@ -324,7 +324,7 @@ impl Loop {
                 });
             }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
-            Effect::Fenced | Effect::ProposeMap(_) => {
+            Effect::Fenced { .. } | Effect::MapChanged(_) => {
                 unreachable!("no node of this cluster changes the map yet")
             }
             Effect::Read(read) => {

@@ -486,6 +486,10 @@ impl Parts {
             map: Arc::new(map.clone()),
             store: 1,
             mutant: None,
+            address: String::new(),
+            data_address: String::new(),
+            pid: 0,
+            late: false,
         };
         let mut damaged = None;
         let records = self

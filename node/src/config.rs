@@ -12,14 +12,22 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// Executing threads ("cores" of the paper).
     pub slots: u32,
-    /// Drawn when the node's store was made: another one has none of what the map says it has.
+    /// Drawn when the node's store was made, not 0: another one has none of what the map says it
+    /// has.
     pub store: u64,
     /// How it decides, until it is told otherwise.
     pub tuning: Tuning,
     /// The only source of randomness of a node.
     pub seed: u64,
-    /// Who is in the cluster and who holds which partition; nodes of one process share it.
+    /// Who is in the cluster and who holds which partition; nodes of one process share it. Where
+    /// homes move: the first map of the cluster, or any one if the node came later.
     pub map: Arc<wire::ClusterMap>,
     /// Always `None` outside the simulator.
     pub mutant: Option<Mutant>,
+    /// Where others reach it, and its process; of no use where homes do not move.
+    pub address: String,
+    pub data_address: String,
+    pub pid: u32,
+    /// It was not among the first nodes of the cluster: `map` is not the first map.
+    pub late: bool,
 }

@@ -1,8 +1,10 @@
 //! What goes into a node and what comes out: the whole of its contact with the world.
 
+use std::sync::Arc;
+
 use kvs::{Batch, Page, PageRequest};
 use proto::work::{Fetch, Launch, Outcome, Stored};
-use proto::{Attempt, ClientId, Event, JobId, NodeId, ObjectId, TaskId, wire};
+use proto::{Attempt, ClientId, Event, Incarnation, JobId, NodeId, ObjectId, TaskId, wire};
 
 /// Something that happened. The shell (or the simulator) turns the world into these.
 #[derive(Clone, Debug)]
@@ -23,10 +25,16 @@ pub enum Input {
     Read(Page),
     /// Every batch up to `seq` is on stable storage.
     Persisted { seq: u64 },
-    /// The members or the partition table changed. Also tells a peer's address and slots.
+    /// The members or the partition table changed. Also tells a peer's address and slots. Only
+    /// where homes do not move: else the nodes agree on the map among themselves.
     MapCommitted { map: Box<wire::ClusterMap> },
+    /// What an operator wants changed in the map: a node joins or leaves. Made again until a map
+    /// shows it, or that it can never be.
+    Propose(Box<wire::MapCommand>),
     /// A fresh transport to this peer: what is unacknowledged goes out again.
     PeerConnected { peer: NodeId },
+    /// The transport to this peer broke, as it does when a process dies.
+    PeerLost { peer: NodeId },
     /// [`crate::Node::deadline`] has come.
     Timer,
 }
@@ -69,9 +77,12 @@ pub enum Effect {
         job: JobId,
     },
     /// The map takes this incarnation for dead. Nothing more comes from it: all that it runs is to
-    /// end, and the node may start again under the next incarnation.
-    Fenced,
-    /// What this node wants changed in the map; said again until a map shows it.
-    ProposeMap(Box<wire::MapCommand>),
+    /// end, and the node may start again under this incarnation or a later one. `None`: it has left
+    /// the cluster for good.
+    Fenced {
+        restart: Option<Incarnation>,
+    },
+    /// The nodes have agreed on a newer map: who is there, where, and who is gone.
+    MapChanged(Arc<wire::ClusterMap>),
     Trace(Event),
 }

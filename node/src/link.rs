@@ -532,6 +532,7 @@ fn write_packets(
             load: None,
             seen,
             copies,
+            membership: Vec::new(),
         });
     }
 }

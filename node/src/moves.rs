@@ -3,32 +3,19 @@
 use std::sync::Arc;
 
 use kvs::membership::member;
-use proto::wire::{self, MemberPhase, request};
+use proto::wire::{self, MemberPhase, request, response};
 use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, Time};
-use scheduler::{Homes, Mutant};
+use scheduler::Homes;
 
 use crate::node::Node;
 use crate::records::{self, Loaded};
-use crate::replica::{TakenOver, is_current, is_dead};
+use crate::replica::{TakenOver, is_current};
 
 impl Node {
-    /// In a first map every partition is active, and empty: what is this node's it serves at once.
-    pub(crate) fn serve_first(&mut self, now: Time) {
-        let Some(replica) = &mut self.replica else { return };
-        for (partition, epoch) in replica.serve_first() {
-            self.scheduler.serve(now, partition, term(epoch), &mut self.out);
-        }
-    }
-
     pub(crate) fn on_map(&mut self, now: Time, map: wire::ClusterMap) {
-        if map.epoch < self.map.epoch || map.partitions.len() != self.map.partitions.len() {
-            return; // An older map, or another cluster's.
-        }
-        if self.replica.is_some() {
-            if map.epoch > self.map.epoch {
-                self.on_moving_map(now, map);
-            }
-            return;
+        let is_strange = map.partitions.len() != self.map.partitions.len();
+        if self.replica.is_some() || map.epoch < self.map.epoch || is_strange {
+            return; // The nodes agree on it themselves; an older map; or another cluster's.
         }
         self.map = Arc::new(map);
         self.store.set_map(self.map.clone());
@@ -56,16 +43,10 @@ impl Node {
         about.into_iter().find(|&partition| !homes.is_mine(partition))
     }
 
-    fn on_moving_map(&mut self, now: Time, map: wire::ClusterMap) {
+    pub(crate) fn on_moving_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) {
         let (me, incarnation) = (self.config.node, self.config.incarnation);
-        let ignores = self.config.mutant == Some(Mutant::IgnoreFence);
-        if is_dead(&map, me, incarnation) && !ignores {
-            self.is_fenced = true;
-            return;
-        }
         // What was decided until now was decided under the older map.
         let writes = self.gather_writes();
-        let map = Arc::new(map);
         let older = std::mem::replace(&mut self.map, Arc::clone(&map));
         let replica = self.replica.as_mut().expect("looked at by the caller");
         replica.ship(writes);
@@ -98,7 +79,9 @@ impl Node {
     fn give_up(&mut self, partition: PartitionId) {
         self.scheduler.give_up(partition, &mut self.out);
         self.store.forget(partition);
-        for (client, response) in self.watches.give_up(partition) {
+        let elsewhere = self.elsewhere(partition);
+        for (client, mut response) in self.watches.give_up(partition) {
+            response.body = Some(response::Body::Elsewhere(elsewhere.clone()));
             self.told.push((client, response));
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use kvs::membership::member;
 use kvs::{Record, Store, Write};
 use proto::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use proto::wire::message::Body;
@@ -12,9 +13,10 @@ use scheduler::{Answer, Homes, Options, Out, Scheduler};
 
 use crate::kv::{self, Watches};
 use crate::link::Links;
+use crate::member::Member;
 use crate::moves::seen_from;
 use crate::records::{self, Loaded};
-use crate::replica::{Replica, is_dead};
+use crate::replica::Replica;
 use crate::step::Step;
 use crate::{Config, Input};
 
@@ -29,6 +31,7 @@ pub struct Node {
     pub(crate) links: Links,
     /// Where partitions have copies and their homes move.
     pub(crate) replica: Option<Box<Replica>>,
+    pub(crate) member: Option<Box<Member>>,
     pub(crate) out: Out,
     pub(crate) loopback: VecDeque<Body>,
     pub(crate) writes: Vec<Write>,
@@ -47,8 +50,8 @@ pub struct Node {
     pub(crate) record_number: u32,
     /// More is to be done at once than fits one step.
     pub(crate) unfinished: bool,
-    /// The map takes this incarnation for dead: it must end.
-    pub(crate) is_fenced: bool,
+    /// The map takes this incarnation for dead: it must end. The least that may come after it.
+    pub(crate) fenced: Option<Option<Incarnation>>,
     pub(crate) told_fenced: bool,
     /// Something came in since the last step that may call for a decision.
     pub(crate) stirred: bool,
@@ -103,6 +106,7 @@ impl Node {
             links: Links::new(config.node, config.incarnation),
             out: Out::default(),
             replica,
+            member: None,
             loopback: VecDeque::new(),
             writes: Vec::new(),
             step: Step::default(),
@@ -116,14 +120,28 @@ impl Node {
             unfinished: true,
             stirred: true,
             due: None,
-            is_fenced: false,
+            fenced: None,
             told_fenced: false,
             map,
             config,
         };
         node.links.break_on_purpose(node.config.mutant);
+        let mut of_group = Vec::new();
         for record in records {
-            node.load(now, &record)?;
+            if moves && record.partition == kvs::keys::META_PARTITION {
+                of_group.push(record);
+            } else {
+                node.load(now, &record)?;
+            }
+        }
+        if moves {
+            let partition = kvs::keys::META_PARTITION.0;
+            let damaged = |error: kvs::group::DamagedGroup| {
+                let what = error.to_string();
+                RecoverError { partition, what }
+            };
+            let member = Member::recover(&node.config, of_group, now).map_err(damaged)?;
+            node.member = Some(Box::new(member));
         }
         node.begin(now);
         Ok(node)
@@ -155,7 +173,6 @@ impl Node {
     fn begin(&mut self, now: Time) {
         let Config { node, incarnation, slots, .. } = self.config;
         self.out.events.push(Event::NodeStarted { node, incarnation: incarnation.0, slots });
-        self.serve_first(now);
         self.scheduler.resume(now, &mut self.out);
         if incarnation.0 > 1 {
             // Others must hear of it, to place again what the earlier incarnation held.
@@ -171,14 +188,18 @@ impl Node {
 
     /// Takes one input, runs to completion, never blocks. Effects wait for [`Self::flush`].
     pub fn handle(&mut self, now: Time, input: Input) {
-        if self.is_fenced {
+        if self.fenced.is_some() {
             return;
         }
         // Small talk between thieves calls for answers, not for decisions; of what is durable now
         // the end of the step lets go.
         self.stirred |= !matches!(
             input,
-            Input::Packet(_) | Input::Persisted { .. } | Input::PeerConnected { .. } | Input::Timer
+            Input::Packet(_)
+                | Input::Persisted { .. }
+                | Input::PeerConnected { .. }
+                | Input::PeerLost { .. }
+                | Input::Timer
         );
         match input {
             Input::Packet(packet) => self.on_packet(now, *packet),
@@ -198,6 +219,9 @@ impl Node {
             Input::Persisted { seq } => {
                 assert!(seq <= self.batch_seq, "batch {seq} was never emitted");
                 self.durable_seq = self.durable_seq.max(seq);
+                if let Some(member) = &mut self.member {
+                    member.synced(now, self.durable_seq);
+                }
             }
             Input::Read(page) => {
                 if let Some(replica) = &mut self.replica {
@@ -213,22 +237,41 @@ impl Node {
                     }
                 }
             }
-            Input::Timer => {}
+            Input::PeerLost { peer } => {
+                if let Some(member) = &mut self.member {
+                    member.peer_lost(now, peer);
+                }
+            }
+            Input::Propose(command) => {
+                if let Some(member) = &mut self.member {
+                    member.propose(*command);
+                }
+            }
+            Input::Timer => {
+                if let Some(member) = &mut self.member {
+                    member.on_time(now);
+                }
+            }
         }
     }
 
-    fn on_packet(&mut self, now: Time, packet: wire::Packet) {
+    fn on_packet(&mut self, now: Time, mut packet: wire::Packet) {
         let from = NodeId(packet.from);
+        if packet.to != self.config.node.0 || from == self.config.node {
+            return;
+        }
+        if let Some(member) = &mut self.member
+            && !member.receive(now, &mut packet)
+        {
+            return;
+        }
         if from.0 as usize >= self.scheduler.homes().nodes() {
             return; // Not a member.
         }
-        if let Some(replica) = &mut self.replica {
-            if is_dead(&self.map, from, Incarnation(packet.from_incarnation)) {
-                return; // What it says means nothing any more, and it is told nothing.
-            }
-            if packet.copies {
-                return replica.receive(now, packet);
-            }
+        if let Some(replica) = &mut self.replica
+            && packet.copies
+        {
+            return replica.receive(now, packet);
         }
         let received = self.links.receive(packet);
         if let Some(incarnation) = received.incarnation {
@@ -255,7 +298,8 @@ impl Node {
             let code = ErrorCode::WrongEpoch as i32;
             let error = wire::Error { code, text, retry_after_ns: STEPS_HELD_RETRY.0 };
             // It promises nothing, so it waits for nothing.
-            let response = wire::Response { id, error: Some(error), ..Default::default() };
+            let body = Some(response::Body::Elsewhere(self.elsewhere(partition)));
+            let response = wire::Response { id, error: Some(error), body, ..Default::default() };
             self.told.push((client, response));
             return;
         }
@@ -268,18 +312,19 @@ impl Node {
             }
             request::Body::Kv(batch) => {
                 let result = kv::apply(&mut self.store, &batch, &mut self.writes);
-                self.answer(client, id, result);
+                self.answer_kv(client, id, result, &[batch]);
                 self.tell_watchers();
             }
             request::Body::KvMany(many) => {
                 let result = kv::apply_many(&mut self.store, &many, &mut self.writes);
-                self.answer(client, id, result);
+                self.answer_kv(client, id, result, &many.batches);
                 self.tell_watchers();
             }
             request::Body::WatchKey(watch) => {
+                let partition = PartitionId(watch.partition);
                 match self.watches.add(client, id, watch, &self.store) {
                     Ok(()) => self.tell_watchers(),
-                    Err(error) => self.answer(client, id, Err(error)),
+                    Err(error) => self.refuse(client, id, error, partition),
                 }
             }
             request::Body::Node(_) => {
@@ -301,6 +346,39 @@ impl Node {
             Err(error) => response.error = Some(error),
         }
         self.out.answers.push(Answer { client, response });
+    }
+
+    fn answer_kv(
+        &mut self,
+        client: ClientId,
+        id: u64,
+        result: Result<response::Body, wire::Error>,
+        batches: &[wire::KvBatch],
+    ) {
+        let Err(error) = result else { return self.answer(client, id, result) };
+        let is_stale = |batch: &&wire::KvBatch| {
+            let entry = self.map.partitions.get(batch.partition as usize);
+            let mine = self.scheduler.homes().is_mine(PartitionId(batch.partition));
+            !mine || entry.is_none_or(|entry| ![0, entry.epoch].contains(&batch.epoch))
+        };
+        let stale = batches.iter().find(is_stale).or_else(|| batches.first());
+        let partition = PartitionId(stale.map_or(0, |batch| batch.partition));
+        self.refuse(client, id, error, partition);
+    }
+
+    /// Whoever asked with an older map hears who serves the partition now.
+    fn refuse(&mut self, client: ClientId, id: u64, error: wire::Error, partition: PartitionId) {
+        let is_elsewhere = error.code() == ErrorCode::WrongEpoch;
+        let body = is_elsewhere.then(|| response::Body::Elsewhere(self.elsewhere(partition)));
+        let response = wire::Response { id, error: Some(error), body, ..Default::default() };
+        self.out.answers.push(Answer { client, response });
+    }
+
+    pub(crate) fn elsewhere(&self, partition: PartitionId) -> wire::Elsewhere {
+        let entry = self.map.partitions.get(partition.0 as usize).cloned();
+        let home = entry.as_ref().and_then(|entry| entry.replicas.first().copied());
+        let home = home.and_then(|node| member(&self.map, NodeId(node))).cloned();
+        wire::Elsewhere { partition: partition.0, entry, home, map_epoch: self.map.epoch }
     }
 
     /// What promises nothing waits for nothing.
@@ -333,9 +411,15 @@ impl Node {
         };
         wire::NodeState {
             member: Some(member),
-            messages: self.links.messages + self.replica.as_ref().map_or(0, |r| r.messages()),
+            messages: self.messages(),
             ..self.scheduler.node_state()
         }
+    }
+
+    fn messages(&self) -> u64 {
+        let of_copies = self.replica.as_ref().map_or(0, |replica| replica.messages());
+        let of_member = self.member.as_ref().map_or(0, |member| member.messages);
+        self.links.messages + of_copies + of_member
     }
 
     /// Of the newest map it has heard of.

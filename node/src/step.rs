@@ -2,7 +2,7 @@
 //!
 //! | what | leaves when |
 //! |---|---|
-//! | the batch, events, what goes to copies and comes from them, proposals for the map | at once |
+//! | the batch, events, what goes to copies and comes from them, what is said about members | at once |
 //! | everything else a step does | its batch is in the log here and at every copy |
 //! | what others conclude for good from, answers to clients, acknowledgements | and synced |
 //!
@@ -38,9 +38,12 @@ impl Step {
 impl Node {
     /// Ends a step (any number of inputs): one batch first, then what depends on it.
     pub fn flush(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        if self.is_fenced {
+        if self.fenced.is_none() {
+            self.step_as_member(now);
+        }
+        if let Some(restart) = self.fenced {
             if !std::mem::replace(&mut self.told_fenced, true) {
-                effects.push(Effect::Fenced);
+                effects.push(Effect::Fenced { restart });
             }
             return;
         }
@@ -55,6 +58,9 @@ impl Node {
         }
         self.number_batch(now, effects);
         effects.extend(self.out.events.drain(..).map(Effect::Trace));
+        if let Some(member) = &mut self.member {
+            member.flush(self.config.node, self.config.incarnation, effects);
+        }
         effects.append(&mut released);
         self.end_step();
         self.release(effects);
@@ -201,8 +207,11 @@ impl Node {
 
     fn number_batch(&mut self, now: Time, effects: &mut Vec<Effect>) {
         let writes = self.gather_writes();
+        let of_group = self.member.as_mut().map(|member| member.take_writes()).unwrap_or_default();
+        let group_writes = !of_group.is_empty();
         let batch = if let Some(replica) = &mut self.replica {
             replica.ship(writes);
+            replica.write_own(of_group);
             replica.end_step(now, self.batch_seq, self.durable_seq)
         } else if writes.is_empty() {
             None
@@ -212,6 +221,9 @@ impl Node {
         if let Some(batch) = batch {
             self.batch_seq = batch.seq;
             effects.push(Effect::Persist(batch));
+        }
+        if let Some(member) = &mut self.member {
+            member.note_batch(self.batch_seq, group_writes);
         }
     }
 
@@ -283,20 +295,22 @@ impl Node {
     #[must_use]
     pub fn awaits_sync(&self) -> bool {
         let of_copies = self.replica.as_ref().is_some_and(|replica| replica.awaits_sync());
-        !self.reports.is_empty() || !self.answers.is_empty() || of_copies
+        let of_group = self.member.as_ref().is_some_and(|member| member.awaits_sync());
+        !self.reports.is_empty() || !self.answers.is_empty() || of_copies || of_group
     }
 
     /// When it wants `Input::Timer`; the past means at once.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        if self.is_fenced {
+        if self.fenced.is_some() {
             return (!self.told_fenced).then_some(Time::ZERO);
         }
         if self.unfinished {
             return Some(Time::ZERO);
         }
         let of_copies = self.replica.as_ref().and_then(|replica| replica.deadline());
-        let timers = [self.due, self.links.deadline(), of_copies];
+        let of_member = self.member.as_ref().map(|member| member.deadline());
+        let timers = [self.due, self.links.deadline(), of_copies, of_member];
         timers.into_iter().flatten().min()
     }
 }

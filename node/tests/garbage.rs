@@ -227,6 +227,10 @@ fn node() -> Node {
         map: kvs::make_map(7, 2, 8).into(),
         store: 1,
         mutant: None,
+        address: String::new(),
+        data_address: String::new(),
+        pid: 0,
+        late: false,
     };
     Node::recover(config, std::iter::empty(), Time(1)).expect("nothing is stored")
 }
@@ -266,6 +270,7 @@ fn garbage_in_every_field_is_survived() {
                     loose,
                     load: None,
                     seen: 0,
+                    membership: Vec::new(),
                 }))
             };
             node.handle(now, input);

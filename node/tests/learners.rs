@@ -4,11 +4,30 @@ use std::sync::Arc;
 
 use node::{Config, Effect, Input, Node};
 use prost::Message as _;
+use proto::wire::membership_message::Body::MapTell;
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, Time, wire};
 use scheduler::Tuning;
 
 const ME: u32 = 0;
+
+fn start(map: &wire::ClusterMap, now: Time) -> Node {
+    let config = Config {
+        node: NodeId(ME),
+        incarnation: Incarnation(1),
+        slots: 1,
+        store: 1,
+        tuning: Tuning::default(),
+        seed: 7,
+        map: Arc::new(map.clone()),
+        mutant: None,
+        address: String::new(),
+        data_address: String::new(),
+        pid: 0,
+        late: false,
+    };
+    Node::recover(config, std::iter::empty(), now).expect("nothing is damaged")
+}
 
 /// Epochs under which the node asks `peer` about its copy of a partition.
 fn asked(node: &mut Node, now: Time, peer: u32, partition: u32) -> Vec<u64> {
@@ -27,6 +46,24 @@ fn asked(node: &mut Node, now: Time, peer: u32, partition: u32) -> Vec<u64> {
     asks.filter(|ask| ask.partition == partition).map(|ask| ask.epoch).collect()
 }
 
+/// A peer says what the map is.
+fn tell(node: &mut Node, now: Time, peer: u32, map: &wire::ClusterMap) {
+    let tell = wire::MapTell { map: Some(map.clone()), ..Default::default() };
+    let message = wire::MembershipMessage {
+        map_epoch: map.epoch,
+        body: Some(MapTell(tell)),
+        ..Default::default()
+    };
+    let packet = wire::Packet {
+        from: peer,
+        to: ME,
+        from_incarnation: 1,
+        membership: vec![message],
+        ..Default::default()
+    };
+    node.handle(now, Input::Packet(Box::new(packet)));
+}
+
 /// The answer to a question of an earlier epoch is passed over. Before the question was repeated
 /// such a learner waited for ever, with whatever its old copy had.
 #[test]
@@ -36,18 +73,8 @@ fn a_learner_is_asked_again_when_the_epoch_has_changed() {
     let mine = mine.expect("eight partitions on three nodes");
     let replicas = &map.partitions[mine].replicas;
     let learner = (0..3).find(|node| !replicas.contains(node)).expect("two copies on three nodes");
-    let config = Config {
-        node: NodeId(ME),
-        incarnation: Incarnation(1),
-        slots: 1,
-        store: 1,
-        tuning: Tuning::default(),
-        seed: 7,
-        map: Arc::new(map.clone()),
-        mutant: None,
-    };
     let now = Time(1_000_000_000);
-    let mut node = Node::recover(config, std::iter::empty(), now).expect("nothing is damaged");
+    let mut node = start(&map, now);
 
     let greeting = wire::Packet {
         from: learner,
@@ -59,8 +86,10 @@ fn a_learner_is_asked_again_when_the_epoch_has_changed() {
     };
     node.handle(now, Input::Packet(Box::new(greeting)));
     map.epoch += 1;
+    map.members[ME as usize].incarnation = 1;
+    map.members[ME as usize].store = 1;
     map.partitions[mine].learners.push(learner);
-    node.handle(now, Input::MapCommitted { map: Box::new(map.clone()) });
+    tell(&mut node, now, learner, &map);
     let first = map.partitions[mine].epoch;
     assert_eq!(asked(&mut node, now, learner, mine as u32), [first]);
 
@@ -68,7 +97,64 @@ fn a_learner_is_asked_again_when_the_epoch_has_changed() {
     map.epoch += 1;
     map.partitions[mine].epoch += 1;
     map.partitions[mine].replicas.truncate(1);
-    node.handle(now, Input::MapCommitted { map: Box::new(map) });
+    tell(&mut node, now, learner, &map);
     let again = asked(&mut node, now, learner, mine as u32);
     assert!(again.contains(&(first + 1)), "asked under {again:?}");
+}
+
+/// Whether the node answers where a copy stands.
+fn answers(node: &mut Node, now: Time) -> (u64, bool) {
+    let mut effects = Vec::new();
+    node.flush(now, &mut effects);
+    let (mut batch, mut answered) = (0, false);
+    for effect in effects {
+        match effect {
+            Effect::Persist(written) => batch = written.seq,
+            Effect::Send { packet, .. } => {
+                let bodies = packet.reliable.into_iter();
+                let mut bodies =
+                    bodies.map(|bytes| wire::Message::decode(bytes).expect("nodes encode").body);
+                answered |= bodies.any(|body| matches!(body, Some(Body::CopyAnswers(_))));
+            }
+            _ => {}
+        }
+    }
+    (batch, answered)
+}
+
+/// The primary may count it as a copy at once, and what is not synced may be gone a moment later.
+#[test]
+fn where_a_copy_stands_is_said_when_that_is_synced() {
+    let map = kvs::make_replicated_map(7, 3, 8, 2);
+    let partition = map.partitions.iter().position(|entry| entry.replicas[0] != ME);
+    let partition = partition.expect("eight partitions on three nodes");
+    let peer = map.partitions[partition].replicas[0];
+    let partition = partition as u32;
+    let now = Time(1_000_000_000);
+    let mut node = start(&map, now);
+    answers(&mut node, now);
+
+    let fill = wire::Fill::Begin as i32;
+    let change = wire::Change { partition, epoch: 1, fill, ..Default::default() };
+    let replicate = wire::Replicate { number: 1, changes: vec![change] };
+    let question = wire::CopyQuestion::Where as i32;
+    let ask = wire::CopyAsk { partition, epoch: 1, question, map_epoch: 1, ..Default::default() };
+    let asks = wire::CopyAsks { asks: vec![ask] };
+    let encode = |body| wire::Message { body: Some(body) }.encode_to_vec().into();
+    let packet = wire::Packet {
+        from: peer,
+        to: ME,
+        from_incarnation: 1,
+        to_incarnation: 1,
+        first_seq: 1,
+        reliable: vec![encode(Body::Replicate(replicate)), encode(Body::CopyAsks(asks))],
+        copies: true,
+        ..Default::default()
+    };
+    node.handle(now, Input::Packet(Box::new(packet)));
+    let (batch, answered) = answers(&mut node, now);
+    assert!(batch > 0, "the copy is begun anew");
+    assert!(!answered, "nothing is synced yet");
+    node.handle(now, Input::Persisted { seq: batch });
+    assert!(answers(&mut node, now).1);
 }

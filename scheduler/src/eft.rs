@@ -115,7 +115,7 @@ impl Scheduler {
             moving_s: (all_bytes - here(node)) / bandwidth,
         };
         let mut candidates = vec![Candidate { wait_s: own_wait.as_secs_f64(), ..candidate(me) }];
-        let fits = |node: NodeId| work.cpus() <= self.homes.slots_of(node).max(1);
+        let fits = |node: NodeId| self.homes.fits(node, work.cpus());
         let others = places.iter().map(|(node, _)| *node).filter(|&node| node != me && fits(node));
         candidates.extend(others.map(candidate));
         let best = earliest(&candidates, small_s);

@@ -20,6 +20,8 @@ pub struct Homes {
     map: Arc<wire::ClusterMap>,
     slots_max: u32,
     any_unknown: bool,
+    /// How many members are gone.
+    gone: usize,
     /// Every partition is active.
     all_active: bool,
     /// `None` where homes never move.
@@ -45,6 +47,7 @@ impl Homes {
             me,
             slots_max: slots().max().unwrap_or(0),
             any_unknown: slots().any(|slots| slots == 0),
+            gone: map.members.iter().filter(|member| is_gone(member)).count(),
             all_active: map.partitions.iter().all(is_active),
             served: None,
             map: Arc::clone(map),
@@ -91,6 +94,7 @@ impl Homes {
             map: Arc::default(),
             slots_max: 0,
             any_unknown: false,
+            gone: 0,
             all_active: true,
             served: None,
             job_partition,
@@ -187,6 +191,20 @@ impl Homes {
     pub fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
         (0..self.map.members.len())
             .map(|node| NodeId(u32::try_from(node).expect("nodes are bounded")))
+    }
+    /// Those that are not gone.
+    pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.members().filter(|&node| !self.is_gone(node))
+    }
+    #[must_use]
+    pub(crate) fn living_others(&self) -> usize {
+        let me_gone = usize::from(self.is_gone(self.me));
+        (self.map.members.len() - self.gone + me_gone).saturating_sub(1)
+    }
+    /// A task that takes so many slots can be sent there.
+    #[must_use]
+    pub(crate) fn fits(&self, node: NodeId, cpus: u32) -> bool {
+        cpus <= self.slots_of(node).max(1) && !self.is_gone(node)
     }
     #[must_use]
     pub fn nodes(&self) -> usize {

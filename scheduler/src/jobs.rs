@@ -228,7 +228,7 @@ impl Jobs {
         out.events.push(Event::JobEnded { job: job_id, end: End::Cancelled });
         self.jobs.insert(job_id, Job { state, counts: BTreeMap::new(), watchers: Vec::new() });
         // What is staged anywhere goes; what still comes is asked about, and goes then.
-        for member in homes.members() {
+        for member in homes.living() {
             out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job_id.0 })));
         }
     }
@@ -381,7 +381,7 @@ impl Job {
             self.cancel_everywhere(homes, out);
         }
         // Nodes that are home of none of it may have run some, and hold objects.
-        for member in homes.members() {
+        for member in homes.living() {
             out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job.0 })));
         }
     }

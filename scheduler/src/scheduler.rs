@@ -432,7 +432,7 @@ impl Scheduler {
         let mut work = self.ledger.work(task).expect("a live task has its work");
         self.name_copies(task, &mut work.inputs);
         let fits_nowhere = work.cpus() > self.options.slots.max(self.homes.slots_max());
-        if fits_nowhere && self.homes.any_unknown() {
+        if fits_nowhere && self.homes.any_unknown() || self.waits_for_wide_node(&work) {
             self.homeless.push(task); // A wider node may be about to come back.
             return;
         }
@@ -448,15 +448,25 @@ impl Scheduler {
         let (local_queue, reason) = match self.decide(now, &work) {
             Decision::Shared(reason) => (false, reason),
             Decision::Local => (true, if eft { Reason::EarliestHere } else { Reason::BigHere }),
-            Decision::Push(node) if work.cpus() <= self.homes.slots_of(node).max(1) => {
+            Decision::Push(node) if self.homes.fits(node, work.cpus()) => {
                 let reason = if eft { Reason::EarliestElsewhere } else { Reason::BigElsewhere };
                 self.push(task, attempt, work, node, reason, out);
                 return;
             }
+            // It may be that the node which has its inputs is gone.
             Decision::Push(_) => (false, Reason::TooWide),
         };
         self.enqueue(local_queue, ready);
         out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });
+    }
+
+    /// Those that are wide enough are gone, and may return: until one is removed for good.
+    fn waits_for_wide_node(&self, work: &Work) -> bool {
+        let cpus = work.cpus();
+        let is_wide = |node: &NodeId| self.homes.slots_of(*node) >= cpus;
+        cpus > self.options.slots
+            && !self.homes.living().any(|node| is_wide(&node))
+            && self.homes.members().any(|node| is_wide(&node))
     }
 
     /// As a ready queue orders it.
@@ -516,7 +526,7 @@ impl Scheduler {
     ) {
         let (widest, cpus) = (self.homes.slots_max(), work.cpus());
         let fits = |node: &NodeId| self.homes.slots_of(*node) >= cpus && *node != self.options.me;
-        let fitting: Vec<NodeId> = self.homes.members().filter(fits).collect();
+        let fitting: Vec<NodeId> = self.homes.living().filter(fits).collect();
         let turn = task.local.index() as usize;
         match fitting.get(turn % fitting.len().max(1)).copied() {
             Some(node) => {

@@ -120,7 +120,7 @@ impl Scheduler {
 
     /// Moves the thief on.
     pub(crate) fn steal(&mut self, now: Time, out: &mut Out) {
-        if self.homes.nodes() < 2 {
+        if self.homes.living_others() == 0 {
             return;
         }
         if !self.is_hungry() {
@@ -166,7 +166,7 @@ impl Scheduler {
             0 => ((nodes as f64).sqrt().round() as usize).clamp(1, STEAL_NEIGHBOURS_MAX),
             number => number,
         };
-        let wanted = wanted.min(nodes - 1);
+        let wanted = wanted.min(self.homes.living_others());
         let mut chosen = BTreeSet::new();
         while chosen.len() < wanted {
             let node = self.random_peer();
@@ -175,11 +175,17 @@ impl Scheduler {
         chosen
     }
 
+    /// Some other node that is not gone; there must be one.
     fn random_peer(&mut self) -> NodeId {
         let others = self.homes.nodes() as u64 - 1;
-        let drawn = (self.rng.next_u64() % others) as u32;
         let me = self.options.me.0;
-        NodeId(if drawn >= me { drawn + 1 } else { drawn })
+        loop {
+            let drawn = (self.rng.next_u64() % others) as u32;
+            let peer = NodeId(if drawn >= me { drawn + 1 } else { drawn });
+            if !self.homes.is_gone(peer) {
+                return peer;
+            }
+        }
     }
 
     /// The answer to a probe. Whether it was the last one.
@@ -432,7 +438,7 @@ impl Scheduler {
         let stealable = self.stealable();
         let own = if self.data.full { 0 } else { self.slots.free() as usize };
         let surplus = stealable > own;
-        if !surplus || self.homes.nodes() < 2 {
+        if !surplus || self.homes.living_others() == 0 {
             self.hints = Hints::default();
             return;
         }

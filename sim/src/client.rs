@@ -158,12 +158,12 @@ impl World {
         if !self.machines[node].is_up() || self.dice.chance(self.options.client_lost_permille) {
             return id;
         }
-        let incarnation = self.machines[node].incarnation;
+        let life = self.machines[node].life;
         let known = self.links.get(&(who, node)).copied();
-        let alive = |client: &ClientId| self.connections[client].incarnation == incarnation;
+        let alive = |client: &ClientId| self.connections[client].life == life;
         let client = known.filter(alive).unwrap_or_else(|| {
             let client = ClientId(self.connections.len() as u64 + 1);
-            self.connections.insert(client, Connection { who, node, incarnation });
+            self.connections.insert(client, Connection { who, node, life });
             self.links.insert((who, node), client);
             client
         });
@@ -181,7 +181,7 @@ impl World {
     ) {
         self.tell(|| format!("{client} asks n{node}: {:?}", brief_request(&request)));
         let machine = &self.machines[node];
-        if machine.is_up() && machine.incarnation == self.connections[&client].incarnation {
+        if machine.is_up() && machine.life == self.connections[&client].life {
             self.deliver(node, Input::Request { client, request });
         }
     }
@@ -397,10 +397,10 @@ impl World {
             .collect();
         for (node, client) in links {
             self.links.remove(&(who, node));
-            let incarnation = self.connections[&client].incarnation;
+            let life = self.connections[&client].life;
             let at = self.now + self.dice.span(Span::ZERO, Span::from_millis(5));
             let input = Box::new(Input::ClientGone { client });
-            self.schedule(at, Happening::Input { node, incarnation, input });
+            self.schedule(at, Happening::Input { node, life, input });
         }
         let client = &mut self.clients[index];
         client.asks.clear();

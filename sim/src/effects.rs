@@ -136,9 +136,9 @@ impl World {
     fn begin_sync(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         machine.syncing = true;
-        let (incarnation, seq) = (machine.incarnation, machine.last_seq);
+        let (life, seq) = (machine.life, machine.last_seq);
         let delay = self.dice.span(self.options.sync_min, self.options.sync_max);
-        self.schedule(self.now + delay, Happening::Synced { node: index, incarnation, seq });
+        self.schedule(self.now + delay, Happening::Synced { node: index, life, seq });
     }
 
     fn learn(&mut self, index: usize, seq: Option<u64>, facts: Facts) {
@@ -198,12 +198,12 @@ impl World {
             Effect::Read(request) => {
                 let input = Box::new(Input::Read(self.machines[index].disk.page(&request)));
                 let at = self.now + self.dice.span(Span::ZERO, self.options.sync_max);
-                let incarnation = self.machines[index].incarnation;
-                self.schedule(at, Happening::Input { node: index, incarnation, input });
+                let life = self.machines[index].life;
+                self.schedule(at, Happening::Input { node: index, life, input });
             }
             Effect::Forget { .. } => {} // What the core knows of it goes by itself.
-            Effect::Fenced => self.fenced(index),
-            Effect::ProposeMap(command) => self.propose(*command),
+            Effect::Fenced { restart } => self.fenced(index, restart),
+            Effect::MapChanged(map) => self.map_came(index, &map),
             Effect::Trace(event) => {
                 match event {
                     Event::Woken { task } => self.judge(quiet::on_woken(task)),
@@ -224,7 +224,11 @@ impl World {
     }
 
     fn send(&mut self, from: usize, to: usize, packet: Box<wire::Packet>) {
-        self.machines[from].packets_sent += 1;
+        if packet.membership.is_empty() {
+            self.machines[from].packets_sent += 1;
+        } else {
+            self.machines[from].membership_sent += 1;
+        }
         self.mix(packet.first_seq ^ packet.ack << 20 ^ (packet.reliable.len() as u64) << 40);
         if self.story.is_some() {
             self.tell(|| format!("n{from} -> n{to} {}", brief(&packet)));
@@ -269,7 +273,7 @@ impl World {
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);
         let missing = launch.inputs.iter().any(absent);
         machine.running.insert((task, attempt), machine::run(launch, missing));
-        let (incarnation, slowness) = (machine.incarnation, machine.slowness);
+        let (life, slowness) = (machine.life, machine.slowness);
         self.judge(verdict);
         let cpus = bound::cpus_of(launch);
         let verdict = self.starve.on_launch(self.now, index, (task, attempt), cpus);
@@ -279,7 +283,7 @@ impl World {
         }
         let overhead = self.dice.span(Span::ZERO, self.options.launch_max);
         let at = self.now + launch.duration + Span(overhead.0 * slowness);
-        self.schedule(at, Happening::Ended { node: index, incarnation, task, attempt });
+        self.schedule(at, Happening::Ended { node: index, life, task, attempt });
     }
 
     pub(crate) fn attempt_ended(&mut self, index: usize, task: TaskId, attempt: Attempt) {
@@ -298,13 +302,13 @@ impl World {
     fn fetch(&mut self, index: usize, fetch: &Fetch) {
         self.tell(|| format!("n{index} fetches {:?} from {}", fetch.object, fetch.from));
         self.starve.on_fetch(self.now, index);
-        let incarnation = self.machines[index].incarnation;
+        let life = self.machines[index].life;
         let options = &self.network.options;
         let latency = self.dice.span(options.latency_min, options.latency_max).doubled();
         let at = self.now + latency + self.network.transfer(fetch.size_bytes);
         let (object, from) = (fetch.object, fetch.from.0 as usize);
         let bytes = fetch.size_bytes;
-        let what = Happening::Fetched { node: index, incarnation, object, from, bytes };
+        let what = Happening::Fetched { node: index, life, object, from, bytes };
         self.schedule(at, what);
     }
 
@@ -316,8 +320,8 @@ impl World {
         if unreachable && !self.dice.chance(FETCH_GIVES_UP_PERMILLE) {
             // The shell of a node tries again for a long time.
             let pause = self.dice.span(Span::from_millis(10), Span::from_millis(200));
-            let incarnation = self.machines[index].incarnation;
-            let what = Happening::Fetched { node: index, incarnation, object, from, bytes };
+            let life = self.machines[index].life;
+            let what = Happening::Fetched { node: index, life, object, from, bytes };
             return self.schedule(self.now + pause, what);
         }
         let result = if unreachable {
@@ -388,10 +392,7 @@ impl World {
                 self.judge(durable::on_end_undone(&self.jobs, job));
             }
         }
-        if doom != Doom::Fenced {
-            let noticed = self.dice.span(Span::from_millis(20), Span::from_secs(2));
-            self.suspect(index, noticed);
-        }
+        self.break_transports(index, doom);
         let pause = self.dice.around(self.fault_options.restart_mean);
         self.schedule(self.now + pause, Happening::Start { node: index });
     }
@@ -408,6 +409,10 @@ fn brief(packet: &wire::Packet) -> String {
     };
     let reliable: Vec<String> = packet.reliable.iter().map(decode).collect();
     let loose: Vec<String> = packet.loose.iter().map(name).collect();
+    if !packet.membership.is_empty() {
+        let text = format!("i{} {:?}", packet.from_incarnation, packet.membership);
+        return text.chars().take(300).collect();
+    }
     format!(
         "i{}>i{} seq {} ack {} reliable {reliable:?} loose {loose:?}",
         packet.from_incarnation, packet.to_incarnation, packet.first_seq, packet.ack

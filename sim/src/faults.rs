@@ -1,5 +1,6 @@
 //! What is broken on purpose, and when. Each seed draws its own subset and rates.
 
+use kvs::membership::min_in_sync;
 use node::Input;
 use proto::{Span, Time};
 
@@ -110,7 +111,7 @@ impl FaultOptions {
                 Fault::Crash => 600,
                 Fault::Blackout | Fault::KillAll => 150,
                 Fault::Slow => 200,
-                Fault::Lose | Fault::Reformat => 0,
+                Fault::Lose | Fault::Reformat => 200,
                 _ => 400,
             };
             if dice.chance(in_permille) {
@@ -189,20 +190,18 @@ impl World {
             return;
         }
         machine.doom = Some(doom);
-        let incarnation = machine.incarnation;
+        let life = machine.life;
         // At its next step, between two effects, or before it, if that does not come soon.
         let patience = Span::from_micros(self.dice.pick(&[0, 100, 1_000, 20_000]));
-        self.schedule(self.now + patience, Happening::Die { node, incarnation });
+        self.schedule(self.now + patience, Happening::Die { node, life });
     }
 
     /// More than is promised to be survived: another copy must not go while one is being replaced,
     /// and the nodes that are left must be enough for a change to be on two of them.
     fn is_unbearable(&self, fault: Fault) -> bool {
-        let whole = self.homes_move() && self.is_whole();
-        let left = self.machines.iter().filter(|machine| !machine.is_lost).count();
         match fault {
-            Fault::Lose => !whole || left <= self.options.copies as usize,
-            Fault::Reformat => !whole,
+            // Decided where it strikes: which node it is matters.
+            Fault::Lose | Fault::Reformat => !self.homes_move() || !self.is_whole(),
             Fault::Evict | Fault::Handover => !self.homes_move(),
             // Who is gone for good must not count as a live copy while another restarts.
             Fault::Crash | Fault::PowerCut | Fault::Blackout | Fault::KillAll | Fault::Pause => {
@@ -210,6 +209,19 @@ impl World {
             }
             _ => false,
         }
+    }
+
+    /// Without this node there is a majority of voters, and nodes enough for every change.
+    fn can_do_without(&self, node: usize, fault: Fault) -> bool {
+        let left = self.machines.iter().filter(|machine| machine.may_run()).count() - 1;
+        let enough = fault == Fault::Reformat || left >= min_in_sync(self.options.copies).max(1);
+        // A task may need as many slots as one of the others has not.
+        let slots = self.machines[node].slots;
+        let others = self.machines.iter().enumerate().filter(|&(other, _)| other != node);
+        let is_wide_enough =
+            others.into_iter().any(|(_, other)| other.may_run() && other.slots >= slots);
+        let enough = enough && (fault == Fault::Reformat || is_wide_enough);
+        enough && left > 0 && self.can_agree_without(node)
     }
 
     fn a_loss_is_unnoticed(&self) -> bool {
@@ -235,6 +247,8 @@ impl World {
         self.die(node);
         let store = self.dice.number() | 1;
         let machine = &mut self.machines[node];
+        // It was kept there, too.
+        machine.incarnation = 0;
         machine.store = store;
         machine.disk = crate::disk::Disk::default();
         machine.unsynced.clear();
@@ -253,8 +267,7 @@ impl World {
         if !others.is_empty() {
             let to = self.dice.pick(&others);
             let handover = proto::wire::Handover { partition, epoch, to };
-            let body = proto::wire::map_command::Body::Handover(handover);
-            self.agreed(&kvs::membership::command(body));
+            self.propose(proto::wire::map_command::Body::Handover(handover));
         }
     }
 
@@ -284,18 +297,19 @@ impl World {
         if self.is_unbearable(fault) {
             return;
         }
-        self.count_fault(fault.name());
         let nodes = self.machines.len();
         let a = self.target(fault);
+        if matches!(fault, Fault::Lose | Fault::Reformat) && !self.can_do_without(a, fault) {
+            return;
+        }
+        self.count_fault(fault.name());
         self.tell(|| format!("fault {fault:?} near n{a}"));
         match fault {
             Fault::Crash => self.crash(a),
             Fault::PowerCut => self.cut_power(a),
             Fault::Blackout => (0..nodes).for_each(|node| self.cut_power(node)),
             Fault::KillAll => (0..nodes).for_each(|node| self.crash(node)),
-            Fault::Evict => {
-                self.suspect(a, Span::ZERO);
-            }
+            Fault::Evict => self.evict_after(a, Span::ZERO),
             Fault::Lose => self.lose(a),
             Fault::Reformat => self.reformat(a),
             Fault::Slow => {
@@ -307,10 +321,10 @@ impl World {
                 self.machines[a].paused_until = self.now + span;
                 if self.dice.chance(300) {
                     // Its silence is taken for its death before it goes on.
-                    self.suspect(a, Span(span.0 * 3 / 4));
+                    self.evict_after(a, Span(span.0 * 3 / 4));
                 }
             }
-            Fault::Map if self.machines[a].is_up() => {
+            Fault::Map if self.machines[a].is_up() && !self.homes_move() => {
                 let map = Box::new(self.map.as_ref().clone());
                 self.deliver(a, Input::MapCommitted { map });
             }
@@ -322,7 +336,11 @@ impl World {
                 match fault {
                     Fault::Cut => self.network.cut(a, b, until),
                     Fault::Clog => self.network.clog(a, b, until),
-                    _ => self.connect(a, b),
+                    _ => {
+                        self.lose_transport(a, b);
+                        self.lose_transport(b, a);
+                        self.connect(a, b);
+                    }
                 }
             }
             Fault::Partition => {

@@ -26,7 +26,7 @@ impl KvClient {
 }
 
 impl World {
-    pub(crate) fn add_kv_client(&mut self, keys: u64, operations: u32, pace: Span) {
+    pub fn add_kv_client(&mut self, keys: u64, operations: u32, pace: Span) {
         let client = self.kv_clients.len();
         self.kv_clients.push(KvClient {
             keys,

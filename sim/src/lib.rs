@@ -20,6 +20,7 @@ assert_eq!(report.seeds, 1);
 ```
 */
 
+mod agreed;
 mod check;
 mod checkers;
 mod client;
@@ -28,7 +29,6 @@ pub mod disk;
 mod effects;
 mod faults;
 pub mod global;
-mod keeper;
 mod kv_client;
 mod life;
 mod machine;

@@ -1,5 +1,6 @@
 //! The life of a world: faults, healing, the end of all jobs, silence, and nothing left behind.
 
+use proto::wire::PartitionEntry;
 use proto::{Span, limits};
 
 use crate::checkers::{Verdict, Violation, progress, quiet};
@@ -18,10 +19,17 @@ const SILENCE: Span = Span::from_secs(20);
 /// How often nodes are asked how they are before one counts as dead, and how long each time.
 const OBSERVATIONS_MAX: usize = 20;
 const OBSERVATION: Span = Span::from_secs(1);
+/// Until all partitions have all their copies again.
+const WHOLE_BOUND: Span = Span::from_secs(120);
+/// What is due after a long sleep of all is done in this time.
+const AWAKE: Span = Span::from_secs(90);
 /// What an idle node may still send in the time of `SILENCE`.
 const SILENT_PACKETS_PER_NODE_MAX: u64 = 4;
 
 pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
+    if plan.waits_for_start {
+        world.must_be_whole()?;
+    }
     plan.populate(world);
     if let Some(faults) = plan.faults.clone() {
         world.break_things(faults, plan.faults_for);
@@ -29,6 +37,7 @@ pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
         world.heal();
     }
     world.must_end()?;
+    world.must_be_whole()?;
     if let Some((_, home)) = plan.add_spread(world) {
         let before = world.launches();
         world.must_end()?;
@@ -74,6 +83,43 @@ impl World {
         let states = self.node_states().unwrap_or_default();
         let states: Vec<String> =
             states.iter().enumerate().map(|(node, state)| describe(node, state)).collect();
+        self.describe_nodes();
+        let open = self.clients.iter().filter(|client| !client.is_over()).map(|client| client.job);
+        let accepted = self.jobs.values().filter(|job| job.promise == Promise::Accepted);
+        match open.chain(accepted.map(|job| job.job)).next() {
+            Some(job) => Err(progress::stalled(&self.jobs[&job], &states.join(", "))),
+            None => Err(Violation::new("progress", "a client of the kv store hangs".to_string())),
+        }
+    }
+
+    /// Where homes move: every node that is left is one of the cluster, and every partition has all
+    /// its copies.
+    ///
+    /// # Errors
+    /// What is lacking after a while.
+    pub fn must_be_whole(&mut self) -> Verdict {
+        if !self.homes_move() || self.run_until(self.now + WHOLE_BOUND, Self::is_whole) {
+            return self.passed();
+        }
+        self.passed()?;
+        let entries = (0..).zip(&self.map.partitions);
+        let open = |entry: &PartitionEntry| {
+            let live = entry.replicas.iter().all(|&node| self.is_live(node));
+            !entry.active || !entry.learners.is_empty() || !live
+        };
+        let open: Vec<_> = entries.filter(|(_, entry)| open(entry)).take(4).collect();
+        let there = (0..).zip(&self.machines).filter(|(_, machine)| machine.may_run());
+        let apart: Vec<u32> =
+            there.map(|(node, _)| node).filter(|&node| !self.is_live(node)).collect();
+        let text = format!(
+            "copies are still lacking: {open:?}; nodes apart: {apart:?}; voters {:?}",
+            self.map.voters
+        );
+        self.describe_nodes();
+        Err(Violation::new("copies", text))
+    }
+
+    fn describe_nodes(&mut self) {
         for (node, machine) in self.machines.iter().enumerate() {
             let waiting = machine.node.as_ref().map(node::Node::describe_waiting);
             let line = format!("n{node}: {}", waiting.unwrap_or_else(|| "down".to_owned()));
@@ -81,17 +127,20 @@ impl World {
                 story.push(line);
             }
         }
+        let inactive = (0..).zip(&self.map.partitions).filter(|(_, entry)| !entry.active);
+        let inactive: Vec<(u32, _)> = inactive.collect();
         if let Some(story) = &mut self.story {
-            let inactive = (0..).zip(&self.map.partitions).filter(|(_, entry)| !entry.active);
-            let inactive: Vec<(u32, _)> = inactive.collect();
-            story.push(format!("inactive: {inactive:?}"));
+            story.push(format!("inactive: {inactive:?}; members: {:?}", self.map.members));
         }
-        let open = self.clients.iter().filter(|client| !client.is_over()).map(|client| client.job);
-        let accepted = self.jobs.values().filter(|job| job.promise == Promise::Accepted);
-        match open.chain(accepted.map(|job| job.job)).next() {
-            Some(job) => Err(progress::stalled(&self.jobs[&job], &states.join(", "))),
-            None => Err(Violation::new("progress", "a client of the kv store hangs".to_string())),
+    }
+
+    /// All machines sleep for so long, as in a cloud: nothing happens, and clocks go on.
+    fn sleep_for(&mut self, span: Span) {
+        let until = self.now + span;
+        for machine in &mut self.machines {
+            machine.paused_until = until;
         }
+        self.run_for(span);
     }
 
     /// What clients were told is still so, and the key-value histories fit one order.
@@ -118,9 +167,12 @@ impl World {
         self.run_for(if limbo { Span(SETTLE.0 + self.all_work().0) } else { SETTLE });
         self.passed()?;
         self.no_copy_is_forgotten()?;
-        let before = self.packets();
+        let (before, members_before) = (self.packets(), self.membership_packets());
         self.run_for(SILENCE);
         self.passed()?;
+        let about_members = self.membership_packets() - members_before;
+        let nodes = self.machines.iter().filter(|machine| machine.may_run()).count() as u64;
+        quiet::on_idle_members(about_members, nodes, self.map.voters.len() as u64, SILENCE)?;
         let packets = self.packets() - before;
         let most = SILENT_PACKETS_PER_NODE_MAX * self.machines.len() as u64;
         quiet::on_idle(packets, most, SILENCE.0 / 1_000_000_000)
@@ -133,7 +185,12 @@ impl World {
     pub fn must_leave_nothing(&mut self) -> Verdict {
         let abandoned: Vec<_> =
             self.jobs.values().filter(|job| job.abandoned).map(|job| job.job).collect();
-        if !abandoned.is_empty() {
+        if !abandoned.is_empty() && self.homes_move() {
+            // Else nodes that look after each other would make most of all events.
+            self.sleep_for(limits::STAGED_JOB_TTL);
+            self.run_for(AWAKE);
+            self.passed()?;
+        } else if !abandoned.is_empty() {
             self.run_for(Span(limits::STAGED_JOB_TTL.0 * 2));
             self.passed()?;
         }
@@ -144,7 +201,7 @@ impl World {
             let prefixes = [kvs::keys::TASK, own, kvs::keys::META]
                 .map(|namespace| kvs::keys::job_prefix(namespace, job));
             let machines = self.machines.iter().enumerate();
-            for (node, machine) in machines.filter(|(_, machine)| !machine.is_lost) {
+            for (node, machine) in machines.filter(|(_, machine)| machine.may_run()) {
                 let mine = |key: &[u8]| prefixes.iter().any(|prefix| key.starts_with(prefix));
                 let left = machine.disk.records().filter(|record| mine(&record.key)).count();
                 if left > 0 {
@@ -158,7 +215,7 @@ impl World {
             return Err(Violation::new("removal", text));
         }
         let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
-        let living = (0..).zip(&self.machines).filter(|(_, machine)| !machine.is_lost);
+        let living = (0..).zip(&self.machines).filter(|(_, machine)| machine.may_run());
         let living: Vec<usize> = living.map(|(node, _)| node).collect();
         for (node, state) in living.into_iter().zip(&self.node_states()?) {
             let busy = state.ready_local + state.ready_shared + state.running;
@@ -175,8 +232,8 @@ impl World {
     /// # Errors
     /// When one does not answer.
     pub fn node_states(&mut self) -> Result<Vec<proto::wire::NodeState>, Violation> {
-        let all = self.machines.iter().filter(|machine| !machine.is_lost).count();
-        let up = |world: &Self| world.machines.iter().all(|m| m.is_up() || m.is_lost);
+        let all = self.machines.iter().filter(|machine| machine.may_run()).count();
+        let up = |world: &Self| world.machines.iter().all(|m| m.is_up() || !m.may_run());
         for _ in 0..OBSERVATIONS_MAX {
             // A node may die while it answers: then all are asked again.
             self.run_until(self.now + PROGRESS_BOUND, up);

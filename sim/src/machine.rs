@@ -47,11 +47,14 @@ pub(crate) struct Machine {
     pub disk: Disk,
     /// Of its disk: another one has another number.
     pub store: u64,
+    /// As its node was told; what its disk was made with knows of no earlier ones.
     pub incarnation: u32,
+    /// Counts its processes.
+    pub life: u32,
     /// It never comes back.
     pub is_lost: bool,
-    /// It will be told of the map again.
-    pub gossip_due: bool,
+    /// It has left the cluster as it should.
+    pub has_left: bool,
     pub slots: u32,
     pub inbox: VecDeque<Input>,
     pub step_scheduled: bool,
@@ -76,6 +79,8 @@ pub(crate) struct Machine {
     pub syncing: bool,
     pub launches: u64,
     pub packets_sent: u64,
+    /// About who is there.
+    pub membership_sent: u64,
 }
 
 impl Machine {
@@ -85,8 +90,9 @@ impl Machine {
             disk: Disk::default(),
             store: 1,
             incarnation: 0,
+            life: 0,
             is_lost: false,
-            gossip_due: false,
+            has_left: false,
             slots,
             inbox: VecDeque::new(),
             step_scheduled: false,
@@ -105,10 +111,15 @@ impl Machine {
             syncing: false,
             launches: 0,
             packets_sent: 0,
+            membership_sent: 0,
         }
     }
     pub(crate) fn is_up(&self) -> bool {
         self.node.is_some()
+    }
+    /// It runs, or will again.
+    pub(crate) fn may_run(&self) -> bool {
+        !self.is_lost && !self.has_left
     }
     pub(crate) fn local(&self, now: Time) -> Time {
         now + self.skew

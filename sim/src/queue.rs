@@ -20,12 +20,12 @@ pub(crate) enum Who {
 pub(crate) enum Happening {
     Step {
         node: usize,
-        incarnation: u32,
+        life: u32,
     },
-    /// Something local to this incarnation.
+    /// Something local to this life of a process.
     Input {
         node: usize,
-        incarnation: u32,
+        life: u32,
         input: Box<Input>,
     },
     Packet {
@@ -34,23 +34,23 @@ pub(crate) enum Happening {
     },
     Timer {
         node: usize,
-        incarnation: u32,
+        life: u32,
         at: Time,
     },
     Synced {
         node: usize,
-        incarnation: u32,
+        life: u32,
         seq: u64,
     },
     Ended {
         node: usize,
-        incarnation: u32,
+        life: u32,
         task: TaskId,
         attempt: Attempt,
     },
     Fetched {
         node: usize,
-        incarnation: u32,
+        life: u32,
         object: ObjectId,
         from: usize,
         bytes: u64,
@@ -77,21 +77,11 @@ pub(crate) enum Happening {
     /// A doomed machine that took no further step.
     Die {
         node: usize,
-        incarnation: u32,
+        life: u32,
     },
     Fault(Fault),
-    /// The map changes, if the command still holds.
-    Agreed {
-        command: Box<wire::MapCommand>,
-    },
-    /// The planner looks at the map.
-    Plan,
-    /// A node is told of the map if it is behind.
-    Gossip {
-        node: usize,
-    },
     /// A process is taken for dead.
-    Suspected {
+    Evict {
         node: usize,
         incarnation: u32,
     },
@@ -120,12 +110,12 @@ impl Ord for Scheduled {
     }
 }
 
-/// One connection of a client to one incarnation of a node.
+/// One connection of a client to one life of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connection {
     pub who: Who,
     pub node: usize,
-    pub incarnation: u32,
+    pub life: u32,
 }
 
 #[derive(Debug, Default)]

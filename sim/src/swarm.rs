@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub world: WorldOptions,
     pub faults: Option<FaultOptions>,
     pub faults_for: Span,
+    /// Nothing happens before all nodes have found each other.
+    pub waits_for_start: bool,
     jobs: Vec<(Work, Homes, ClientPlan)>,
     /// A large even bag on one node, after the rest: all nodes must take part.
     pub spread: Option<(Draft, ClientPlan)>,
@@ -129,6 +131,7 @@ impl Plan {
         Self {
             faults: (!faultless).then(|| FaultOptions::random(&mut dice, faults_for)),
             faults_for,
+            waits_for_start: faultless || dice.chance(700),
             world,
             jobs,
             spread,

@@ -52,11 +52,12 @@ pub struct World {
     pub(crate) hash: u64,
     pub(crate) steps: u64,
     pub(crate) conservation: conservation::Conservation,
-    /// The planner is about to look at the map.
-    pub(crate) planning: bool,
+    /// What every map says, by epoch.
+    pub(crate) maps: BTreeMap<u64, u64>,
+    first_map: Arc<wire::ClusterMap>,
     pub(crate) acked: copies::Acked,
     /// Where homes move: what was written of each partition.
-    pub(crate) facts: BTreeMap<PartitionId, Vec<crate::keeper::Fact>>,
+    pub(crate) facts: BTreeMap<PartitionId, Vec<crate::agreed::Fact>>,
     /// Lines for a human, when asked for.
     pub(crate) story: Option<Vec<String>>,
 }
@@ -78,17 +79,18 @@ impl World {
         for node in 0..options.nodes as usize {
             let slots = options.slots[node % options.slots.len()];
             let slowness = options.slowness[node % options.slowness.len()];
-            machines.push(Machine::new(slots, slowness));
+            machines.push(Machine { store: 100 + node as u64, ..Machine::new(slots, slowness) });
             map.members[node].slots = slots;
             map.members[node].phase = wire::MemberPhase::Up as i32;
         }
+        let map = Arc::new(map);
         let is_cramped = options.tuning.store_soft_bytes != u64::MAX;
         let slots = machines.iter().map(|machine| machine.slots);
         let starve = starve::Watch::new(slots, is_cramped, BEGIN);
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),
-            map: Arc::new(map),
+            map: Arc::clone(&map),
             dice,
             queue: Queue::default(),
             machines,
@@ -111,7 +113,8 @@ impl World {
             hash: 0,
             steps: 0,
             conservation: conservation::Conservation::default(),
-            planning: false,
+            maps: BTreeMap::new(),
+            first_map: Arc::clone(&map),
             acked: copies::Acked::default(),
             facts: BTreeMap::new(),
             story: None,
@@ -144,6 +147,16 @@ impl World {
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.machines.iter().map(|machine| machine.packets_sent).sum()
+    }
+    /// Those about who is there; they are not among the others.
+    #[must_use]
+    pub fn membership_packets(&self) -> u64 {
+        self.machines.iter().map(|machine| machine.membership_sent).sum()
+    }
+    /// Of the newest map that any node has.
+    #[must_use]
+    pub fn map_epoch(&self) -> u64 {
+        self.map.epoch
     }
     /// Attempts launched, by node.
     #[must_use]
@@ -207,20 +220,20 @@ impl World {
         all.filter(|&partition| self.home(partition) == node).map(PartitionId).collect()
     }
 
-    fn is_current(&self, node: usize, incarnation: u32) -> bool {
+    fn is_current(&self, node: usize, life: u32) -> bool {
         let machine = &self.machines[node];
-        machine.is_up() && machine.incarnation == incarnation
+        machine.is_up() && machine.life == life
     }
 
     fn happen(&mut self, what: Happening) {
         match what {
-            Happening::Step { node, incarnation } => {
-                if self.is_current(node, incarnation) {
+            Happening::Step { node, life } => {
+                if self.is_current(node, life) {
                     self.step(node);
                 }
             }
-            Happening::Input { node, incarnation, input } => {
-                if self.is_current(node, incarnation) {
+            Happening::Input { node, life, input } => {
+                if self.is_current(node, life) {
                     self.deliver(node, *input);
                 }
             }
@@ -229,25 +242,25 @@ impl World {
                     self.deliver(to, Input::Packet(packet));
                 }
             }
-            Happening::Timer { node, incarnation, at } => {
-                if self.is_current(node, incarnation) && self.machines[node].timer_at == Some(at) {
+            Happening::Timer { node, life, at } => {
+                if self.is_current(node, life) && self.machines[node].timer_at == Some(at) {
                     self.machines[node].timer_at = None;
                     self.machines[node].timer_queued = true;
                     self.deliver(node, Input::Timer);
                 }
             }
-            Happening::Synced { node, incarnation, seq } => {
-                if self.is_current(node, incarnation) {
+            Happening::Synced { node, life, seq } => {
+                if self.is_current(node, life) {
                     self.synced(node, seq);
                 }
             }
-            Happening::Ended { node, incarnation, task, attempt } => {
-                if self.is_current(node, incarnation) {
+            Happening::Ended { node, life, task, attempt } => {
+                if self.is_current(node, life) {
                     self.attempt_ended(node, task, attempt);
                 }
             }
-            Happening::Fetched { node, incarnation, object, from, bytes } => {
-                if self.is_current(node, incarnation) {
+            Happening::Fetched { node, life, object, from, bytes } => {
+                if self.is_current(node, life) {
                     self.fetch_ended(node, object, from, bytes);
                 }
             }
@@ -258,16 +271,13 @@ impl World {
             Happening::Timeout { who, request } => self.timed_out(who, request),
             Happening::Wake { who } => self.wake(who),
             Happening::Start { node } => self.start(node),
-            Happening::Die { node, incarnation } => {
-                if self.is_current(node, incarnation) && self.machines[node].doom.is_some() {
+            Happening::Die { node, life } => {
+                if self.is_current(node, life) && self.machines[node].doom.is_some() {
                     self.die(node);
                 }
             }
             Happening::Fault(fault) => self.strike(fault),
-            Happening::Agreed { command } => self.agreed(&command),
-            Happening::Plan => self.plan_map(),
-            Happening::Gossip { node } => self.gossip(node),
-            Happening::Suspected { node, incarnation } => self.suspected(node, incarnation),
+            Happening::Evict { node, incarnation } => self.evict(node, incarnation),
         }
     }
 
@@ -283,11 +293,11 @@ impl World {
             return;
         }
         machine.step_scheduled = true;
-        let incarnation = machine.incarnation;
+        let life = machine.life;
         let service = self.dice.span(self.options.step_min, self.options.step_max);
         let machine = &self.machines[node];
         let at = (self.now + Span(service.0 * machine.slowness)).max(machine.paused_until);
-        self.schedule(at, Happening::Step { node, incarnation });
+        self.schedule(at, Happening::Step { node, life });
     }
 
     fn step(&mut self, index: usize) {
@@ -376,17 +386,21 @@ impl World {
             return;
         }
         machine.timer_at = Some(at);
-        let incarnation = machine.incarnation;
-        self.schedule(at, Happening::Timer { node: index, incarnation, at });
+        let life = machine.life;
+        self.schedule(at, Happening::Timer { node: index, life, at });
     }
 
     /// Starts a machine that is down, under its next incarnation.
     pub(crate) fn start(&mut self, index: usize) {
-        if self.machines[index].is_up() || self.machines[index].is_lost {
+        if self.machines[index].is_up() || !self.machines[index].may_run() {
             return;
         }
+        let late = index >= self.first_map.members.len();
+        let knows_newest = late || !self.homes_move();
+        let map = Arc::clone(if knows_newest { &self.map } else { &self.first_map });
         let machine = &mut self.machines[index];
         machine.incarnation += 1;
+        machine.life += 1;
         // Another process reads the clock anew; it may have been set back meanwhile.
         machine.skew = self.dice.span(Span::ZERO, self.options.skew_max);
         let incarnation = machine.incarnation;
@@ -397,8 +411,12 @@ impl World {
             store: machine.store,
             tuning: self.options.tuning,
             seed: self.dice.number(),
-            map: Arc::clone(&self.map),
+            map,
             mutant: self.options.mutant,
+            address: String::new(),
+            data_address: String::new(),
+            pid: 0,
+            late,
         };
         // The store is synced when it is opened: what recovery reads can be relied on.
         machine.disk.sync(0);
@@ -415,7 +433,7 @@ impl World {
         self.mix(0x57a7 ^ index as u64);
         self.starve.on_up(self.now, index, true);
         self.schedule_step(index);
-        if incarnation > 1 {
+        if self.machines[index].life > 1 {
             for peer in 0..self.machines.len() {
                 self.connect(index, peer);
             }
@@ -428,10 +446,10 @@ impl World {
             return;
         }
         for (node, peer) in [(a, b), (b, a)] {
-            let incarnation = self.machines[node].incarnation;
+            let life = self.machines[node].life;
             let at = self.now + self.dice.span(Span::ZERO, Span::from_millis(20));
             let input = Box::new(Input::PeerConnected { peer: NodeId(peer as u32) });
-            self.schedule(at, Happening::Input { node, incarnation, input });
+            self.schedule(at, Happening::Input { node, life, input });
         }
     }
 

@@ -19,7 +19,8 @@ fn may_activate(
     of: &wire::PartitionEpoch,
 ) -> bool {
     let Some(entry) = entry(map, of.partition, of.epoch) else { return false };
-    entry.replicas[0] == activated.node && !entry.active && !entry.lost
+    let is_open = !entry.active || !entry.former.is_empty();
+    entry.replicas[0] == activated.node && is_open && !entry.lost
 }
 
 /// At least one of its partitions waits for that.
@@ -55,6 +56,7 @@ pub(super) fn caught_up_holds(map: &wire::ClusterMap, caught_up: &wire::CaughtUp
 pub(super) fn caught_up(map: &mut wire::ClusterMap, caught_up: &wire::CaughtUp) {
     let entry = entry_mut(map, caught_up.partition);
     entry.learners.retain(|&node| node != caught_up.learner);
+    entry.former.retain(|&node| node != caught_up.learner);
     entry.replicas.push(caught_up.learner);
     entry.epoch += 1;
 }

@@ -83,6 +83,23 @@ fn a_partition_whose_last_copy_is_down_waits_for_it() {
     assert_eq!(entry(&map, 0), (2, &[0, 2][..], &[][..], true));
 }
 
+/// p0 on n0 and n1: n1 restarts while n0 is gone for good, and nobody has noticed that yet.
+#[test]
+fn who_restarted_has_everything_as_long_as_the_other_has_not_registered_alone() {
+    let mut map = map();
+    map.partitions[0].replicas = vec![0, 1];
+    assert!(apply(&mut map, &up(1, 2, 11)));
+    assert_eq!(entry(&map, 0), (2, &[0][..], &[1][..], true));
+    let mut noticed = map.clone();
+    assert!(apply(&mut noticed, &down(0, 1)));
+    assert_eq!(entry(&noticed, 0), (3, &[1][..], &[][..], false), "n1 is to activate");
+    // But n0 was there, and has acknowledged things since.
+    assert!(apply(&mut map, &activated(0, 1, &[(0, 2)])));
+    assert!(!apply(&mut map, &activated(0, 1, &[(0, 2)])));
+    assert!(apply(&mut map, &down(0, 1)));
+    assert_eq!(entry(&map, 0), (3, &[0][..], &[1][..], false), "only n0 has everything");
+}
+
 #[test]
 fn another_disk_has_nothing() {
     let mut map = map();

@@ -22,7 +22,7 @@ pub(super) fn up_holds(map: &wire::ClusterMap, up: &wire::MemberUp) -> bool {
 /// What an earlier incarnation held in memory is gone, and of its disk perhaps what was not
 /// synced. So where others have a copy the node has to catch up; where it is alone, its disk has
 /// all that was acknowledged, and it has to activate. With another store it has nothing at all.
-/// Who left a configuration after which none has been active is as good as its members.
+/// Who left a configuration after which none has registered is as good as its members.
 pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     let member = member_mut(map, up.node);
     // The first start of a member of the first map: it holds all there is, which is nothing.
@@ -95,15 +95,17 @@ pub(super) fn down(map: &mut wire::ClusterMap, down: &wire::MemberDown) {
     }
 }
 
-/// One step of the partition's epoch. A new primary has to activate; until it has, nothing is
-/// acknowledged that who left would miss.
+/// One step of the partition's epoch. A new primary has to activate, and one that is left alone has
+/// to register anew: until it has, nothing is acknowledged that who left would miss. It may be that
+/// the one that is left is gone for good, and nobody has noticed yet.
 fn leave_configuration(entry: &mut wire::PartitionEntry, node: u32) {
     let was_primary = entry.replicas[0] == node;
     entry.replicas.retain(|&replica| replica != node);
     assert!(!entry.replicas.is_empty(), "the last copy never leaves");
     entry.epoch += 1;
     entry.active &= !was_primary;
-    if !entry.active && !entry.former.contains(&node) {
+    let is_left_alone = entry.replicas.len() == 1;
+    if (!entry.active || is_left_alone) && !entry.former.contains(&node) {
         entry.former.push(node);
     }
 }
@@ -123,13 +125,13 @@ fn take_over(entry: &mut wire::PartitionEntry, node: u32) {
 /// The disk of the only member at hand is gone: others may still have everything.
 fn lose_disk(entry: &mut wire::PartitionEntry, node: u32, serving: &[bool]) {
     entry.replicas.retain(|&replica| replica != node);
-    if !entry.replicas.is_empty() {
+    let at_hand = entry.former.iter().copied().find(|&former| serving[former as usize]);
+    if !entry.replicas.is_empty() && at_hand.is_none() {
         // Others of the configuration are down, and waited for.
         entry.epoch += 1;
         entry.active = false;
         return;
     }
-    let at_hand = entry.former.iter().copied().find(|&former| serving[former as usize]);
     if let Some(heir) = at_hand.or_else(|| entry.former.first().copied()) {
         take_over(entry, heir);
     } else {

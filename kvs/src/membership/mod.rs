@@ -12,13 +12,14 @@ What a partition's entry means:
 | state | who serves | who has all that was acknowledged |
 |---|---|---|
 | active | `replicas[0]` | every member of `replicas` |
+| active, with `former` | the same, but it acknowledges nothing until it has registered in this epoch | every member of `replicas` and of `former` |
 | not active | nobody | every member of `replicas` and of `former`; `replicas[0]` is to activate |
 | lost | nobody, for ever | nobody |
 
 A primary acknowledges only what all of `replicas` have, and only once it is active in the entry's
 epoch. So whoever leaves `replicas` may fall behind from then on, and comes back only through
 `learners`; and one remaining member with its disk is enough. A partition whose last member is
-down keeps it: nobody else may stand in.
+down keeps it: nobody else may stand in but those of `former`, who left since a primary registered.
 
 The [planner](plan()) says which commands bring the map closer to what it should be. It runs at
 the group's leader, and what it says is agreed on like everything else.

@@ -1,7 +1,7 @@
 //! Random histories against a ghost that knows who really has what.
 //!
-//! The ghost's rules: an active primary acknowledges something at every moment, so whoever is not
-//! in the configuration misses it at once. A node that loses its disk has nothing. A learner has
+//! The ghost's rules: an active primary that has registered acknowledges something at every moment,
+//! so whoever is not in the configuration misses it at once. A node that loses its disk has nothing. A learner has
 //! everything when its primary says so, unless it has restarted since.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +112,8 @@ impl Ghost {
             if entry.active {
                 let known = *self.primaries.entry((at, entry.epoch)).or_insert(entry.replicas[0]);
                 assert_eq!(known, entry.replicas[0], "p{at}: two primaries of e{}", entry.epoch);
+            }
+            if entry.active && entry.former.is_empty() {
                 full.retain(|node| entry.replicas.contains(node));
             }
             if entry.lost {
@@ -193,7 +195,8 @@ impl Ghost {
     fn activate(&mut self, node: u32) {
         let mut partitions = Vec::new();
         for (at, entry) in (0u32..).zip(&self.map.partitions) {
-            if entry.replicas[0] == node && !entry.active && !entry.lost {
+            let is_open = !entry.active || !entry.former.is_empty();
+            if entry.replicas[0] == node && is_open && !entry.lost {
                 partitions.push(wire::PartitionEpoch { partition: at, epoch: entry.epoch });
                 if self.full[at as usize].contains(&node) {
                     self.full[at as usize].extend(&entry.replicas);
@@ -214,8 +217,6 @@ impl Ghost {
         }
         self.full[partition as usize].insert(learner);
         self.say(Body::CaughtUp(wire::CaughtUp { partition, epoch, learner, incarnation }));
-        let entry = &self.map.partitions[partition as usize];
-        self.full[partition as usize].retain(|node| entry.replicas.contains(node));
     }
 }
 

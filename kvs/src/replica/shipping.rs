@@ -4,7 +4,7 @@
 //! has each batch before it: what depends on it may be said then, in the order in which it was
 //! decided.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::{NodeId, PartitionId, wire};
 
@@ -65,6 +65,30 @@ impl Shipping {
         self.retain(|other, of| (other, of) != (peer, partition));
     }
 
+    /// These peers have left the configuration of a partition. What was sent to them and is not
+    /// everywhere waits until the map says that it goes on without them: nobody answers as `me`.
+    pub fn wait_for_map(&mut self, me: NodeId, left: &[NodeId], partition: PartitionId) {
+        let queues = left.iter().filter_map(|peer| self.peers.get(peer));
+        let concerns = |shipped: &&Shipped| shipped.partitions.contains(&partition);
+        let open = queues.flatten().filter(concerns).map(|shipped| shipped.batch);
+        let open: BTreeSet<u64> = open.collect();
+        let queue = self.peers.entry(me).or_default();
+        for batch in open {
+            let at = queue.partition_point(|shipped| shipped.batch < batch);
+            match queue.get_mut(at).filter(|shipped| shipped.batch == batch) {
+                Some(shipped) if shipped.partitions.contains(&partition) => {}
+                Some(shipped) => shipped.partitions.push(partition),
+                None => {
+                    let (number, partitions) = (u64::MAX, vec![partition]);
+                    let (logged, synced, lost) = (false, false, true);
+                    let shipped = Shipped { number, batch, partitions, logged, synced, lost };
+                    queue.insert(at, shipped);
+                }
+            }
+        }
+        self.settle();
+    }
+
     /// Only these pairs of peer and partition count from now on.
     pub fn retain(&mut self, counts: impl Fn(NodeId, PartitionId) -> bool) {
         for (&peer, queue) in &mut self.peers {
@@ -108,6 +132,11 @@ impl Shipping {
     pub fn is_open(&self, partition: PartitionId) -> bool {
         self.peers.values().flatten().any(|shipped| shipped.partitions.contains(&partition))
     }
+    /// The same, of a copy at another node.
+    #[must_use]
+    pub fn is_open_elsewhere(&self, me: NodeId, partition: PartitionId) -> bool {
+        self.peers.keys().any(|&peer| peer != me && self.is_open_at(peer, partition))
+    }
     /// The same, of one copy.
     #[must_use]
     pub fn is_open_at(&self, peer: NodeId, partition: PartitionId) -> bool {
@@ -147,6 +176,23 @@ mod tests {
         shipping.answered(C, &told(17, 16));
         assert_eq!(bounds(&shipping), (9, 6));
         assert!(shipping.is_open(Y) && !shipping.is_open(X));
+    }
+
+    #[test]
+    fn what_was_sent_to_one_who_left_waits_for_the_map() {
+        const ME: NodeId = NodeId(0);
+        let mut shipping = Shipping::default();
+        shipping.sent(ME, 14, 4, vec![Y]);
+        shipping.sent(B, 12, 2, vec![X]);
+        shipping.sent(B, 13, 3, vec![X, Y]);
+        shipping.wait_for_map(ME, &[B, C], X);
+        shipping.peer_restarted(B);
+        shipping.retain(|peer, partition| (peer, partition) != (B, X));
+        assert_eq!(bounds(&shipping), (1, 1));
+        shipping.retain(|peer, partition| peer != ME || partition != X);
+        assert_eq!(bounds(&shipping), (2, 2), "B has not answered for the other partition");
+        shipping.retain(|peer, _| peer == ME);
+        assert_eq!(bounds(&shipping), (3, 3));
     }
 
     #[test]

@@ -31,23 +31,23 @@ use detector::Detector;
 
 /// What a node knows of itself when it starts.
 #[derive(Clone, Debug)]
-pub struct Identity {
-    pub node: NodeId,
-    pub incarnation: Incarnation,
+pub(crate) struct Identity {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
     /// Drawn when the node's store was made; not 0.
-    pub store: u64,
-    pub address: String,
-    pub data_address: String,
-    pub slots: u32,
-    pub pid: u32,
-    pub seed: u64,
+    pub(crate) store: u64,
+    pub(crate) address: String,
+    pub(crate) data_address: String,
+    pub(crate) slots: u32,
+    pub(crate) pid: u32,
+    pub(crate) seed: u64,
     /// It was not among the first nodes of the cluster: `map` is not the first map.
-    pub late: bool,
+    pub(crate) late: bool,
 }
 
 /// See the head of this file.
 #[derive(Debug)]
-pub struct Membership {
+pub(crate) struct Membership {
     own: Identity,
     map: Arc<wire::ClusterMap>,
     /// The last commands; the last of them made `map`.
@@ -55,6 +55,8 @@ pub struct Membership {
     group: Group,
     detector: Detector,
     wanted: Vec<wire::MapCommand>,
+    /// The same for copies of partitions.
+    wanted_of_copies: Vec<wire::MapCommand>,
     propose_at: Time,
     ask_at: Time,
     turn: usize,
@@ -64,21 +66,21 @@ pub struct Membership {
 
 /// What a step leaves to be done.
 #[derive(Debug, Default)]
-pub struct Done {
-    pub writes: Vec<Write>,
+pub(crate) struct Done {
+    pub(crate) writes: Vec<Write>,
     /// For [`Membership::synced`], once these writes are on stable storage.
-    pub number: u64,
-    pub messages: Vec<(NodeId, wire::MembershipMessage)>,
+    pub(crate) number: u64,
+    pub(crate) messages: Vec<(NodeId, wire::MembershipMessage)>,
     /// The map has changed.
-    pub map: Option<Arc<wire::ClusterMap>>,
+    pub(crate) map: Option<Arc<wire::ClusterMap>>,
     /// This incarnation counts as dead, or the node as removed: everything of it must end. At
     /// least the next of these incarnations may start anew; none if it is removed.
-    pub fenced: Option<Option<Incarnation>>,
+    pub(crate) fenced: Option<Option<Incarnation>>,
 }
 
 /// What the map says of a packet's sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sender {
+pub(crate) enum Sender {
     Current,
     /// Dead to the cluster: what it says does not count.
     Gone,
@@ -87,7 +89,7 @@ pub enum Sender {
 impl Membership {
     /// With the records that an earlier incarnation left; others' records are passed over. `map`
     /// is the first map of the cluster, or any one if the node came later.
-    pub fn recover(
+    pub(crate) fn recover(
         own: Identity,
         map: Arc<wire::ClusterMap>,
         records: impl IntoIterator<Item = Record>,
@@ -102,6 +104,7 @@ impl Membership {
             detector: Detector::new(now, own.seed),
             group,
             wanted: Vec::new(),
+            wanted_of_copies: Vec::new(),
             propose_at: now,
             ask_at: now,
             turn: own.seed as usize % 64,
@@ -114,13 +117,15 @@ impl Membership {
         Ok(this)
     }
 
-    #[must_use]
-    pub fn map(&self) -> &Arc<wire::ClusterMap> {
-        &self.map
+    pub(crate) fn is_leader(&self) -> bool {
+        self.group.is_leader()
     }
-    #[must_use]
-    pub fn leader(&self) -> Option<NodeId> {
-        self.group.leader()
+
+    /// The commands since the map of that epoch, if they are still known.
+    pub(crate) fn commands_since(&self, epoch: u64) -> Option<Vec<wire::MapCommand>> {
+        let behind = usize::try_from(self.map.epoch.checked_sub(epoch)?).ok()?;
+        let first = self.commands.len().checked_sub(behind)?;
+        Some(self.commands.range(first..).cloned().collect())
     }
 
     /// Says that this incarnation is there. The map must show it before others rely on it.
@@ -130,14 +135,22 @@ impl Membership {
         let (node, incarnation) = (node.0, incarnation.0);
         let up = wire::MemberUp { node, incarnation, store, address, data_address, slots, pid };
         self.propose(membership::command(map_command::Body::Up(up)));
-        // A voter whose disk is gone has to lose its vote first: its former self is dead.
-        if let Some(known) = member(&self.map, self.own.node)
+        self.disown_former_self();
+    }
+
+    /// A voter whose disk is gone has to lose its vote first: its former self is dead.
+    fn disown_former_self(&mut self) {
+        let Identity { node, incarnation, store, .. } = self.own;
+        if let Some(known) = member(&self.map, node)
             && known.store != 0
             && known.store != store
-            && incarnation > known.incarnation
+            && incarnation.0 > known.incarnation
         {
-            let down = wire::MemberDown { node, incarnation: known.incarnation };
-            self.propose(membership::command(map_command::Body::Down(down)));
+            let down = wire::MemberDown { node: node.0, incarnation: known.incarnation };
+            let down = membership::command(map_command::Body::Down(down));
+            if would_change(&self.map, &down) {
+                self.propose(down);
+            }
         }
     }
 
@@ -149,15 +162,26 @@ impl Membership {
     }
 
     /// What this node wants changed, until the map shows it.
-    pub fn propose(&mut self, command: wire::MapCommand) {
+    pub(crate) fn propose(&mut self, command: wire::MapCommand) {
         if self.wanted.len() < PROPOSALS_MAX && !self.wanted.contains(&command) {
             self.wanted.push(command);
             self.propose_at = Time::ZERO;
         }
     }
 
+    /// What the copies of this node want changed now, instead of what they wanted before.
+    pub(crate) fn want(&mut self, commands: Vec<wire::MapCommand>) {
+        if self.wanted_of_copies != commands {
+            self.wanted_of_copies = commands;
+            self.propose_at = Time::ZERO;
+        }
+    }
+    fn wants_something(&self) -> bool {
+        !(self.wanted.is_empty() && self.wanted_of_copies.is_empty())
+    }
+
     /// Any packet of another node has come.
-    pub fn heard(&mut self, now: Time, from: NodeId, incarnation: Incarnation) -> Sender {
+    pub(crate) fn heard(&mut self, now: Time, from: NodeId, incarnation: Incarnation) -> Sender {
         let Some(known) = member(&self.map, from) else { return Sender::Current };
         let is_gone = incarnation.0 < known.incarnation
             || known.phase() == Removed
@@ -170,13 +194,13 @@ impl Membership {
     }
 
     /// The transport to this node broke.
-    pub fn peer_lost(&mut self, now: Time, peer: NodeId) {
+    pub(crate) fn peer_lost(&mut self, now: Time, peer: NodeId) {
         self.detector.lost(now, peer.0);
         self.group.peer_lost(now, peer);
     }
 
     /// A message of another node. Who is dead to the cluster is only told so.
-    pub fn handle(
+    pub(crate) fn handle(
         &mut self,
         now: Time,
         from: NodeId,
@@ -228,7 +252,7 @@ impl Membership {
             return;
         }
         // Not the leader: it is passed on once; whoever wants it asks again in time.
-        if let Some(leader) = self.group.leader() {
+        if let Some(leader) = self.leader_or_voter() {
             let propose = wire::Propose { passed_on: true, ..propose };
             self.said.push((leader.0, Body::Propose(propose)));
         }
@@ -298,6 +322,8 @@ impl Membership {
     fn map_changed(&mut self, now: Time) {
         self.has_news = true;
         self.wanted.retain(|command| would_change(&self.map, command) || waits(&self.map, command));
+        self.wanted_of_copies.retain(|command| would_change(&self.map, command));
+        self.disown_former_self();
         self.watch(now);
         let me = self.own.node.0;
         if self.map.epoch > self.group.map().epoch && !self.map.voters.contains(&me) {
@@ -306,7 +332,7 @@ impl Membership {
     }
 
     /// [`Self::deadline`] has come.
-    pub fn on_time(&mut self, now: Time) {
+    pub(crate) fn on_time(&mut self, now: Time) {
         self.group.on_time(now);
         if self.detector.deadline() <= now {
             self.detector.on_time(now);
@@ -315,20 +341,20 @@ impl Membership {
 
     /// When it wants [`Self::on_time`].
     #[must_use]
-    pub fn deadline(&self, now: Time) -> Time {
-        let proposal = (!self.wanted.is_empty()).then_some(self.propose_at);
+    pub(crate) fn deadline(&self, now: Time) -> Time {
+        let proposal = self.wants_something().then_some(self.propose_at);
         let death = self.detector.next_death(now);
         let others = [self.group.deadline(), proposal, death];
         others.into_iter().flatten().fold(self.detector.deadline(), Time::min)
     }
 
     /// Its writes up to that number are on stable storage.
-    pub fn synced(&mut self, now: Time, number: u64) {
+    pub(crate) fn synced(&mut self, now: Time, number: u64) {
         self.group.synced(now, number);
     }
 
     /// Ends a step.
-    pub fn flush(&mut self, now: Time, done: &mut Done) {
+    pub(crate) fn flush(&mut self, now: Time, done: &mut Done) {
         self.judge(now);
         self.say_proposals(now);
         let mut output = Output::default();
@@ -411,12 +437,19 @@ impl Membership {
             self.group.propose(dead.into_iter().map(down));
             return;
         }
-        let Some(leader) = self.group.leader().or_else(|| self.some_voter()) else { return };
+        let Some(leader) = self.leader_or_voter() else { return };
         for suspect in suspects {
             if suspect.node != leader.0 {
                 self.said.push((leader.0, Body::Suspect(suspect)));
             }
         }
+    }
+
+    /// Who has no vote any more may go on for ever to take somebody for the leader who has none
+    /// either.
+    fn leader_or_voter(&mut self) -> Option<NodeId> {
+        let leader = self.group.leader().filter(|leader| self.map.voters.contains(&leader.0));
+        leader.or_else(|| self.some_voter())
     }
 
     fn some_voter(&mut self) -> Option<NodeId> {
@@ -428,15 +461,16 @@ impl Membership {
     }
 
     fn say_proposals(&mut self, now: Time) {
-        if self.wanted.is_empty() || now < self.propose_at {
+        if !self.wants_something() || now < self.propose_at {
             return;
         }
         self.propose_at = now + PROPOSE_AGAIN;
-        if self.group.propose(self.wanted.iter().cloned()) {
+        let wanted = self.wanted.iter().chain(&self.wanted_of_copies).take(PROPOSALS_MAX).cloned();
+        let commands: Vec<wire::MapCommand> = wanted.collect();
+        if self.group.propose(commands.iter().cloned()) {
             return;
         }
-        if let Some(to) = self.group.leader().or_else(|| self.some_voter()) {
-            let commands = self.wanted.clone();
+        if let Some(to) = self.leader_or_voter() {
             let propose = wire::Propose { commands, passed_on: false };
             self.said.push((to.0, Body::Propose(propose)));
         }
@@ -446,8 +480,10 @@ impl Membership {
     fn fenced(&self) -> Option<Option<Incarnation>> {
         let known = member(&self.map, self.own.node)?;
         let own = self.own.incarnation.0;
-        let is_over =
-            known.incarnation > own || (known.incarnation == own && known.phase() == Down);
+        // Who lost its disk may not even know how often it has started.
+        let is_other = known.store != 0 && known.store != self.own.store;
+        let is_over = known.incarnation > own
+            || (known.incarnation == own && (is_other || known.phase() == Down));
         if known.phase() == Removed {
             return Some(None);
         }

@@ -219,7 +219,7 @@ impl World {
     }
 
     fn phase_is(&self, node: u32, phase: wire::MemberPhase) -> bool {
-        let mut maps = self.live().filter(|it| it.own.node.0 != node).map(Membership::map);
+        let mut maps = self.live().filter(|it| it.own.node.0 != node).map(|it| &it.map);
         maps.all(|map| map.members.get(node as usize).is_some_and(|it| it.phase() == phase))
     }
 

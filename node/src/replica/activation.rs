@@ -208,7 +208,7 @@ impl Replica {
         records.append(&mut page.records);
         if page.end {
             activation.stage = Stage::Ready { records: std::mem::take(records) };
-            self.propose_now = true;
+            self.wants_anew = true;
             return true;
         }
         self.page_number += 1;

@@ -12,7 +12,7 @@ use super::{Replica, map};
 pub(super) struct Asked {
     open: Vec<(NodeId, wire::CopyAsk)>,
     /// Answered, and on the way to the log: the batch, if it is known already.
-    promised: VecDeque<(Option<u64>, NodeId, wire::CopyAnswer)>,
+    unsynced: VecDeque<(Option<u64>, NodeId, wire::CopyAnswer)>,
     ready: Vec<(NodeId, wire::CopyAnswer)>,
 }
 
@@ -29,23 +29,24 @@ impl Asked {
     }
     pub(super) fn forget(&mut self, from: NodeId) {
         self.open.retain(|&(by, _)| by != from);
-        self.promised.retain(|&(_, to, _)| to != from);
+        self.unsynced.retain(|&(_, to, _)| to != from);
     }
     pub(super) fn note_batch(&mut self, batch: u64) {
-        for (seq, _, _) in &mut self.promised {
+        for (seq, _, _) in &mut self.unsynced {
             seq.get_or_insert(batch);
         }
     }
     pub(super) fn awaits_sync(&self) -> bool {
-        !self.promised.is_empty()
+        !self.unsynced.is_empty()
     }
 
-    /// What can be told, by asker. A promise counts when it is synced.
+    /// What can be told, by asker. A promise counts when it is synced, and
+    /// so does what a copy says it has.
     pub(super) fn answers(&mut self, durable: u64) -> Vec<(NodeId, Vec<wire::CopyAnswer>)> {
-        while let Some(&(Some(batch), _, _)) = self.promised.front()
+        while let Some(&(Some(batch), _, _)) = self.unsynced.front()
             && batch <= durable
         {
-            let (_, to, answer) = self.promised.pop_front().expect("looked at above");
+            let (_, to, answer) = self.unsynced.pop_front().expect("looked at above");
             self.ready.push((to, answer));
         }
         self.ready.drain(..).map(|(to, answer)| (to, vec![answer])).collect()
@@ -73,8 +74,9 @@ impl Replica {
             // answered for it.
             CopyQuestion::Where if self.map.epoch < ask.map_epoch => false,
             CopyQuestion::Where => {
+                // It may be counted as a copy at once, with all that it is said to have.
                 let answer = self.copy_answer(ask);
-                self.asked.ready.push((from, answer));
+                self.asked.unsynced.push_back((None, from, answer));
                 true
             }
             // Whoever asks with an old map will ask anew.
@@ -82,7 +84,8 @@ impl Replica {
             // The map has not come here yet: this node may still be at work as the primary.
             _ if entry.epoch < ask.epoch => false,
             CopyQuestion::Drained => {
-                let busy = self.served.contains_key(&partition) || self.shipping.is_open(partition);
+                let busy = self.served.contains_key(&partition)
+                    || self.shipping.is_open_elsewhere(self.me, partition);
                 if !busy {
                     let answer = self.copy_answer(ask);
                     self.asked.ready.push((from, answer));
@@ -99,7 +102,7 @@ impl Replica {
                 let told = kvs::replica::position(ask.position.as_ref());
                 let tail = self.copies.since(partition, told).unwrap_or_default();
                 answer.tail = tail.iter().map(|change| change.as_ref().clone()).collect();
-                self.asked.promised.push_back((None, from, answer));
+                self.asked.unsynced.push_back((None, from, answer));
                 true
             }
         }

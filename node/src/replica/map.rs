@@ -9,7 +9,7 @@ use proto::wire::{self, MemberPhase};
 use proto::{Incarnation, NodeId, PartitionId};
 
 use super::Replica;
-use super::activation::Stage;
+use super::activation::{Activation, Stage};
 use super::primary::{Learner, Served};
 
 /// A partition that this node serves from now on.
@@ -29,22 +29,11 @@ pub(crate) struct MapNews {
     pub(crate) taken_over: Vec<TakenOver>,
 }
 
-/// Whether the map takes this incarnation for a live one that may serve.
+/// Whether the map takes this incarnation for a live one that may serve. A map that was agreed on
+/// before says nothing of it: its disk may be another one.
 pub(crate) fn is_current(map: &wire::ClusterMap, node: NodeId, incarnation: Incarnation) -> bool {
-    let known = |member: &wire::Member| {
-        // The first start of a member of the first map.
-        let first = member.incarnation == 0 && incarnation == Incarnation(1);
-        member.incarnation == incarnation.0 || first
-    };
+    let known = |member: &wire::Member| member.incarnation == incarnation.0;
     is_serving(map, node.0) && member(map, node).is_some_and(known)
-}
-
-/// Whether a packet of this incarnation means nothing any more.
-pub(crate) fn is_dead(map: &wire::ClusterMap, node: NodeId, incarnation: Incarnation) -> bool {
-    member(map, node).is_some_and(|member| {
-        let gone = matches!(member.phase(), MemberPhase::Down | MemberPhase::Removed);
-        incarnation.0 < member.incarnation || (gone && incarnation.0 == member.incarnation)
-    })
 }
 
 pub(super) fn may_have_lease(map: &wire::ClusterMap, node: NodeId, own: Incarnation) -> bool {
@@ -64,28 +53,13 @@ pub(super) fn may_still_run(map: &wire::ClusterMap, node: NodeId, own: Incarnati
 }
 
 impl Replica {
-    /// What is served from the start: in a first map every partition is active and empty.
-    pub(crate) fn serve_first(&mut self) -> Vec<(PartitionId, u64)> {
-        let map = Arc::clone(&self.map);
-        if !is_current(&map, self.me, self.incarnation) {
-            return Vec::new();
-        }
-        let mine = |entry: &wire::PartitionEntry| entry.active && entry.replicas[0] == self.me.0;
-        let entries = (0..).map(PartitionId).zip(&map.partitions);
-        let mine: Vec<_> = entries.filter(|(_, entry)| mine(entry)).collect();
-        for &(partition, entry) in &mine {
-            self.serve(partition, entry);
-        }
-        self.count_backups();
-        mine.into_iter().map(|(partition, entry)| (partition, entry.epoch)).collect()
-    }
-
     fn serve(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
         let served = Served {
             epoch: 0,
             members: Vec::new(),
             learners: BTreeMap::new(),
             is_short: false,
+            must_register: false,
             refusing: BTreeSet::new(),
         };
         self.served.insert(partition, served);
@@ -96,11 +70,11 @@ impl Replica {
     pub(crate) fn on_map(&mut self, map: Arc<wire::ClusterMap>) -> MapNews {
         let older = std::mem::replace(&mut self.map, Arc::clone(&map));
         let mut news = MapNews::default();
-        let has_served = is_current(&map, self.me, self.incarnation);
+        let is_current = is_current(&map, self.me, self.incarnation);
         for (at, entry) in (0..).zip(&map.partitions) {
             let partition = PartitionId(at);
             let same = older.partitions.get(at as usize) == Some(entry);
-            let is_mine = has_served && entry.replicas[0] == self.me.0 && !entry.lost;
+            let is_mine = is_current && entry.replicas[0] == self.me.0 && !entry.lost;
             if self.served.contains_key(&partition) {
                 if is_mine && entry.active {
                     self.update(partition, entry);
@@ -115,25 +89,36 @@ impl Replica {
                     let others = entry.replicas[1..].iter().map(|&node| NodeId(node));
                     self.begin_activation(partition, entry.epoch, others.collect());
                 }
-            } else if let Some(activation) = self.activations.remove(&partition)
+            } else if let Some(records) = self.records_at_hand(partition)
                 && is_mine
-                && let Stage::Ready { records } = activation.stage
+                && !self.served.contains_key(&partition)
             {
                 self.serve(partition, entry);
                 // The epoch it was read under is the one it was registered under.
                 let epoch = entry.epoch;
                 news.taken_over.push(TakenOver { partition, epoch, records });
             }
-            // An earlier life may not have heard that it should.
-            if !same || !self.has_looked {
+            // An earlier life may not have heard that it should. A map that does not know this one
+            // yet may be older than what that life has heard of.
+            if is_current && (!same || !self.has_looked) {
                 self.drop_copy(partition, entry);
             }
         }
-        self.has_looked = true;
+        self.has_looked |= is_current;
         self.retain_shipped();
         self.count_backups();
-        self.propose_now = true;
+        self.wants_anew = true;
         news
+    }
+
+    /// All that a partition consists of, if this node may begin to serve it: it has registered as
+    /// its primary; or it is there for the first time, and the first map calls it active, and empty.
+    fn records_at_hand(&mut self, partition: PartitionId) -> Option<Vec<Record>> {
+        match self.activations.remove(&partition) {
+            Some(Activation { stage: Stage::Ready { records }, .. }) => Some(records),
+            Some(_) => None,
+            None => (self.incarnation == Incarnation(1)).then(Vec::new),
+        }
     }
 
     /// Others have everything and this node is none of them: its copy goes.
@@ -159,6 +144,12 @@ impl Replica {
         served.epoch = entry.epoch;
         served.members = entry.replicas[1..].iter().map(|&node| NodeId(node)).collect();
         served.is_short = short;
+        served.must_register = !entry.former.is_empty();
+        if served.must_register {
+            let left: Vec<NodeId> = entry.former.iter().map(|&node| NodeId(node)).collect();
+            self.shipping.wait_for_map(self.me, &left, partition);
+        }
+        let served = self.served.get_mut(&partition).expect("the caller serves it");
         let learners: BTreeSet<NodeId> = entry.learners.iter().map(|&node| NodeId(node)).collect();
         served.learners.retain(|node, _| learners.contains(node));
         for node in learners {
@@ -174,7 +165,7 @@ impl Replica {
         let (me, served, activations) = (self.me, &self.served, &self.activations);
         let map = &self.map;
         self.shipping.retain(|peer, partition| match served.get(&partition) {
-            Some(served) if peer == me => served.is_short,
+            Some(served) if peer == me => served.waits_for_map(),
             Some(served) => {
                 let learner = served.learners.get(&peer);
                 served.members.contains(&peer) || matches!(learner, Some(Learner::CaughtUp { .. }))
@@ -186,7 +177,8 @@ impl Replica {
             // What was shipped before the partition was handed over.
             None => {
                 let entry = &map.partitions[partition.0 as usize];
-                peer != me && entry.replicas.contains(&peer.0) && entry.replicas.contains(&me.0)
+                let waits = peer != me || !entry.former.is_empty();
+                waits && entry.replicas.contains(&peer.0) && entry.replicas.contains(&me.0)
             }
         });
     }

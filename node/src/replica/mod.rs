@@ -4,7 +4,7 @@
 //! when. As a primary: `primary.rs` ships each step's changes and fills new copies,
 //! `activation.rs` takes a partition over. As a keeper of copies: `backup.rs` answers how far the
 //! log is, `asked.rs` promises epochs. `lease.rs` bounds how long a primary that was replaced may
-//! answer reads. What the map shall say is proposed until it says so.
+//! answer reads. What the map shall say is in `proposals.rs`.
 //!
 //! All of it travels over links of its own, so that nothing that waits for a copy is in the way of
 //! the words that end its waiting.
@@ -33,7 +33,7 @@ use activation::Activation;
 use asked::Asked;
 use backup::Sources;
 use lease::Leases;
-pub(crate) use map::{TakenOver, is_current, is_dead};
+pub(crate) use map::{TakenOver, is_current};
 use primary::Served;
 
 /// What goes to one peer with the changes of a step.
@@ -57,8 +57,6 @@ impl Outgoing {
 pub(crate) struct Replica {
     me: NodeId,
     incarnation: Incarnation,
-    store: u64,
-    slots: u32,
     mutant: Option<Mutant>,
     map: Arc<wire::ClusterMap>,
     links: Links,
@@ -84,8 +82,8 @@ pub(crate) struct Replica {
     reads: Vec<PageRequest>,
     /// All copies have been compared with a map.
     has_looked: bool,
-    propose_now: bool,
-    propose_at: Option<Time>,
+    /// What it wants changed in the map may have changed.
+    wants_anew: bool,
     wake_at: Option<Time>,
 }
 
@@ -96,8 +94,6 @@ impl Replica {
         Self {
             me: config.node,
             incarnation: config.incarnation,
-            store: config.store,
-            slots: config.slots,
             mutant: config.mutant,
             links,
             copies: Copies::default(),
@@ -117,8 +113,7 @@ impl Replica {
             pages: BTreeMap::new(),
             reads: Vec::new(),
             has_looked: false,
-            propose_now: true,
-            propose_at: None,
+            wants_anew: true,
             wake_at: None,
             map,
         }
@@ -279,6 +274,9 @@ impl Replica {
 
     /// Whether answers may leave; asks for the leases they need.
     pub(crate) fn may_answer(&mut self, now: Time, waiting: bool) -> bool {
+        if self.served.values().any(|served| served.must_register) {
+            return false; // Those who left may have been told to go on.
+        }
         if self.backups.is_empty() {
             return true;
         }
@@ -297,7 +295,12 @@ impl Replica {
         holds
     }
 
-    /// After the step's batch: what is to be read, proposed and told to other copies.
+    /// What the node writes for itself, and no copy has.
+    pub(crate) fn write_own(&mut self, writes: Vec<kvs::Write>) {
+        self.batch.writes.extend(writes);
+    }
+
+    /// After the step's batch: what is to be read and told to other copies.
     pub(crate) fn flush(&mut self, now: Time, last: u64, durable: u64, effects: &mut Vec<Effect>) {
         self.ask_learners();
         self.ask_members();
@@ -308,7 +311,6 @@ impl Replica {
             self.links.send(to, Body::Replicated(told));
         }
         effects.extend(self.reads.drain(..).map(Effect::Read));
-        self.propose(now, effects);
         self.links.note_batch(last);
         self.links.durable(durable);
         self.links.flush(
@@ -326,7 +328,7 @@ impl Replica {
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let timers = [self.links.deadline(), self.propose_at, self.wake_at];
+        let timers = [self.links.deadline(), self.wake_at];
         timers.into_iter().flatten().min()
     }
     /// Others wait for the next sync of this node.

@@ -20,8 +20,17 @@ pub(super) struct Served {
     pub(super) learners: BTreeMap<NodeId, Learner>,
     /// There are fewer members than may acknowledge anything.
     pub(super) is_short: bool,
+    /// It was left alone and has to say that it is there before it acknowledges anything: else
+    /// those who left may go on without it.
+    pub(super) must_register: bool,
     /// Members whose copies turned out to be others: they have to leave.
     pub(super) refusing: BTreeSet<NodeId>,
+}
+
+impl Served {
+    pub(super) fn waits_for_map(&self) -> bool {
+        self.is_short || self.must_register
+    }
 }
 
 /// How far a copy is that is no member yet.
@@ -74,7 +83,7 @@ impl Replica {
             panic!("{partition} is written and not served: {key:?}")
         });
         let change = self.copies.advance(partition, served.epoch, writes, &mut self.batch);
-        if served.is_short {
+        if served.waits_for_map() {
             self.out.entry(self.me).or_default().counted.push(partition);
         }
         for &member in &served.members {
@@ -121,7 +130,7 @@ impl Replica {
         for change in tail {
             out.add(wire::Change { epoch: served.epoch, ..change.as_ref().clone() }, true);
         }
-        self.propose_now |= ready;
+        self.wants_anew |= ready;
     }
 
     /// Asks learners that are new, or have restarted, where they stand.
@@ -203,7 +212,7 @@ impl Replica {
         for (&partition, served) in &mut self.served {
             let refused = refuses(partition);
             if served.members.contains(&from) && refused {
-                self.propose_now |= served.refusing.insert(from);
+                self.wants_anew |= served.refusing.insert(from);
             }
             let Some(learner) = served.learners.get_mut(&from) else { continue };
             if refused {
@@ -220,7 +229,7 @@ impl Replica {
                 }
                 Learner::CaughtUp { number, ready } if *number <= told.synced && !*ready => {
                     *ready = true;
-                    self.propose_now = true;
+                    self.wants_anew = true;
                 }
                 _ => {}
             }

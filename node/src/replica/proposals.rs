@@ -1,34 +1,29 @@
-//! What this node wants the map to say, again and again until it does.
+//! What this node wants the map to say of the copies it has to do with.
 
 use kvs::membership::{command, member, would_change};
+use proto::wire;
 use proto::wire::map_command::Body;
-use proto::{Time, limits, wire};
 
 use super::Replica;
 use super::activation::Stage;
 use super::primary::Learner;
-use crate::Effect;
 
 impl Replica {
-    pub(super) fn propose(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        let due = self.propose_at.is_some_and(|at| at <= now);
-        if !due && !self.propose_now {
-            return;
+    /// All that it wants by now, if that may have changed.
+    pub(crate) fn wanted(&mut self) -> Option<Vec<wire::MapCommand>> {
+        if !std::mem::take(&mut self.wants_anew) {
+            return None;
         }
-        self.propose_now = false;
         let mut open = self.proposals();
         open.retain(|command| would_change(&self.map, command));
-        self.propose_at = (!open.is_empty()).then(|| now + limits::PROPOSE_AGAIN);
-        effects.extend(open.into_iter().map(|command| Effect::ProposeMap(Box::new(command))));
+        Some(open)
     }
 
     fn proposals(&self) -> Vec<wire::MapCommand> {
         let (node, incarnation) = (self.me.0, self.incarnation.0);
         let known = member(&self.map, self.me).map(|member| member.incarnation);
         if known != Some(incarnation) {
-            let (store, slots) = (self.store, self.slots);
-            let up = wire::MemberUp { node, incarnation, store, slots, ..Default::default() };
-            return vec![command(Body::Up(up))];
+            return Vec::new();
         }
         let mut commands = Vec::new();
         let ready = self.activations.iter().filter_map(|(partition, activation)| {
@@ -36,7 +31,12 @@ impl Replica {
             let epoch = activation.epoch;
             is_ready.then_some(wire::PartitionEpoch { partition: partition.0, epoch })
         });
-        let partitions: Vec<_> = ready.collect();
+        let alone = self.served.iter().filter(|(_, served)| served.must_register);
+        let alone = alone.map(|(partition, served)| wire::PartitionEpoch {
+            partition: partition.0,
+            epoch: served.epoch,
+        });
+        let partitions: Vec<_> = ready.chain(alone).collect();
         if !partitions.is_empty() {
             let activated = wire::Activated { node, incarnation, partitions };
             commands.push(command(Body::Activated(activated)));

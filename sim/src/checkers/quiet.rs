@@ -1,6 +1,6 @@
 //! *Quiet*: the reconciler never finds anything, and a cluster without work falls silent.
 
-use proto::TaskId;
+use proto::{Span, TaskId};
 
 use super::{Verdict, Violation};
 
@@ -17,6 +17,21 @@ pub(crate) fn on_idle(packets: u64, packets_max: u64, seconds: u64) -> Verdict {
     if packets > packets_max {
         let text = format!(
             "an idle cluster sent {packets} packets in {seconds} s; at most {packets_max} are right"
+        );
+        return Err(Violation::new(NAME, text));
+    }
+    Ok(())
+}
+
+/// Each node probes one other in a second, which answers; the leader of the group tells each voter
+/// that it leads, some four times a second, and is answered.
+pub(crate) fn on_idle_members(packets: u64, nodes: u64, voters: u64, span: Span) -> Verdict {
+    let seconds = span.0 / 1_000_000_000;
+    let packets_max = (nodes * 2 + voters * 2 * 4 + 4) * (seconds + 1);
+    if packets > packets_max {
+        let text = format!(
+            "an idle cluster sent {packets} packets about its members in {seconds} s; at most \
+             {packets_max} are right"
         );
         return Err(Violation::new(NAME, text));
     }

@@ -90,6 +90,10 @@ pub(super) fn run(
             seed: dice.number(),
             map: Arc::clone(&map),
             mutant: None,
+            address: String::new(),
+            data_address: String::new(),
+            pid: 0,
+            late: false,
         };
         let node = Node::recover_among(config, &homes, std::iter::empty(), BEGIN)
             .expect("a node without records has nothing to misread");
@@ -392,8 +396,9 @@ impl Cluster<'_, '_> {
                     }
                 }
                 Effect::Forget { .. } => {}
-                Effect::ProposeMap(_) => unreachable!("the map of a study stays as it is"),
-                Effect::Fenced => unreachable!("the map of a study stays as it is"),
+                Effect::Fenced { .. } | Effect::MapChanged(_) => {
+                    unreachable!("the map of a study stays as it is")
+                }
                 // Only copies of partitions are read, and a study keeps one of each.
                 Effect::Read(_) => unreachable!("no partition has a copy"),
                 Effect::Discard { task, attempt } => {

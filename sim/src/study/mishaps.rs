@@ -165,6 +165,10 @@ impl Cluster<'_, '_> {
             map: Arc::clone(&self.fate.map),
             store: 1,
             mutant: None,
+            address: String::new(),
+            data_address: String::new(),
+            pid: 0,
+            late: false,
         };
         match Node::recover(config, disk.records(), self.now) {
             Ok(node) => machine.node = node,

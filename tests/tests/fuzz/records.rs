@@ -58,6 +58,10 @@ fn damaged_records_are_refused_or_loaded() {
             map: Arc::clone(&map),
             store: 1,
             mutant: None,
+            address: String::new(),
+            data_address: String::new(),
+            pid: 0,
+            late: false,
         };
         let recovered = Node::recover(config, std::iter::once(record), Time(1));
         // Refused with a sentence, or loaded.

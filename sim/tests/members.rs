@@ -1,0 +1,125 @@
+//! Nodes that die for good, a group that cannot agree, and what that must not do to work.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use node::Effect;
+use proto::wire::membership_message::Body;
+use proto::{Event, JobId, PartitionId, Span};
+use sim::{Action, ClientPlan, Dice, Draft, World, WorldOptions};
+
+const JOB: u64 = 0x5eed_0000_0000;
+
+fn world(seed: u64, nodes: u32, copies: u32) -> World {
+    let mut options = WorldOptions::healthy(seed, nodes, 2);
+    options.copies = copies;
+    // Nodes die here: clients repeat what is not answered.
+    options.faultless = false;
+    let mut world = World::new(options);
+    world.must_be_whole().expect("nodes find each other");
+    world
+}
+
+/// A job whose tasks have homes everywhere.
+fn submit(world: &mut World, number: u64, draft: &Draft) -> usize {
+    let nodes = world.launches().len();
+    let held: Vec<PartitionId> =
+        (0..nodes).flat_map(|node| world.partitions_of(node).into_iter().take(2)).collect();
+    let submission = draft.submission(&mut Dice::new(7), JobId(JOB + (number << 8)), &held);
+    world.add_job(submission, ClientPlan::simple())
+}
+
+fn ends_well(world: &mut World) {
+    world.must_end().unwrap_or_else(|violation| panic!("{violation}"));
+    world.must_remember().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// The node that a job was submitted to, and another one: any two of five.
+#[test]
+fn two_of_five_are_lost_for_good_with_three_copies() {
+    for (seed, (a, b)) in (1..).zip([(0, 1), (1, 4), (3, 2), (4, 0), (2, 0)]) {
+        let mut world = world(seed, 5, 3);
+        world.add_kv_client(4, 60, Span::from_millis(20));
+        let client = submit(&mut world, 0, &Draft::fan_in(200, Span::from_millis(20), 1_000));
+        world.run_for(Span::from_millis(300));
+        world.lose(a);
+        world.lose(b);
+        ends_well(&mut world);
+        assert!(world.told(client).is_some(), "seed {seed}");
+        world.must_be_whole().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        world.must_leave_nothing().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
+/// One after another, as soon as all copies are there again: the last two still serve everything.
+#[test]
+fn of_five_nodes_three_go_one_after_another() {
+    let mut world = world(9, 5, 2);
+    let client = submit(&mut world, 0, &Draft::fan_in(300, Span::from_millis(150), 1_000));
+    world.run_for(Span::from_millis(300));
+    for node in [0, 3, 1] {
+        world.lose(node);
+        world.must_be_whole().unwrap_or_else(|violation| panic!("n{node}: {violation}"));
+    }
+    ends_well(&mut world);
+    assert!(world.told(client).is_some());
+}
+
+/// With two copies the primary is gone for good while its only backup restarts, and nobody has
+/// noticed the one when the other is back.
+#[test]
+fn a_backup_restarts_while_its_primary_is_lost() {
+    for seed in 1..20 {
+        let mut world = world(seed, 4, 2);
+        world.add_kv_client(4, 40, Span::from_millis(10));
+        submit(&mut world, 0, &Draft::fan_in(100, Span::from_millis(20), 1_000));
+        world.run_for(Span::from_millis(150));
+        world.lose(3);
+        // It is back at once.
+        world.crash((seed % 3) as usize);
+        ends_well(&mut world);
+        world.must_be_whole().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
+fn is_of_group(effect: &Effect) -> bool {
+    let Effect::Send { packet, .. } = effect else { return false };
+    packet.membership.iter().any(|message| matches!(message.body, Some(Body::Group(_))))
+}
+
+/// The group is not on the path of any task: nobody can agree on anything for ten minutes.
+#[test]
+fn work_goes_on_without_the_group() {
+    let mut world = world(3, 5, 3);
+    let is_away = Arc::new(AtomicBool::new(true));
+    let failed = Arc::new(Mutex::new(0));
+    let (away, failures) = (Arc::clone(&is_away), Arc::clone(&failed));
+    world.on_effect(Box::new(move |_, _, effect| {
+        if let Effect::Trace(Event::Committed { end, .. }) = effect
+            && *end != proto::event::End::Done
+        {
+            *failures.lock().expect("one thread") += 1;
+        }
+        if away.load(Ordering::Relaxed) && is_of_group(effect) {
+            Action::Drop
+        } else {
+            Action::Carry
+        }
+    }));
+    let epoch = world.map_epoch();
+    for number in 0..10 {
+        let client = submit(&mut world, number, &Draft::fan_in(60, Span::from_millis(400), 1_000));
+        world.run_for(Span::from_secs(60));
+        assert!(world.told(client).is_some(), "job {number} waits for something");
+    }
+    assert_eq!(world.map_epoch(), epoch, "nobody could agree on anything");
+    // A node dies meanwhile: what it had waits, and does not fail.
+    let client = submit(&mut world, 10, &Draft::fan_in(60, Span::from_millis(400), 1_000));
+    world.lose(4);
+    world.run_for(Span::from_secs(60));
+    assert_eq!(world.map_epoch(), epoch);
+    is_away.store(false, Ordering::Relaxed);
+    ends_well(&mut world);
+    assert!(world.told(client).is_some());
+    assert_eq!(*failed.lock().expect("one thread"), 0);
+}
