@@ -239,7 +239,7 @@ impl Links {
             self.announce(peer);
         }
     }
-    fn is_shut(&self, peer: NodeId) -> bool {
+    pub(crate) fn is_shut(&self, peer: NodeId) -> bool {
         self.shut.contains_key(&peer)
     }
 
@@ -261,8 +261,11 @@ impl Links {
         }
         self.touched.insert(peer);
     }
-    /// Sends a message once; it may be lost.
+    /// Sends a message once; it may be lost, and is if the peer is gone.
     pub(crate) fn send_loose(&mut self, peer: NodeId, body: Body) {
+        if self.is_shut(peer) {
+            return;
+        }
         let loose = &mut self.link(peer).loose;
         loose.reserve_exact(1); // There is seldom a second one.
         loose.push(wire::Message { body: Some(body) });
@@ -539,7 +542,7 @@ fn write_packets(
 
 /// Whether a message still means something to a peer that has restarted. What concerns tasks that
 /// the old incarnation held does not: their homes place them again.
-fn survives_restart(body: &Body) -> bool {
+pub(crate) fn survives_restart(body: &Body) -> bool {
     match body {
         Body::Finished(_)
         | Body::Credits(_)

@@ -13,6 +13,7 @@ use proto::wire::message::Body;
 use proto::{NodeId, PartitionId, Time, wire};
 use scheduler::{Answer, Mutant};
 
+use crate::link::survives_restart;
 use crate::node::Node;
 use crate::{Effect, records};
 
@@ -242,7 +243,7 @@ impl Node {
         while let Some(mut step) = self.held.pop_front_if(|step| step.batch <= logged) {
             effects.append(&mut step.effects);
             for (to, body) in step.reliable {
-                self.links.send(to, body);
+                self.say(to, body);
             }
             for (to, body) in step.loose {
                 self.links.send_loose(to, body);
@@ -257,8 +258,19 @@ impl Node {
                 self.loopback.push_back(body);
                 self.unfinished = true;
             } else {
-                self.links.send(to, body);
+                self.say(to, body);
             }
+        }
+    }
+
+    /// Whoever it was meant for may be gone since it was decided: then it goes where his partitions
+    /// went, like all that he had not acknowledged.
+    fn say(&mut self, to: NodeId, body: Body) {
+        if !self.links.is_shut(to) {
+            self.links.send(to, body);
+        } else if survives_restart(&body) {
+            self.scheduler.reroute(vec![body], &mut self.out);
+            self.unfinished = true;
         }
     }
 

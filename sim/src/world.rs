@@ -143,6 +143,13 @@ impl World {
     pub fn on_effect(&mut self, hook: EffectHook) {
         self.effect_hook = Some(hook);
     }
+    /// From now on it can be told what happens, for a human.
+    pub fn keep_story(&mut self) {
+        self.story.get_or_insert_default();
+    }
+    pub fn take_story(&mut self) -> Vec<String> {
+        self.story.take().unwrap_or_default()
+    }
     /// Packets that nodes have handed to the network.
     #[must_use]
     pub fn packets(&self) -> u64 {

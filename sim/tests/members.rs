@@ -16,6 +16,9 @@ fn world(seed: u64, nodes: u32, copies: u32) -> World {
     // Nodes die here: clients repeat what is not answered.
     options.faultless = false;
     let mut world = World::new(options);
+    if std::env::var("SIM_STORY").is_ok() {
+        world.keep_story();
+    }
     world.must_be_whole().expect("nodes find each other");
     world
 }
@@ -30,7 +33,11 @@ fn submit(world: &mut World, number: u64, draft: &Draft) -> usize {
 }
 
 fn ends_well(world: &mut World) {
-    world.must_end().unwrap_or_else(|violation| panic!("{violation}"));
+    world.must_end().unwrap_or_else(|violation| {
+        #[expect(clippy::print_stdout, reason = "for a human, when asked for")]
+        world.take_story().iter().for_each(|line| println!("{line}"));
+        panic!("{violation}")
+    });
     world.must_remember().unwrap_or_else(|violation| panic!("{violation}"));
 }
 
