@@ -2,7 +2,7 @@
 //!
 //! | what | leaves when |
 //! |---|---|
-//! | the batch, events, what goes to copies and comes from them, what is said about members | at once |
+//! | the batch, events, what is said about copies and members | at once |
 //! | everything else a step does | its batch is in the log here and at every copy |
 //! | what others conclude for good from, answers to clients, acknowledgements | and synced |
 //!
@@ -106,7 +106,8 @@ impl Node {
         let (held, answers, reports) = (self.held.len(), self.answers.len(), self.reports.len());
         let (batch, durable) = (self.batch_seq, self.durable_seq);
         format!(
-            "batch {batch}, synced {durable}; {held} steps, {answers} answers, {reports} reports              held; {copies}"
+            "batch {batch}, synced {durable}; {held} steps, {answers} answers, {reports} reports \
+             held; {copies}"
         )
     }
     /// The epoch under which it serves a partition, where homes move: for checks.

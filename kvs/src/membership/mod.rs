@@ -12,7 +12,7 @@ What a partition's entry means:
 | state | who serves | who has all that was acknowledged |
 |---|---|---|
 | active | `replicas[0]` | every member of `replicas` |
-| active, with `former` | the same, but it acknowledges nothing until it has registered in this epoch | every member of `replicas` and of `former` |
+| active, somebody is `former` | the same, and acknowledges nothing | every member of both |
 | not active | nobody | every member of `replicas` and of `former`; `replicas[0]` is to activate |
 | lost | nobody, for ever | nobody |
 
@@ -20,6 +20,7 @@ A primary acknowledges only what all of `replicas` have, and only once it is act
 epoch. So whoever leaves `replicas` may fall behind from then on, and comes back only through
 `learners`; and one remaining member with its disk is enough. A partition whose last member is
 down keeps it: nobody else may stand in but those of `former`, who left since a primary registered.
+A primary that is left alone has to register anew before it acknowledges anything.
 
 The [planner](plan()) says which commands bring the map closer to what it should be. It runs at
 the group's leader, and what it says is agreed on like everything else.

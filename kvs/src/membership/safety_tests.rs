@@ -1,8 +1,8 @@
 //! Random histories against a ghost that knows who really has what.
 //!
 //! The ghost's rules: an active primary that has registered acknowledges something at every moment,
-//! so whoever is not in the configuration misses it at once. A node that loses its disk has nothing. A learner has
-//! everything when its primary says so, unless it has restarted since.
+//! so whoever is not in the configuration misses it at once. A node that loses its disk has
+//! nothing. A learner has everything when its primary says so, unless it has restarted since.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -112,7 +112,7 @@ impl Replica {
     }
 
     /// All that a partition consists of, if this node may begin to serve it: it has registered as
-    /// its primary; or it is there for the first time, and the first map calls it active, and empty.
+    /// its primary; or it is there for the first time, and the first map calls it active and empty.
     fn records_at_hand(&mut self, partition: PartitionId) -> Option<Vec<Record>> {
         match self.activations.remove(&partition) {
             Some(Activation { stage: Stage::Ready { records }, .. }) => Some(records),

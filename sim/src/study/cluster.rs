@@ -85,15 +85,9 @@ pub(super) fn run(
             node: NodeId(node),
             incarnation: Incarnation(1),
             slots: options.slots,
-            store: 1,
             tuning: options.tuning,
             seed: dice.number(),
-            map: Arc::clone(&map),
-            mutant: None,
-            address: String::new(),
-            data_address: String::new(),
-            pid: 0,
-            late: false,
+            ..super::mishaps::nobody(&map)
         };
         let node = Node::recover_among(config, &homes, std::iter::empty(), BEGIN)
             .expect("a node without records has nothing to misread");
@@ -396,11 +390,10 @@ impl Cluster<'_, '_> {
                     }
                 }
                 Effect::Forget { .. } => {}
-                Effect::Fenced { .. } | Effect::MapChanged(_) => {
-                    unreachable!("the map of a study stays as it is")
+                // A study keeps one copy of each partition, and its map stays as it is.
+                Effect::Read(_) | Effect::Fenced { .. } | Effect::MapChanged(_) => {
+                    unreachable!("no partition has a copy")
                 }
-                // Only copies of partitions are read, and a study keeps one of each.
-                Effect::Read(_) => unreachable!("no partition has a copy"),
                 Effect::Discard { task, attempt } => {
                     let gone = |it: &proto::ObjectId| (it.task, it.attempt) == (task, attempt);
                     self.machines[index].objects.retain(|object, _| !gone(object));

@@ -162,13 +162,7 @@ impl Cluster<'_, '_> {
             slots: self.fate.slots,
             tuning: self.fate.tuning,
             seed: self.fate.dice.number(),
-            map: Arc::clone(&self.fate.map),
-            store: 1,
-            mutant: None,
-            address: String::new(),
-            data_address: String::new(),
-            pid: 0,
-            late: false,
+            ..nobody(&self.fate.map)
         };
         match Node::recover(config, disk.records(), self.now) {
             Ok(node) => machine.node = node,
@@ -203,6 +197,24 @@ impl Cluster<'_, '_> {
         if let Some(disk) = &mut self.machines[index].disk {
             disk.write(batch);
         }
+    }
+}
+
+/// What all nodes of a study have alike.
+pub(super) fn nobody(map: &Arc<wire::ClusterMap>) -> Config {
+    Config {
+        node: NodeId(0),
+        incarnation: Incarnation(1),
+        slots: 1,
+        tuning: Tuning::default(),
+        seed: 0,
+        map: Arc::clone(map),
+        store: 1,
+        mutant: None,
+        address: String::new(),
+        data_address: String::new(),
+        pid: 0,
+        late: false,
     }
 }
 
