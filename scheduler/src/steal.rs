@@ -121,6 +121,8 @@ impl Scheduler {
     /// Moves the thief on.
     pub(crate) fn steal(&mut self, now: Time, out: &mut Out) {
         if self.homes.living_others() == 0 {
+            // Whom it asked is gone: nothing is awaited any more.
+            self.thief.phase = Phase::Idle;
             return;
         }
         if !self.is_hungry() {

@@ -132,10 +132,13 @@ impl Shipping {
     pub fn is_open(&self, partition: PartitionId) -> bool {
         self.peers.values().flatten().any(|shipped| shipped.partitions.contains(&partition))
     }
-    /// The same, of a copy at another node.
+    /// The same, of a copy at another node that may still answer. What it has refused waits for
+    /// another map, and must not keep that map from coming.
     #[must_use]
     pub fn is_open_elsewhere(&self, me: NodeId, partition: PartitionId) -> bool {
-        self.peers.keys().any(|&peer| peer != me && self.is_open_at(peer, partition))
+        let others = self.peers.iter().filter(|(peer, _)| **peer != me);
+        let mut open = others.flat_map(|(_, queue)| queue).filter(|shipped| !shipped.lost);
+        open.any(|shipped| shipped.partitions.contains(&partition))
     }
     /// The same, of one copy.
     #[must_use]
