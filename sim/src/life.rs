@@ -120,7 +120,7 @@ impl World {
         Err(Violation::new("copies", text))
     }
 
-    fn describe_nodes(&mut self) {
+    pub(crate) fn describe_nodes(&mut self) {
         for (node, machine) in self.machines.iter().enumerate() {
             let waiting = machine.node.as_ref().map(node::Node::describe_waiting);
             let line = format!("n{node}: {}", waiting.unwrap_or_else(|| "down".to_owned()));

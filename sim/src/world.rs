@@ -199,6 +199,7 @@ impl World {
     pub(crate) fn judge(&mut self, verdict: Verdict) {
         if let (Err(violation), None) = (verdict, &self.violation) {
             self.tell(|| format!("VIOLATION {violation}"));
+            self.describe_nodes();
             self.violation = Some(violation);
         }
     }

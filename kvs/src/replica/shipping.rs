@@ -137,7 +137,8 @@ impl Shipping {
     #[must_use]
     pub fn is_open_elsewhere(&self, me: NodeId, partition: PartitionId) -> bool {
         let others = self.peers.iter().filter(|(peer, _)| **peer != me);
-        let mut open = others.flat_map(|(_, queue)| queue).filter(|shipped| !shipped.lost);
+        let is_awaited = |it: &&Shipped| !it.lost && !(it.logged && it.synced);
+        let mut open = others.flat_map(|(_, queue)| queue).filter(is_awaited);
         open.any(|shipped| shipped.partitions.contains(&partition))
     }
     /// The same, of one copy.
