@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use kvs::{Batch, Page, PageRequest};
 use proto::work::{Fetch, Launch, Outcome, Stored};
-use proto::{Attempt, ClientId, Event, Incarnation, JobId, NodeId, ObjectId, TaskId, wire};
+use proto::{
+    Attempt, ClientId, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, wire,
+};
 
 /// Something that happened. The shell (or the simulator) turns the world into these.
 #[derive(Clone, Debug)]
@@ -81,6 +83,12 @@ pub enum Effect {
     /// the cluster for good.
     Fenced {
         restart: Option<Incarnation>,
+    },
+    /// A record of a partition that this node was to take over makes no sense. Nothing more comes
+    /// from it: its copies cannot be relied on, and others may have better ones.
+    Damaged {
+        partition: PartitionId,
+        what: String,
     },
     /// The nodes have agreed on a newer map: who is there, where, and who is gone.
     MapChanged(Arc<wire::ClusterMap>),

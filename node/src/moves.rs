@@ -115,7 +115,8 @@ impl Node {
             if let Err(what) = self.adopt(now, &record) {
                 // Not one record of a copy may be passed over: the others of the cluster may have
                 // a better one.
-                panic!("a record of {partition} is damaged: {what}; start from an empty store");
+                self.damaged = Some(Box::new((partition, what)));
+                return;
             }
         }
         self.scheduler.serve(now, partition, term(epoch), &mut self.out);

@@ -53,6 +53,8 @@ pub struct Node {
     /// The map takes this incarnation for dead: it must end. The least that may come after it.
     pub(crate) fenced: Option<Option<Incarnation>>,
     pub(crate) told_fenced: bool,
+    /// A copy of this node cannot be relied on: it must end.
+    pub(crate) damaged: Option<Box<(PartitionId, String)>>,
     /// Something came in since the last step that may call for a decision.
     pub(crate) stirred: bool,
     /// When the scheduler wants to act by itself, as of the last step in which it decided.
@@ -122,6 +124,7 @@ impl Node {
             due: None,
             fenced: None,
             told_fenced: false,
+            damaged: None,
             map,
             config,
         };
@@ -335,8 +338,29 @@ impl Node {
                 let map = self.map.as_ref().clone();
                 self.tell(client, id, response::Body::Map(map));
             }
+            request::Body::Propose(command) => {
+                let result = self.on_proposal(now, command);
+                self.answer(client, id, result);
+            }
             _ => unreachable!("the scheduler answers the rest"),
         }
+    }
+
+    /// That a node joins or leaves is for an operator to say, the rest for the nodes.
+    fn on_proposal(
+        &mut self,
+        now: Time,
+        command: wire::MapCommand,
+    ) -> Result<response::Body, wire::Error> {
+        use wire::map_command::Body::{Join, Leave};
+        if self.member.is_none() {
+            return Err(refused("nodes come and go only where partitions have copies"));
+        }
+        if !matches!(command.body, Some(Join(_) | Leave(_))) {
+            return Err(refused("only that a node joins or leaves can be asked for"));
+        }
+        self.handle(now, Input::Propose(Box::new(command)));
+        Ok(response::Body::Accepted(wire::Accepted {}))
     }
 
     fn answer(&mut self, client: ClientId, id: u64, result: Result<response::Body, wire::Error>) {

@@ -42,6 +42,10 @@ impl Node {
         if self.fenced.is_none() {
             self.step_as_member(now);
         }
+        if let Some((partition, what)) = self.damaged.take().map(|it| *it) {
+            (self.fenced, self.told_fenced) = (Some(None), true);
+            effects.push(Effect::Damaged { partition, what });
+        }
         if let Some(restart) = self.fenced {
             if !std::mem::replace(&mut self.told_fenced, true) {
                 effects.push(Effect::Fenced { restart });

@@ -15,6 +15,8 @@ pub const NODES_MAX: u32 = 1 << 20;
 pub const SLOTS_MAX: u32 = 1 << 16;
 /// Copies of a partition that may be wanted.
 pub const COPIES_MAX: u32 = 5;
+/// So often a process gives damaged records up and begins anew with those of others.
+pub const RECORDS_RENEWED_MAX: u32 = 3;
 /// Nodes that agree on the map.
 pub const VOTERS_MAX: usize = 5;
 /// Commands of one plan, and copies that are being made in the whole cluster at a time.

@@ -46,7 +46,8 @@ impl Scheduler {
             | request::Body::KvMany(_)
             | request::Body::WatchKey(_)
             | request::Body::Node(_)
-            | request::Body::Map(_) => return None,
+            | request::Body::Map(_)
+            | request::Body::Propose(_) => return None,
         };
         let mut response = wire::Response { id, ..Default::default() };
         match answer {

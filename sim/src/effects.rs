@@ -202,6 +202,9 @@ impl World {
                 self.schedule(at, Happening::Input { node: index, life, input });
             }
             Effect::Forget { .. } => {} // What the core knows of it goes by itself.
+            Effect::Damaged { partition, what } => {
+                unreachable!("n{index} has a damaged record of {partition}: {what}")
+            }
             Effect::Fenced { restart } => self.fenced(index, restart),
             Effect::MapChanged(map) => self.map_came(index, &map),
             Effect::Trace(event) => {

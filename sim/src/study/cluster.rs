@@ -391,9 +391,10 @@ impl Cluster<'_, '_> {
                 }
                 Effect::Forget { .. } => {}
                 // A study keeps one copy of each partition, and its map stays as it is.
-                Effect::Read(_) | Effect::Fenced { .. } | Effect::MapChanged(_) => {
-                    unreachable!("no partition has a copy")
-                }
+                Effect::Read(_)
+                | Effect::Damaged { .. }
+                | Effect::Fenced { .. }
+                | Effect::MapChanged(_) => unreachable!("no partition has a copy"),
                 Effect::Discard { task, attempt } => {
                     let gone = |it: &proto::ObjectId| (it.task, it.attempt) == (task, attempt);
                     self.machines[index].objects.retain(|object, _| !gone(object));
