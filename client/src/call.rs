@@ -14,10 +14,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::link::{self, Link, Lost};
+use crate::retry::{BACKOFF_MAX, BACKOFF_START, Retry, To};
 use crate::{ClientError, Instance};
 
-const BACKOFF_START: Duration = Duration::from_millis(20);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// How long a node may take to tell the map, and how many are asked at a time.
+const MAP_PATIENCE: Duration = Duration::from_secs(1);
+const MAP_ASKED_MAX: usize = 5;
 /// How long any node of an instance may take to answer at all.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(5);
 /// Nodes that are contacted at the same time.
@@ -52,6 +54,8 @@ struct Inner {
     options: ClientOptions,
     map: Mutex<Arc<wire::ClusterMap>>,
     links: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<Option<Link>>>>>,
+    /// When nodes were last asked for a newer map.
+    asked_at: tokio::sync::Mutex<Option<Instant>>,
     last_id: AtomicU64,
 }
 
@@ -62,8 +66,8 @@ pub(crate) enum Repeat {
     Never,
 }
 
-/// A body and the node it belongs to, made anew whenever the map changed.
-pub(crate) type Route<'a> = &'a (dyn Fn(&wire::ClusterMap) -> (u32, request::Body) + Sync);
+/// The number and the bytes of a request, made anew for each try.
+pub(crate) type Encode<'a> = &'a (dyn Fn(&wire::ClusterMap) -> (u64, Bytes) + Sync);
 
 impl Client {
     /// Connects to the instance in `dir`, through whichever of its nodes answers first.
@@ -151,6 +155,7 @@ impl Client {
             options,
             map: Mutex::default(),
             links: Mutex::default(),
+            asked_at: tokio::sync::Mutex::default(),
             last_id: AtomicU64::new(0),
         };
         Self { inner: Arc::new(inner) }
@@ -183,10 +188,30 @@ impl Client {
         Arc::clone(&self.inner.map.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn learn(&self, map: wire::ClusterMap) {
+    pub(crate) fn learn(&self, map: wire::ClusterMap) {
         let mut known = self.inner.map.lock().unwrap_or_else(PoisonError::into_inner);
         if known.partitions.is_empty() || map.epoch >= known.epoch {
             *known = Arc::new(map);
+        }
+    }
+
+    /// Who serves one partition now; of the rest of the map nothing is known anew.
+    fn learn_of(&self, elsewhere: wire::Elsewhere) {
+        let wire::Elsewhere { partition, entry, home, .. } = elsewhere;
+        let mut known = self.inner.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(entry), Some(before)) = (entry, known.partitions.get(partition as usize)) else {
+            return;
+        };
+        if entry.epoch <= before.epoch || entry.replicas.is_empty() {
+            return;
+        }
+        let map = Arc::make_mut(&mut known);
+        map.partitions[partition as usize] = entry;
+        let Some(home) = home else { return };
+        match map.members.binary_search_by_key(&home.node, |member| member.node) {
+            Ok(at) if map.members[at].incarnation < home.incarnation => map.members[at] = home,
+            Ok(_) => {}
+            Err(at) => map.members.insert(at, home),
         }
     }
 
@@ -196,13 +221,61 @@ impl Client {
         self.inner.instance.as_ref()
     }
 
-    /// All nodes of the cluster, up or not.
+    /// Asks whoever answers for a newer map than `known`, unless somebody just has.
+    pub(crate) async fn refresh(&self, known: &Arc<wire::ClusterMap>) {
+        let mut asked_at = self.inner.asked_at.lock().await;
+        let is_news = !Arc::ptr_eq(known, &self.map());
+        if is_news || asked_at.is_some_and(|at| at.elapsed() < BACKOFF_START) {
+            return;
+        }
+        let mut left = self.likely().into_iter();
+        let mut asked = JoinSet::new();
+        loop {
+            for node in left.by_ref().take(MAP_ASKED_MAX - asked.len()) {
+                let client = self.clone();
+                let body = request::Body::Map(wire::MapQuery {});
+                asked.spawn(async move { client.ask_once(node, body, MAP_PATIENCE).await });
+            }
+            let Some(answer) = asked.join_next().await else { break };
+            if let Ok(Some(wire::response::Body::Map(map))) = answer.expect("asking is no panic") {
+                let is_news = map.epoch > known.epoch;
+                self.learn(map);
+                // Where nothing ever moves any answer will do.
+                if is_news || known.copies <= 1 {
+                    break;
+                }
+            }
+        }
+        *asked_at = Some(Instant::now());
+    }
+
+    /// The nodes, those with a live session first.
+    pub(crate) fn likely(&self) -> Vec<NodeId> {
+        let is_open = |node: &NodeId| {
+            let slot = self.slot(node.0);
+            let open = slot.try_lock().is_ok_and(|it| it.as_ref().is_some_and(|l| !l.is_lost()));
+            !open
+        };
+        let mut nodes = self.nodes();
+        nodes.sort_by_key(is_open);
+        nodes
+    }
+
+    /// All nodes of the cluster, up or not, but for those that have left it.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeId> {
-        let mut nodes: Vec<_> =
-            self.map().members.iter().map(|member| NodeId(member.node)).collect();
+        let map = self.map();
+        let members = map.members.iter().filter(|it| it.phase() != wire::MemberPhase::Removed);
+        let mut nodes: Vec<_> = members.map(|member| NodeId(member.node)).collect();
         nodes.sort_unstable();
         nodes
+    }
+
+    /// Whether the cluster goes on without this node: others are home of what it was home of.
+    #[must_use]
+    pub fn is_given_up(&self, node: NodeId) -> bool {
+        let map = self.map();
+        map.copies > 1 && !kvs::membership::is_serving(&map, node.0)
     }
 
     /// The node that holds a partition.
@@ -229,19 +302,21 @@ impl Client {
         Arc::clone(links.entry(node).or_default())
     }
 
-    /// The address a node was last seen at: its own file is newer than any map.
+    /// The address a node was last seen at: its own file is at least as new as any map.
     fn address(&self, node: u32) -> Result<String, Lost> {
-        if let Some(file) = self.inner.instance.as_ref().and_then(|dir| dir.address(node)) {
-            return Ok(file.address);
-        }
+        let file = self.inner.instance.as_ref().and_then(|dir| dir.address(node));
         let map = self.map();
-        let member = map.members.iter().find(|member| member.node == node);
-        match member {
-            Some(member) if !member.address.is_empty() && self.inner.instance.is_none() => {
-                Ok(member.address.clone())
-            }
-            Some(_) => Err(Lost("it is not running".to_owned())),
-            None => Err(Lost("it is not in the map".to_owned())),
+        let Some(member) = map.members.iter().find(|member| member.node == node) else {
+            return Err(Lost("it is not in the map".to_owned()));
+        };
+        // Where the directory is shared a node without a file does not run.
+        let is_told = self.inner.instance.is_none()
+            || kvs::membership::is_serving(&map, node) && map.copies > 1;
+        match file {
+            Some(file) if file.incarnation >= member.incarnation => Ok(file.address),
+            _ if !member.address.is_empty() && is_told => Ok(member.address.clone()),
+            Some(file) => Ok(file.address),
+            None => Err(Lost("it is not running".to_owned())),
         }
     }
 
@@ -259,77 +334,79 @@ impl Client {
         Ok(slot.insert(link).clone())
     }
 
-    /// A session with a node, waiting for the node as long as this client is patient.
+    /// A session with a node, waiting for the node as long as this client is patient and the
+    /// cluster has not given it up.
     pub(crate) async fn patient_link(&self, node: u32) -> Result<Link, ClientError> {
         let mut retry = Retry::new(self.patience());
         loop {
+            let map = self.map();
             match self.link(node).await {
                 Ok(link) => return Ok(link),
-                Err(lost) => retry.pause(node, &lost).await?,
+                Err(_) if self.is_given_up(NodeId(node)) => {
+                    let text = format!("node n{node} is down");
+                    return Err(ClientError::ClusterUnreachable(text));
+                }
+                Err(lost) => retry.pause(To::Node(node), node, &lost).await?,
             }
+            self.refresh(&map).await;
         }
     }
 
-    /// Asks a given node.
-    pub(crate) async fn ask(
+    /// Asks whoever is home of a partition; who answered comes first.
+    pub(crate) async fn ask_home(
         &self,
-        node: NodeId,
+        partition: PartitionId,
         body: request::Body,
-    ) -> Result<wire::Response, ClientError> {
+    ) -> Result<(u32, wire::Response), ClientError> {
         let id = self.next_id();
-        self.ask_encoded(node.0, id, link::encode(id, body), Repeat::Safe).await
+        self.ask_bytes(To::Home(partition), id, link::encode(id, body)).await
     }
 
-    /// Asks the node that `route` names, following the map when it has moved on.
-    pub(crate) async fn ask_routed(
+    /// As [`Self::ask_home`], with a request that is encoded already and may be repeated.
+    pub(crate) async fn ask_bytes(
         &self,
-        route: Route<'_>,
-        repeat: Repeat,
-    ) -> Result<wire::Response, ClientError> {
-        let deadline = Instant::now() + self.patience();
-        loop {
-            let map = self.map();
-            let (node, body) = route(&map);
-            let id = self.next_id();
-            match self.ask_encoded(node, id, link::encode(id, body), repeat).await {
-                Err(ClientError::Protocol { what: MOVED, .. }) if Instant::now() < deadline => {}
-                answer => return answer,
-            }
-            if self.map().epoch == map.epoch {
-                // We know nothing newer yet: the same question at once has the same answer.
-                tokio::time::sleep(BACKOFF_START).await;
-            }
-        }
-    }
-
-    /// Sends bytes until they are answered. `Safe` requests are sent again after a loss.
-    pub(crate) async fn ask_encoded(
-        &self,
-        node: u32,
+        to: To,
         id: u64,
         bytes: Bytes,
+    ) -> Result<(u32, wire::Response), ClientError> {
+        self.ask_until(to, Repeat::Safe, &|_| (id, bytes.clone())).await
+    }
+
+    /// Asks until there is an answer or no patience left, following homes that move. Who answered
+    /// comes first. `Safe` requests are sent again after a loss.
+    pub(crate) async fn ask_until(
+        &self,
+        to: To,
         repeat: Repeat,
-    ) -> Result<wire::Response, ClientError> {
+        encode: Encode<'_>,
+    ) -> Result<(u32, wire::Response), ClientError> {
         let mut retry = Retry::new(self.patience());
         loop {
-            let link = match self.link(node).await {
-                Ok(link) => link,
-                Err(lost) => {
-                    retry.pause(node, &lost).await?;
-                    continue;
+            let map = self.map();
+            let node = to.node(&map);
+            let lost = match self.link(node).await {
+                Err(lost) => lost,
+                Ok(link) => {
+                    let (id, bytes) = encode(&map);
+                    match self.attempt(&link, id, bytes, retry.deadline).await {
+                        Ok(response) => match self.check(response)? {
+                            Checked::Answer(response) => return Ok((node, *response)),
+                            Checked::Busy { after, text } => {
+                                retry.wait_busy(node, after, text).await?;
+                                continue;
+                            }
+                            Checked::Moved => Lost(MOVED.to_owned()),
+                        },
+                        Err(_) if repeat == Repeat::Never => {
+                            return Err(ClientError::Uncertain { node });
+                        }
+                        Err(lost) => lost,
+                    }
                 }
             };
-            let response = match self.attempt(&link, id, bytes.clone(), retry.deadline).await {
-                Ok(response) => response,
-                Err(_) if repeat == Repeat::Never => return Err(ClientError::Uncertain { node }),
-                Err(lost) => {
-                    retry.pause(node, &lost).await?;
-                    continue;
-                }
-            };
-            match self.check(node, response)? {
-                Checked::Answer(response) => return Ok(*response),
-                Checked::Busy { after, text } => retry.wait_busy(node, after, text).await?,
+            retry.pause(to, node, &lost).await?;
+            if to != To::Node(node) {
+                self.refresh(&map).await;
             }
         }
     }
@@ -350,11 +427,7 @@ impl Client {
     }
 
     /// Sorts an answer: done, come back later, or an error.
-    pub(crate) fn check(
-        &self,
-        node: u32,
-        mut response: wire::Response,
-    ) -> Result<Checked, ClientError> {
+    pub(crate) fn check(&self, mut response: wire::Response) -> Result<Checked, ClientError> {
         let Some(error) = response.error.take() else {
             return Ok(Checked::Answer(Box::new(response)));
         };
@@ -365,10 +438,10 @@ impl Client {
                 Ok(Checked::Busy { after, text: error.text })
             }
             wire::ErrorCode::WrongEpoch => {
-                if let Some(wire::response::Body::Map(map)) = response.body {
-                    self.learn(map);
+                if let Some(wire::response::Body::Elsewhere(elsewhere)) = response.body {
+                    self.learn_of(elsewhere);
                 }
-                Err(ClientError::Protocol { node, what: MOVED })
+                Ok(Checked::Moved)
             }
             wire::ErrorCode::Unknown => Err(ClientError::UnknownJob(JobId::default())),
             wire::ErrorCode::Refused => Err(ClientError::Refused(error.text)),
@@ -376,60 +449,17 @@ impl Client {
     }
 }
 
-/// Marks an answer of a node that is no longer the primary; [`Client::ask_routed`] follows it.
-const MOVED: &str = "its partition has moved";
+/// What a node that is no home of a partition is said to lack.
+pub(crate) const MOVED: &str = "it does not serve the partition";
 
 pub(crate) enum Checked {
     Answer(Box<wire::Response>),
-    Busy { after: Duration, text: String },
-}
-
-/// One request's patience.
-pub(crate) struct Retry {
-    deadline: Instant,
-    backoff: Duration,
-    patience: Duration,
-}
-
-impl Retry {
-    pub(crate) fn new(patience: Duration) -> Self {
-        Self { deadline: Instant::now() + patience, backoff: BACKOFF_START, patience }
-    }
-
-    /// A connection that held for a while has earned its successor full patience.
-    pub(crate) fn rearm(&mut self, opened: Instant) {
-        if opened.elapsed() > BACKOFF_MAX {
-            *self = Self::new(self.patience);
-        }
-    }
-
-    /// Waits before the next try, or says that there is none.
-    pub(crate) async fn pause(&mut self, node: u32, lost: &Lost) -> Result<(), ClientError> {
-        if Instant::now() + self.backoff > self.deadline || lost.is_hopeless() {
-            let waited = self.patience.as_secs_f64();
-            let text = match waited >= 1.0 {
-                true => format!("node n{node}: {} (tried for {waited:.0} s)", lost.0),
-                false => format!("node n{node}: {}", lost.0),
-            };
-            return Err(ClientError::ClusterUnreachable(text));
-        }
-        tokio::time::sleep(self.backoff).await;
-        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
-        Ok(())
-    }
-
-    pub(crate) async fn wait_busy(
-        &mut self,
-        node: u32,
+    Busy {
         after: Duration,
         text: String,
-    ) -> Result<(), ClientError> {
-        if Instant::now() + after > self.deadline {
-            return Err(ClientError::Busy { node, text });
-        }
-        tokio::time::sleep(after).await;
-        Ok(())
-    }
+    },
+    /// Another node is home of the partition, or will be.
+    Moved,
 }
 
 pub(crate) fn home_of(map: &wire::ClusterMap, partition: PartitionId) -> u32 {

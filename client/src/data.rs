@@ -9,7 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::Channel;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::link::{explain, with_version};
+use crate::link::{Lost, explain, with_version};
+use crate::retry::{Retry, To};
 use crate::{Client, ClientError};
 
 mod stub {
@@ -186,11 +187,26 @@ impl Client {
 
     /// Puts a file on the home of the task that stands for it, before its job is committed.
     pub async fn put_file(&self, task: TaskId, file: &Path) -> Result<(), ClientError> {
+        let home = task.local.partition();
+        let mut retry = Retry::new(self.patience());
+        loop {
+            let map = self.map();
+            let node = self.home(home);
+            match self.put_at(node, task, file).await {
+                Err(ClientError::ClusterUnreachable(text)) => {
+                    retry.pause(To::Home(home), node.0, &Lost(text)).await?;
+                    self.refresh(&map).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn put_at(&self, node: NodeId, task: TaskId, file: &Path) -> Result<(), ClientError> {
         let broken = |error: &std::io::Error| ClientError::file(file, error);
         let mut opened = tokio::fs::File::open(file).await.map_err(|error| broken(&error))?;
         let metadata = opened.metadata().await.map_err(|error| broken(&error))?;
         let size_bytes = metadata.len();
-        let node = self.home(task.local.partition());
         let mut peer = self.peer(node).await?;
         let (parts, queue) = tokio::sync::mpsc::channel(PARTS_AHEAD);
         let read = async move {

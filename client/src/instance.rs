@@ -15,6 +15,8 @@ pub struct ClusterFile {
     pub cluster: String,
     pub nodes: u32,
     pub partitions: u32,
+    /// Copies of each partition when the cluster was made.
+    pub replicas: u32,
     /// Connections are neither encrypted nor is anybody asked who it is.
     #[serde(default)]
     pub insecure: bool,
@@ -100,6 +102,27 @@ impl Instance {
         serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
     }
 
+    /// Nodes that have a state directory here and came to the cluster after it had begun.
+    #[must_use]
+    pub fn joined(&self) -> Vec<u32> {
+        let entries = std::fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();
+        let number =
+            |entry: std::fs::DirEntry| -> Option<u32> { entry.file_name().to_str()?.parse().ok() };
+        let has = |node: u32, name: &str| self.state(node).join(name).exists();
+        let mut joined: Vec<u32> = entries.filter_map(number).collect();
+        joined.retain(|&node| has(node, "late"));
+        joined.sort_unstable();
+        joined
+    }
+    /// Whether a node has left the cluster for good.
+    #[must_use]
+    pub fn has_left(&self, node: u32) -> bool {
+        self.state(node).join("removed").exists()
+    }
+    fn state(&self, node: u32) -> PathBuf {
+        self.dir.join("nodes").join(node.to_string()).join("state")
+    }
+
     fn missing(&self, reason: &str) -> ClientError {
         ClientError::NoInstance { dir: self.dir.clone(), reason: reason.to_owned() }
     }
@@ -119,7 +142,7 @@ mod tests {
         assert!(matches!(instance.cluster(), Err(ClientError::NoInstance { .. })));
         assert!(instance.addresses().is_empty());
 
-        let cluster = r#"{"format":1,"cluster":"5","nodes":2,"partitions":64}"#;
+        let cluster = r#"{"format":1,"cluster":"5","nodes":2,"partitions":64,"replicas":1}"#;
         std::fs::write(dir.path().join("cluster.json"), cluster).unwrap();
         for node in ["0", "1"] {
             std::fs::create_dir_all(dir.path().join("nodes").join(node)).unwrap();

@@ -1,13 +1,15 @@
 //! Jobs and tasks: state, watching, explanation, cancelling; and the nodes' own state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto::wire::{self, request, response};
 use proto::{JobId, LocalId, NodeId, PartitionId, limits};
 use tokio::time::Instant;
 
-use crate::call::{Checked, Repeat, Retry, home_of, name_unknown};
+use crate::call::{Checked, MOVED, name_unknown};
+use crate::retry::{Retry, To};
 use crate::{Client, ClientError, link};
 
 /// How long a node may take to tell what it runs for others.
@@ -22,14 +24,10 @@ pub struct Jobs {
     pub missing: Vec<NodeId>,
 }
 
-fn state_of(
-    node: NodeId,
-    answer: Result<Option<response::Body>, ClientError>,
-) -> Result<wire::NodeState, ClientError> {
-    match answer? {
-        Some(response::Body::Node(state)) => Ok(state),
-        _ => Err(ClientError::Protocol { node: node.0, what: "no node state" }),
-    }
+/// The epoch under which this node serves a partition, as far as the map knows.
+fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Option<u64> {
+    let entry = map.partitions.get(partition.0 as usize)?;
+    (entry.active && entry.replicas.first() == Some(&node.0)).then_some(entry.epoch)
 }
 
 /// Who cancels: `job info` tells it.
@@ -54,18 +52,18 @@ pub fn is_ended(state: &wire::JobState) -> bool {
 }
 
 impl Client {
-    fn job_home(&self, job: JobId) -> NodeId {
-        self.home(kvs::job_partition(job, self.partitions()))
+    fn job_partition(&self, job: JobId) -> PartitionId {
+        kvs::job_partition(job, self.partitions())
     }
 
     /// One job as its home knows it.
     pub async fn job(&self, job: JobId) -> Result<wire::JobState, ClientError> {
-        let node = self.job_home(job);
         let body = request::Body::Job(wire::JobQuery { job: job.0 });
-        let answer = self.ask(node, body).await.map_err(|e| name_unknown(e, job, None))?;
+        let answer = self.ask_home(self.job_partition(job), body).await;
+        let (node, answer) = answer.map_err(|e| name_unknown(e, job, None))?;
         match answer.body {
             Some(response::Body::Job(state)) => Ok(state),
-            _ => Err(ClientError::Protocol { node: node.0, what: "no job state" }),
+            _ => Err(ClientError::Protocol { node, what: "no job state" }),
         }
     }
 
@@ -80,6 +78,8 @@ impl Client {
                 Ok(_) => {
                     return Err(ClientError::Protocol { node: node.0, what: "no list of jobs" });
                 }
+                // Others are home of what it was home of.
+                Err(_) if self.is_given_up(node) => {}
                 Err(error) => {
                     jobs.missing.push(node);
                     last = Some(error);
@@ -133,21 +133,51 @@ impl Client {
         let mut sum = wire::Cancelled::default();
         for of_node in tasks.chunk_by(|a, b| self.home(a.partition()) == self.home(b.partition())) {
             for piece in of_node.chunks(limits::CANCEL_TASKS_MAX) {
-                let locals = piece.iter().map(|task| task.0).collect();
-                let cancel =
-                    wire::Cancel { job: job.0, locals, by: canceller(), ..Default::default() };
-                let answer = self.ask_cancel(self.home(piece[0].partition()), cancel).await;
-                let answer = answer.map_err(|e| name_unknown(e, job, Some(piece[0])))?;
-                sum.cancelled += answer.cancelled;
-                sum.ended += answer.ended;
-                sum.unknown.extend(answer.unknown);
+                self.cancel_tasks(job, piece, &mut sum).await?;
             }
         }
         Ok(sum)
     }
 
+    /// Cancels tasks of one home. Homes may move meanwhile, each partition to another node: then
+    /// each is asked for by itself.
+    async fn cancel_tasks(
+        &self,
+        job: JobId,
+        tasks: &[LocalId],
+        sum: &mut wire::Cancelled,
+    ) -> Result<(), ClientError> {
+        let node = self.home(tasks[0].partition());
+        let cancel = |tasks: &[LocalId]| {
+            let locals = tasks.iter().map(|task| task.0).collect();
+            wire::Cancel { job: job.0, locals, by: canceller(), ..Default::default() }
+        };
+        let body = request::Body::Cancel(cancel(tasks));
+        let mut answers = Vec::new();
+        match self.ask_once(node, body, self.patience()).await {
+            Ok(Some(response::Body::Cancelled(answer))) => answers.push(answer),
+            Err(
+                error @ (ClientError::UnknownJob(_)
+                | ClientError::Refused(_)
+                | ClientError::UnknownTask { .. }),
+            ) => return Err(name_unknown(error, job, Some(tasks[0]))),
+            _ => {
+                for tasks in tasks.chunk_by(|a, b| a.partition() == b.partition()) {
+                    let answer = self.ask_cancel(tasks[0].partition(), cancel(tasks)).await;
+                    answers.push(answer.map_err(|e| name_unknown(e, job, Some(tasks[0])))?);
+                }
+            }
+        }
+        for answer in answers {
+            sum.cancelled += answer.cancelled;
+            sum.ended += answer.ended;
+            sum.unknown.extend(answer.unknown);
+        }
+        Ok(())
+    }
+
     async fn cancel_job(&self, job: JobId) -> Result<wire::Cancelled, ClientError> {
-        let home = self.job_home(job);
+        let home = self.job_partition(job);
         let cancel = wire::Cancel { job: job.0, by: canceller(), ..Default::default() };
         match self.ask_cancel(home, cancel.clone()).await {
             Err(ClientError::UnknownJob(_)) if self.is_staged(job).await => {
@@ -159,12 +189,13 @@ impl Client {
 
     async fn ask_cancel(
         &self,
-        node: NodeId,
+        home: PartitionId,
         cancel: wire::Cancel,
     ) -> Result<wire::Cancelled, ClientError> {
-        match self.ask(node, request::Body::Cancel(cancel)).await?.body {
+        let (node, answer) = self.ask_home(home, request::Body::Cancel(cancel)).await?;
+        match answer.body {
             Some(response::Body::Cancelled(answer)) => Ok(answer),
-            _ => Err(ClientError::Protocol { node: node.0, what: "no answer to a cancellation" }),
+            _ => Err(ClientError::Protocol { node, what: "no answer to a cancellation" }),
         }
     }
 
@@ -184,41 +215,101 @@ impl Client {
         mut see: impl FnMut(wire::TaskState),
     ) -> Result<(), ClientError> {
         let state = self.job(job).await?;
-        let mut homes: Vec<NodeId> =
-            state.partitions.iter().map(|total| self.home(PartitionId(total.partition))).collect();
-        homes.sort_unstable();
-        homes.dedup();
+        let mut left: BTreeSet<PartitionId> =
+            state.partitions.iter().map(|total| PartitionId(total.partition)).collect();
         let running = match is_ended(&state) {
             true => BTreeMap::new(),
             false => self.guests(job).await,
         };
-        for home in homes {
-            let (mut after, mut from_start) = (0, true);
-            loop {
-                let limit = limits::TASKS_PER_ANSWER_MAX as u32;
-                let query = wire::TasksQuery { job: job.0, after, limit, from_start };
-                let answer = self.ask(home, request::Body::Tasks(query)).await;
-                let answer = answer.map_err(|e| name_unknown(e, job, None))?;
-                let Some(response::Body::Tasks(page)) = answer.body else {
-                    return Err(ClientError::Protocol { node: home.0, what: "no list of tasks" });
-                };
-                let is_own =
-                    |task: &wire::TaskState| self.home(LocalId(task.local).partition()) == home;
-                let mut last = None;
-                for mut task in page.tasks.into_iter().filter(is_own) {
-                    last = Some(task.local);
+        let mut retry = Retry::new(self.patience());
+        let mut told = BTreeSet::new(); // Of partitions that were not told whole.
+        while let Some(&first) = left.first() {
+            let home = self.home(first);
+            let map = self.map();
+            let walked = self.tasks_of(job, home, &left, |mut task| {
+                if told.insert(task.local) {
                     if running.get(&task.local) == Some(&task.attempt) {
                         task.set_phase(wire::TaskPhase::RunningTask);
                     }
                     see(task);
                 }
-                match last {
-                    Some(last) if !page.end => (after, from_start) = (last, false),
-                    _ => break,
+            });
+            match walked.await? {
+                Ok(served) => {
+                    left.retain(|partition| !served.contains(partition));
+                    told.retain(|&local| left.contains(&LocalId(local).partition()));
+                }
+                Err(lost) => {
+                    retry.pause(To::Home(first), home.0, &lost).await?;
+                    self.refresh(&map).await;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Those of `wanted` whose home this node is, with all their tasks.
+    async fn tasks_of(
+        &self,
+        job: JobId,
+        home: NodeId,
+        wanted: &BTreeSet<PartitionId>,
+        mut see: impl FnMut(wire::TaskState),
+    ) -> Result<Result<BTreeSet<PartitionId>, link::Lost>, ClientError> {
+        let away = |error: ClientError| match error {
+            ClientError::ClusterUnreachable(text) => Ok(Err(link::Lost(text))),
+            ClientError::Protocol { what: MOVED, .. } => Ok(Err(link::Lost(MOVED.to_owned()))),
+            error => Err(name_unknown(error, job, None)),
+        };
+        // What the node itself takes for its own: it may not have heard of a newer map.
+        let before = match self.map_of(home).await {
+            Ok(map) => map,
+            Err(error) => return away(error),
+        };
+        let served: BTreeSet<PartitionId> =
+            wanted.iter().copied().filter(|&it| serves(&before, home, it).is_some()).collect();
+        if served.is_empty() {
+            return Ok(Err(link::Lost(MOVED.to_owned())));
+        }
+        let (mut after, mut from_start) = (0, true);
+        loop {
+            let limit = limits::TASKS_PER_ANSWER_MAX as u32;
+            let query = wire::TasksQuery { job: job.0, after, limit, from_start };
+            let body = request::Body::Tasks(query);
+            let page = match self.ask_once(home, body, self.patience()).await {
+                Ok(Some(response::Body::Tasks(page))) => page,
+                Ok(_) => {
+                    return Err(ClientError::Protocol { node: home.0, what: "no list of tasks" });
+                }
+                Err(error) => return away(error),
+            };
+            let last = page.tasks.last().map(|task| task.local);
+            // Guests come after all that is at home here.
+            let is_own = |task: &wire::TaskState| served.contains(&LocalId(task.local).partition());
+            page.tasks.into_iter().filter(is_own).for_each(&mut see);
+            match last {
+                Some(last) if !page.end => (after, from_start) = (last, false),
+                _ => break,
+            }
+        }
+        if before.copies <= 1 {
+            return Ok(Ok(served));
+        }
+        // A home that moved meanwhile has not told all.
+        let now = match self.map_of(home).await {
+            Ok(map) => map,
+            Err(error) => return away(error),
+        };
+        let stayed = |&it: &PartitionId| serves(&before, home, it) == serves(&now, home, it);
+        Ok(Ok(served.into_iter().filter(stayed).collect()))
+    }
+
+    async fn map_of(&self, node: NodeId) -> Result<wire::ClusterMap, ClientError> {
+        let query = request::Body::Map(wire::MapQuery {});
+        match self.ask_once(node, query, self.patience()).await? {
+            Some(response::Body::Map(map)) => Ok(map),
+            _ => Err(ClientError::Protocol { node: node.0, what: "no map" }),
+        }
     }
 
     /// Tasks that run on another node than their home, with their attempts. Their homes know who
@@ -245,10 +336,10 @@ impl Client {
         if task.partition().0 >= self.partitions() {
             return Err(ClientError::UnknownTask { job, task });
         }
-        let home = self.home(task.partition());
         let body = request::Body::Explain(wire::TaskQuery { job: job.0, local: task.0 });
-        let answer = self.ask(home, body.clone()).await;
-        let answer = answer.map_err(|e| name_unknown(e, job, Some(task)))?;
+        let answer = self.ask_home(task.partition(), body.clone()).await;
+        let (home, answer) = answer.map_err(|e| name_unknown(e, job, Some(task)))?;
+        let home = NodeId(home);
         let Some(response::Body::Explanation(mut explanation)) = answer.body else {
             return Err(ClientError::Protocol { node: home.0, what: "no explanation" });
         };
@@ -269,7 +360,7 @@ impl Client {
     }
 
     /// One attempt at one node.
-    async fn ask_once(
+    pub(crate) async fn ask_once(
         &self,
         node: NodeId,
         body: request::Body,
@@ -286,69 +377,43 @@ impl Client {
         };
         let answer = tokio::time::timeout(patience, ask).await;
         let answer = answer.map_err(|_| away("it does not answer".to_owned()))??;
-        match self.check(node.0, answer)? {
+        match self.check(answer)? {
             Checked::Answer(response) => Ok(response.body),
             Checked::Busy { text, .. } => Err(ClientError::Busy { node: node.0, text }),
+            Checked::Moved => Err(ClientError::Protocol { node: node.0, what: MOVED }),
         }
     }
 
     /// One attempt at each node, all at the same time.
-    async fn ask_all(
+    pub(crate) async fn ask_all(
         &self,
         body: request::Body,
         patience: Duration,
     ) -> Vec<(NodeId, Result<Option<response::Body>, ClientError>)> {
         let mut asked = tokio::task::JoinSet::new();
+        let mut answers = Vec::new();
         for node in self.nodes() {
+            if self.is_given_up(node) {
+                let text = format!("node {node} is down");
+                answers.push((node, Err(ClientError::ClusterUnreachable(text))));
+                continue;
+            }
             let (client, body) = (self.clone(), body.clone());
             asked.spawn(async move { (node, client.ask_once(node, body, patience).await) });
         }
-        let mut answers = asked.join_all().await;
+        answers.extend(asked.join_all().await);
         answers.sort_unstable_by_key(|(node, _)| *node);
         answers
     }
 
-    /// One node's own state; the node is given `patience` to answer.
-    pub async fn node_state(
-        &self,
-        node: NodeId,
-        patience: Duration,
-    ) -> Result<wire::NodeState, ClientError> {
-        let body = request::Body::Node(wire::NodeQuery {});
-        state_of(node, self.ask_once(node, body, patience).await)
-    }
-
-    /// The state of every node, with the reason for those that do not answer.
-    pub async fn node_states(
-        &self,
-        patience: Duration,
-    ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
-        let answers = self.ask_all(request::Body::Node(wire::NodeQuery {}), patience).await;
-        answers.into_iter().map(|(node, answer)| (node, state_of(node, answer))).collect()
-    }
-
-    /// Changes how one node decides and what it keeps; absent fields stay as they are.
-    pub async fn tune(
-        &self,
-        node: NodeId,
-        change: &wire::Tuning,
-        patience: Duration,
-    ) -> Result<(), ClientError> {
-        self.ask_once(node, request::Body::Tune(change.clone()), patience).await.map(drop)
-    }
-
     /// Commits a staged job: from here on it belongs to the cluster.
     pub(crate) async fn commit(&self, commit: &wire::JobCommit) -> Result<(), ClientError> {
-        let job = JobId(commit.job);
-        let partition = kvs::job_partition(job, self.partitions());
-        let route = |map: &wire::ClusterMap| {
-            (home_of(map, partition), request::Body::Commit(commit.clone()))
-        };
-        self.ask_routed(&route, Repeat::Safe).await.map(drop)
+        let partition = self.job_partition(JobId(commit.job));
+        self.ask_home(partition, request::Body::Commit(commit.clone())).await.map(drop)
     }
 }
 
-/// The changing state of one job. Survives restarts of the job's home.
+/// The changing state of one job. Survives restarts of the job's home, and its moves.
 #[derive(Debug)]
 pub struct JobWatch {
     client: Client,
@@ -363,9 +428,10 @@ impl JobWatch {
     pub async fn next(&mut self) -> Result<Option<wire::JobState>, ClientError> {
         let mut retry = Retry::new(self.client.patience());
         while !self.ended {
+            let map = self.client.map();
             let Some((node, opened, responses)) = &mut self.responses else {
                 if let Err((node, lost)) = self.open().await {
-                    retry.pause(node, &lost).await?;
+                    self.look_again(&mut retry, &map, node, &lost).await?;
                 }
                 continue;
             };
@@ -373,19 +439,23 @@ impl JobWatch {
             let response = match responses.recv().await {
                 Some(Ok(response)) => response,
                 lost => {
-                    self.responses = None;
                     retry.rearm(opened);
                     let closed = || link::Lost("connection closed".to_owned());
                     let lost = lost.and_then(Result::err).unwrap_or_else(closed);
-                    retry.pause(node, &lost).await?;
+                    self.look_again(&mut retry, &map, node, &lost).await?;
                     continue;
                 }
             };
-            let checked = self.client.check(node, response);
+            let checked = self.client.check(response);
             match checked.map_err(|e| name_unknown(e, self.job, None))? {
                 Checked::Busy { after, text } => {
                     self.responses = None;
                     retry.wait_busy(node, after, text).await?;
+                }
+                Checked::Moved => {
+                    retry.rearm(opened);
+                    let lost = link::Lost(MOVED.to_owned());
+                    self.look_again(&mut retry, &map, node, &lost).await?;
                 }
                 Checked::Answer(response) => {
                     let more = response.more;
@@ -403,8 +473,22 @@ impl JobWatch {
         Ok(None)
     }
 
+    /// The watch is over where it was; the next one may be elsewhere.
+    async fn look_again(
+        &mut self,
+        retry: &mut Retry,
+        map: &Arc<wire::ClusterMap>,
+        node: u32,
+        lost: &link::Lost,
+    ) -> Result<(), ClientError> {
+        self.responses = None;
+        retry.pause(To::Home(self.client.job_partition(self.job)), node, lost).await?;
+        self.client.refresh(map).await;
+        Ok(())
+    }
+
     async fn open(&mut self) -> Result<(), (u32, link::Lost)> {
-        let node = self.client.job_home(self.job).0;
+        let node = self.client.home(self.client.job_partition(self.job)).0;
         let failed = |lost| (node, lost);
         let link = self.client.link(node).await.map_err(failed)?;
         let id = self.client.next_id();

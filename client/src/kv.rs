@@ -1,14 +1,16 @@
 //! The key-value store: bytes to bytes, straight to the primary of each key.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::wire::{self, KvKind, KvStatus, request, response};
 use proto::{PartitionId, limits};
 use tokio::time::Instant;
 
-use crate::call::{Checked, Repeat, Retry, home_of};
-use crate::link::{self, Link};
+use crate::call::{Checked, MOVED, Repeat, home_of};
+use crate::link::{self, Link, Lost};
+use crate::retry::{Retry, To};
 use crate::{Client, ClientError};
 
 /// The store of a cluster, through [`Client::kv`].
@@ -128,7 +130,7 @@ impl Kv {
         let mut results = vec![wire::KvResult::default(); total];
         let mut asked = Vec::new();
         for parcel in parcels(&self.client.map(), groups) {
-            asked.push(self.begin(parcel).await?);
+            asked.push(self.begin(parcel).await);
         }
         for begun in asked {
             self.finish(begun, &mut results).await?;
@@ -156,15 +158,16 @@ impl Kv {
         ops: Vec<wire::KvOp>,
     ) -> Result<Vec<wire::KvResult>, ClientError> {
         let repeat = repeat_of(&ops);
-        let route = |map: &wire::ClusterMap| {
-            (home_of(map, partition), request::Body::Kv(kv_batch(map, partition, ops.clone())))
+        let encode = |map: &wire::ClusterMap| {
+            let id = self.client.next_id();
+            (id, link::encode(id, request::Body::Kv(kv_batch(map, partition, ops.clone()))))
         };
-        let answer = self.client.ask_routed(&route, repeat).await?;
-        results_of(answer, ops.len(), self.client.home(partition).0)
+        let (node, answer) = self.client.ask_until(To::Home(partition), repeat, &encode).await?;
+        results_of(answer, ops.len(), node)
     }
 
     /// Sends a parcel without waiting, so that all parcels travel together.
-    async fn begin(&self, parcel: Parcel) -> Result<Begun, ClientError> {
+    async fn begin(&self, parcel: Parcel) -> Begun {
         let map = self.client.map();
         let id = self.client.next_id();
         let batch = |group: &Group| kv_batch(&map, group.partition, group.ops.clone());
@@ -175,9 +178,12 @@ impl Kv {
                 request::Body::KvMany(wire::KvBatches { batches })
             }
         };
-        let link = self.client.patient_link(parcel.node).await?;
-        let answer = link.send(id, link::encode(id, body)).await.ok();
-        Ok(Begun { parcel, answer })
+        // A node that is away is waited for by whoever asks for each group, with its own patience.
+        let answer = match self.client.link(parcel.node).await {
+            Ok(link) => link.send(id, link::encode(id, body)).await.ok(),
+            Err(_) => None,
+        };
+        Begun { parcel, answer }
     }
 
     /// Puts the results where they belong. What was not answered is asked group by group.
@@ -194,13 +200,13 @@ impl Kv {
         let answered = match answer {
             None => None,
             Some(answer) => match answer.await {
-                Ok(Ok(response)) => match self.client.check(node, response) {
+                Ok(Ok(response)) => match self.client.check(response) {
                     Ok(Checked::Answer(response)) => {
                         let total = groups.iter().map(|group| group.ops.len()).sum();
                         Some(results_of(*response, total, node)?)
                     }
                     // Refused outright, or safe to do again: the slow path may try.
-                    Ok(Checked::Busy { .. }) | Err(ClientError::Protocol { .. }) => None,
+                    Ok(Checked::Busy { .. } | Checked::Moved) => None,
                     Err(error) => return Err(error),
                 },
                 _ if never => return Err(ClientError::Uncertain { node }),
@@ -262,7 +268,7 @@ struct Parcel {
 
 struct Begun {
     parcel: Parcel,
-    answer: Option<tokio::sync::oneshot::Receiver<Result<wire::Response, link::Lost>>>,
+    answer: Option<tokio::sync::oneshot::Receiver<Result<wire::Response, Lost>>>,
 }
 
 /// What an operation takes in a request beside its key and value, at most.
@@ -329,7 +335,7 @@ fn check_limits(ops: &[wire::KvOp]) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// The changing value of one key. Survives restarts of the key's home.
+/// The changing value of one key. Survives restarts of the key's home, and its moves.
 #[derive(Debug)]
 pub struct KeyWatch {
     client: Client,
@@ -340,7 +346,7 @@ pub struct KeyWatch {
     /// A node lets go of a watch with its session alone, so this one has its own.
     session: Option<Link>,
 }
-type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::Lost>>;
+type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, Lost>>;
 
 impl KeyWatch {
     /// Waits until the key differs from what was seen last: the value and its version, or `None`
@@ -348,23 +354,28 @@ impl KeyWatch {
     pub async fn next(&mut self) -> Result<(Option<Value>, u64), ClientError> {
         let mut retry = Retry::new(self.client.patience());
         loop {
+            let map = self.client.map();
             let Some((node, opened, responses)) = &mut self.responses else {
                 if let Err((node, lost)) = self.open().await {
-                    retry.pause(node, &lost).await?;
+                    self.look_again(&mut retry, &map, node, &lost).await?;
                 }
                 continue;
             };
             let (node, opened) = (*node, *opened);
             let Some(Ok(response)) = responses.recv().await else {
-                self.responses = None;
                 retry.rearm(opened);
-                retry.pause(node, &link::Lost("connection closed".to_owned())).await?;
+                let lost = Lost("connection closed".to_owned());
+                self.look_again(&mut retry, &map, node, &lost).await?;
                 continue;
             };
-            match self.client.check(node, response)? {
+            match self.client.check(response)? {
                 Checked::Busy { after, text } => {
                     self.responses = None;
                     retry.wait_busy(node, after, text).await?;
+                }
+                Checked::Moved => {
+                    retry.rearm(opened);
+                    self.look_again(&mut retry, &map, node, &Lost(MOVED.to_owned())).await?;
                 }
                 Checked::Answer(response) => {
                     if !response.more {
@@ -383,7 +394,21 @@ impl KeyWatch {
         }
     }
 
-    async fn open(&mut self) -> Result<(), (u32, link::Lost)> {
+    /// The watch is over where it was; the next one may be elsewhere.
+    async fn look_again(
+        &mut self,
+        retry: &mut Retry,
+        map: &Arc<wire::ClusterMap>,
+        node: u32,
+        lost: &Lost,
+    ) -> Result<(), ClientError> {
+        self.responses = None;
+        retry.pause(To::Home(self.partition), node, lost).await?;
+        self.client.refresh(map).await;
+        Ok(())
+    }
+
+    async fn open(&mut self) -> Result<(), (u32, Lost)> {
         let node = self.client.home(self.partition).0;
         let failed = |lost| (node, lost);
         let link = self.client.link(node).await.map_err(failed)?;

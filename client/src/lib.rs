@@ -28,6 +28,8 @@ mod instance;
 mod job;
 mod kv;
 mod link;
+mod nodes;
+mod retry;
 mod submit;
 
 pub use call::{Client, ClientOptions};

@@ -33,7 +33,8 @@ const WINDOW_BYTES: u32 = 4 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// From the first packet to a session that answers.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// A node that says nothing at all is given up after two of these, though its machine is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// The link broke, or never came to be; the text says why.
 #[derive(Clone, Debug)]
@@ -98,6 +99,7 @@ impl Link {
                 .initial_stream_window_size(WINDOW_BYTES)
                 .initial_connection_window_size(WINDOW_BYTES)
                 .http2_keep_alive_interval(KEEP_ALIVE)
+                .keep_alive_timeout(KEEP_ALIVE)
         };
         Self::begin_over(dialer.connect(address, settings).await.map_err(Lost)?).await
     }

@@ -10,7 +10,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use workloads::{Graph, Placement, Plan};
 
-use crate::call::{Repeat, home_of};
+use crate::call::home_of;
+use crate::retry::To;
 use crate::{Cas, Client, ClientError, link};
 
 /// The key that hands out small consecutive job ids.
@@ -171,17 +172,18 @@ impl Client {
     /// from time to time. Ends when one cannot be told.
     async fn keep_alive(&self, plan: &Plan<'_>) -> ClientError {
         let mut chunks = BTreeMap::new();
+        let mut homes = None;
         loop {
             tokio::time::sleep(Duration::from_nanos(limits::STAGED_JOB_TTL.0 / 4)).await;
-            if chunks.is_empty() {
+            let epoch = self.map().epoch;
+            if homes.replace(epoch) != Some(epoch) {
                 // Only now: short uploads need none of them, and a graph may have many.
                 chunks = self.chunk_of_each_home(plan);
             }
             for chunk in chunks.values() {
-                let node = self.home(PartitionId(chunk.partition)).0;
-                let id = self.next_id();
-                let bytes = link::encode(id, request::Body::Submit(chunk.clone()));
-                if let Err(error) = self.ask_encoded(node, id, bytes, Repeat::Safe).await {
+                let home = PartitionId(chunk.partition);
+                if let Err(error) = self.ask_home(home, request::Body::Submit(chunk.clone())).await
+                {
                     return error;
                 }
             }
@@ -206,16 +208,16 @@ impl Client {
         let mut windows: BTreeMap<u32, Arc<Semaphore>> = BTreeMap::new();
         let mut sending: JoinSet<Result<(), ClientError>> = JoinSet::new();
         for chunk in plan.chunks() {
-            let node = self.home(PartitionId(chunk.partition)).0;
+            let home = PartitionId(chunk.partition);
             let id = self.next_id();
             let bytes = link::encode(id, request::Body::Submit(chunk));
             let window = windows
-                .entry(node)
+                .entry(self.home(home).0)
                 .or_insert_with(|| Arc::new(Semaphore::new(limits::CHUNKS_IN_FLIGHT_MAX)));
             let permit = Arc::clone(window).acquire_owned().await.expect("never closed");
             let client = self.clone();
             sending.spawn(async move {
-                let answer = client.ask_encoded(node, id, bytes, Repeat::Safe).await;
+                let answer = client.ask_bytes(To::Home(home), id, bytes).await;
                 drop(permit);
                 answer.map(drop)
             });

@@ -1,0 +1,90 @@
+//! The nodes themselves: their state, what may be changed of them, who is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::NodeId;
+use proto::wire::{self, request, response};
+
+use crate::{Client, ClientError};
+
+/// How long a node may take to hear what is to be changed.
+const PROPOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+fn state_of(
+    node: NodeId,
+    answer: Result<Option<response::Body>, ClientError>,
+) -> Result<wire::NodeState, ClientError> {
+    match answer? {
+        Some(response::Body::Node(state)) => Ok(state),
+        _ => Err(ClientError::Protocol { node: node.0, what: "no node state" }),
+    }
+}
+
+impl Client {
+    /// One node's own state; the node is given `patience` to answer.
+    pub async fn node_state(
+        &self,
+        node: NodeId,
+        patience: Duration,
+    ) -> Result<wire::NodeState, ClientError> {
+        let body = request::Body::Node(wire::NodeQuery {});
+        state_of(node, self.ask_once(node, body, patience).await)
+    }
+
+    /// The state of every node, with the reason for those that do not answer.
+    pub async fn node_states(
+        &self,
+        patience: Duration,
+    ) -> Vec<(NodeId, Result<wire::NodeState, ClientError>)> {
+        let answers = self.ask_all(request::Body::Node(wire::NodeQuery {}), patience).await;
+        answers.into_iter().map(|(node, answer)| (node, state_of(node, answer))).collect()
+    }
+
+    /// The newest map that those who vote on it tell within `patience`.
+    pub async fn newest_map(&self, patience: Duration) -> Arc<wire::ClusterMap> {
+        let mut asked = tokio::task::JoinSet::new();
+        let map = self.map();
+        for node in map.voters.iter().copied().map(NodeId) {
+            let client = self.clone();
+            let body = request::Body::Map(wire::MapQuery {});
+            asked.spawn(async move { client.ask_once(node, body, patience).await });
+        }
+        // One of any majority knows all that was agreed on.
+        let mut missing = map.voters.len() / 2 + 1;
+        while missing > 0
+            && let Some(answer) = asked.join_next().await
+        {
+            if let Ok(Ok(Some(response::Body::Map(map)))) = answer {
+                self.learn(map);
+                missing -= 1;
+            }
+        }
+        self.map()
+    }
+
+    /// Asks for a change of the map: that a node joins or leaves. The map shows when it has.
+    pub async fn propose(&self, body: wire::map_command::Body) -> Result<(), ClientError> {
+        let command = wire::MapCommand { body: Some(body) };
+        let mut last = None;
+        for node in self.likely() {
+            let body = request::Body::Propose(command.clone());
+            match self.ask_once(node, body, PROPOSE_PATIENCE).await {
+                Err(error @ ClientError::ClusterUnreachable(_)) => last = Some(error),
+                answer => return answer.map(drop),
+            }
+        }
+        let none = || ClientError::ClusterUnreachable("no node answers".to_owned());
+        Err(last.unwrap_or_else(none))
+    }
+
+    /// Changes how one node decides and what it keeps; absent fields stay as they are.
+    pub async fn tune(
+        &self,
+        node: NodeId,
+        change: &wire::Tuning,
+        patience: Duration,
+    ) -> Result<(), ClientError> {
+        self.ask_once(node, request::Body::Tune(change.clone()), patience).await.map(drop)
+    }
+}

@@ -1,0 +1,89 @@
+//! Whom to ask, and how long to try.
+
+use std::time::Duration;
+
+use proto::{PartitionId, wire};
+use tokio::time::Instant;
+
+use crate::ClientError;
+use crate::call::home_of;
+use crate::link::Lost;
+
+pub(crate) const BACKOFF_START: Duration = Duration::from_millis(20);
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Homes move on their own: whoever waits for one looks again this often.
+const HOME_BACKOFF_MAX: Duration = Duration::from_millis(200);
+
+/// Who is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum To {
+    Node(u32),
+    /// Whoever is home of the partition by then.
+    Home(PartitionId),
+}
+
+impl To {
+    pub(crate) fn node(self, map: &wire::ClusterMap) -> u32 {
+        match self {
+            Self::Node(node) => node,
+            Self::Home(partition) => home_of(map, partition),
+        }
+    }
+}
+
+/// One request's patience.
+pub(crate) struct Retry {
+    pub(crate) deadline: Instant,
+    backoff: Duration,
+    patience: Duration,
+}
+
+impl Retry {
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { deadline: Instant::now() + patience, backoff: BACKOFF_START, patience }
+    }
+
+    /// A connection that held for a while has earned its successor full patience.
+    pub(crate) fn rearm(&mut self, opened: Instant) {
+        if opened.elapsed() > BACKOFF_MAX {
+            *self = Self::new(self.patience);
+        }
+    }
+
+    /// Waits before the next try, or says that there is none.
+    pub(crate) async fn pause(
+        &mut self,
+        to: To,
+        node: u32,
+        lost: &Lost,
+    ) -> Result<(), ClientError> {
+        if Instant::now() + self.backoff > self.deadline || lost.is_hopeless() {
+            let waited = self.patience.as_secs_f64();
+            let text = match waited >= 1.0 {
+                true => format!("node n{node}: {} (tried for {waited:.0} s)", lost.0),
+                false => format!("node n{node}: {}", lost.0),
+            };
+            return Err(ClientError::ClusterUnreachable(text));
+        }
+        tokio::time::sleep(self.backoff).await;
+        let most = match to {
+            To::Node(_) => BACKOFF_MAX,
+            To::Home(_) => HOME_BACKOFF_MAX,
+        };
+        self.backoff = (self.backoff * 2).min(most);
+        Ok(())
+    }
+
+    pub(crate) async fn wait_busy(
+        &mut self,
+        node: u32,
+        after: Duration,
+        text: String,
+    ) -> Result<(), ClientError> {
+        if Instant::now() + after > self.deadline {
+            return Err(ClientError::Busy { node, text });
+        }
+        tokio::time::sleep(after).await;
+        Ok(())
+    }
+}
