@@ -30,7 +30,7 @@ impl AddressBook {
             pid: member.pid,
             slots: member.slots,
             launch: String::new(),
-            data: String::new(),
+            data: member.data_address.clone(),
         });
     }
 

@@ -54,6 +54,13 @@ pub enum StartError {
     Damaged { path: PathBuf, what: String },
     #[error("{} belongs to a cluster of {found}, {wanted} asked for", path.display())]
     OtherCluster { path: PathBuf, found: String, wanted: String },
+    #[error("{} belongs to a cluster that keeps {found} copies of each partition, {wanted} asked for",
+        path.display())]
+    OtherReplicas { path: PathBuf, found: u32, wanted: u32 },
+    #[error("node {node} has left the cluster: its number is never used again")]
+    Removed { node: proto::NodeId },
+    #[error("{} is empty, and what was there was the only record of who holds what", path.display())]
+    LostMap { path: PathBuf },
     #[error("{present} of {expected} nodes came within {waited_s} s; missing: {missing}")]
     Missing { present: u32, expected: u32, waited_s: u64, missing: String },
     #[error("cannot join by {address}: {reason}")]
@@ -97,6 +104,13 @@ impl StartError {
             Self::NoPermission { .. } => "give a --dir that you own",
             Self::NoSpace { .. } => "free some space, or give a --dir on another device",
             Self::OtherCluster { .. } => "ask for the same number of nodes, or give another --dir",
+            Self::LostMap { .. } => {
+                "put the node's old state directory back; from three nodes on any one may be lost"
+            }
+            Self::Removed { .. } => {
+                "'starling node --join' makes it a new one, from another --state-dir"
+            }
+            Self::OtherReplicas { .. } => "leave out --replicas, or give another --dir",
             Self::Missing { .. } => {
                 "look at the log of the missing nodes, or give a longer deadline"
             }
@@ -127,12 +141,24 @@ impl StartError {
 pub enum NodeError {
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error("node {node} stopped: {error}; what it acknowledged is safe")]
+    #[error("node {node} stopped: {error}")]
     Store { node: proto::NodeId, error: StoreError },
     #[error("node {node} stopped: cannot write its event log {}: {error}", path.display())]
     EventLog { node: proto::NodeId, path: PathBuf, error: io::Error },
+    #[error("node {node} has left the cluster: its number is never used again")]
+    Removed { node: proto::NodeId },
     #[error("node {node} stopped: cannot serve: {reason}")]
     Serve { node: proto::NodeId, reason: String },
     #[error("node {node} stopped by a broken invariant: {what}")]
     Panicked { node: proto::NodeId, what: String },
+}
+
+impl NodeError {
+    /// What its store said, if that was it.
+    pub(crate) fn of_store(&self) -> Option<&StoreError> {
+        match self {
+            Self::Store { error, .. } | Self::Start(StartError::Store(error)) => Some(error),
+            _ => None,
+        }
+    }
 }

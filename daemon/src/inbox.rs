@@ -46,6 +46,8 @@ pub(crate) enum Incoming {
 #[derive(Debug)]
 pub(crate) enum Local {
     Input(Input),
+    /// Records that were to be read.
+    Read(Result<kvs::Page, StoreError>),
     /// Up to which batch everything is durable now.
     Synced(Result<u64, StoreError>),
 }

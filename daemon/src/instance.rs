@@ -6,7 +6,7 @@ other, and the state directory of one node.
 D/keys/                    what nodes and clients show each other, see `security::Keyring`
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
 D/nodes/<id>/address.json  where the node listens; there while it runs
-D/nodes/<id>/state/        format, lock, incarnation, db/, events/, streams/, objects/, tasks/, log
+D/nodes/<id>/state/        format, lock, incarnation, store, db/, events/, streams/, objects/, tasks/, log
 ```
 Files appear whole (written under another name, synced, then linked or renamed), so a reader on a
 shared file system sees a file or none.
@@ -31,6 +31,8 @@ pub struct ClusterFile {
     pub cluster: String,
     pub nodes: u32,
     pub partitions: u32,
+    /// Copies of each partition when the cluster was made.
+    pub replicas: u32,
     /// Connections are neither encrypted nor is anybody asked who it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
@@ -61,6 +63,12 @@ pub struct AddressFile {
     pub data: String,
 }
 
+const DB: &str = "db";
+const REMOVED: &str = "removed";
+const DB_ASIDE: &str = "db.damaged";
+/// The number of records that are to be made, as it was told to the cluster.
+const JOINED_AS: &str = "joined-as";
+
 /// An instance directory, made when it was not there.
 #[derive(Clone, Debug)]
 pub struct Instance {
@@ -83,7 +91,7 @@ impl Instance {
     }
     #[must_use]
     pub fn node_dir(&self, node: NodeId) -> PathBuf {
-        self.dir.join("nodes").join(node.0.to_string())
+        node_dir(&self.dir, node)
     }
     fn address_path(&self, node: NodeId) -> PathBuf {
         self.node_dir(node).join("address.json")
@@ -101,12 +109,22 @@ impl Instance {
         }
     }
 
+    /// How many nodes the cluster of this directory began with, if it has one.
+    pub(crate) fn first_nodes(&self) -> Result<Option<u32>, StartError> {
+        let path = self.dir.join("cluster.json");
+        if !path.exists() {
+            return Ok(None);
+        }
+        read_cluster(&path).map(|cluster| Some(cluster.nodes))
+    }
+
     /// The cluster's identity. `wanted` is written when there is none yet; else what is there must
-    /// agree with it. `partitions` is left to whoever was first unless it is given.
+    /// agree with it. `partitions` and `replicas` are left to whoever was first unless given.
     pub fn cluster(
         &self,
         wanted: &ClusterFile,
         partitions: Option<u32>,
+        replicas: Option<u32>,
     ) -> Result<ClusterFile, StartError> {
         let path = self.dir.join("cluster.json");
         if !path.exists() {
@@ -116,21 +134,26 @@ impl Instance {
         if found.insecure != wanted.insecure {
             return Err(StartError::Doors { path, insecure: wanted.insecure });
         }
-        if found.id().is_none() || !found.partitions.is_power_of_two() {
-            let what = "its cluster id or its number of partitions is impossible".to_owned();
+        let is_possible = found.id().is_some()
+            && found.partitions.is_power_of_two()
+            && (1..=limits::COPIES_MAX).contains(&found.replicas);
+        if !is_possible {
+            let what = "its id, its number of partitions or of copies is impossible".to_owned();
             return Err(StartError::Damaged { path, what });
         }
         if found.nodes != wanted.nodes {
             let (found, wanted) = (format!("{} nodes", found.nodes), wanted.nodes.to_string());
             return Err(StartError::OtherCluster { path, found, wanted });
         }
-        match partitions {
-            Some(wanted) if wanted != found.partitions => {
-                let found = format!("{} partitions", found.partitions);
-                Err(StartError::OtherCluster { path, found, wanted: wanted.to_string() })
-            }
-            _ => Ok(found),
+        let differs = |wanted: Option<u32>, found: u32| wanted.filter(|&wanted| wanted != found);
+        if let Some(wanted) = differs(partitions, found.partitions) {
+            let (found, wanted) = (format!("{} partitions", found.partitions), wanted.to_string());
+            return Err(StartError::OtherCluster { path, found, wanted });
         }
+        if let Some(wanted) = differs(replicas, found.replicas) {
+            return Err(StartError::OtherReplicas { path, found: found.replicas, wanted });
+        }
+        Ok(found)
     }
 
     pub fn write_address(&self, address: &AddressFile) -> Result<(), StartError> {
@@ -159,6 +182,7 @@ impl Instance {
 pub struct StateDir {
     path: PathBuf,
     incarnation: Incarnation,
+    store: u64,
     /// The lock goes with the file, even when the process is killed.
     _lock: File,
 }
@@ -187,11 +211,16 @@ impl StateDir {
             errno => StartError::io("lock", &lock_path, errno.into()),
         })?;
         check_format(path)?;
+        if let Ok(node) = fs::read_to_string(path.join(REMOVED)) {
+            let node = NodeId(node.trim().parse().unwrap_or_default());
+            return Err(StartError::Removed { node });
+        }
         for part in ["events", "streams", "objects", "tasks"] {
             make_private_dir(&path.join(part))?;
         }
         let incarnation = next_incarnation(path, known)?;
-        Ok(Self { path: path.to_path_buf(), incarnation, _lock: lock })
+        let store = store_id(path)?;
+        Ok(Self { path: path.to_path_buf(), incarnation, store, _lock: lock })
     }
 
     #[must_use]
@@ -203,6 +232,32 @@ impl StateDir {
         self.incarnation
     }
 
+    /// Drawn when the records of this directory began: others have another number.
+    #[must_use]
+    pub fn store(&self) -> u64 {
+        self.store
+    }
+    /// Where the records are.
+    #[must_use]
+    pub fn db(&self) -> PathBuf {
+        self.path.join(DB)
+    }
+
+    /// Puts the records aside, for whoever wants to look: the next start has none, and another
+    /// store. What an earlier call put aside goes.
+    pub(crate) fn give_up_records(&self) -> Result<PathBuf, StartError> {
+        let aside = self.path.join(DB_ASIDE);
+        match fs::remove_dir_all(&aside) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(StartError::io("remove", &aside, e));
+            }
+            _ => {}
+        }
+        fs::rename(self.db(), &aside).map_err(|e| StartError::io("rename", &self.db(), e))?;
+        sync_parent(&aside)?;
+        Ok(aside)
+    }
+
     /// Whether this node was part of a complete cluster before: then it need not wait for the
     /// others again, they know it and it knows them.
     #[must_use]
@@ -212,6 +267,45 @@ impl StateDir {
     pub(crate) fn set_formed(&self) -> Result<(), StartError> {
         replace(&self.path.join("formed"), b"1\n")
     }
+
+    /// Whether the cluster had begun without this directory.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.path.join("late").exists()
+    }
+    pub(crate) fn set_late(&self) -> Result<(), StartError> {
+        replace(&self.path.join("late"), b"1\n")
+    }
+}
+
+pub(crate) fn node_dir(dir: &Path, node: NodeId) -> PathBuf {
+    dir.join("nodes").join(node.0.to_string())
+}
+
+/// Whether the node of this state directory came to the cluster after it had begun.
+pub(crate) fn has_joined(state: &Path) -> bool {
+    state.join("late").exists()
+}
+
+/// The number of a directory's records, if it has one and nobody uses the directory.
+pub(crate) fn free_store(state: &Path) -> Option<u64> {
+    let lock = OpenOptions::new().write(true).open(state.join("lock")).ok()?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok()?;
+    let text = fs::read_to_string(state.join("store")).ok()?;
+    u64::from_str_radix(text.trim(), 16).ok()
+}
+
+/// The node of this state directory has left the cluster.
+pub(crate) fn note_removed(state: &Path, node: NodeId) -> Result<(), StartError> {
+    replace(&state.join(REMOVED), format!("{}\n", node.0).as_bytes())
+}
+
+/// Makes the state directory of a node that the cluster has taken in under this store.
+pub(crate) fn prepare_joined(state: &Path, store: u64) -> Result<(), StartError> {
+    make_private_dir(state)?;
+    replace(&state.join(JOINED_AS), format!("{store:016x}\n").as_bytes())?;
+    replace(&state.join("late"), b"1\n")?;
+    replace(&state.join("formed"), b"1\n")
 }
 
 /// A predecessor that was killed keeps its lock until the last of its threads is gone: it is waited
@@ -263,6 +357,28 @@ fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, Sta
     })?;
     replace(&path, format!("{next}\n").as_bytes())?;
     Ok(Incarnation(next))
+}
+
+/// The number of the records that are here, or of those that will be.
+fn store_id(state: &Path) -> Result<u64, StartError> {
+    let (path, joined_as) = (state.join("store"), state.join(JOINED_AS));
+    let read = |path: &Path| {
+        let text = fs::read_to_string(path).map_err(|e| StartError::io("read", path, e))?;
+        let id = u64::from_str_radix(text.trim(), 16).ok().filter(|&id| id != 0);
+        let what = "it should hold a number".to_owned();
+        id.ok_or_else(|| StartError::Damaged { path: path.to_path_buf(), what })
+    };
+    if !state.join(DB).join("CURRENT").exists() {
+        let id = match joined_as.exists() {
+            true => read(&joined_as)?,
+            false => random_u64()?.max(1), // 0 stands for none.
+        };
+        replace(&path, format!("{id:016x}\n").as_bytes())?;
+        return Ok(id);
+    }
+    // It is good for the first records alone.
+    let _ = fs::remove_file(&joined_as);
+    read(&path)
 }
 
 fn read_cluster(path: &Path) -> Result<ClusterFile, StartError> {
@@ -368,97 +484,4 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    fn wanted(nodes: u32) -> ClusterFile {
-        ClusterFile {
-            format: 1,
-            cluster: format!("{:016x}", 77),
-            nodes,
-            partitions: 64,
-            insecure: false,
-        }
-    }
-
-    #[test]
-    fn a_directory_that_others_own_or_write_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("instance");
-        fs::create_dir(&path).unwrap();
-        for (mode, good) in [(0o777, false), (0o770, false), (0o1777, false), (0o755, true)] {
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            match Instance::open(&path) {
-                Ok(_) => assert!(good, "{mode:o}"),
-                Err(StartError::DirectoryMode { mode: found, .. }) => {
-                    assert!(!good && found == mode, "{mode:o}");
-                    assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing was written");
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
-        let user = fs::metadata(&path).unwrap().uid();
-        check_owner(&path, user).unwrap();
-        let error = check_owner(&path, user + 1).unwrap_err();
-        assert!(matches!(error, StartError::OtherOwner { .. }), "{error}");
-    }
-
-    #[test]
-    fn the_cluster_is_made_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let instance = Instance::open(dir.path()).unwrap();
-        assert_eq!(instance.cluster(&wanted(3), None).unwrap().id(), Some(77));
-        let other = ClusterFile { cluster: "5".to_owned(), partitions: 128, ..wanted(3) };
-        assert_eq!(instance.cluster(&other, None).unwrap().id(), Some(77));
-        let error = instance.cluster(&wanted(4), None).unwrap_err();
-        assert!(matches!(error, StartError::OtherCluster { .. }), "{error}");
-        assert!(instance.cluster(&other, Some(128)).is_err());
-        let insecure = ClusterFile { insecure: true, ..wanted(3) };
-        assert!(matches!(instance.cluster(&insecure, None), Err(StartError::Doors { .. })));
-        assert!(matches!(instance.check_doors(true), Err(StartError::Doors { .. })));
-        instance.check_doors(false).unwrap();
-        assert!(
-            fs::read_dir(dir.path())
-                .unwrap()
-                .all(|e| { !e.unwrap().file_name().to_string_lossy().starts_with('.') })
-        );
-    }
-
-    #[test]
-    fn incarnations_grow_and_the_lock_holds() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::open(dir.path()).unwrap();
-        assert_eq!(state.incarnation(), Incarnation(1));
-        let error = StateDir::open(dir.path()).unwrap_err();
-        assert!(matches!(error, StartError::InUse { .. }), "{error}");
-        drop(state);
-        assert_eq!(StateDir::open(dir.path()).unwrap().incarnation(), Incarnation(2));
-        fs::write(dir.path().join("format"), "2\n").unwrap();
-        let error = StateDir::open(dir.path()).unwrap_err();
-        assert!(matches!(error, StartError::NewerFormat { .. }), "{error}");
-    }
-
-    #[test]
-    fn an_address_is_taken_back_only_by_its_incarnation() {
-        let dir = tempfile::tempdir().unwrap();
-        let instance = Instance::open(dir.path()).unwrap();
-        let file = AddressFile {
-            format: 1,
-            node: 2,
-            incarnation: 5,
-            address: "127.0.0.1:1".to_owned(),
-            pid: 1,
-            slots: 2,
-            data: "127.0.0.1:8".to_owned(),
-            launch: String::new(),
-        };
-        assert_eq!(instance.read_address(NodeId(2)), None);
-        instance.write_address(&file).unwrap();
-        instance.remove_address(NodeId(2), Incarnation(4));
-        assert_eq!(instance.read_address(NodeId(2)), Some(file));
-        instance.remove_address(NodeId(2), Incarnation(5));
-        assert_eq!(instance.read_address(NodeId(2)), None);
-    }
-}
+mod tests;

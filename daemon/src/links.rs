@@ -63,10 +63,16 @@ pub(crate) async fn probe(shared: &Shared, address: &str) -> Result<wire::Greeti
     Ok(greeting)
 }
 
-/// Keeps the link to one higher node for as long as this node lives.
-pub(crate) async fn keep(shared: Arc<Shared>, peer: NodeId) {
+/// Keeps the link to one higher node from now on.
+pub(crate) fn start(shared: &Arc<Shared>, peer: NodeId) {
+    tokio::spawn(keep(Arc::clone(shared), peer));
+}
+
+/// For as long as this node lives and the other has not left the cluster.
+async fn keep(shared: Arc<Shared>, peer: NodeId) {
+    let knocks = shared.others.knocks(peer);
     let mut wait = limits::REDIAL_AFTER;
-    loop {
+    while !shared.others.has_left(peer) {
         match dial(&shared, peer).await {
             Ok(lived) => {
                 wait = limits::REDIAL_AFTER;
@@ -76,8 +82,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, peer: NodeId) {
             }
             Err(reason) => shared.log.refusal(&format!("no link to node {}: {reason}", peer.0)),
         }
-        let knock = shared.knocks[peer.0 as usize].notified();
-        if tokio::time::timeout(duration(wait), knock).await.is_err() {
+        if tokio::time::timeout(duration(wait), knocks.notified()).await.is_err() {
             wait = Span(wait.doubled().0.min(limits::REDIAL_AFTER_MAX.0));
         }
     }
@@ -110,7 +115,7 @@ pub(crate) fn accept(
     let (queue, packets) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
     if greeting.probe {
         if greeting.node > shared.identity.node.0 {
-            shared.knocks[greeting.node as usize].notify_one();
+            shared.others.knock(NodeId(greeting.node));
         }
         return Ok(packets);
     }

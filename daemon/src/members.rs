@@ -11,6 +11,8 @@ use crate::stats;
 pub(crate) struct Members {
     own: NodeId,
     map: wire::ClusterMap,
+    /// The nodes agree among themselves who is up; else it is this node's view.
+    agreed: bool,
 }
 
 impl Members {
@@ -20,15 +22,20 @@ impl Members {
         own: &AddressFile,
         read: impl Fn(NodeId) -> Option<AddressFile>,
     ) -> Self {
+        let agreed = map.copies > 1;
         for (at, member) in map.members.iter_mut().enumerate() {
             assert_eq!(member.node as usize, at, "members are numbered from 0");
             if let Some(file) = read(NodeId(member.node)) {
-                member.incarnation = file.incarnation;
+                if !agreed {
+                    member.incarnation = file.incarnation;
+                }
                 tell(member, file);
             }
-            member.phase = wire::MemberPhase::Down as i32;
+            if !agreed {
+                member.phase = wire::MemberPhase::Down as i32;
+            }
         }
-        let mut this = Self { own: NodeId(own.node), map };
+        let mut this = Self { own: NodeId(own.node), map, agreed };
         this.up(NodeId(own.node), Incarnation(own.incarnation), Some(own.clone()));
         this
     }
@@ -45,7 +52,14 @@ impl Members {
         incarnation: Incarnation,
         file: Option<AddressFile>,
     ) -> bool {
-        let member = &mut self.map.members[node.0 as usize];
+        let Some(member) = self.map.members.get_mut(node.0 as usize) else { return false };
+        if self.agreed {
+            // Before the map has it: where it is reached already.
+            if let Some(file) = file.filter(|_| member.incarnation == 0) {
+                tell(member, file);
+            }
+            return false;
+        }
         let before = member.clone();
         member.incarnation = incarnation.0;
         // A file of another incarnation would tell of a process that is gone.
@@ -59,7 +73,21 @@ impl Members {
     }
 
     pub(crate) fn down(&mut self, node: NodeId) {
-        self.map.members[node.0 as usize].phase = wire::MemberPhase::Down as i32;
+        if !self.agreed {
+            self.map.members[node.0 as usize].phase = wire::MemberPhase::Down as i32;
+        }
+    }
+
+    /// The nodes have agreed on a newer map. What is known of members that it knows nothing of yet
+    /// stays.
+    pub(crate) fn set_map(&mut self, map: &wire::ClusterMap) {
+        let older = std::mem::replace(&mut self.map, map.clone());
+        for (member, before) in self.map.members.iter_mut().zip(older.members) {
+            if member.incarnation == 0 {
+                (member.address, member.slots, member.pid) =
+                    (before.address, before.slots, before.pid);
+            }
+        }
     }
 
     /// Completes an answer.
@@ -67,15 +95,21 @@ impl Members {
         match &mut response.body {
             Some(wire::response::Body::Node(state)) => {
                 let slots = state.member.as_ref().map_or(0, |member| member.slots);
-                let own = &self.map.members[self.own.0 as usize];
+                let own = self.map.members.get(self.own.0 as usize).cloned().unwrap_or_default();
                 let slots = if slots > 0 { slots } else { own.slots };
-                state.member = Some(wire::Member { slots, ..own.clone() });
+                let told = state.member.take().unwrap_or_default();
+                let incarnation = told.incarnation.max(own.incarnation);
+                state.member = Some(wire::Member { slots, incarnation, ..own });
                 state.cpu_ns = stats::cpu_ns();
                 state.peak_rss_bytes = stats::peak_rss_bytes();
             }
             Some(wire::response::Body::Map(map)) => {
                 for member in &mut map.members {
-                    if let Some(known) = self.map.members.get(member.node as usize) {
+                    let known = self.map.members.get(member.node as usize);
+                    // An answer is never newer than what is known here.
+                    if let Some(known) =
+                        known.filter(|it| !self.agreed || it.incarnation == member.incarnation)
+                    {
                         member.clone_from(known);
                     }
                 }

@@ -9,6 +9,7 @@ use scheduler::Tuning;
 use security::Token;
 
 use crate::error::StartError;
+use crate::instance;
 
 /// How to start one node.
 #[derive(Clone, Debug)]
@@ -30,10 +31,16 @@ pub struct NodeOptions {
     pub tuning: Tuning,
     /// `None`: by the number of nodes. Fixed when the cluster is made.
     pub partitions: Option<u32>,
+    /// Copies of each partition: with `R` of them the loss of `R - 1` nodes costs nothing. `None`:
+    /// as the cluster has, and one where it is made now. Fixed when the cluster is made.
+    pub replicas: Option<u32>,
     /// Address of a node that runs: the cluster and the others' addresses are asked of it, so that
     /// `dir` need not be shared. It must hold the cluster's keys, or `token` gets them. The node
-    /// takes the place `node` of the `expect` places; a cluster does not grow.
+    /// takes the place `node` of the `expect` places, unless it `grow`s the cluster.
     pub join: Option<String>,
+    /// The node joins as one more than there are: the cluster gives it a number, and its share. One
+    /// that has joined so from this directory before takes its place again.
+    pub grow: bool,
     /// What a node that has the keys made for this one; once the keys are here it is not used.
     pub token: Option<Token>,
     /// No keys: nothing is encrypted and everybody is believed. On loopback alone.
@@ -47,6 +54,8 @@ pub struct NodeOptions {
     pub launch: String,
     /// A stop of this node stops all of them, as under a launcher.
     pub end_together: bool,
+    /// Told, one line each, what whoever looks after the node should know while it goes on.
+    pub say: fn(&str),
 }
 
 impl NodeOptions {
@@ -63,14 +72,22 @@ impl NodeOptions {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             tuning: Tuning::default(),
             partitions: None,
+            replicas: None,
             join: None,
+            grow: false,
             token: None,
             insecure: false,
             deadline: Duration::from_secs(60),
             spawner_program: None,
             launch: String::new(),
             end_together: false,
+            say: |_| {},
         }
+    }
+
+    pub(crate) fn state_path(&self) -> PathBuf {
+        let inside = || instance::node_dir(&self.dir, self.node).join("state");
+        self.state_dir.clone().unwrap_or_else(inside)
     }
 
     pub(crate) fn check(&self) -> Result<(), StartError> {
@@ -78,7 +95,12 @@ impl NodeOptions {
         if self.expect == 0 || self.expect > limits::NODES_MAX {
             return refuse(format!("a cluster has 1 to {} nodes", limits::NODES_MAX));
         }
-        if self.node.0 >= self.expect {
+        if self.grow && self.join.is_none() {
+            return refuse(
+                "a node that joins as a new one needs the address of another".to_owned(),
+            );
+        }
+        if self.node.0 >= self.expect && !instance::has_joined(&self.state_path()) {
             let last = self.expect - 1;
             return refuse(format!("there is no node {} among 0 to {last}", self.node.0));
         }
@@ -94,6 +116,19 @@ impl NodeOptions {
                 return refuse(format!(
                     "the number of partitions is a power of two from {enough} to {}",
                     limits::PARTITIONS_MAX
+                ));
+            }
+        }
+        if let Some(replicas) = self.replicas {
+            let most = limits::COPIES_MAX.min(self.expect);
+            if replicas == 0 || replicas > most {
+                return refuse(format!(
+                    "{replicas} copies of each partition: {} can keep 1 to {most}",
+                    if self.expect == 1 {
+                        "1 node".to_owned()
+                    } else {
+                        format!("{} nodes", self.expect)
+                    }
                 ));
             }
         }
@@ -129,6 +164,8 @@ mod tests {
         assert!(refused(&|o| o.expect = 0).contains("1 to"));
         assert!(refused(&|o| o.node = NodeId(2)).contains("no node 2 among 0 to 1"));
         assert!(refused(&|o| o.slots = 0).contains("slots"));
+        assert!(refused(&|o| o.replicas = Some(0)).contains("0 copies"));
+        assert!(refused(&|o| o.replicas = Some(3)).contains("2 nodes can keep 1 to 2"));
         assert!(refused(&|o| o.partitions = Some(3)).contains("power of two"));
         assert!(refused(&|o| o.partitions = Some(1)).contains("power of two"));
         assert!(refused(&|o| o.tuning.bandwidth_bytes_per_s = f64::NAN).contains("bandwidth"));

@@ -1,9 +1,13 @@
 //! Who this node is to others, and how to reach and believe them.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use proto::{Incarnation, NodeId, limits, wire};
 use security::Dialer;
+use tokio::sync::Notify;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
@@ -46,11 +50,12 @@ pub(crate) fn check_version(metadata: &MetadataMap) -> Result<(), Status> {
 }
 
 /// This node, as it presents itself.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) cluster: u64,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
+    /// More than any node's number.
     pub(crate) nodes: u32,
     /// What its address file says, for those who cannot read it.
     pub(crate) address: String,
@@ -58,6 +63,8 @@ pub(crate) struct Identity {
     pub(crate) launch: String,
     /// Where it gives out objects.
     pub(crate) data_address: String,
+    /// It was part of a complete cluster, in this life or before.
+    pub(crate) formed: AtomicBool,
 }
 
 impl Identity {
@@ -73,8 +80,13 @@ impl Identity {
             slots: self.slots,
             launch: self.launch.clone(),
             data_address: self.data_address.clone(),
+            formed: self.formed.load(Ordering::Relaxed),
         };
         wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(greeting)) }
+    }
+
+    pub(crate) fn set_formed(&self) {
+        self.formed.store(true, Ordering::Relaxed);
     }
 
     /// Whether the first frame of a stream comes from another node of this cluster.
@@ -97,6 +109,55 @@ impl Identity {
             return Err(format!("node {} has no incarnation", greeting.node));
         }
         Ok(greeting)
+    }
+}
+
+/// The other nodes that this one knows of, and how to hurry those that it dials.
+#[derive(Debug)]
+pub(crate) struct Others(Mutex<BTreeMap<NodeId, Other>>);
+
+#[derive(Clone, Debug, Default)]
+struct Other {
+    /// It came up, or moved, and wants to be dialled.
+    knock: Arc<Notify>,
+    has_left: bool,
+}
+
+impl Others {
+    pub(crate) fn new(nodes: impl Iterator<Item = NodeId>) -> Self {
+        Self(Mutex::new(nodes.map(|node| (node, Other::default())).collect()))
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut BTreeMap<NodeId, Other>) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Those that have not left the cluster.
+    pub(crate) fn all(&self) -> Vec<NodeId> {
+        self.with(|it| it.iter().filter(|(_, it)| !it.has_left).map(|(node, _)| *node).collect())
+    }
+    pub(crate) fn higher(&self, than: NodeId) -> impl Iterator<Item = NodeId> {
+        self.all().into_iter().filter(move |&node| node > than)
+    }
+
+    /// Whether that is a node that was not known.
+    pub(crate) fn add(&self, node: NodeId) -> bool {
+        self.with(|it| it.insert(node, it.get(&node).cloned().unwrap_or_default()).is_none())
+    }
+    pub(crate) fn leave(&self, node: NodeId) {
+        self.with(|it| it.entry(node).or_default().has_left = true);
+        self.knock(node);
+    }
+    pub(crate) fn has_left(&self, node: NodeId) -> bool {
+        self.with(|it| it.get(&node).is_some_and(|it| it.has_left))
+    }
+
+    pub(crate) fn knock(&self, node: NodeId) {
+        self.with(|it| it.get(&node).inspect(|other| other.knock.notify_one()).is_some());
+    }
+    /// Tells of each knock of a node.
+    pub(crate) fn knocks(&self, node: NodeId) -> Arc<Notify> {
+        self.with(|it| Arc::clone(&it.entry(node).or_default().knock))
     }
 }
 
@@ -141,6 +202,7 @@ mod tests {
             slots: 2,
             launch: String::new(),
             data_address: String::new(),
+            formed: AtomicBool::new(false),
         }
     }
 
@@ -153,10 +215,10 @@ mod tests {
         assert!(me.check(None).is_err());
         assert!(me.check(Some(wire::LinkFrame { body: None })).is_err());
         let wrong = [
-            Identity { cluster: 8, ..other.clone() },
-            Identity { node: NodeId(4), ..other.clone() },
-            Identity { incarnation: Incarnation(0), ..other.clone() },
-            me.clone(),
+            Identity { cluster: 8, node: NodeId(2), ..identity() },
+            Identity { node: NodeId(4), ..identity() },
+            Identity { incarnation: Incarnation(0), node: NodeId(2), ..identity() },
+            identity(),
         ];
         for identity in wrong {
             assert!(me.check(Some(identity.greeting(false))).is_err(), "{identity:?}");

@@ -25,28 +25,55 @@ const LOOK_AFTER_MAX: Duration = Duration::from_millis(200);
 /// Missing nodes that an error names; the others are counted.
 const NAMED_MAX: usize = 8;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+const MAP_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Returns when all nodes of the cluster have answered.
+/// How the cluster came to be.
+pub(crate) enum Formed {
+    /// All nodes are there.
+    Together,
+    /// It began before; this is its map.
+    Begun(wire::ClusterMap),
+}
+
+/// Returns when all nodes of the cluster have answered; if the caller `looks_for_begun`, also when
+/// one has that was part of it before and knows its map.
 pub(crate) async fn wait_for_all(
     shared: &Arc<Shared>,
     launch: &str,
     deadline: Duration,
-) -> Result<(), StartError> {
+    looks_for_begun: bool,
+) -> Result<Formed, StartError> {
     let start = Instant::now();
     let mut wait = LOOK_AFTER;
-    let mut missing: BTreeMap<NodeId, String> =
-        others(shared).map(|node| (node, "has not said where it listens".to_owned())).collect();
+    let mut missing: BTreeMap<NodeId, String> = shared
+        .others
+        .all()
+        .into_iter()
+        .map(|node| (node, "has not said where it listens".to_owned()))
+        .collect();
     loop {
         let nodes: Vec<NodeId> = missing.keys().copied().collect();
         let count = nodes.len();
         for node in nodes {
             match look(shared, node, launch).await {
-                Ok(()) => _ = missing.remove(&node),
+                Ok(greeting) if greeting.formed && looks_for_begun => {
+                    // Its loop may wait for us: it is asked again with the next look.
+                    let dialer = shared.doors.dialer();
+                    let asked = map_of(&greeting.address, &dialer);
+                    match tokio::time::timeout(MAP_PATIENCE, asked).await {
+                        Ok(Ok(map)) => return Ok(Formed::Begun(map)),
+                        Ok(Err(reason)) => _ = missing.insert(node, reason),
+                        Err(_) => {
+                            _ = missing.insert(node, "does not tell the map yet".to_owned());
+                        }
+                    }
+                }
+                Ok(_) => _ = missing.remove(&node),
                 Err(seen) => _ = missing.insert(node, seen),
             }
         }
         if missing.is_empty() {
-            return Ok(());
+            return Ok(Formed::Together);
         }
         if start.elapsed() >= deadline {
             return Err(too_few(shared, &missing, deadline));
@@ -59,7 +86,7 @@ pub(crate) async fn wait_for_all(
 
 /// Tells the lower nodes of a running cluster that this one is back: they dial it.
 pub(crate) async fn knock(shared: Arc<Shared>) {
-    for node in others(&shared).filter(|&it| it < shared.identity.node) {
+    for node in shared.others.all().into_iter().filter(|&it| it < shared.identity.node) {
         if let Some(file) = shared.addresses.read(node) {
             // A node that is down needs no knock: it dials when it comes up.
             let _ = links::probe(&shared, &file.address).await;
@@ -67,12 +94,7 @@ pub(crate) async fn knock(shared: Arc<Shared>) {
     }
 }
 
-fn others(shared: &Shared) -> impl Iterator<Item = NodeId> {
-    let (nodes, own) = (shared.identity.nodes, shared.identity.node);
-    (0..nodes).map(NodeId).filter(move |&node| node != own)
-}
-
-async fn look(shared: &Shared, node: NodeId, launch: &str) -> Result<(), String> {
+async fn look(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greeting, String> {
     let Some(file) = shared.addresses.read(node) else {
         return Err("has not said where it listens".to_owned());
     };
@@ -85,7 +107,7 @@ async fn look(shared: &Shared, node: NodeId, launch: &str) -> Result<(), String>
     if (greeting.node, greeting.incarnation) != (node.0, file.incarnation) {
         return Err(format!("is not the one that answers at {}", file.address));
     }
-    Ok(())
+    Ok(greeting)
 }
 
 fn too_few(shared: &Shared, missing: &BTreeMap<NodeId, String>, deadline: Duration) -> StartError {
@@ -97,7 +119,7 @@ fn too_few(shared: &Shared, missing: &BTreeMap<NodeId, String>, deadline: Durati
     if missing.len() > NAMED_MAX {
         named.push(format!("and {} more", missing.len() - NAMED_MAX));
     }
-    let expected = shared.identity.nodes;
+    let expected = shared.others.all().len() as u32 + 1;
     StartError::Missing {
         present: expected - missing.len() as u32,
         expected,
@@ -108,36 +130,77 @@ fn too_few(shared: &Shared, missing: &BTreeMap<NodeId, String>, deadline: Durati
 
 /// Asks a node that runs for the cluster's map, on a thread and a runtime of its own.
 pub(crate) fn ask_map(address: &str, dialer: &Dialer) -> Result<wire::ClusterMap, StartError> {
-    let failed = |reason: String| StartError::Join { address: address.to_owned(), reason };
-    let ask = || -> Result<wire::ClusterMap, String> {
+    apart(address, JOIN_TIMEOUT, async { map_of(address, dialer).await })
+}
+
+/// Has a cluster take a node in: the number that it gets.
+pub(crate) fn enter(
+    address: &str,
+    dialer: &Dialer,
+    join: &wire::MemberJoin,
+    within: Duration,
+) -> Result<NodeId, StartError> {
+    apart(address, within, async {
+        let body = Some(wire::map_command::Body::Join(join.clone()));
+        let propose = wire::request::Body::Propose(wire::MapCommand { body });
+        ask(address, dialer, propose).await?;
+        loop {
+            let map = map_of(address, dialer).await?;
+            let own = map.members.iter().find(|member| member.store == join.store);
+            if let Some(own) = own {
+                return Ok(NodeId(own.node));
+            }
+            tokio::time::sleep(LOOK_AFTER_MAX).await;
+        }
+    })
+}
+
+/// On a thread and a runtime of its own, and within a time.
+fn apart<T: Send>(
+    address: &str,
+    within: Duration,
+    asked: impl Future<Output = Result<T, String>> + Send,
+) -> Result<T, StartError> {
+    let ask = || -> Result<T, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|e| e.to_string())?;
         runtime.block_on(async {
-            tokio::time::timeout(JOIN_TIMEOUT, map_of(address, dialer))
-                .await
-                .map_err(|_| "no answer in time".to_owned())?
+            let asked = tokio::time::timeout(within, asked).await;
+            asked.map_err(|_| "no answer in time".to_owned())?
         })
     };
     std::thread::scope(|scope| scope.spawn(ask).join())
         .unwrap_or_else(|_| Err("asking it failed".to_owned()))
-        .map_err(failed)
+        .map_err(|reason| StartError::Join { address: address.to_owned(), reason })
 }
 
 async fn map_of(address: &str, dialer: &Dialer) -> Result<wire::ClusterMap, String> {
+    match ask(address, dialer, wire::request::Body::Map(wire::MapQuery {})).await? {
+        Some(wire::response::Body::Map(map)) => Ok(map),
+        _ => Err("it does not tell its map".to_owned()),
+    }
+}
+
+async fn ask(
+    address: &str,
+    dialer: &Dialer,
+    body: wire::request::Body,
+) -> Result<Option<wire::response::Body>, String> {
     let mut client = peers::connect(address, dialer).await?;
-    let body = Some(wire::request::Body::Map(wire::MapQuery {}));
-    let requests = wire::Requests { requests: vec![wire::Request { id: 1, body }] };
+    let request = wire::Request { id: 1, body: Some(body) };
+    let requests = wire::Requests { requests: vec![request] };
     // The stream stays open until the answer is here: its end would mean that nobody waits.
     let outgoing = tokio_stream::once(requests).chain(tokio_stream::pending());
     let said = |status: tonic::Status| security::dial::explain(&status);
     let mut incoming = client.session(outgoing).await.map_err(said)?.into_inner();
     while let Some(responses) = incoming.message().await.map_err(said)? {
-        for response in responses.responses {
-            if let Some(wire::response::Body::Map(map)) = response.body {
-                return Ok(map);
-            }
+        if let Some(response) = responses.responses.into_iter().next() {
+            return match response.error {
+                Some(error) => Err(error.text),
+                None => Ok(response.body),
+            };
         }
     }
     Err("it closed the session".to_owned())

@@ -62,7 +62,9 @@ pub fn least_role_of_request(body: Option<&Body>) -> Role {
         ) => true,
         Some(Body::Kv(batch)) => reads(batch),
         Some(Body::KvMany(many)) => many.batches.iter().all(reads),
-        Some(Body::Submit(_) | Body::Commit(_) | Body::Cancel(_) | Body::Tune(_)) => false,
+        Some(
+            Body::Submit(_) | Body::Commit(_) | Body::Cancel(_) | Body::Tune(_) | Body::Propose(_),
+        ) => false,
     };
     if reads_only { Role::Observer } else { Role::Client }
 }

@@ -29,6 +29,7 @@ use crate::data::Smalls;
 use crate::error::NodeError;
 use crate::events::EventLog;
 use crate::inbox::{Incoming, Local};
+use crate::links;
 use crate::members::Members;
 use crate::replies::ReplySender;
 use crate::service::Shared;
@@ -68,6 +69,18 @@ impl Durability {
     }
 }
 
+/// Why a loop has ended, if not by an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// It was told to stop.
+    Told,
+    /// The cluster takes this incarnation for dead. The node may begin anew under that one or a
+    /// later one; `None`: it has left for good.
+    Fenced { restart: Option<Incarnation> },
+    /// The cluster knows this node up to that incarnation, with another directory.
+    Late { known: Incarnation },
+}
+
 /// The shell's half of a node.
 #[derive(Debug)]
 pub(crate) struct Loop {
@@ -79,6 +92,8 @@ pub(crate) struct Loop {
     pub(crate) events: EventLog,
     pub(crate) transfers: Transfers,
     pub(crate) members: Members,
+    /// For what is done beside the loop.
+    pub(crate) local: mpsc::UnboundedSender<Local>,
     pub(crate) state: State,
 }
 
@@ -95,21 +110,28 @@ pub(crate) struct State {
     pending: Batch,
     pending_bytes: usize,
     waiting_for_events: Vec<oneshot::Sender<()>>,
+    fenced: Option<Option<Incarnation>>,
 }
 
 impl Loop {
-    /// Runs until it is told to stop. What was acknowledged is durable when it returns.
+    /// Runs until it is told to stop, or dead to the cluster. What was acknowledged is durable when
+    /// it returns.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Incoming>,
         mut local: mpsc::UnboundedReceiver<Local>,
         mut stop: watch::Receiver<bool>,
-    ) -> Result<(), NodeError> {
+    ) -> Result<Ended, NodeError> {
         let mut incoming = Vec::with_capacity(limits::STEP_INPUTS_MAX);
         let mut own = Vec::with_capacity(limits::STEP_INPUTS_MAX);
         let mut timer = pin!(tokio::time::sleep_until(self.clock.instant(Time::ZERO).into()));
         loop {
             self.step()?;
+            if let Some(restart) = self.state.fenced {
+                self.shared.executor.stop(); // Now: its tasks run elsewhere.
+                self.events.flush().map_err(|error| self.events_error(error))?;
+                return Ok(Ended::Fenced { restart });
+            }
             if *stop.borrow_and_update() {
                 return self.end();
             }
@@ -161,6 +183,10 @@ impl Loop {
     fn take_local(&mut self, item: Local) -> Result<(), NodeError> {
         match item {
             Local::Input(input) => self.state.inputs.push(input),
+            Local::Read(page) => {
+                let page = page.map_err(|error| self.store_error(error))?;
+                self.state.inputs.push(Input::Read(page));
+            }
             Local::Synced(result) => {
                 let seq = result.map_err(|error| self.store_error(error))?;
                 let durability = &mut self.state.durability;
@@ -215,6 +241,7 @@ impl Loop {
                     state.links.remove(&peer);
                     self.members.down(peer);
                     Smalls::lost(&self.shared, peer);
+                    state.inputs.push(Input::PeerLost { peer });
                 }
             }
             Incoming::Wants { from, wanted } => {
@@ -324,16 +351,51 @@ impl Loop {
                 });
             }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
-            Effect::Fenced { .. } | Effect::MapChanged(_) => {
-                unreachable!("no node of this cluster changes the map yet")
+            Effect::Damaged { partition, what } => {
+                let reason = format!("a record of {partition}: {what}");
+                let path = self.store.path().to_path_buf();
+                return Err(self.store_error(crate::store::StoreError::Damaged { path, reason }));
             }
-            Effect::Read(read) => {
-                let page = self.store.page(&read).map_err(|error| self.store_error(error))?;
-                self.state.inputs.push(Input::Read(page));
+            Effect::Fenced { restart } => self.state.fenced = Some(restart),
+            Effect::MapChanged(map) => self.map_changed(&map),
+            Effect::Read(request) => {
+                // Beside the loop: a page may be long, and its disk slow.
+                let (reader, local) = (self.store.reader(), self.local.clone());
+                tokio::task::spawn_blocking(move || {
+                    // A loop that is gone wants nothing any more.
+                    let _ = local.send(Local::Read(reader.page(&request)));
+                });
             }
             Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
         }
         Ok(())
+    }
+
+    /// The nodes have agreed on who is there, and where.
+    fn map_changed(&mut self, map: &wire::ClusterMap) {
+        let shared = &self.shared;
+        for (member, before) in map
+            .members
+            .iter()
+            .zip(self.members.map().members.iter().map(Some).chain(std::iter::repeat(None)))
+        {
+            let (node, own) = (NodeId(member.node), shared.identity.node);
+            if node == own {
+                continue;
+            }
+            if member.phase() == wire::MemberPhase::Removed {
+                shared.others.leave(node);
+                continue;
+            }
+            shared.addresses.hear(member);
+            let is_new = shared.others.add(node);
+            if is_new && node > own {
+                links::start(shared, node);
+            } else if before.is_none_or(|it| it.incarnation != member.incarnation) {
+                shared.others.knock(node);
+            }
+        }
+        self.members.set_map(map);
     }
 
     /// Asks for small objects, all that this step wants of one node together.
@@ -382,12 +444,12 @@ impl Loop {
     }
 
     /// Ends in order: no work runs, no event is lost, the log is on stable storage.
-    fn end(mut self) -> Result<(), NodeError> {
+    fn end(mut self) -> Result<Ended, NodeError> {
         self.shared.executor.stop();
         self.shared.lines.close();
         self.events.flush().map_err(|error| self.events_error(error))?;
         self.store.sync().map_err(|error| self.store_error(error))?;
-        Ok(())
+        Ok(Ended::Told)
     }
 
     fn store_error(&self, error: crate::store::StoreError) -> NodeError {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use executor::Executor;
-use proto::{ClientId, NodeId, limits, wire};
+use proto::{ClientId, limits, wire};
 use security::Role;
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
@@ -36,8 +36,9 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) identity: peers::Identity,
-    pub(crate) doors: Doors,
-    pub(crate) addresses: AddressBook,
+    pub(crate) others: peers::Others,
+    pub(crate) doors: Arc<Doors>,
+    pub(crate) addresses: Arc<AddressBook>,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) executor: Arc<Executor>,
     pub(crate) log: NodeLog,
@@ -51,8 +52,6 @@ pub(crate) struct Shared {
     pub(crate) given: Registry,
     /// Numbers clients and links.
     pub(crate) next_number: AtomicU64,
-    /// By node: it came up and wants to be dialled.
-    pub(crate) knocks: Vec<Notify>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) end_together: bool,
     /// The others know that all end.
@@ -232,9 +231,8 @@ pub(crate) async fn tell_all(shared: &Arc<Shared>) {
     if shared.told.swap(true, Ordering::Relaxed) {
         return;
     }
-    let others = (0..shared.identity.nodes).map(NodeId).filter(|&it| it != shared.identity.node);
     let mut told = tokio::task::JoinSet::new();
-    for other in others {
+    for other in shared.others.all() {
         let Some(file) = shared.addresses.read(other) else { continue };
         let shared = Arc::clone(shared);
         told.spawn(tokio::time::timeout(TELL_TIMEOUT, async move {

@@ -1,9 +1,13 @@
 //! A node's records on disk: RocksDB, one atomic write per batch.
 //!
 //! A record's key is its partition (u32, big-endian) followed by its key within the partition, so
-//! what is written together lies together: ordered keys cost a sixth of scattered ones. Nothing is
-//! read from here while the node runs (the core has it all in memory), hence no bloom filters and
-//! a small cache.
+//! what is written together lies together: ordered keys cost a sixth of scattered ones. Only what
+//! goes to a new copy or is taken over is read while the node runs, by [`Reader`]s beside the loop
+//! (the core has the rest in memory), hence no bloom filters and a small cache.
+//!
+//! A value is followed by four bytes of a checksum of key and value. RocksDB has checksums of its
+//! blocks and of its log; ours goes with the record from the loop to the loop, so that nothing in
+//! between may exchange a byte or give one key the value of another.
 //!
 //! [`RocksStore::write`] puts a batch into the write-ahead log: it survives the death of the
 //! process. [`Syncer::sync`] makes it survive a power cut. After a write or sync has failed, nobody
@@ -21,6 +25,7 @@ use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBRecoveryMode, Direction, IteratorMode,
     LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Two of these may be filled at a time.
 const WRITE_BUFFER_BYTES: usize = 8 << 20;
@@ -33,8 +38,10 @@ const CACHE_BYTES: usize = 4 << 20;
 const READAHEAD_BYTES: usize = 2 << 20;
 const OPEN_FILES_MAX: i32 = 128;
 
-/// Where the last batch's number is kept: no partition has this many ones.
-const LAST_SEQ_KEY: &[u8] = b"\xff\xff\xff\xff seq";
+const CHECKSUM_BYTES: usize = 4;
+
+/// Where the last batch's number is kept: after all records, those that are of no partition too.
+const LAST_SEQ_KEY: &[u8] = b"\xff\xff\xff\xff\xff seq";
 
 /// Why the store cannot be opened, or the node must stop.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -47,7 +54,7 @@ pub enum StoreError {
     NoPermission { path: PathBuf, reason: String },
     #[error("no space is left for the store {path}: free some and start the node again")]
     NoSpace { path: PathBuf },
-    #[error("the store {path} is damaged ({reason}): this copy is lost; start from an empty one")]
+    #[error("the store {path} is damaged ({reason})")]
     Damaged { path: PathBuf, reason: String },
     #[error("the store {path} failed ({reason}): see the machine's log and start the node again")]
     Failed { path: PathBuf, reason: String },
@@ -55,12 +62,28 @@ pub enum StoreError {
     Stopped { path: PathBuf },
 }
 
-/// The log and the records of one node. One writer; any number of [`Syncer`]s.
+impl StoreError {
+    /// Whether nobody may rely any more on what is in the store: it could not be read, or what was
+    /// written may not be there. Without room or permission it is as good as it was.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Failed { .. } | Self::Stopped { .. })
+    }
+}
+
+/// The log and the records of one node. One writer; any number of [`Syncer`]s and [`Reader`]s.
 #[derive(Debug)]
 pub struct RocksStore {
     shared: Arc<Shared>,
-    /// Reused for each stored key.
+    /// Reused for each stored key and value.
     key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Reads records, from any thread.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    shared: Arc<Shared>,
 }
 
 /// Makes written batches durable, from any thread.
@@ -103,7 +126,7 @@ impl RocksStore {
         };
         let shared =
             Shared { db, path, last_seq: AtomicU64::new(0), failed: AtomicBool::new(false) };
-        Ok((Self { shared: Arc::new(shared), key: Vec::new() }, last_seq))
+        Ok((Self { shared: Arc::new(shared), key: Vec::new(), value: Vec::new() }, last_seq))
     }
 
     /// All records, by partition and then by key. Checksums are verified; an error ends the walk
@@ -111,38 +134,17 @@ impl RocksStore {
     pub fn records(&self) -> impl Iterator<Item = Result<Record, StoreError>> + '_ {
         let mut options = ReadOptions::default();
         options.set_readahead_size(READAHEAD_BYTES);
-        self.read(IteratorMode::Start, options, LAST_SEQ_KEY.to_vec())
+        self.shared.read(IteratorMode::Start, options, LAST_SEQ_KEY.to_vec())
     }
 
-    /// Some records of one partition.
-    pub fn page(&self, request: &PageRequest) -> Result<Page, StoreError> {
-        let (mut from, to) = prefix_range(request.partition, b"");
-        if let Some(after) = &request.after {
-            from.extend_from_slice(after);
-            from.push(0); // The first key after it.
-        }
-        let mode = IteratorMode::From(&from, Direction::Forward);
-        Page::fill(request, self.read(mode, ReadOptions::default(), to))
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
     }
 
-    fn read(
-        &self,
-        mode: IteratorMode<'_>,
-        mut options: ReadOptions,
-        end: Vec<u8>,
-    ) -> impl Iterator<Item = Result<Record, StoreError>> + '_ {
-        options.set_verify_checksums(true);
-        options.fill_cache(false);
-        options.set_iterate_upper_bound(end);
-        let path = &self.shared.path;
-        self.shared.db.iterator_opt(mode, options).map(move |item| {
-            let (key, value) = item.map_err(|error| from_rocksdb(path, &error))?;
-            let (partition, key) = keys::parse_stored(&key).ok_or_else(|| StoreError::Damaged {
-                path: path.clone(),
-                reason: format!("a key of {} bytes", key.len()),
-            })?;
-            Ok(Record { partition, key: key.to_vec(), value: value.into_vec() })
-        })
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader { shared: Arc::clone(&self.shared) }
     }
 
     /// Writes a batch into the log, whole or not at all. It then survives the process, not the
@@ -151,7 +153,9 @@ impl RocksStore {
         let bytes: usize = batch
             .writes
             .iter()
-            .map(|write| 24 + write.key.len() + write.value.as_ref().map_or(0, Vec::len))
+            .map(|write| {
+                24 + CHECKSUM_BYTES + write.key.len() + write.value.as_ref().map_or(0, Vec::len)
+            })
             .sum();
         let mut to_write = WriteBatch::with_capacity_bytes(64 + bytes);
         for &partition in &batch.cleared {
@@ -159,12 +163,18 @@ impl RocksStore {
             to_write.delete_range(from, to);
         }
         for write in &batch.writes {
-            assert!(write.partition.0 < proto::limits::PARTITIONS_MAX, "{write:?}");
+            let is_of_node = write.partition == keys::META_PARTITION;
+            assert!(is_of_node || write.partition.0 < proto::limits::PARTITIONS_MAX, "{write:?}");
             self.key.clear();
             self.key.extend_from_slice(&write.partition.0.to_be_bytes());
             self.key.extend_from_slice(&write.key);
             match &write.value {
-                Some(value) => to_write.put(&self.key, value),
+                Some(value) => {
+                    self.value.clear();
+                    self.value.extend_from_slice(value);
+                    self.value.extend_from_slice(&checksum(&self.key, value));
+                    to_write.put(&self.key, &self.value);
+                }
                 None => to_write.delete(&self.key),
             }
         }
@@ -198,6 +208,19 @@ impl RocksStore {
     }
 }
 
+impl Reader {
+    /// Some records of one partition, as of now.
+    pub fn page(&self, request: &PageRequest) -> Result<Page, StoreError> {
+        let (mut from, to) = prefix_range(request.partition, b"");
+        if let Some(after) = &request.after {
+            from.extend_from_slice(after);
+            from.push(0); // The first key after it.
+        }
+        let mode = IteratorMode::From(&from, Direction::Forward);
+        Page::fill(request, self.shared.read(mode, ReadOptions::default(), to))
+    }
+}
+
 impl Syncer {
     /// Waits until all that was written before the call is on stable storage, and tells the number
     /// of the last batch among it (0: none since the opening). Writing may go on meanwhile.
@@ -217,6 +240,36 @@ impl Shared {
         Ok(seq)
     }
 
+    fn read(
+        &self,
+        mode: IteratorMode<'_>,
+        mut options: ReadOptions,
+        end: Vec<u8>,
+    ) -> impl Iterator<Item = Result<Record, StoreError>> + '_ {
+        options.set_verify_checksums(true);
+        options.fill_cache(false);
+        options.set_iterate_upper_bound(end);
+        self.db.iterator_opt(mode, options).map(move |item| {
+            let (key, value) = item.map_err(|error| from_rocksdb(&self.path, &error))?;
+            self.record(&key, value.into_vec())
+        })
+    }
+
+    fn record(&self, stored: &[u8], mut value: Vec<u8>) -> Result<Record, StoreError> {
+        let damaged = |reason: String| StoreError::Damaged { path: self.path.clone(), reason };
+        let (partition, key) = keys::parse_stored(stored)
+            .ok_or_else(|| damaged(format!("a key of {} bytes", stored.len())))?;
+        let sound = value.len().checked_sub(CHECKSUM_BYTES).filter(|&end| {
+            let (value, sum) = value.split_at(end);
+            checksum(stored, value) == *sum
+        });
+        let end = sound.ok_or_else(|| {
+            damaged(format!("a record of {partition} and its checksum do not fit together"))
+        })?;
+        value.truncate(end);
+        Ok(Record { partition, key: key.to_vec(), value })
+    }
+
     fn run(
         &self,
         operation: impl FnOnce(&DB) -> Result<(), rocksdb::Error>,
@@ -229,6 +282,10 @@ impl Shared {
             from_rocksdb(&self.path, &error)
         })
     }
+}
+
+fn checksum(stored_key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    (xxh3_64_with_seed(value, xxh3_64(stored_key)) as u32).to_le_bytes()
 }
 
 /// From the first record of a partition whose key begins with `prefix` to the first after them.

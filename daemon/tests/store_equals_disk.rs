@@ -131,7 +131,7 @@ fn assert_same(seed: u64, store: &RocksStore, last_seq: u64, disk: &Disk) {
     let first = stored.iter().zip(&expected).position(|(a, b)| a != b);
     assert!(stored == expected, "seed {seed}: record {first:?} differs");
     for partition in PARTITIONS.map(PartitionId) {
-        let read = pages(partition, |request| store.page(request).unwrap());
+        let read = pages(partition, |request| store.reader().page(request).unwrap());
         let of_disk = pages(partition, |request| disk.page(request));
         assert!(read == of_disk, "seed {seed}: pages of {partition} differ");
         let all: Vec<Record> = read.into_iter().flat_map(|page| page.records).collect();

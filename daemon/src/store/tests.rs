@@ -51,6 +51,21 @@ fn records_come_back_in_order_with_the_last_batch() {
     assert_eq!(contents(&store), expected.map(|(p, k, v)| (p, k.into(), v.into())));
 }
 
+/// What a node promised to the others is kept like all else, and is of no partition.
+#[test]
+fn records_of_the_node_itself_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = RocksStore::open(dir.path()).unwrap();
+    let own = write(keys::META_PARTITION.0, "mg", Some(b"promise"));
+    let writes = vec![write(7, "a", Some(b"1")), own];
+    store.write(&Batch { seq: 3, cleared: Vec::new(), writes }).unwrap();
+    drop(store);
+    let (store, last_seq) = RocksStore::open(dir.path()).unwrap();
+    let own = (keys::META_PARTITION.0, b"mg".to_vec(), b"promise".to_vec());
+    assert_eq!((last_seq, contents(&store).last()), (3, Some(&own)));
+    assert_eq!(contents(&store).len(), 2, "the number of the last batch is no record");
+}
+
 #[test]
 fn a_prefix_is_removed_from_its_partition_only() {
     let dir = tempfile::tempdir().unwrap();
@@ -128,4 +143,36 @@ fn a_store_without_its_root_file_is_not_taken_for_an_empty_one() {
     fs::remove_file(dir.path().join("CURRENT")).unwrap();
     let error = RocksStore::open(dir.path()).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+}
+
+/// RocksDB finds nothing wrong with bytes that somebody wrote into it; the record's own checksum does.
+#[test]
+fn a_record_that_is_not_what_was_written_is_no_record() {
+    let swap = |shared: &Shared| {
+        let (one, two) = (keys::stored(PartitionId(1), b"a"), keys::stored(PartitionId(1), b"b"));
+        let value = shared.db.get(&two).unwrap().unwrap();
+        shared.db.put(&one, value).unwrap();
+    };
+    let shorten = |shared: &Shared| {
+        shared.db.put(keys::stored(PartitionId(1), b"b"), b"xy").unwrap();
+    };
+    let flip = |shared: &Shared| {
+        let key = keys::stored(PartitionId(1), b"b");
+        let mut value = shared.db.get(&key).unwrap().unwrap();
+        value[1] ^= 4;
+        shared.db.put(&key, value).unwrap();
+    };
+    for damage in [swap as fn(&Shared), shorten, flip] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, _) = RocksStore::open(dir.path()).unwrap();
+        let writes = vec![write(1, "a", Some(b"first")), write(1, "b", Some(b"second"))];
+        store.write(&Batch { seq: 1, cleared: Vec::new(), writes }).unwrap();
+        assert_eq!(contents(&store).len(), 2);
+        damage(&store.shared);
+        let error = store.records().find_map(Result::err).unwrap();
+        assert!(error.is_loss() && error.to_string().contains("checksum"), "{error}");
+        let (partition, after) = (PartitionId(1), None);
+        let page = PageRequest { partition, after, bytes: 1 << 20, number: 1 };
+        assert!(store.reader().page(&page).is_err(), "a page skips nothing either");
+    }
 }

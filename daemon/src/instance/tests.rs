@@ -1,0 +1,125 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn wanted(nodes: u32) -> ClusterFile {
+    ClusterFile {
+        format: 1,
+        cluster: format!("{:016x}", 77),
+        nodes,
+        partitions: 64,
+        replicas: 2,
+        insecure: false,
+    }
+}
+
+#[test]
+fn a_directory_that_others_own_or_write_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("instance");
+    fs::create_dir(&path).unwrap();
+    for (mode, good) in [(0o777, false), (0o770, false), (0o1777, false), (0o755, true)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        match Instance::open(&path) {
+            Ok(_) => assert!(good, "{mode:o}"),
+            Err(StartError::DirectoryMode { mode: found, .. }) => {
+                assert!(!good && found == mode, "{mode:o}");
+                assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing was written");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let user = fs::metadata(&path).unwrap().uid();
+    check_owner(&path, user).unwrap();
+    let error = check_owner(&path, user + 1).unwrap_err();
+    assert!(matches!(error, StartError::OtherOwner { .. }), "{error}");
+}
+
+#[test]
+fn the_cluster_is_made_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let instance = Instance::open(dir.path()).unwrap();
+    assert_eq!(instance.cluster(&wanted(3), None, None).unwrap().id(), Some(77));
+    let other = ClusterFile { cluster: "5".to_owned(), partitions: 128, ..wanted(3) };
+    assert_eq!(instance.cluster(&other, None, None).unwrap().id(), Some(77));
+    let error = instance.cluster(&wanted(4), None, None).unwrap_err();
+    assert!(matches!(error, StartError::OtherCluster { .. }), "{error}");
+    assert!(instance.cluster(&other, Some(128), None).is_err());
+    instance.cluster(&other, None, Some(2)).unwrap();
+    let error = instance.cluster(&other, None, Some(3)).unwrap_err();
+    assert!(matches!(error, StartError::OtherReplicas { found: 2, .. }), "{error}");
+    let insecure = ClusterFile { insecure: true, ..wanted(3) };
+    assert!(matches!(instance.cluster(&insecure, None, None), Err(StartError::Doors { .. })));
+    assert!(matches!(instance.check_doors(true), Err(StartError::Doors { .. })));
+    instance.check_doors(false).unwrap();
+    assert!(
+        fs::read_dir(dir.path())
+            .unwrap()
+            .all(|e| { !e.unwrap().file_name().to_string_lossy().starts_with('.') })
+    );
+}
+
+#[test]
+fn incarnations_grow_and_the_lock_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::open(dir.path()).unwrap();
+    assert_eq!(state.incarnation(), Incarnation(1));
+    let error = StateDir::open(dir.path()).unwrap_err();
+    assert!(matches!(error, StartError::InUse { .. }), "{error}");
+    drop(state);
+    assert_eq!(StateDir::open(dir.path()).unwrap().incarnation(), Incarnation(2));
+    fs::write(dir.path().join("format"), "2\n").unwrap();
+    let error = StateDir::open(dir.path()).unwrap_err();
+    assert!(matches!(error, StartError::NewerFormat { .. }), "{error}");
+}
+
+#[test]
+fn records_that_begin_anew_have_another_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let number = || StateDir::open(dir.path()).unwrap().store();
+    let make = || {
+        fs::create_dir_all(dir.path().join(DB)).unwrap();
+        fs::write(dir.path().join(DB).join("CURRENT"), "x").unwrap();
+    };
+    let first = number();
+    assert_ne!((first, first), (0, number()), "nothing was written yet");
+    let first = number();
+    make();
+    assert_eq!((first, first), (number(), number()));
+    fs::remove_dir_all(dir.path().join(DB)).unwrap();
+    let second = number();
+    assert_ne!(first, second);
+    for _ in 0..2 {
+        make();
+        let state = StateDir::open(dir.path()).unwrap();
+        assert!(state.give_up_records().unwrap().join("CURRENT").exists());
+        drop(state);
+        assert!(!dir.path().join(DB).exists());
+        assert_ne!(second, number());
+    }
+    make();
+    fs::remove_file(dir.path().join("store")).unwrap();
+    assert!(StateDir::open(dir.path()).is_err(), "nobody knows whose records these are");
+}
+
+#[test]
+fn an_address_is_taken_back_only_by_its_incarnation() {
+    let dir = tempfile::tempdir().unwrap();
+    let instance = Instance::open(dir.path()).unwrap();
+    let file = AddressFile {
+        format: 1,
+        node: 2,
+        incarnation: 5,
+        address: "127.0.0.1:1".to_owned(),
+        pid: 1,
+        slots: 2,
+        data: "127.0.0.1:8".to_owned(),
+        launch: String::new(),
+    };
+    assert_eq!(instance.read_address(NodeId(2)), None);
+    instance.write_address(&file).unwrap();
+    instance.remove_address(NodeId(2), Incarnation(4));
+    assert_eq!(instance.read_address(NodeId(2)), Some(file));
+    instance.remove_address(NodeId(2), Incarnation(5));
+    assert_eq!(instance.read_address(NodeId(2)), None);
+}

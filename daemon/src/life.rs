@@ -1,0 +1,462 @@
+/*!
+The lives of a node: one incarnation after another, in the same place and the same process.
+
+A life ends when the node is told to stop. It also ends when the cluster takes it for dead, when it
+turns out that the cluster began without it, and when its records cannot be relied on any more; then
+the next one begins: nothing of the old one but the objects on disk is left by then.
+*/
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use node::{Config, Input, Node};
+use proto::{Incarnation, NodeId, limits, wire};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::addresses::AddressBook;
+use crate::clock::Clock;
+use crate::data::{Lines, Registry, Smalls};
+use crate::doors::Doors;
+use crate::error::{NodeError, StartError};
+use crate::events::EventLog;
+use crate::handle::{Phase, Progress};
+use crate::inbox::{Incoming, Local};
+use crate::instance::{self, AddressFile, ClusterFile, Instance, StateDir};
+use crate::log::NodeLog;
+use crate::members::Members;
+use crate::options::NodeOptions;
+use crate::parts::{Presence, limits_of_store, open_store, start_executor};
+use crate::peers::{Identity, Others};
+use crate::rendezvous::Formed;
+use crate::run_loop::{Ended, Loop, State};
+use crate::service::{self, Shared};
+use crate::store::{RocksStore, StoreError};
+use crate::sync::SyncThread;
+use crate::transfer::Transfers;
+use crate::{accept, data, doors, links, open_files, rendezvous};
+
+/// How long streams may take to end after the node has.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What all lives of a node share.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) options: NodeOptions,
+    pub(crate) clock: Clock,
+    pub(crate) instance: Instance,
+    pub(crate) cluster: ClusterFile,
+    /// A map that others have told, if they were asked.
+    pub(crate) known_map: Option<wire::ClusterMap>,
+    pub(crate) doors: Arc<Doors>,
+    pub(crate) addresses: Arc<AddressBook>,
+    pub(crate) listener: TcpListener,
+    pub(crate) address: SocketAddr,
+    pub(crate) data_listener: TcpListener,
+    pub(crate) data_address: SocketAddr,
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) progress: Arc<Progress>,
+    /// How often the records were given up.
+    pub(crate) renewals: u32,
+}
+
+/// One incarnation.
+pub(crate) struct Life {
+    state: StateDir,
+    store: RocksStore,
+    shared: Arc<Shared>,
+    inbox: mpsc::Receiver<Incoming>,
+    local: mpsc::UnboundedReceiver<Local>,
+    local_sender: mpsc::UnboundedSender<Local>,
+}
+
+impl Life {
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.state.incarnation()
+    }
+}
+
+/// Whoever waits for a start hears of its end, whatever that was; a panic included.
+struct StartGuard(Arc<Progress>);
+
+impl Drop for StartGuard {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Place {
+    /// Whether partitions have copies, and homes move to where these are.
+    fn moves(&self) -> bool {
+        self.cluster.replicas > 1
+    }
+
+    /// The next incarnation, above `known`. Records that are lost are put aside where others have
+    /// copies of them.
+    pub(crate) fn begin(&mut self, known: Incarnation) -> Result<Life, StartError> {
+        loop {
+            match self.try_to_begin(known) {
+                Err(StartError::Store(error)) if self.may_renew(&error) => {
+                    self.renew(&error.to_string())?;
+                }
+                begun => return begun,
+            }
+        }
+    }
+
+    fn try_to_begin(&self, known: Incarnation) -> Result<Life, StartError> {
+        let options = &self.options;
+        let state = StateDir::open_above(&self.options.state_path(), known)?;
+        let store = open_store(&state)?;
+        let (local_sender, local) = mpsc::unbounded_channel();
+        let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);
+        let executor = start_executor(options, &state, local_sender.clone())?;
+        open_files::raise_limit(); // After the spawner: commands keep the limit that the user set.
+        let log_path = state.path().join("log");
+        let others = (0..options.expect).map(NodeId).filter(|&node| node != options.node);
+        let shared = Arc::new(Shared {
+            identity: Identity {
+                cluster: self.cluster.id().expect("checked when it was read"),
+                node: options.node,
+                incarnation: state.incarnation(),
+                nodes: if self.moves() { limits::NODES_MAX } else { options.expect },
+                address: self.address.to_string(),
+                slots: options.slots,
+                launch: options.launch.clone(),
+                data_address: self.data_address.to_string(),
+                formed: AtomicBool::new(state.was_formed()),
+            },
+            others: Others::new(others),
+            doors: Arc::clone(&self.doors),
+            lines: Lines::default(),
+            smalls: Smalls::default(),
+            uploading: Semaphore::new(limits::UPLOADS_IN_FLIGHT_MAX),
+            given: Registry::default(),
+            addresses: Arc::clone(&self.addresses),
+            inbox: inbox_sender,
+            executor: Arc::new(executor),
+            log: NodeLog::open(&log_path, self.clock)
+                .map_err(|error| StartError::io("write", &log_path, error))?,
+            events_dir: state.path().join("events"),
+            next_number: AtomicU64::new(1),
+            stop: self.stop.clone(),
+            end_together: options.end_together,
+            told: AtomicBool::new(false),
+        });
+        Ok(Life { state, store, shared, inbox, local, local_sender })
+    }
+
+    /// The life of the node's thread.
+    pub(crate) fn live(mut self, first: Life) -> Result<(), NodeError> {
+        let _guard = StartGuard(Arc::clone(&self.progress));
+        let mut life = first;
+        loop {
+            let shared = Arc::clone(&life.shared);
+            let known = match life.live(&mut self) {
+                Ok(Ended::Told) => {
+                    shared.log.line("stopped");
+                    return Ok(());
+                }
+                Ok(Ended::Fenced { restart: None }) => {
+                    let node = self.options.node;
+                    let error = StartError::Removed { node };
+                    shared.log.line(&error.to_string());
+                    instance::note_removed(&self.options.state_path(), node)?;
+                    return Err(NodeError::Removed { node });
+                }
+                Ok(Ended::Fenced { restart: Some(least) }) => {
+                    self.say(&shared, "was taken for dead; it begins anew");
+                    Incarnation(least.0 - 1)
+                }
+                Ok(Ended::Late { known }) => {
+                    self.say(&shared, "has a directory that the cluster does not know");
+                    known
+                }
+                Err(error) if error.of_store().is_some_and(|it| self.may_renew(it)) => {
+                    self.renew(&error.to_string())?;
+                    Incarnation(0)
+                }
+                // Told to whoever waits for the start, or else when the node is joined.
+                Err(NodeError::Start(error)) => {
+                    shared.log.line(&format!("did not start: {error}"));
+                    self.progress.set(Phase::Failed(Some(error)));
+                    return Ok(());
+                }
+                Err(error) => {
+                    shared.log.line(&error.to_string());
+                    return Err(error);
+                }
+            };
+            drop(shared);
+            life = self.begin(known)?;
+        }
+    }
+
+    /// Whether the node goes on without its records: others have copies of them. The map is kept
+    /// by those who vote on it; of fewer than three nodes that is one alone.
+    fn may_renew(&self, error: &StoreError) -> bool {
+        let map = self.map_at_first();
+        let is_alone = map.voters == [self.options.node.0];
+        self.moves() && error.is_loss() && !is_alone && self.renewals < limits::RECORDS_RENEWED_MAX
+    }
+
+    /// Gives this node's copies up. Loudly, and nothing is thrown away.
+    fn renew(&mut self, why: &str) -> Result<(), StartError> {
+        self.renewals += 1;
+        let state = StateDir::open(&self.options.state_path())?;
+        let aside = state.give_up_records()?;
+        // What it promised to the others is gone too: it begins like one that comes later.
+        state.set_late()?;
+        state.set_formed()?;
+        (self.options.say)(&format!(
+            "node {} gives its copies up: {why}; what was left of them is in {}, and it is filled \
+             anew from the other nodes",
+            self.options.node,
+            aside.display()
+        ));
+        Ok(())
+    }
+
+    fn say(&self, shared: &Shared, what: &str) {
+        shared.log.line(&format!("this incarnation {what}"));
+        (self.options.say)(&format!("node {} {what}", self.options.node));
+    }
+}
+
+impl Life {
+    fn live(self, place: &mut Place) -> Result<Ended, NodeError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_name(format!("{}-files", place.options.node))
+            .build()
+            .map_err(StartError::Thread)?;
+        let shared = Arc::clone(&self.shared);
+        let result = runtime.block_on(self.serve_and_run(place));
+        shared.executor.stop();
+        shared.lines.close();
+        shared.given.close();
+        runtime.shutdown_timeout(LAST_WORDS);
+        result
+    }
+
+    async fn serve_and_run(self, place: &mut Place) -> Result<Ended, NodeError> {
+        let node = place.options.node;
+        let failed = |reason: String| NodeError::Serve { node, reason };
+        let (end, mut ended) = watch::channel(false);
+        let to_tokio = |listener: &TcpListener| {
+            listener.try_clone().and_then(tokio::net::TcpListener::from_std)
+        };
+        let listener = to_tokio(&place.listener).map_err(|e| failed(e.to_string()))?;
+        let incoming = accept::listen(Arc::clone(&self.shared), listener);
+        let routes = service::routes(Arc::clone(&self.shared));
+        let mut server = tokio::spawn(routes.serve_with_incoming_shutdown(incoming, async move {
+            // An error means that the sender is gone: then it is over too.
+            let _ = ended.wait_for(|ended| *ended).await;
+        }));
+        let data_listener = to_tokio(&place.data_listener).map_err(|e| failed(e.to_string()))?;
+        tokio::spawn(data::serve(Arc::clone(&self.shared), data_listener));
+        tokio::spawn(doors::keep_fresh(Arc::clone(&self.shared)));
+        let mut stop = self.shared.stop.subscribe();
+        let own = self.appear(place)?;
+        let mut presence = Presence {
+            instance: place.instance.clone(),
+            node,
+            incarnation: self.state.incarnation(),
+            goes_on: false,
+        };
+        tokio::select! {
+            formed = self.form(place) => match formed? {
+                None => {}
+                Some(known) => {
+                    presence.goes_on = true;
+                    return Ok(Ended::Late { known });
+                }
+            },
+            _ = stop.wait_for(|stop| *stop) => return Err(StartError::Stopped.into()),
+        }
+        let (progress, shared) = (Arc::clone(&place.progress), Arc::clone(&self.shared));
+        let (run, inbox, local, _state) = self.recover(place, &own)?;
+        progress.set(Phase::Ready);
+        let result = tokio::select! {
+            result = run.run(inbox, local, stop) => result,
+            served = &mut server => Err(failed(match served {
+                Ok(Ok(())) => "the server ended".to_owned(),
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            })),
+        };
+        let goes_on = matches!(result, Ok(Ended::Fenced { restart: Some(_) } | Ended::Late { .. }));
+        if goes_on {
+            presence.goes_on = true;
+            server.abort(); // Nothing that this incarnation has to say counts.
+            return result;
+        }
+        if shared.end_together {
+            service::tell_all(&shared).await; // Also when this node ends by an error.
+        }
+        end.send_replace(true);
+        // Answers that are on their way, the one to a stop among them, may still leave.
+        let _ = tokio::time::timeout(LAST_WORDS, server).await;
+        result
+    }
+
+    /// Writes where the node listens.
+    fn appear(&self, place: &Place) -> Result<AddressFile, StartError> {
+        let file = AddressFile {
+            format: limits::FORMAT_VERSION,
+            node: place.options.node.0,
+            incarnation: self.state.incarnation().0,
+            address: place.address.to_string(),
+            pid: std::process::id(),
+            slots: place.options.slots,
+            launch: place.options.launch.clone(),
+            data: self.shared.identity.data_address.clone(),
+        };
+        place.instance.write_address(&file)?;
+        self.shared.log.line(&format!(
+            "node {} of {} listens on {}, incarnation {}, store {:016x}, process {}",
+            file.node,
+            place.options.expect,
+            file.address,
+            file.incarnation,
+            self.state.store(),
+            file.pid
+        ));
+        Ok(file)
+    }
+
+    /// Finds the others. A node that comes back to a cluster that was complete need not wait,
+    /// unless all of them begin together: then the others are of an earlier launch, or not there.
+    /// `Some`: the cluster knew this node with another directory, up to that incarnation.
+    async fn form(&self, place: &mut Place) -> Result<Option<Incarnation>, StartError> {
+        let (shared, options) = (&self.shared, &place.options);
+        let goes_alone = self.state.was_formed() && !options.end_together;
+        if goes_alone || self.state.is_late() {
+            tokio::spawn(rendezvous::knock(Arc::clone(shared)));
+        } else {
+            let looks_for_begun = place.moves() && !self.state.was_formed();
+            let (launch, deadline) = (&options.launch, options.deadline);
+            let formed = rendezvous::wait_for_all(shared, launch, deadline, looks_for_begun);
+            if let Formed::Begun(map) = formed.await? {
+                let own = kvs::membership::member(&map, options.node).cloned();
+                let own = own.unwrap_or_default();
+                // Whoever has never been there before has lost nothing.
+                if own.store != 0 && own.store != self.state.store() {
+                    if map.voters == [options.node.0] {
+                        let path = self.state.path().to_path_buf();
+                        return Err(StartError::LostMap { path });
+                    }
+                    self.state.set_late()?;
+                    self.state.set_formed()?;
+                    place.known_map = Some(map);
+                    return Ok(Some(Incarnation(own.incarnation)));
+                }
+            }
+            self.state.set_formed()?;
+            shared.identity.set_formed();
+        }
+        shared.others.higher(shared.identity.node).for_each(|peer| links::start(shared, peer));
+        Ok(None)
+    }
+
+    /// Builds the core from what an earlier incarnation left on disk. The state directory stays
+    /// locked for as long as what is returned lives.
+    fn recover(
+        self,
+        place: &Place,
+        own: &AddressFile,
+    ) -> Result<(Loop, mpsc::Receiver<Incoming>, mpsc::UnboundedReceiver<Local>, StateDir), NodeError>
+    {
+        let (node, incarnation) = (place.options.node, self.state.incarnation());
+        let map = place.first_map(&self.state);
+        let members = Members::new(map.clone(), own, |node| self.shared.addresses.read(node));
+        // That a node cannot be reached now is for answers only. To the core it would be dead, and
+        // what it has made lost: that is for the cluster to decide.
+        let mut agreed = if place.moves() { map.clone() } else { members.map().clone() };
+        for (member, made) in agreed.members.iter_mut().zip(&map.members) {
+            member.phase = made.phase;
+        }
+        let core = self.recover_core(place, agreed)?;
+        // What was uploaded for a job that has ended, or never was one. Where homes move, this node
+        // does not know yet of which jobs it will be home.
+        if !place.moves() {
+            let executor = &self.shared.executor;
+            executor.uploads().keep_only(|job| core.has_ended(job) == Some(false));
+            // The end of a job may have been the end of this node before its files were gone.
+            executor.objects().forget_jobs(|job| core.has_ended(job) == Some(true));
+        }
+        let dir = &self.shared.events_dir;
+        let events = EventLog::open(dir, node, incarnation)
+            .map_err(|error| NodeError::EventLog { node, path: dir.clone(), error })?;
+        let name = format!("{node}-sync");
+        let sync = SyncThread::start(name, self.store.syncer(), self.local_sender.clone())
+            .map_err(StartError::Thread)?;
+        let objects = self.shared.executor.objects().list();
+        if !objects.is_empty() {
+            let stored = Local::Input(Input::Stored { objects });
+            self.local_sender.send(stored).expect("the receiver is here");
+        }
+        let run = Loop {
+            transfers: Transfers::new(Arc::clone(&self.shared), self.local_sender.clone()),
+            shared: self.shared,
+            node: core,
+            store: self.store,
+            sync,
+            clock: place.clock,
+            events,
+            members,
+            local: self.local_sender,
+            state: State::default(),
+        };
+        Ok((run, self.inbox, self.local, self.state))
+    }
+
+    fn recover_core(&self, place: &Place, map: wire::ClusterMap) -> Result<Node, StartError> {
+        let options = &place.options;
+        let config = Config {
+            node: options.node,
+            incarnation: self.state.incarnation(),
+            slots: options.slots,
+            tuning: limits_of_store(options.tuning, &self.state, &self.shared)?,
+            seed: instance::random_u64()?,
+            map: Arc::new(map),
+            store: self.state.store(),
+            address: self.shared.identity.address.clone(),
+            data_address: self.shared.identity.data_address.clone(),
+            pid: std::process::id(),
+            late: self.state.is_late(),
+            mutant: None,
+        };
+        let mut damaged = None;
+        let records = self
+            .store
+            .records()
+            .map_while(|record| record.map_err(|error| damaged = Some(error)).ok());
+        let node = Node::recover(config, records, place.clock.now());
+        // Records that could not be read matter more than what their lack led to.
+        match damaged {
+            Some(error) => Err(error.into()),
+            None => node.map_err(|error| {
+                let (path, reason) = (self.state.db(), error.to_string());
+                StoreError::Damaged { path, reason }.into()
+            }),
+        }
+    }
+}
+
+impl Place {
+    /// The map to begin with. What the nodes have agreed on since is among the records.
+    fn first_map(&self, state: &StateDir) -> wire::ClusterMap {
+        match &self.known_map {
+            Some(map) if state.is_late() => map.clone(),
+            _ => self.map_at_first(),
+        }
+    }
+
+    fn map_at_first(&self) -> wire::ClusterMap {
+        let id = self.cluster.id().expect("checked when it was read");
+        let ClusterFile { nodes, partitions, replicas, .. } = self.cluster;
+        kvs::make_replicated_map(id, nodes, partitions, replicas)
+    }
+}

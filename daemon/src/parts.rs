@@ -1,0 +1,85 @@
+//! What a life of a node is put together from.
+
+use std::time::{Duration, Instant};
+
+use executor::{Executor, ExecutorConfig};
+use node::Input;
+use proto::{Incarnation, NodeId, limits};
+use scheduler::{Tuning, UNLIMITED_BYTES};
+use tokio::sync::mpsc;
+
+use crate::error::StartError;
+use crate::inbox::Local;
+use crate::instance::{Instance, StateDir};
+use crate::options::NodeOptions;
+use crate::service::Shared;
+use crate::store::{RocksStore, StoreError};
+
+/// How long the threads of the life before may hold on to its store.
+const STORE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A life that has just ended may hold on to the store for a moment.
+pub(crate) fn open_store(state: &StateDir) -> Result<RocksStore, StartError> {
+    let start = Instant::now();
+    loop {
+        match RocksStore::open(state.db()) {
+            Err(StoreError::InUse { .. }) if start.elapsed() < STORE_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => return Ok(opened?.0),
+        }
+    }
+}
+
+pub(crate) fn start_executor(
+    options: &NodeOptions,
+    state: &StateDir,
+    local: mpsc::UnboundedSender<Local>,
+) -> Result<Executor, StartError> {
+    let mut config = ExecutorConfig::new(state.path(), options.node, options.slots);
+    config.spawner_program.clone_from(&options.spawner_program);
+    let executor = Executor::start(config, move |task, attempt, outcome| {
+        // A loop that is gone has no use for it: its next incarnation places the task again.
+        let _ = local.send(Local::Input(Input::Finished { task, attempt, outcome }));
+    })?;
+    Ok(executor)
+}
+
+/// Where nobody has said how much the node may store: what its file system has room for, and what
+/// is its own there already, but for a reserve.
+pub(crate) fn limits_of_store(
+    tuning: Tuning,
+    state: &StateDir,
+    shared: &Shared,
+) -> Result<Tuning, StartError> {
+    let system = rustix::fs::statvfs(state.path())
+        .map_err(|errno| StartError::io("read", state.path(), errno.into()))?;
+    let (_, own_bytes) = shared.executor.objects().totals();
+    let room_bytes = system.f_bavail.saturating_mul(system.f_frsize).saturating_add(own_bytes);
+    let hard_bytes = match tuning.store_hard_bytes {
+        UNLIMITED_BYTES => room_bytes / 100 * limits::STORE_HARD_PERCENT,
+        told => told,
+    };
+    let soft_bytes = match tuning.store_soft_bytes {
+        UNLIMITED_BYTES => hard_bytes / limits::STORE_HARD_PERCENT * limits::STORE_SOFT_PERCENT,
+        told => told.min(hard_bytes),
+    };
+    Ok(Tuning { store_soft_bytes: soft_bytes, store_hard_bytes: hard_bytes, ..tuning })
+}
+
+/// Says where the node listens for as long as it lives.
+pub(crate) struct Presence {
+    pub(crate) instance: Instance,
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    /// The next incarnation listens there.
+    pub(crate) goes_on: bool,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if !self.goes_on {
+            self.instance.remove_address(self.node, self.incarnation);
+        }
+    }
+}
