@@ -86,12 +86,17 @@ pub(crate) struct ClusterArgs {
     pub(crate) slots: Option<u32>,
     #[command(flatten)]
     pub(crate) tuning: TuningArgs,
-    /// Copies of each partition; this version keeps one
-    #[arg(long, value_name = "R")]
+    /// Copies of each partition: R-1 nodes may be lost at once [default: 2 from 2 nodes on; 1 for a
+    /// run]
+    #[arg(long, value_name = "R", value_parser = replicas_parser())]
     pub(crate) replicas: Option<u32>,
     /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
     #[arg(long)]
     pub(crate) insecure: bool,
+}
+
+pub(crate) fn replicas_parser() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(proto::limits::COPIES_MAX))
 }
 
 /// How a workflow is read.

@@ -1,9 +1,14 @@
 /*!
 `starling check --processes`: real nodes are killed and stopped while trees of known size run.
 
-With one copy of each partition a node that was killed comes back with its disk. What must hold:
-each tree ends with exactly as many tasks done as it has, none failed, none committed twice, and
-none is stuck. The seed draws the faults and when they come; what they meet is up to the machine.
+With one copy of each partition a node that was killed comes back with its disk. With R of them up
+to R - 1 nodes at a time are killed and stay away for long, lose their disks, or sleep until they
+are taken for dead; then the others get on, and before the next such fault the copies are whole
+again. All may be killed at once, and come back in any order, with their disks.
+
+What must hold: each tree ends with exactly as many tasks done as it has, none failed, none committed
+twice, and none is stuck; and every key is there that was written, one after each fault. The seed
+draws the faults and when they come; what they meet is up to the machine.
 */
 
 use std::collections::BTreeMap;
@@ -12,18 +17,18 @@ use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, SubmitOptions};
 use proto::event::{End, Event};
-use proto::{JobId, TaskId, wire};
+use proto::{JobId, NodeId, TaskId, wire};
 use rustix::process::Signal;
 use serde::Serialize;
 use sim::Dice;
 use workloads::Graph;
 
-use crate::Context;
 use crate::embed::ClusterPlan;
 use crate::errors::{Done, Exit, Failure};
 use crate::output::say;
 use crate::processes::{self, Life, NodeProcess};
 use crate::story::Logs;
+use crate::{Context, node_list};
 
 /// A tree that has not ended by then is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(300);
@@ -34,6 +39,12 @@ const CALM_MS: std::ops::Range<u64> = 50..1500;
 /// How long a node that was killed stays away, and how long a stopped one sleeps.
 const AWAY_MS: std::ops::Range<u64> = 0..500;
 const ASLEEP_MS: std::ops::Range<u64> = 100..4000;
+/// Where others have copies: long enough to be taken for dead.
+const AWAY_LONG_MS: std::ops::Range<u64> = 500..5000;
+const ASLEEP_LONG_MS: std::ops::Range<u64> = 4000..12_000;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Copies that are not whole again by then never will be.
+const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
 /// What to do to whom.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +53,7 @@ pub(crate) struct CampaignArgs<'a> {
     /// At least so many nodes are killed.
     pub(crate) kills: u64,
     pub(crate) nodes: u32,
+    pub(crate) replicas: u32,
     /// The text of a generator.
     pub(crate) workload: &'a str,
 }
@@ -50,17 +62,22 @@ pub(crate) struct CampaignArgs<'a> {
 struct Campaign {
     seed: u64,
     nodes: u32,
+    replicas: u32,
     workload: String,
     tasks_each: u64,
     runs: u64,
     kills: u64,
     stops: u64,
+    /// Nodes that lost their disk.
+    wiped: u64,
+    /// Keys that were written, one after each fault.
+    keys: u64,
     tasks_done: u64,
-    /// Tasks that ended without being done, or of which too many or too few were.
+    /// Tasks that ended without being done, or of which too many or too few were; and keys.
     lost: u64,
     /// Tasks that were committed twice.
     twice: u64,
-    /// Runs that did not end.
+    /// Runs that did not end, and copies that did not become whole again.
     stuck: u64,
     wall_s: f64,
 }
@@ -94,12 +111,14 @@ impl<'a> Victims<'a> {
 
     /// Does one thing, and puts it right again.
     async fn hurt(&mut self, dice: &mut Dice, seen: &mut Campaign) -> Result<(), Failure> {
-        let count = self.nodes.len() as u64;
-        let first = dice.index(count as usize);
+        let count = self.nodes.len();
+        let first = dice.index(count);
+        let spare = (self.plan.replicas - 1) as usize;
         let how = dice.below(100);
         if how < 30 {
+            let asleep = if spare > 0 && how < 10 { ASLEEP_LONG_MS } else { ASLEEP_MS };
             self.nodes[first].signal(Signal::STOP);
-            tokio::time::sleep(pause(dice, ASLEEP_MS)).await;
+            tokio::time::sleep(pause(dice, asleep)).await;
             self.nodes[first].signal(Signal::CONT);
             seen.stops += 1;
             return Ok(());
@@ -109,18 +128,41 @@ impl<'a> Victims<'a> {
             85..=94 => 2.min(count),
             _ => count,
         };
-        let victims: Vec<usize> =
-            (0..at_once as usize).map(|it| (first + it) % count as usize).collect();
+        let mut victims: Vec<usize> = (0..at_once).map(|it| (first + it) % count).collect();
         for &victim in &victims {
             self.nodes[victim].abandon();
         }
-        seen.kills += at_once;
-        for victim in victims {
+        seen.kills += at_once as u64;
+        let is_spared = at_once <= spare;
+        if is_spared && dice.below(100) < 25 {
+            for &victim in &victims {
+                let state = self.dir.join(format!("nodes/{}/state", self.nodes[victim].node));
+                std::fs::remove_dir_all(&state).map_err(|error| Failure::file(&state, &error))?;
+            }
+            seen.wiped += at_once as u64;
+        }
+        if is_spared {
+            tokio::time::sleep(pause(dice, AWAY_LONG_MS)).await;
+        }
+        while !victims.is_empty() {
+            let victim = victims.swap_remove(dice.index(victims.len()));
             tokio::time::sleep(pause(dice, AWAY_MS)).await;
             let node = self.nodes[victim].node;
             self.nodes[victim] = processes::spawn(self.dir, node, &self.plan, Life::Ours)?;
         }
         processes::await_listening(self.dir, &mut self.nodes).await
+    }
+
+    /// Until every partition has its copies again, where there are any. False: it never will.
+    async fn are_whole(&self, client: &Client) -> bool {
+        let deadline = Instant::now() + WHOLE_WITHIN;
+        while self.plan.replicas > 1 && !node_list::is_fully_replicated(client).await {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        true
     }
 }
 
@@ -131,6 +173,7 @@ pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
     let mut seen = Campaign {
         seed: args.seed,
         nodes: args.nodes,
+        replicas: args.replicas,
         workload: args.workload.to_owned(),
         tasks_each: graph.len() as u64,
         ..Campaign::default()
@@ -152,11 +195,12 @@ pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
 
 fn text(seen: &Campaign) -> String {
     format!(
-        "{} runs of {} tasks, {} kills, {} stops in {:.0} s\n\
+        "{} runs of {} tasks, {} kills ({} with the disk), {} stops in {:.0} s\n\
          tasks done   {}\nlost         {}\ntwice        {}\nstuck        {}\n",
         seen.runs,
         seen.tasks_each,
         seen.kills,
+        seen.wiped,
         seen.stops,
         seen.wall_s,
         seen.tasks_done,
@@ -170,9 +214,13 @@ async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Resu
     let dir = tempfile::Builder::new().prefix("starling-check-").tempdir();
     let dir = dir.map_err(|error| Failure::refused(format!("no temporary directory: {error}")))?;
     let plan = ClusterPlan::new(args.nodes, 2, scheduler::Tuning::default());
+    let plan = ClusterPlan { replicas: args.replicas, ..plan };
     let mut victims = Victims::start(dir.path(), plan).await?;
     let client = Client::connect_with(dir.path(), ClientOptions { patience: PATIENCE }).await?;
     let mut dice = Dice::new(args.seed);
+    if !victims.are_whole(&client).await {
+        return Err(Failure::lost("the copies of a new cluster do not become whole"));
+    }
     // Runs may be shorter than the time between two faults.
     let mut fault_at = tokio::time::Instant::now() + pause(&mut dice, CALM_MS);
     while seen.kills < args.kills && seen.stuck == 0 {
@@ -187,6 +235,12 @@ async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Resu
                 }
                 // To its end, whatever the job does: nobody stays stopped or away.
                 victims.hurt(&mut dice, seen).await?;
+                write_key(&client, seen).await?;
+                if !victims.are_whole(&client).await {
+                    seen.stuck += 1;
+                    say("error: copies do not become whole again");
+                    return Ok(());
+                }
                 fault_at = tokio::time::Instant::now() + pause(&mut dice, CALM_MS);
             }
         };
@@ -197,6 +251,29 @@ async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Resu
             break;
         };
         judge(&client, job, &end?, graph, seen).await?;
+    }
+    judge_keys(&client, seen).await
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("campaign/{number}").into_bytes()
+}
+
+async fn write_key(client: &Client, seen: &mut Campaign) -> Result<(), Failure> {
+    let key = key(seen.keys);
+    client.kv().insert(&key, &key).await?;
+    seen.keys += 1;
+    Ok(())
+}
+
+async fn judge_keys(client: &Client, seen: &mut Campaign) -> Result<(), Failure> {
+    for number in 0..seen.keys {
+        let key = key(number);
+        let found = client.kv().lookup(&key).await?;
+        if found.is_none_or(|value| value.bytes != key) {
+            seen.lost += 1;
+            say(&format!("error: key {number} is lost"));
+        }
     }
     Ok(())
 }
@@ -216,11 +293,22 @@ async fn judge(
     if lost > 0 {
         say(&format!("error: run {}: {done} of {} tasks done", seen.runs, graph.len()));
     }
-    // A log may lack its last moments before a kill, but what it has it has once.
-    let mut commits: BTreeMap<TaskId, u32> = BTreeMap::new();
+    // A log may lack its last moments before a kill, but what it has it has once. Where there are
+    // copies a home may die with a commit that no copy has: then its successor commits, and nobody
+    // was told of the first. So each life of a home counts for itself.
+    let mut lives: BTreeMap<NodeId, u32> = BTreeMap::new();
+    let mut commits: BTreeMap<(TaskId, Option<(NodeId, u32)>), u32> = BTreeMap::new();
     Logs::read(client, job, None).await?.for_each(|entry| {
-        if let Event::Committed { task, end: End::Done, .. } = entry.event {
-            *commits.entry(task).or_default() += 1;
+        match entry.event {
+            Event::NodeStarted { incarnation, .. } => {
+                lives.insert(entry.node, incarnation);
+            }
+            Event::Committed { task, end: End::Done, .. } => {
+                let life = lives.get(&entry.node).copied().unwrap_or_default();
+                let home = (seen.replicas > 1).then_some((entry.node, life));
+                *commits.entry((task, home)).or_default() += 1;
+            }
+            _ => {}
         }
         Ok(())
     })?;

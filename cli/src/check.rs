@@ -36,6 +36,11 @@ pub(crate) struct CheckArgs {
     #[arg(long, requires = "processes", default_value_t = 3, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     nodes: u32,
+    /// With --processes: copies of each partition; with R of them up to R-1 nodes at a time lose
+    /// their disks too, or stay away
+    #[arg(long, requires = "processes", default_value_t = 1, value_name = "R",
+        value_parser = crate::args::replicas_parser())]
+    replicas: u32,
     /// With --processes: what runs, a generator
     #[arg(
         long,
@@ -77,6 +82,7 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
             seed: args.seed.unwrap_or(1),
             kills: args.kills,
             nodes: args.nodes,
+            replicas: crate::embed::check_replicas(args.replicas, args.nodes)?,
             workload: &args.workload,
         };
         return crate::campaign::run(context, campaign);

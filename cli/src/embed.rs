@@ -12,7 +12,7 @@ use crate::args::ClusterArgs;
 use crate::errors::{Failure, plain};
 use crate::output::say;
 use crate::processes::{self, Life, NodeProcess};
-use crate::units::Bandwidth;
+use crate::units::{Bandwidth, number_of};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 /// How often a run looks whether its nodes are still there.
@@ -27,8 +27,33 @@ pub(crate) struct ClusterPlan {
     pub(crate) policy: Policy,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) tuning: Tuning,
+    /// Copies of each partition.
+    pub(crate) replicas: u32,
     /// Without keys and encryption.
     pub(crate) insecure: bool,
+}
+
+/// What an instance has already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Present {
+    pub(crate) nodes: u32,
+    pub(crate) replicas: u32,
+}
+
+/// Nodes that outlive the command that starts them keep two copies, where there are two nodes.
+pub(crate) fn default_replicas(nodes: u32) -> u32 {
+    nodes.min(2)
+}
+
+/// A number of copies that so many nodes can keep.
+pub(crate) fn check_replicas(replicas: u32, nodes: u32) -> Result<u32, Failure> {
+    let most = nodes.min(proto::limits::COPIES_MAX);
+    if (1..=most).contains(&replicas) {
+        return Ok(replicas);
+    }
+    let nodes = number_of(u64::from(nodes), "node");
+    let text = format!("{nodes} cannot keep {replicas} copies of each partition");
+    Err(Failure::usage(text).hint(format!("--replicas is 1 to {most} here")))
 }
 
 /// However quiet a command is meant to be.
@@ -38,34 +63,36 @@ pub(crate) fn warn_insecure() {
 }
 
 impl ClusterPlan {
-    /// `nodes` overrides what the settings say, where an instance has a number already.
+    /// `present` overrides what the settings say, where there is an instance already; `replicas` is
+    /// what holds when nobody says anything.
     pub(crate) fn resolve(
         context: &Context,
         args: &ClusterArgs,
-        nodes: Option<u32>,
+        present: Option<Present>,
+        replicas: impl Fn(u32) -> u32,
     ) -> Result<Self, Failure> {
         let settings = &context.settings;
-        let nodes: u32 = settings.pick(args.nodes.or(nodes), "nodes")?;
+        let nodes: u32 =
+            settings.pick(args.nodes.or_else(|| present.map(|it| it.nodes)), "nodes")?;
         let slots: Option<u32> = settings.pick_optional(args.slots, "slots")?;
         if nodes == 0 || slots == Some(0) {
             return Err(Failure::usage("nodes and slots are at least 1"));
         }
         let slots = slots.unwrap_or_else(|| default_slots(nodes));
         let tuning = args.tuning.resolve(context)?;
-        let replicas: u32 = settings.pick(args.replicas, "replicas")?;
-        if replicas != 1 {
-            let text = format!("{replicas} copies of each partition: this version keeps one");
-            return Err(Failure::refused(text).hint("leave out --replicas"));
-        }
+        let told = args.replicas.or_else(|| present.map(|it| it.replicas));
+        let told: Option<u32> = settings.pick_optional(told, "replicas")?;
+        let replicas = check_replicas(told.unwrap_or_else(|| replicas(nodes)), nodes)?;
         if args.insecure {
             warn_insecure();
         }
-        Ok(Self { insecure: args.insecure, ..Self::new(nodes, slots, tuning) })
+        Ok(Self { insecure: args.insecure, replicas, ..Self::new(nodes, slots, tuning) })
     }
 
     pub(crate) fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
         let bandwidth = Bandwidth { bytes_per_s: tuning.bandwidth_bytes_per_s };
-        Self { nodes, slots, policy: tuning.policy, bandwidth, tuning, insecure: false }
+        let policy = tuning.policy;
+        Self { nodes, slots, policy, bandwidth, tuning, replicas: 1, insecure: false }
     }
 
     pub(crate) fn total_slots(&self) -> u32 {
@@ -85,6 +112,8 @@ pub(crate) struct Cluster {
     // In this order: the nodes end before their directory goes.
     nodes: Nodes,
     dir: tempfile::TempDir,
+    /// Copies of each partition.
+    replicas: u32,
 }
 
 #[derive(Debug)]
@@ -129,7 +158,8 @@ impl Cluster {
         })?;
         prepare(dir.path()).map_err(|error| Failure::refused(format!("{error:#}")))?;
         if as_processes {
-            let mut cluster = Self { nodes: Nodes::Processes(Vec::new()), dir };
+            let (nodes, replicas) = (Nodes::Processes(Vec::new()), plan.replicas);
+            let mut cluster = Self { nodes, dir, replicas };
             let Nodes::Processes(started) = &mut cluster.nodes else { unreachable!("just made") };
             for node in 0..plan.nodes {
                 started.push(processes::spawn(cluster.dir.path(), node, plan, Life::Ours)?);
@@ -141,17 +171,21 @@ impl Cluster {
             slots: plan.slots,
             tuning: plan.tuning,
             insecure: plan.insecure,
+            replicas: Some(plan.replicas),
+            say: |line| say(&format!("warning: {line}")),
             ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
         };
         // The directory goes along: an interrupt must not remove it under nodes that start.
         let start = move || daemon::start_all(&base).map(|nodes| (nodes, dir));
         let started = tokio::task::spawn_blocking(start).await;
         let (nodes, dir) = started.expect("starting does not panic")?;
-        Ok(Self { nodes: Nodes::Here(nodes), dir })
+        Ok(Self { nodes: Nodes::Here(nodes), dir, replicas: plan.replicas })
     }
 
-    /// Comes back when a node has ended by itself, with the reason.
+    /// Comes back when a node has ended by itself that the others cannot go on without, with the
+    /// reason. Of those that they can go on without it tells.
     pub(crate) async fn lost_node(&mut self) -> Failure {
+        let mut spare = self.replicas - 1;
         loop {
             let ended = match &mut self.nodes {
                 Nodes::Here(handles) => {
@@ -161,10 +195,22 @@ impl Cluster {
                         Ok(()) => Failure::lost("a node of the run has stopped"),
                     })
                 }
-                Nodes::Processes(started) => started.iter_mut().find_map(NodeProcess::ended),
+                Nodes::Processes(started) => {
+                    let mut ended = started.iter_mut().enumerate();
+                    let ended = ended.find_map(|(at, it)| it.ended().map(|failure| (at, failure)));
+                    ended.map(|(at, failure)| {
+                        started.swap_remove(at);
+                        failure
+                    })
+                }
             };
-            if let Some(failure) = ended {
-                return failure;
+            match ended {
+                Some(failure) if spare == 0 => return failure,
+                Some(failure) => {
+                    spare -= 1;
+                    say(&format!("warning: {}; the others go on without it", failure.message));
+                }
+                None => {}
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -149,6 +149,9 @@ impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Start(error) => error.into(),
+            error @ NodeError::Removed { .. } => {
+                Self::lost(error.to_string()).hint("'starling node --join' makes it a new one")
+            }
             error => Self::lost(error.to_string())
                 .hint("start it again: what it accepted is on its disk"),
         }

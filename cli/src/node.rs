@@ -11,7 +11,7 @@ use proto::NodeId;
 use rustix::fs::FlockOperation;
 use security::Token;
 
-use crate::args::parse_node;
+use crate::args::{TimeoutArgs, parse_node};
 use crate::embed::default_slots;
 use crate::errors::{Done, Exit, Failure, plain};
 use crate::tuning::TuningArgs;
@@ -38,6 +38,13 @@ enum NodeVerb {
     },
     /// Change how running nodes schedule and what they keep; all nodes unless some are named
     Set(SetArgs),
+    /// Have nodes hand over what they have and leave the cluster for good
+    Drain {
+        #[arg(value_parser = parse_node, required = true)]
+        nodes: Vec<NodeId>,
+        #[command(flatten)]
+        timeout: TimeoutArgs,
+    },
     /// Stop nodes; 'starling up' starts them again
     Stop {
         #[arg(value_parser = parse_node, required = true)]
@@ -56,7 +63,8 @@ struct SetArgs {
 /// A node in the foreground.
 #[derive(Args, Debug)]
 struct StartArgs {
-    /// Address of a node of the cluster, when the directory is not shared with it
+    /// Address of a node of the cluster: to join it as one more node, or with --rank as one of the
+    /// first when the directory is not shared
     #[arg(long, value_name = "ADDR")]
     join: Option<String>,
     /// What 'starling token make' gave there: the keys of the cluster, once. A command line can be
@@ -91,6 +99,10 @@ struct StartArgs {
     /// Partitions of the key space, a power of two; fixed when the cluster is made
     #[arg(long, value_name = "P")]
     partitions: Option<u32>,
+    /// Copies of each partition: R-1 nodes may be lost at once; fixed when the cluster is made
+    /// [default: as the cluster has; a new one 2 from 2 nodes on]
+    #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
+    replicas: Option<u32>,
     #[command(flatten)]
     tuning: TuningArgs,
     /// Leave the terminal's session
@@ -107,6 +119,11 @@ pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
         Some(NodeVerb::List) => node_list::list(context),
         Some(NodeVerb::Info { node }) => node_list::info(context, node),
         Some(NodeVerb::Set(args)) => crate::tuning::set(context, &args.nodes, &args.tuning),
+        Some(NodeVerb::Drain { nodes, timeout }) => {
+            let timeout: Option<Timespan> =
+                context.settings.pick_optional(timeout.timeout, "timeout")?;
+            node_list::drain(context, &nodes, timeout.map(|timeout| timeout.0))
+        }
         Some(NodeVerb::Stop { nodes }) => node_list::stop(context, &nodes),
     }
 }
@@ -125,19 +142,28 @@ fn start(context: &Context, args: StartArgs) -> Done {
     };
     let launcher = args.rendezvous.is_some().then(detect_here).flatten();
     let expect = args.expect.or_else(|| launcher.as_ref().map(|found| found.size)).unwrap_or(1);
-    let (rank, _claim) = rank(&args, &dir, launcher.as_ref(), expect)?;
+    let grow = args.join.is_some() && args.expect.is_none() && args.rank.is_none();
+    let grow = grow && launcher.is_none();
+    let (rank, _claim) = match grow {
+        true => (0, None), // The cluster tells.
+        false => rank(&args, &dir, launcher.as_ref(), expect)?,
+    };
     let tuning = args.tuning.resolve(context)?;
     if args.insecure {
         crate::embed::warn_insecure();
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
+    let replicas = replicas(context, &args, &dir, expect)?;
     let options = NodeOptions {
         state_dir: args.state_dir,
         slots: slots.unwrap_or_else(|| default_slots(1)),
         listen: args.listen,
         tuning,
         partitions: args.partitions,
+        replicas,
+        say: |line| crate::output::say(line),
         join: args.join,
+        grow,
         token: args.token,
         insecure: args.insecure,
         deadline: args.deadline.0,
@@ -146,8 +172,26 @@ fn start(context: &Context, args: StartArgs) -> Done {
         ..NodeOptions::new(&dir, NodeId(rank), expect)
     };
     let handle = daemon::start(options)?;
-    context.output.note(&format!("node n{rank} of {expect} listens on {}", handle.address()));
+    let (node, address) = (handle.node(), handle.address());
+    let of = if grow { String::new() } else { format!(" of {expect}") };
+    context.output.note(&format!("node {node}{of} listens on {address}"));
     live(handle, args.with_parent)
+}
+
+/// How many copies the cluster has to have; `None`: as many as it has.
+fn replicas(
+    context: &Context,
+    args: &StartArgs,
+    dir: &Path,
+    expect: u32,
+) -> Result<Option<u32>, Failure> {
+    let is_made = args.join.is_some() || dir.join("cluster.json").exists();
+    if args.replicas.is_none() && is_made {
+        return Ok(None);
+    }
+    let told = context.settings.pick_optional(args.replicas, "replicas")?;
+    let replicas = told.unwrap_or_else(|| crate::embed::default_replicas(expect));
+    crate::embed::check_replicas(replicas, expect).map(Some)
 }
 
 /// Until the node is told to stop: by a client, a signal, or the end of its parent.

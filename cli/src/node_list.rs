@@ -1,10 +1,10 @@
-//! `starling node list | info | stop`.
+//! `starling node list | info | drain | stop`.
 
 use std::time::Duration;
 
-use client::ClientError;
+use client::{Client, ClientError};
 use proto::NodeId;
-use proto::wire::NodeState;
+use proto::wire::{self, NodeState, map_command};
 use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 struct NodeList {
-    /// Every partition has all its copies: in this version, every node is up.
+    /// Every partition is served and has all its copies; where each has one, every node is up.
     fully_replicated: bool,
     nodes: Vec<NodeRow>,
 }
@@ -64,6 +64,11 @@ impl NodeRow {
             waiting: 0,
         }
     }
+    /// One that does not answer, where the nodes agree on who is there.
+    fn silent(member: &wire::Member) -> Self {
+        let (incarnation, addr, slots) = (member.incarnation, member.address.clone(), member.slots);
+        Self { incarnation, addr, slots, ..Self::down(NodeId(member.node)) }
+    }
     fn cells(&self) -> Vec<String> {
         vec![
             format!("n{}", self.id),
@@ -79,18 +84,26 @@ impl NodeRow {
     }
 }
 
+async fn look(client: &Client) -> NodeList {
+    let map = client.newest_map(PATIENCE).await;
+    let states = client.node_states(PATIENCE).await;
+    let nodes: Vec<NodeRow> = states.iter().map(|(node, it)| row(&map, *node, it)).collect();
+    let fully_replicated = match map.copies > 1 {
+        true => has_all_copies(&map, &nodes),
+        false => nodes.iter().all(|node| node.state == "up"),
+    };
+    NodeList { fully_replicated, nodes }
+}
+
+/// Whether every partition is served and has all its copies.
+pub(crate) async fn is_fully_replicated(client: &Client) -> bool {
+    look(client).await.fully_replicated
+}
+
 pub(crate) fn list(context: &Context) -> Done {
     crate::block_on(async {
         let client = context.connect().await?;
-        let states = client.node_states(PATIENCE).await;
-        let nodes: Vec<NodeRow> = states
-            .iter()
-            .map(|(node, state)| match state {
-                Ok(state) => NodeRow::up(*node, state),
-                Err(_) => NodeRow::down(*node),
-            })
-            .collect();
-        let fully_replicated = nodes.iter().all(|node| node.state == "up");
+        let NodeList { fully_replicated, nodes } = look(&client).await;
         if context.output.json {
             context.output.json(&NodeList { fully_replicated, nodes })?;
         } else {
@@ -102,6 +115,39 @@ pub(crate) fn list(context: &Context) -> Done {
         }
         Ok(Exit::Ok)
     })
+}
+
+fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientError>) -> NodeRow {
+    use wire::MemberPhase::{Down, Joining, Leaving, Removed, Up};
+    let member = kvs::membership::member(map, node).filter(|_| map.copies > 1);
+    let mut row = match (state, member) {
+        (Ok(state), _) => NodeRow::up(node, state),
+        (Err(_), Some(member)) => NodeRow::silent(member),
+        (Err(_), None) => NodeRow::down(node),
+    };
+    // Whoever does not answer is down to whoever asks, whatever the others think.
+    row.state = match member.map(wire::Member::phase) {
+        Some(Joining) => "joining",
+        Some(Down) => "down",
+        Some(Leaving) => "leaving",
+        Some(Removed) => "removed",
+        Some(Up) | None => row.state,
+    };
+    row
+}
+
+/// Every partition is served and has all its copies, none of which is still being filled, and the
+/// nodes that keep them are there: the map may not know yet of one that has just died.
+fn has_all_copies(map: &wire::ClusterMap, nodes: &[NodeRow]) -> bool {
+    let is_there = |member: &wire::Member| {
+        let row = nodes.iter().find(|row| row.id == member.node);
+        row.is_some_and(|row| row.pid > 0 && row.incarnation == member.incarnation)
+    };
+    let mut serving =
+        map.members.iter().filter(|member| kvs::membership::is_serving(map, member.node));
+    kvs::membership::is_fully_replicated(map)
+        && map.partitions.iter().all(|entry| entry.learners.is_empty())
+        && serving.all(is_there)
 }
 
 #[derive(Serialize)]
@@ -248,12 +294,66 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
     })
 }
 
-fn known(client: &client::Client, node: NodeId) -> Result<(), Failure> {
+fn known(client: &Client, node: NodeId) -> Result<(), Failure> {
     match client.nodes().contains(&node) {
         true => Ok(()),
         false => Err(Failure::refused(format!("no node {node} in this cluster"))
             .hint("'starling node list' shows its nodes")),
     }
+}
+
+/// How often a drain looks how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Has nodes hand over what they have and leave for good.
+pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duration>) -> Done {
+    crate::block_on(async {
+        let client = context.connect().await?;
+        for node in nodes {
+            known(&client, *node)?;
+        }
+        let map = client.newest_map(PATIENCE).await;
+        let stay = map.members.iter().filter(|member| {
+            let phase = member.phase();
+            phase == wire::MemberPhase::Up && !nodes.contains(&NodeId(member.node))
+        });
+        if map.copies <= 1 || stay.count() == 0 {
+            let text = match map.copies {
+                0 | 1 => "a cluster that keeps one copy of each partition cannot lose a node",
+                _ => "nobody would stay to take over what these nodes have",
+            };
+            return Err(Failure::refused(text).hint("'starling down' stops a whole cluster"));
+        }
+        let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
+        for node in nodes {
+            client.propose(map_command::Body::Leave(wire::MemberLeave { node: node.0 })).await?;
+        }
+        for node in nodes {
+            loop {
+                let map = client.newest_map(PATIENCE).await;
+                let phase = kvs::membership::member(&map, *node).map(wire::Member::phase);
+                if phase.is_none_or(|phase| phase == wire::MemberPhase::Removed) {
+                    context.output.note(&format!("node {node} has left"));
+                    break;
+                }
+                if deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline) {
+                    let held = held_by(&map, *node);
+                    let text = format!("node {node} still has copies of {held} partitions");
+                    return Err(Failure::new(Exit::TimedOut, text)
+                        .hint("it goes on leaving; 'starling node list' shows when it has"));
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        }
+        Ok(Exit::Ok)
+    })
+}
+
+fn held_by(map: &wire::ClusterMap, node: NodeId) -> usize {
+    let holds = |entry: &&wire::PartitionEntry| {
+        entry.replicas.iter().chain(&entry.learners).any(|&holder| holder == node.0)
+    };
+    map.partitions.iter().filter(holds).count()
 }
 
 pub(crate) fn stop(context: &Context, nodes: &[NodeId]) -> Done {

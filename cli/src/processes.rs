@@ -61,6 +61,7 @@ pub(crate) fn spawn(
     command.arg("--dir").arg(dir).arg("node");
     command.args(["--rank", &node.to_string(), "--expect", &plan.nodes.to_string()]);
     command.args(["--slots", &plan.slots.to_string()]);
+    command.args(["--replicas", &plan.replicas.to_string()]);
     command.args(crate::tuning::flags(&plan.tuning));
     if plan.insecure {
         command.arg("--insecure");

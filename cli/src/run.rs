@@ -57,7 +57,7 @@ struct Work<'a> {
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
-    let plan = ClusterPlan::resolve(context, &args.cluster, None)?;
+    let plan = ClusterPlan::resolve(context, &args.cluster, None, |_| 1)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let options = submit_options(context, &args.place, &args.load, plan.bandwidth)?;
     if let client::Submit::Nodes(nodes) = &options.submit

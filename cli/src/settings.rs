@@ -21,7 +21,7 @@ pub(crate) const KEYS: [(&str, &str); 22] = [
     ("order", "bytes"),
     ("placement", "graph"),
     ("policy", "eft"),
-    ("replicas", "1"),
+    ("replicas", "auto"),
     ("scale", "1"),
     ("slots", "auto"),
     ("steal_bound", "1024ms"),
@@ -216,7 +216,11 @@ mod tests {
         assert_eq!(number("nodes"), 2, "then the environment");
         assert_eq!(number("slots"), 5, "then the nearer file");
         assert_eq!(settings.pick::<f64>(None, "scale").unwrap(), 0.5, "then the farther file");
-        assert_eq!(number("replicas"), 1, "then what is built in");
+        assert_eq!(
+            settings.pick::<String>(None, "policy").unwrap(),
+            "eft",
+            "then what is built in"
+        );
         assert_eq!(settings.get("nodes").unwrap().1, "STARLING_NODES");
         assert!(settings.get("slots").unwrap().1.ends_with("near.toml"));
         assert!(settings.get("dir").is_none());

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::Context;
 use crate::args::ClusterArgs;
-use crate::embed::ClusterPlan;
+use crate::embed::{ClusterPlan, Present, default_replicas};
 use crate::errors::{Done, Exit, Failure};
 use crate::processes::{self, Life, NodeProcess};
 use crate::units::number_of;
@@ -40,22 +40,29 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let dir = context.dir()?;
     let instance = Instance::new(&dir);
     let present = match instance.cluster() {
-        Ok(cluster) => Some(cluster.nodes),
+        Ok(cluster) => Some(Present { nodes: cluster.nodes, replicas: cluster.replicas }),
         Err(ClientError::NoInstance { .. }) => None,
         Err(error) => return Err(error.into()),
     };
     // An instance knows its number; only a flag may contradict it, and is refused then.
-    let plan = ClusterPlan::resolve(context, &args.cluster, present)?;
-    if let Some(nodes) = present.filter(|nodes| *nodes != plan.nodes) {
-        let text =
-            format!("{} has a cluster of {}", dir.display(), number_of(u64::from(nodes), "node"));
+    let plan = ClusterPlan::resolve(context, &args.cluster, present, default_replicas)?;
+    if let Some(present) = present.filter(|present| present.nodes != plan.nodes) {
+        let nodes = number_of(u64::from(present.nodes), "node");
+        let text = format!("{} has a cluster of {nodes}", dir.display());
         return Err(Failure::refused(text).hint("leave out --nodes, or give another --dir"));
+    }
+    if let Some(present) = present.filter(|present| present.replicas != plan.replicas) {
+        let (dir, copies) = (dir.display(), present.replicas);
+        let text = format!("{dir} has a cluster with --replicas {copies}");
+        return Err(Failure::refused(text).hint("leave out --replicas, or give another --dir"));
     }
     make_private(&dir)?;
     let running = |node: &u32| {
         instance.address(*node).is_some_and(|address| processes::is_node(address.pid, &dir))
     };
-    let missing: Vec<u32> = (0..plan.nodes).filter(|node| !running(node)).collect();
+    let joined = instance.joined().into_iter().filter(|node| *node >= plan.nodes);
+    let missing = (0..plan.nodes).chain(joined).filter(|&node| !instance.has_left(node));
+    let missing: Vec<u32> = missing.filter(|node| !running(node)).collect();
     crate::block_on(async {
         let mut started = Started(Vec::new());
         for node in &missing {
@@ -64,7 +71,10 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         processes::await_listening(&dir, &mut started.0).await?;
         let client = context.connect().await?;
         for node in client.nodes() {
-            client.node_state(node, READY_PATIENCE).await?;
+            // One that is looked after elsewhere may be away.
+            if !client.is_given_up(node) || missing.contains(&node.0) {
+                await_answer(&client, node).await?;
+            }
         }
         started.stay();
         Ok(())
@@ -77,6 +87,19 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         context.output.note(&format!("started {started} of {} in {dir}", number_of(nodes, "node")));
     }
     Ok(Exit::Ok)
+}
+
+/// A node that begins anew may be away for a moment.
+async fn await_answer(client: &Client, node: proto::NodeId) -> Result<(), ClientError> {
+    let deadline = Instant::now() + READY_PATIENCE;
+    loop {
+        match client.node_state(node, READY_PATIENCE).await {
+            Err(ClientError::ClusterUnreachable(_)) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            answer => return answer.map(drop),
+        }
+    }
 }
 
 /// Nodes that come up. Unless they are told to stay they end with this: an error or an interrupt

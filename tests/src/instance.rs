@@ -18,6 +18,8 @@ pub struct Instance {
     directory: PathBuf,
     nodes: u32,
     slots: u32,
+    /// `None`: as many as the program takes by itself.
+    copies: Option<u32>,
     /// Every process ever seen in its address files.
     pids: BTreeMap<u32, Vec<u32>>,
 }
@@ -29,9 +31,20 @@ impl Instance {
     /// When they do not come up.
     #[must_use]
     pub fn up(nodes: u32, slots: u32) -> Self {
+        Self::make(nodes, slots, None)
+    }
+
+    /// As [`Self::up`], with so many copies of each partition.
+    #[must_use]
+    pub fn up_with_copies(nodes: u32, slots: u32, copies: u32) -> Self {
+        Self::make(nodes, slots, Some(copies))
+    }
+
+    fn make(nodes: u32, slots: u32, copies: Option<u32>) -> Self {
         let sandbox = Sandbox::new();
         let directory = sandbox.path("instance");
-        let mut instance = Self { sandbox, directory, nodes, slots, pids: BTreeMap::new() };
+        let pids = BTreeMap::new();
+        let mut instance = Self { sandbox, directory, nodes, slots, copies, pids };
         instance.start_missing();
         instance
     }
@@ -42,8 +55,23 @@ impl Instance {
     /// When they do not come up.
     pub fn start_missing(&mut self) {
         let (nodes, slots) = (self.nodes.to_string(), self.slots.to_string());
-        self.starling(&["up", "--nodes", &nodes, "--slots", &slots]).ok();
+        let mut arguments = vec!["up", "--nodes", &nodes, "--slots", &slots];
+        let copies = self.copies.map(|copies| copies.to_string());
+        if let Some(copies) = &copies {
+            arguments.extend(["--replicas", copies]);
+        }
+        self.starling(&arguments).ok();
         self.note_pids();
+    }
+
+    /// Waits until every partition has all its copies.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub fn wait_for_copies(&self) {
+        wait_until("every partition has its copies", || {
+            self.json(&["node", "list"])["fully_replicated"] == true
+        });
     }
 
     #[must_use]
@@ -87,7 +115,8 @@ impl Instance {
     }
 
     /// Process and incarnation of a node.
-    fn address(&self, node: u32) -> Option<(u32, u64)> {
+    #[must_use]
+    pub fn address(&self, node: u32) -> Option<(u32, u64)> {
         let path = self.directory.join("nodes").join(node.to_string()).join("address.json");
         let value: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
         let pid = u32::try_from(value["pid"].as_u64()?).ok()?;
@@ -137,7 +166,8 @@ impl Instance {
     }
 
     fn note_pids(&mut self) {
-        for node in 0..self.nodes {
+        // Some may have joined.
+        for node in 0..2 * self.nodes {
             if let Some((pid, _)) = self.address(node) {
                 let seen = self.pids.entry(node).or_default();
                 if !seen.contains(&pid) {
@@ -183,11 +213,9 @@ fn events(mut bytes: &[u8]) -> Vec<Event> {
 #[expect(clippy::print_stderr, reason = "the output of a failing test")]
 fn show_logs(directory: &Path) {
     for node in fs::read_dir(directory.join("nodes")).into_iter().flatten().flatten() {
-        for file in fs::read_dir(node.path()).into_iter().flatten().flatten() {
-            if file.path().extension().is_some_and(|end| end == "log") {
-                let text = fs::read_to_string(file.path()).unwrap_or_default();
-                eprintln!("--- {}\n{text}", file.path().display());
-            }
+        for file in [node.path().join("node.log"), node.path().join("state/log")] {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            eprintln!("--- {}\n{text}", file.display());
         }
     }
 }

@@ -49,7 +49,8 @@ pub(super) struct Ran {
 impl Cluster {
     pub(super) async fn start(setting: Resolved) -> anyhow::Result<Self> {
         let plan = ClusterPlan::new(setting.nodes, setting.slots, Tuning::default());
-        let plan = ClusterPlan { insecure: setting.insecure, ..plan };
+        let replicas = embed::check_replicas(setting.replicas, setting.nodes).map_err(Ended)?;
+        let plan = ClusterPlan { insecure: setting.insecure, replicas, ..plan };
         if plan.insecure {
             embed::warn_insecure();
         }

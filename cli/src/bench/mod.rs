@@ -74,6 +74,9 @@ struct Setting {
     /// Each node is a process of its own
     #[arg(long)]
     processes: bool,
+    /// Copies of each partition
+    #[arg(long, value_name = "R", default_value_t = 1, value_parser = crate::args::replicas_parser())]
+    replicas: u32,
     /// Connections are not encrypted, to see what encryption costs
     #[arg(long)]
     insecure: bool,
@@ -111,6 +114,7 @@ struct Resolved {
     tasks: u64,
     rounds: u32,
     processes: bool,
+    replicas: u32,
     insecure: bool,
 }
 
@@ -122,6 +126,7 @@ impl Setting {
             tasks: self.tasks.unwrap_or(tasks),
             rounds: self.rounds,
             processes: self.processes,
+            replicas: self.replicas,
             insecure: self.insecure,
         }
     }

@@ -107,6 +107,7 @@ impl Serialize for Report {
         map.serialize_entry("slots", &self.setting.slots)?;
         map.serialize_entry("processes", &self.setting.processes)?;
         map.serialize_entry("insecure", &self.setting.insecure)?;
+        map.serialize_entry("replicas", &self.setting.replicas)?;
         for (name, spread) in self.spreads() {
             match name {
                 CPU => {
@@ -135,8 +136,15 @@ mod tests {
     use super::*;
 
     fn report(rounds: &[f64]) -> Report {
-        let setting =
-            Resolved { nodes: 1, slots: 2, tasks: 3, rounds: 1, processes: true, insecure: false };
+        let setting = Resolved {
+            nodes: 1,
+            slots: 2,
+            tasks: 3,
+            rounds: 1,
+            processes: true,
+            replicas: 2,
+            insecure: false,
+        };
         let mut report = Report::new("noop", setting);
         for &value in rounds {
             report.add(vec![("per_s", value), (CPU, value / 2.0)]);
@@ -154,7 +162,8 @@ mod tests {
     fn the_json_has_the_promised_fields_in_order() {
         let json = report(&[4.0]).to_json();
         let expected = concat!(
-            r#"{"schema":1,"bench":"noop","tasks":3,"nodes":1,"slots":2,"processes":true,"insecure":false,"#,
+            r#"{"schema":1,"bench":"noop","tasks":3,"nodes":1,"slots":2,"processes":true,"#,
+            r#""insecure":false,"replicas":2,"#,
             r#""per_s":{"median":4.0,"min":4.0,"max":4.0},"cpu_us_per_task":2.0,"#,
             r#""cpu_us_per_task_spread":{"median":2.0,"min":2.0,"max":2.0},"#,
             r#""runs":[{"per_s":4.0,"cpu_us_per_task":2.0}],"notes":[]}"#,

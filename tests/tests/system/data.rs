@@ -44,7 +44,7 @@ fn done(instance: &Instance, id: &str) -> Value {
 /// One task makes a file, many on both nodes read it: it moves at most once.
 #[test]
 fn an_input_from_another_node_comes_once_and_goes_with_its_job() {
-    let instance = Instance::up(2, 2);
+    let instance = Instance::up_with_copies(2, 2, 1);
     let log = instance.sandbox().path("nodes").display().to_string();
     instance.sandbox().write(
         "w.toml",
@@ -95,7 +95,7 @@ fn kept_objects_survive_restarts_and_what_an_ended_job_left_does_not() {
 
 #[test]
 fn a_store_that_is_too_small_fails_the_task_and_goes_on_with_others() {
-    let instance = Instance::up(2, 1);
+    let instance = Instance::up_with_copies(2, 1, 1);
     instance.starling(&["node", "set", "--store-hard", "2MB", "--store-soft", "1MB"]).ok();
     instance.sandbox().write(
         "w.toml",
@@ -119,7 +119,7 @@ fn a_store_that_is_too_small_fails_the_task_and_goes_on_with_others() {
 
 #[test]
 fn files_of_this_machine_travel_with_their_job() {
-    let instance = Instance::up(2, 1);
+    let instance = Instance::up_with_copies(2, 1, 1);
     instance.sandbox().write("data.txt", "some words of mine");
     instance.sandbox().write("empty", "");
     let script = "cat $STARLING_INPUTS > out";
@@ -142,7 +142,7 @@ fn files_of_this_machine_travel_with_their_job() {
 
 #[test]
 fn a_staged_file_is_copied_once_to_each_node() {
-    let instance = Instance::up(2, 2);
+    let instance = Instance::up_with_copies(2, 2, 1);
     instance.sandbox().write("shared.txt", "staged words");
     let log = instance.sandbox().path("inodes").display().to_string();
     let script =
@@ -165,7 +165,7 @@ fn a_staged_file_is_copied_once_to_each_node() {
 /// The node that has the input dies while it is read, and comes back.
 #[test]
 fn a_fetch_survives_the_death_of_its_source() {
-    let mut instance = Instance::up(2, 1);
+    let mut instance = Instance::up_with_copies(2, 1, 1);
     instance.starling(&["node", "set", "--policy", "mlb"]).ok();
     instance.sandbox().write(
         "w.toml",
@@ -196,7 +196,7 @@ fn a_fetch_survives_the_death_of_its_source() {
 /// A source that stops answering is asked again, and holds nothing up for good.
 #[test]
 fn a_source_that_stands_still_is_waited_for() {
-    let instance = Instance::up(2, 1);
+    let instance = Instance::up_with_copies(2, 1, 1);
     instance.starling(&["node", "set", "--policy", "mlb"]).ok();
     let (go, gate) = (instance.sandbox().path("go"), instance.sandbox().path("gate"));
     instance.sandbox().write(
@@ -244,7 +244,7 @@ fn a_source_that_stands_still_is_waited_for() {
 /// Strangers and noise on the data port: refused, and the node lives.
 #[test]
 fn the_data_port_believes_nodes_alone() {
-    let instance = Instance::up(2, 1);
+    let instance = Instance::up_with_copies(2, 1, 1);
     let address = data_address(&instance, 0);
     let cluster = fs::read_to_string(instance.directory().join("cluster.json")).expect("a file");
     let cluster: Value = serde_json::from_str(&cluster).expect("it is JSON");

@@ -1,4 +1,5 @@
-//! Nodes and clients die at bad moments; no task is lost, none counts twice.
+//! Nodes and clients die at bad moments; no task is lost, none counts twice. With one copy of each
+//! partition: what others take over is in `replicas`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,7 +65,7 @@ fn ended_whole(instance: &Instance, id: &str, tasks: u64) {
 
 #[test]
 fn a_killed_node_comes_back_and_the_job_completes() {
-    let mut instance = Instance::up(3, 2);
+    let mut instance = Instance::up_with_copies(3, 2, 1);
     layers(&instance, 60);
     let id = submit(&instance, &["--file", "w.toml"]);
     for (victim, after) in [(1, 20), (0, 70), (2, 120)] {
@@ -78,7 +79,7 @@ fn a_killed_node_comes_back_and_the_job_completes() {
 
 #[test]
 fn all_nodes_killed_at_once_lose_nothing() {
-    let mut instance = Instance::up(3, 2);
+    let mut instance = Instance::up_with_copies(3, 2, 1);
     layers(&instance, 40);
     let id = submit(&instance, &["--file", "w.toml"]);
     wait_until("the job gets on", || done(&instance, &id) >= 30);
@@ -92,7 +93,7 @@ fn all_nodes_killed_at_once_lose_nothing() {
 
 #[test]
 fn a_killed_client_leaves_its_job_running_and_another_attaches() {
-    let instance = Instance::up(2, 2);
+    let instance = Instance::up_with_copies(2, 2, 1);
     layers(&instance, 40);
     let client = instance.start(&["submit", "--file", "w.toml", "--wait", "--json"]);
     let jobs = || instance.json(&["job", "list"])["jobs"].as_array().cloned().unwrap_or_default();
@@ -107,7 +108,7 @@ fn a_killed_client_leaves_its_job_running_and_another_attaches() {
 
 #[test]
 fn a_command_dies_with_its_node() {
-    let mut instance = Instance::up(2, 1);
+    let mut instance = Instance::up_with_copies(2, 1, 1);
     let pid_file = instance.sandbox().path("pid").display().to_string();
     // Its second execution, after the node's return, ends at once.
     let script = format!(

@@ -74,7 +74,7 @@ fn stop_for_a_while(instance: &Instance, node: u32, how_long: Duration) {
 }
 
 fn undisturbed() -> String {
-    let instance = Instance::up(2, 8);
+    let instance = Instance::up_with_copies(2, 8, 1);
     instance.sandbox().write("pairs.toml", workflow());
     let id = submit(&instance, &["--file", "pairs.toml", "--wait"]);
     let answers = answers(&instance, &id);
@@ -88,7 +88,7 @@ fn all_pairs_under_kills_stops_and_restarts_gives_the_same_answers() {
     let lines: BTreeSet<&str> = expected.lines().collect();
     assert_eq!(lines.len(), (FILES * FILES) as usize, "every pair has an answer of its own");
 
-    let mut instance = Instance::up(4, 1);
+    let mut instance = Instance::up_with_copies(4, 1, 1);
     instance.sandbox().write("pairs.toml", workflow());
     let id = submit(&instance, &["--file", "pairs.toml"]);
     // Half of the nodes that make files, those that read them, and both at once.

@@ -11,6 +11,7 @@ mod formats;
 mod launchers;
 mod recorded;
 mod removal;
+mod replicas;
 mod slurm;
 mod strangers;
 mod synthetic;

@@ -22,7 +22,7 @@ fn ended(info: &Value) -> u64 {
 
 #[test]
 fn a_cancelled_task_takes_its_subtree_with_it_and_nothing_else() {
-    let instance = Instance::up(2, 2);
+    let instance = Instance::up_with_copies(2, 2, 1);
     let pid_file = instance.sandbox().path("pid").display().to_string();
     let text = format!(
         "[[task]]\nname='root'\noutputs={{x='x'}}\n\
@@ -59,7 +59,7 @@ fn a_cancelled_task_takes_its_subtree_with_it_and_nothing_else() {
 
 #[test]
 fn what_was_cancelled_stays_so_when_all_nodes_die_at_once() {
-    let mut instance = Instance::up(3, 2);
+    let mut instance = Instance::up_with_copies(3, 2, 1);
     let log = instance.sandbox().path("ran").display().to_string();
     let text = format!(
         "[[task]]\nname='t-{{i}}'\narray='1-60'\n\
@@ -86,7 +86,7 @@ fn what_was_cancelled_stays_so_when_all_nodes_die_at_once() {
 
 #[test]
 fn cancellations_that_race_with_completions_add_up() {
-    let instance = Instance::up(2, 2);
+    let instance = Instance::up_with_copies(2, 2, 1);
     let text = "[[task]]\nname='t-{i}'\narray='1-200'\noutputs={o='o{i}'}\n\
                 command=['sh','-c','touch o{i}; sleep 0.01']\n\
                 [[task]]\nname='u-{i}'\narray='1-200'\ninputs={o='o{i}'}\ncommand=['true']\n";
@@ -116,7 +116,7 @@ fn waiting(instance: &Instance) -> u64 {
 
 #[test]
 fn what_a_dead_client_had_half_submitted_can_be_cancelled() {
-    let instance = Instance::up(2, 1);
+    let instance = Instance::up_with_copies(2, 1, 1);
     let client = instance.start(&["submit", "--file", "bag:tasks=2000000,duration=1s"]);
     wait_until("some tasks have arrived", || waiting(&instance) > 0);
     client.signal(rustix::process::Signal::KILL);

@@ -1,0 +1,300 @@
+//! Clusters that keep copies lose nodes, for good or for a while, and nothing else.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use proto::JobId;
+use rustix::process::{Pid, Signal, kill_process};
+use starling_tests::{Instance, is_alive, wait_until};
+
+use crate::cluster::{job, submit};
+
+/// A tree of known size.
+const TREE: &str = "uts:tree=tiny,duration=5ms";
+const TREE_TASKS: u64 = 1732;
+
+/// Writes keys until it is told to end, and then tells how many were acknowledged.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<u32>,
+}
+
+impl Writer {
+    /// Runs as long as `instance` does.
+    fn start(instance: &Instance) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&stop);
+        let directory = instance.directory().display().to_string();
+        let thread = std::thread::spawn(move || {
+            let mut written = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let (key, value) = (format!("key-{written}"), format!("value-{written}"));
+                let arguments = ["--dir", &directory, "kv", "insert", &key, &value];
+                let mut command = std::process::Command::new(starling_tests::binary());
+                let ran = command.args(arguments).output().expect("the program runs");
+                assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+                written += 1;
+            }
+            written
+        });
+        Self { stop, thread }
+    }
+
+    fn end(self) -> u32 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("every write was acknowledged")
+    }
+}
+
+fn all_there(instance: &Instance, written: u32) {
+    assert!(written > 0);
+    for number in 0..written {
+        let found = instance.starling(&["kv", "lookup", &format!("key-{number}")]);
+        assert_eq!((found.code, found.stdout.as_str()), (0, &*format!("value-{number}")));
+    }
+}
+
+fn done(instance: &Instance, id: &str) -> u64 {
+    job(instance, id)["tasks"]["done"].as_u64().unwrap_or(0)
+}
+
+fn tree_is_whole(instance: &Instance, id: &str) {
+    instance.starling(&["job", "wait", id, "--timeout", "120s"]).ok();
+    let info = job(instance, id);
+    assert_eq!(info["state"], "finished", "{info}");
+    for (what, number) in [("total", TREE_TASKS), ("done", TREE_TASKS), ("failed", 0)] {
+        assert_eq!(info["tasks"][what], number, "{what}: {info}");
+    }
+}
+
+/// The node that is home of a job in the first map.
+fn first_home(job: &str, nodes: u32, copies: u32) -> u32 {
+    let map = kvs::make_replicated_map(1, nodes, kvs::default_partitions(nodes), copies);
+    let job = JobId(job.parse().expect("ids are numbers"));
+    let partition = kvs::job_partition(job, map.partitions.len() as u32);
+    map.partitions[partition.0 as usize].replicas[0]
+}
+
+fn state_of(instance: &Instance, node: u32) -> (String, u64) {
+    let list = instance.json(&["node", "list"]);
+    let nodes = list["nodes"].as_array().expect("a list of nodes");
+    let Some(row) = nodes.iter().find(|row| row["id"] == node) else {
+        return ("not there".to_owned(), 0);
+    };
+    (row["state"].as_str().unwrap_or_default().to_owned(), row["incarnation"].as_u64().unwrap_or(0))
+}
+
+#[test]
+fn two_of_five_are_lost_for_good() {
+    let mut instance = Instance::up_with_copies(5, 1, 3);
+    instance.wait_for_copies();
+    let writer = Writer::start(&instance);
+    let id = submit(&instance, &["--file", TREE]);
+    wait_until("the job gets on", || done(&instance, &id) >= 200);
+    let home = first_home(&id, 5, 3);
+    instance.kill(home);
+    instance.kill((home + 1) % 5);
+    tree_is_whole(&instance, &id);
+    all_there(&instance, writer.end());
+    wait_until("both are known to be down", || {
+        [home, (home + 1) % 5].iter().all(|&node| state_of(&instance, node).0 == "down")
+    });
+    // Three nodes are enough for three copies.
+    instance.wait_for_copies();
+    instance.down();
+}
+
+#[test]
+fn every_node_is_killed_once_and_the_job_goes_on() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let writer = Writer::start(&instance);
+    let id = submit(&instance, &["--file", TREE]);
+    for node in [1, 0, 2] {
+        instance.kill(node);
+        instance.start_missing();
+        instance.wait_for_copies();
+    }
+    tree_is_whole(&instance, &id);
+    all_there(&instance, writer.end());
+    instance.down();
+}
+
+#[test]
+fn all_are_killed_and_come_back_in_another_order() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    instance.starling(&["kv", "insert", "bird", "starling"]).ok();
+    let id = submit(&instance, &["--file", TREE]);
+    wait_until("the job gets on", || done(&instance, &id) >= 100);
+    for node in [2, 0, 1] {
+        instance.kill(node);
+    }
+    instance.start_missing();
+    tree_is_whole(&instance, &id);
+    instance.wait_for_copies();
+    assert_eq!(instance.starling(&["kv", "lookup", "bird"]).stdout, "starling");
+    instance.down();
+}
+
+/// A node that sleeps until the others have given it up changes nothing when it wakes.
+#[test]
+fn a_node_that_slept_comes_back_as_another() {
+    let instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let (pid, incarnation) = instance.address(1).expect("it runs");
+    let send = |signal| {
+        let pid = Pid::from_raw(i32::try_from(pid).expect("pids are small")).expect("not 0");
+        kill_process(pid, signal).expect("it is there");
+    };
+    let id = submit(&instance, &["--file", TREE]);
+    let writer = Writer::start(&instance);
+    send(Signal::STOP);
+    wait_until("it is given up", || state_of(&instance, 1).0 == "down");
+    instance.starling(&["kv", "insert", "bird", "starling"]).ok();
+    send(Signal::CONT);
+    wait_until("it is there again", || {
+        let (state, now) = state_of(&instance, 1);
+        state == "up" && now > incarnation
+    });
+    assert_eq!(instance.address(1).map(|(now, _)| now), Some(pid), "the same process");
+    tree_is_whole(&instance, &id);
+    all_there(&instance, writer.end());
+    assert_eq!(instance.starling(&["kv", "lookup", "bird"]).stdout, "starling");
+    instance.wait_for_copies();
+    instance.down();
+}
+
+#[test]
+fn a_node_whose_disk_is_gone_is_filled_anew() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let id = submit(&instance, &["--file", TREE]);
+    let writer = Writer::start(&instance);
+    for node in 0..3 {
+        instance.kill(node);
+        fs::remove_dir_all(instance.directory().join(format!("nodes/{node}/state"))).expect("ours");
+        instance.start_missing();
+        instance.wait_for_copies();
+    }
+    tree_is_whole(&instance, &id);
+    all_there(&instance, writer.end());
+    instance.down();
+}
+
+/// Nothing damaged is passed over: the copy is put aside, and the node has another.
+#[test]
+fn a_damaged_copy_is_given_up_loudly() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    for number in 0..20 {
+        let key = format!("key-{number}");
+        instance.starling(&["kv", "insert", &key, &format!("value-{number}")]).ok();
+    }
+    instance.wait_for_copies();
+    instance.kill(0);
+    let db = instance.directory().join("nodes/0/state/db");
+    let logs = fs::read_dir(&db).expect("a store").flatten().map(|entry| entry.path());
+    let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "log"));
+    let log = logs.max_by_key(|path| fs::metadata(path).map_or(0, |it| it.len())).expect("a log");
+    let mut bytes = fs::read(&log).expect("a log");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    fs::write(&log, bytes).expect("ours");
+    instance.start_missing();
+    instance.wait_for_copies();
+    let said = fs::read_to_string(instance.directory().join("nodes/0/node.log")).expect("a log");
+    assert!(said.contains("gives its copies up") && said.contains("damaged"), "{said}");
+    assert!(instance.directory().join("nodes/0/state/db.damaged").exists());
+    instance.kill(1);
+    all_there(&instance, 20);
+    instance.down();
+}
+
+#[test]
+fn a_cluster_says_which_copies_it_can_keep() {
+    let instance = Instance::up_with_copies(2, 1, 1);
+    let up = |arguments: &[&str]| {
+        let mut all = vec!["up"];
+        all.extend(arguments);
+        instance.starling(&all)
+    };
+    let other = up(&["--replicas", "2"]).expect_code(4);
+    assert!(other.stderr.contains("--replicas 1"), "{other:?}");
+    up(&[]).ok();
+    instance.down();
+    let sandbox = starling_tests::Sandbox::new();
+    let run = |replicas: &str| {
+        sandbox.starling(&["run", "bag:tasks=3", "--nodes", "2", "--replicas", replicas])
+    };
+    assert!(run("0").expect_code(2).stderr.contains("--replicas"));
+    let many = run("3").expect_code(2);
+    assert!(many.stderr.contains("2 nodes cannot keep 3 copies"), "{many:?}");
+    run("2").ok();
+}
+
+#[test]
+fn a_run_survives_the_loss_of_one_of_its_processes() {
+    let sandbox = starling_tests::Sandbox::new();
+    let arguments =
+        ["run", TREE, "--nodes", "3", "--slots", "1", "--processes", "--replicas", "2", "--json"];
+    let mut running = sandbox.start(&arguments);
+    let own = running.pid();
+    let nodes = || -> Vec<u32> {
+        let path = format!("/proc/{own}/task/{own}/children");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.split_whitespace().map(|word| word.parse().expect("a pid")).collect()
+    };
+    wait_until("its nodes run", || nodes().len() == 3);
+    // Long enough to be under way; too early is a loss all the same.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) && !running.has_ended() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if let Some(&victim) = nodes().get(1).filter(|_| !running.has_ended()) {
+        let pid = Pid::from_raw(i32::try_from(victim).expect("pids are small")).expect("not 0");
+        kill_process(pid, Signal::KILL).expect("it runs");
+        wait_until("it is gone", || !is_alive(victim));
+    }
+    let ran = running.end().ok();
+    let seen = ran.json();
+    assert_eq!(seen["tasks"]["done"], TREE_TASKS, "{seen}");
+}
+
+#[test]
+fn nodes_come_and_go_while_a_job_runs() {
+    let instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let writer = Writer::start(&instance);
+    let id = submit(&instance, &["--file", TREE]);
+    let list = instance.json(&["node", "list"]);
+    let by = list["nodes"][1]["addr"].as_str().expect("an address").to_owned();
+    let newcomer = instance.start(&["node", "--join", &by, "--slots", "1"]);
+    wait_until("there are four", || state_of(&instance, 3).0 == "up");
+    instance.wait_for_copies();
+    instance.starling(&["node", "drain", "n1", "--timeout", "60s"]).ok();
+    wait_until("it has ended", || instance.address(1).is_none());
+    instance.wait_for_copies();
+    tree_is_whole(&instance, &id);
+    all_there(&instance, writer.end());
+    let last = instance.starling(&["node", "drain", "n0", "n2", "n3"]).expect_code(4);
+    assert!(last.stderr.contains("nobody would stay"), "{last:?}");
+    // What has left is not started again, and what came later belongs to the instance.
+    let list = instance.json(&["node", "list"]);
+    let ids: Vec<u64> = list["nodes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|row| row["id"].as_u64())
+        .collect();
+    assert_eq!(ids, [0, 2, 3], "{list}");
+    let up = instance.json(&["up"]);
+    assert_eq!(up["started"], serde_json::json!([]), "{up}");
+    newcomer.signal(Signal::TERM);
+    newcomer.end().ok();
+    let up = instance.json(&["up"]);
+    assert_eq!(up["started"], serde_json::json!([3]), "{up}");
+    instance.wait_for_copies();
+    instance.down();
+}
