@@ -6,9 +6,9 @@ to R - 1 nodes at a time are killed and stay away for long, lose their disks, or
 are taken for dead; then the others get on, and before the next such fault the copies are whole
 again. All may be killed at once, and come back in any order, with their disks.
 
-What must hold: each tree ends with exactly as many tasks done as it has, none failed, none committed
-twice, and none is stuck; and every key is there that was written, one after each fault. The seed
-draws the faults and when they come; what they meet is up to the machine.
+What must hold: each tree ends with exactly as many tasks done as it has, none failed, none
+committed twice, and none is stuck; and every key is there that was written, one after each fault.
+The seed draws the faults and when they come; what they meet is up to the machine.
 */
 
 use std::collections::BTreeMap;

@@ -6,7 +6,8 @@ other, and the state directory of one node.
 D/keys/                    what nodes and clients show each other, see `security::Keyring`
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
 D/nodes/<id>/address.json  where the node listens; there while it runs
-D/nodes/<id>/state/        format, lock, incarnation, store, db/, events/, streams/, objects/, tasks/, log
+D/nodes/<id>/state/        format, lock, incarnation, store, db/, events/, streams/, objects/,
+                           tasks/, log
 ```
 Files appear whole (written under another name, synced, then linked or renamed), so a reader on a
 shared file system sees a file or none.

@@ -7,7 +7,8 @@ It decides nothing. [`node::Node`] decides; this room turns sockets and timers i
 then the world hears of it. One loop owns a node, on a thread of its own with a current-thread
 runtime, so the core needs no locks. Several nodes in one process are the same code several times.
 
-The files in reading order: [`start()`] finds a node's place, `life` puts it together, `run_loop` is what it does, `links` and
+The files in reading order: [`start()`] finds a node's place, `life` puts it together, `run_loop`
+is what it does, `links` and
 `service` are its streams, `rendezvous` waits for the others, `transfer` and `data` bring objects
 here, [`events`] and [`store`] are its files, [`instance`] its directory, [`launcher`] its place.
 `doors` says who comes in, [`rules`] what they may do.

@@ -61,6 +61,9 @@ pub(crate) struct Place {
     pub(crate) renewals: u32,
 }
 
+/// Where inputs come from.
+type Inboxes = (mpsc::Receiver<Incoming>, mpsc::UnboundedReceiver<Local>);
+
 /// One incarnation.
 pub(crate) struct Life {
     state: StateDir,
@@ -276,7 +279,7 @@ impl Life {
             _ = stop.wait_for(|stop| *stop) => return Err(StartError::Stopped.into()),
         }
         let (progress, shared) = (Arc::clone(&place.progress), Arc::clone(&self.shared));
-        let (run, inbox, local, _state) = self.recover(place, &own)?;
+        let (run, (inbox, local), _state) = self.recover(place, &own)?;
         progress.set(Phase::Ready);
         let result = tokio::select! {
             result = run.run(inbox, local, stop) => result,
@@ -366,8 +369,7 @@ impl Life {
         self,
         place: &Place,
         own: &AddressFile,
-    ) -> Result<(Loop, mpsc::Receiver<Incoming>, mpsc::UnboundedReceiver<Local>, StateDir), NodeError>
-    {
+    ) -> Result<(Loop, Inboxes, StateDir), NodeError> {
         let (node, incarnation) = (place.options.node, self.state.incarnation());
         let map = place.first_map(&self.state);
         let members = Members::new(map.clone(), own, |node| self.shared.addresses.read(node));
@@ -409,7 +411,7 @@ impl Life {
             local: self.local_sender,
             state: State::default(),
         };
-        Ok((run, self.inbox, self.local, self.state))
+        Ok((run, (self.inbox, self.local), self.state))
     }
 
     fn recover_core(&self, place: &Place, map: wire::ClusterMap) -> Result<Node, StartError> {

@@ -145,7 +145,7 @@ fn a_store_without_its_root_file_is_not_taken_for_an_empty_one() {
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 }
 
-/// RocksDB finds nothing wrong with bytes that somebody wrote into it; the record's own checksum does.
+/// RocksDB finds nothing wrong with bytes that somebody wrote into it; the record's checksum does.
 #[test]
 fn a_record_that_is_not_what_was_written_is_no_record() {
     let swap = |shared: &Shared| {
