@@ -67,6 +67,7 @@ const REQUESTS: &[(&str, Role)] = &[
     ("map", Role::Observer),
     ("kv_many", Role::Observer),
     ("tune", Role::Client),
+    ("propose", Role::Client),
 ];
 
 fn descriptors() -> FileDescriptorSet {
