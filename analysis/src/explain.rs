@@ -104,17 +104,13 @@ impl Past {
                 let why = again_word(why);
                 format!("its home gave it the further attempt {attempt}, because {why}")
             }
-            Event::Stale { attempt, .. } => {
-                format!(
-                    "the completion of attempt {attempt} did not count: a later one was current"
-                )
-            }
             Event::Dismissed { attempt, .. } => {
                 format!("{} heard that attempt {attempt} is not wanted any more", name(node))
             }
             Event::Woken { .. } => {
                 "the reconciler found that a parent's completion had not reached it".into()
             }
+            Event::Stale { .. } | Event::Struck { .. } | Event::Stalled { .. } => trouble(&event),
             Event::PolicyChanged { from, to } => {
                 let (node, from, to) = (name(node), policy_name(from), policy_name(to));
                 format!("{node} turned from {from} to {to}")
@@ -220,6 +216,27 @@ fn missing_sentence(parents: &[u64]) -> String {
     };
     let these = if parents.len() == 1 { "this parent" } else { "these parents" };
     format!("still missing, {these}: {}{more}", named.join(", "))
+}
+
+/// What nobody wants to see.
+fn trouble(event: &Event) -> String {
+    match *event {
+        Event::Stale { attempt, .. } => {
+            format!("the completion of attempt {attempt} did not count: a later one was current")
+        }
+        Event::Struck { attempt, node, incarnation, strikes, .. } => format!(
+            "incarnation {incarnation} of {} died with attempt {attempt}; it has happened \
+             {strikes} times",
+            name(node)
+        ),
+        Event::Stalled { stall, holder, quiet, .. } => format!(
+            "its job got no further for {:.0} s because of it: {}; it was with {}",
+            quiet.as_secs_f64(),
+            stall.text(),
+            name(holder)
+        ),
+        _ => unreachable!("called for these only"),
+    }
 }
 
 fn name(node: NodeId) -> String {

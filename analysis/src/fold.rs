@@ -235,6 +235,8 @@ pub fn task_of(event: &Event) -> Option<TaskId> {
         | Event::Replaced { task, .. }
         | Event::Stale { task, .. }
         | Event::Dismissed { task, .. }
+        | Event::Struck { task, .. }
+        | Event::Stalled { task, .. }
         | Event::Woken { task } => Some(task),
     }
 }

@@ -103,6 +103,16 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             Event::Woken { task } => {
                 self.instant(node, time, "woken", task, Attempt::default(), json!({}))
             }
+            Event::Struck { task, attempt, node: died, incarnation, strikes } => {
+                let args = json!({"died": died.0, "incarnation": incarnation, "strikes": strikes});
+                self.instant(node, time, "struck", task, attempt, args)
+            }
+            Event::Stalled { task, stall, holder, quiet, .. } => {
+                let args = json!({
+                    "why": stall.text(), "holder": holder.0, "quiet_s": quiet.as_secs_f64()
+                });
+                self.instant(node, time, "stalled", task, Attempt::default(), args)
+            }
             Event::Shifted { tasks, wait_max } => {
                 let args = json!({"tasks": tasks, "longest_wait_s": wait_max.as_secs_f64()});
                 self.of_node(node, time, "shifted", args)

@@ -173,6 +173,9 @@ async fn info(context: &Context, client: &Client, job: JobId) -> Result<(), Fail
     if let Some(by) = jobs::canceller(&state) {
         context.output.line(&format!("{:12} {by}", "cancelled by"))?;
     }
+    if let Some(stall) = jobs::stall_line(&state) {
+        context.output.line(&format!("{:12} {stall}", "stalled"))?;
+    }
     for failure in &jobs::counts(&state).failures {
         context.output.line(&format!("{:12} {}", "failure", jobs::failure_line(failure)))?;
     }
@@ -193,6 +196,9 @@ async fn progress(context: &Context, client: &Client, job: JobId) -> Result<(), 
             let ended = row.done + row.failed + row.skipped + row.cancelled;
             let line = format!("job {}: {ended} of {} tasks, {}", job.0, row.total, row.state);
             context.output.line(&line)?;
+            if let Some(stall) = jobs::stall_line(&state) {
+                context.output.line(&format!("job {}: {stall}", job.0))?;
+            }
         }
     }
     Ok(())

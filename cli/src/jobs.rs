@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use client::{Client, ClientError};
+use client::{Client, ClientError, now_ns};
+use proto::event::Stall;
 use proto::wire::{Failure as TaskFailure, JobPhase, JobState, PartitionCount};
 use proto::{Attempt, JobId, LocalId};
 use serde::Serialize;
@@ -85,6 +86,12 @@ pub(crate) fn state_word(state: &JobState) -> &'static str {
     }
 }
 
+/// What keeps a job from getting on, in a line.
+pub(crate) fn stall_line(state: &JobState) -> Option<String> {
+    let now_s = now_ns() as f64 / 1e9;
+    StallRow::of(state).map(|stall| stall.line(now_s))
+}
+
 /// What a verb that waited for this job exits with.
 pub(crate) fn exit_of(state: &JobState) -> Exit {
     match state_word(state) {
@@ -108,6 +115,52 @@ pub(crate) struct JobRow {
     pub(crate) submitted_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ended_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stall: Option<StallRow>,
+}
+
+/// What keeps a job from getting on.
+#[derive(Clone, PartialEq, Serialize)]
+pub(crate) struct StallRow {
+    task: String,
+    name: String,
+    why: &'static str,
+    /// Nodes.
+    home: u32,
+    holder: u32,
+    last_event: String,
+    /// Seconds since the Unix epoch.
+    since_s: f64,
+}
+
+impl StallRow {
+    pub(crate) fn of(state: &JobState) -> Option<Self> {
+        let stall = state.stall.as_ref()?;
+        let why = Stall::of_number(stall.why.into()).unwrap_or(Stall::NotCounted);
+        Some(Self {
+            task: LocalId(stall.local).to_string(),
+            name: stall.name.clone(),
+            why: why.text(),
+            home: stall.home,
+            holder: stall.holder,
+            last_event: stall.event.clone(),
+            since_s: stall.since_ns as f64 / 1e9,
+        })
+    }
+
+    /// In one line.
+    pub(crate) fn line(&self, now_s: f64) -> String {
+        let Self { task, why, home, holder, .. } = self;
+        let name = if self.name.is_empty() { String::new() } else { format!(" '{}'", self.name) };
+        let last = match self.last_event.as_str() {
+            "" => String::new(),
+            event => format!("; last event: {event}"),
+        };
+        let quiet = units::seconds((now_s - self.since_s).max(0.0));
+        format!(
+            "nothing for {quiet}: task {task}{name}: {why} (home n{home}, holder n{holder}){last}"
+        )
+    }
 }
 
 impl JobRow {
@@ -124,6 +177,7 @@ impl JobRow {
             skipped: counts.skipped,
             submitted_s: state.submitted_ns as f64 / 1e9,
             ended_s: (state.ended_ns > 0).then_some(state.ended_ns as f64 / 1e9),
+            stall: StallRow::of(state),
         }
     }
 

@@ -1,12 +1,14 @@
 //! The line that shows how a job gets on. Drawn on a terminal's stderr only.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use client::Client;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use proto::wire::JobState;
 
-use crate::output::Output;
+use crate::jobs;
+use crate::output::{Output, say};
 
 /// How often the nodes are asked how many tasks run; only while somebody watches.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -16,13 +18,15 @@ pub(crate) struct Progress {
     bar: ProgressBar,
     /// Asks for the number of running tasks.
     looker: Option<tokio::task::JoinHandle<()>>,
+    /// Of the last stall that was told.
+    stalled: AtomicU64,
 }
 
 impl Progress {
     /// Must be called within the runtime that the client lives in.
     pub(crate) fn start(output: &Output, client: &Client, total: u64) -> Self {
         if !output.progress {
-            return Self { bar: ProgressBar::hidden(), looker: None };
+            return Self { bar: ProgressBar::hidden(), looker: None, stalled: AtomicU64::new(0) };
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
         let style = "{bar:28} {human_pos}/{human_len} tasks, {msg}{prefix}, {per_sec}, eta {eta}";
@@ -30,7 +34,7 @@ impl Progress {
         bar.set_style(style);
         bar.set_message("0 running");
         let looker = tokio::spawn(look(client.clone(), bar.clone()));
-        Self { bar, looker: Some(looker) }
+        Self { bar, looker: Some(looker), stalled: AtomicU64::new(0) }
     }
 
     pub(crate) fn show(&self, state: &JobState) {
@@ -39,6 +43,17 @@ impl Progress {
         self.bar.set_position(sum.done + sum.failed + sum.cancelled + sum.skipped);
         if sum.failed > 0 {
             self.bar.set_prefix(format!(", {} failed", sum.failed));
+        }
+        self.tell_stall(state);
+    }
+
+    /// What blocks the job is told once, whether or not there is a line.
+    fn tell_stall(&self, state: &JobState) {
+        let task = state.stall.as_ref().map_or(0, |stall| stall.local + 1);
+        if self.stalled.swap(task, Ordering::Relaxed) != task
+            && let Some(stall) = jobs::stall_line(state)
+        {
+            self.bar.suspend(|| say(&format!("warning: job {}: {stall}", state.job)));
         }
     }
 

@@ -198,12 +198,14 @@ struct Told<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cancelled_by: Option<String>,
     failures: Vec<jobs::FailureRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stall: Option<jobs::StallRow>,
 }
 
 /// The report as one line of JSON; its schema comes first.
 pub(crate) fn json(report: &RunReport, state: &JobState) -> String {
     let (cancelled_by, failures) = (jobs::canceller(state), jobs::failure_rows(state));
-    let told = Told { report, cancelled_by, failures };
+    let told = Told { report, cancelled_by, failures, stall: jobs::StallRow::of(state) };
     serde_json::to_string(&told).expect("numbers and strings always serialise")
 }
 

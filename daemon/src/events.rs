@@ -161,6 +161,8 @@ fn subject(event: &Event) -> Subject {
         | Event::Replaced { task, .. }
         | Event::Stale { task, .. }
         | Event::Dismissed { task, .. }
+        | Event::Struck { task, .. }
+        | Event::Stalled { task, .. }
         | Event::Woken { task } => Subject::Task(task),
     }
 }

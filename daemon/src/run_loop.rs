@@ -19,7 +19,7 @@ use std::sync::Arc;
 use executor::Executor;
 use kvs::Batch;
 use node::{Effect, Input, Node};
-use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
+use proto::{ClientId, Event, Incarnation, NodeId, Span, Time, limits, wire};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::link_frame::Body;
@@ -296,7 +296,12 @@ impl Loop {
                         state.pending.absorb(batch);
                     }
                 }
-                Effect::Trace(event) => self.events.push(now, &event),
+                Effect::Trace(event) => {
+                    if let Some(text) = notable(&event) {
+                        self.shared.log.line(&text);
+                    }
+                    self.events.push(now, &event);
+                }
                 Effect::Launch(launch) => match Executor::run_inline(&launch) {
                     Some(outcome) => {
                         let (task, attempt) = (launch.task, launch.attempt);
@@ -459,5 +464,28 @@ impl Loop {
     fn events_error(&self, error: std::io::Error) -> NodeError {
         let (node, path) = (self.shared.identity.node, self.events.dir().to_path_buf());
         NodeError::EventLog { node, path, error }
+    }
+}
+
+/// What whoever reads the log of a node should know of; each such event is rare by its nature.
+fn notable(event: &Event) -> Option<String> {
+    match *event {
+        Event::Stalled { task, stall, home, holder, quiet } => Some(format!(
+            "{} got no further for {:.0} s: task {}: {} (home node {}, holder node {})",
+            task.job,
+            quiet.as_secs_f64(),
+            task.local,
+            stall.text(),
+            home.0,
+            holder.0
+        )),
+        Event::Struck { task, attempt, node, incarnation, strikes } if strikes > 1 => {
+            Some(format!(
+                "task {} of {}: node {} (incarnation {incarnation}) died with attempt {attempt}, \
+             {strikes} such deaths by now",
+                task.local, task.job, node.0
+            ))
+        }
+        _ => None,
     }
 }

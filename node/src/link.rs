@@ -569,6 +569,8 @@ pub(crate) fn survives_restart(body: &Body) -> bool {
         | Body::Holding(_)
         | Body::Locate(_)
         | Body::Located(_)
+        | Body::StallAsk(_)
+        | Body::Pulse(_)
         // What the old incarnation owed the new one tells from its records.
         | Body::NotHome(_)
         // Another incarnation is another copy: the map says what it is to be sent.

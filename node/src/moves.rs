@@ -129,7 +129,7 @@ impl Node {
                 .adopt(now, record.partition, job, loaded)
                 .map_err(|error| error.to_string()),
             Loaded::Job(state) => {
-                self.scheduler.adopt_job(record.partition, state);
+                self.scheduler.adopt_job(record.partition, *state);
                 Ok(())
             }
             Loaded::User => self.store.load(record).map_err(|error| error.to_string()),

@@ -165,7 +165,7 @@ impl Node {
                 .load(now, record.partition, job, loaded)
                 .map_err(|error| damaged(error.to_string())),
             Loaded::Job(state) => {
-                self.scheduler.load_job(state);
+                self.scheduler.load_job(*state);
                 Ok(())
             }
             Loaded::User => self.store.load(record).map_err(|error| damaged(error.to_string())),

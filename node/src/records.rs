@@ -12,6 +12,7 @@ const VISIBLE: u8 = 2;
 const CREDIT: u8 = 3;
 const END: u8 = 4;
 const HOLDER: u8 = 5;
+const START: u8 = 6;
 
 /// Appends the writes of a step's facts. `number` is never used twice in one partition, and grows.
 pub(crate) fn write_facts(
@@ -36,6 +37,9 @@ pub(crate) fn write_facts(
     for (place, record) in &facts.holders {
         writes.push(put(*place, HOLDER, number(place.0), record));
     }
+    for (place, record) in facts.starts.iter().flat_map(|starts| starts.iter()) {
+        writes.push(put(*place, START, number(place.0), record));
+    }
     for (&job, state) in &facts.jobs {
         let partition = kvs::job_partition(job, partitions);
         let key = keys::job_record(keys::JOB, job, 0, 0).to_vec();
@@ -55,7 +59,7 @@ fn put((partition, job): Place, kind: u8, index: u64, record: &impl Message) -> 
 /// A record as the scheduler takes it back.
 pub(crate) enum Loaded {
     Ledger(JobId, LedgerRecord),
-    Job(wire::JobState),
+    Job(Box<wire::JobState>),
     /// Of the user's key-value store.
     User,
     /// The shell's own.
@@ -69,7 +73,7 @@ pub(crate) fn read(record: &Record) -> Result<Loaded, String> {
         Some(keys::META) => Ok(Loaded::Meta),
         Some(keys::JOB) => {
             let state = wire::JobState::decode(record.value.as_slice()).map_err(malformed)?;
-            Ok(Loaded::Job(state))
+            Ok(Loaded::Job(Box::new(state)))
         }
         Some(keys::TASK) => {
             let (job, kind, _) =
@@ -87,6 +91,7 @@ pub(crate) fn read(record: &Record) -> Result<Loaded, String> {
                 HOLDER => {
                     LedgerRecord::Holder(wire::HolderRecord::decode(value).map_err(malformed)?)
                 }
+                START => LedgerRecord::Start(wire::StartRecord::decode(value).map_err(malformed)?),
                 other => return Err(format!("a task record has the unknown kind {other}")),
             };
             Ok(Loaded::Ledger(job, loaded))

@@ -61,6 +61,7 @@ fn bundle(dice: &mut Dice) -> Option<wire::Bundle> {
             consumers: dice.number() as u32,
             copies: dice.small_numbers(),
         }],
+        strikes: dice.below(5) as u32,
         ..Default::default()
     };
     let spec = wire::Spec { cpus: dice.number() as u32, ..Default::default() };
@@ -127,7 +128,13 @@ fn body(dice: &mut Dice) -> Body {
             Body::StealGrant(wire::StealGrant { steal, bundle, untold: vec![0, 7] })
         }
         7 => Body::StealDone(wire::StealDone { steal: dice.number() }),
-        8 => Body::Moved(wire::Moved { steal: dice.number(), tasks: tasks(dice) }),
+        8 => Body::Moved(wire::Moved {
+            steal: dice.number(),
+            tasks: tasks(dice),
+            starts: dice.below(2) == 0,
+            gone_node: dice.number() as u32,
+            gone_incarnation: dice.number() as u32,
+        }),
         9 => Body::MovedReply(wire::MovedReply { steal: dice.number(), stale: tasks(dice) }),
         10 => {
             let completion = wire::Completion {

@@ -5,6 +5,7 @@ A block of events is self-contained (times are deltas within it), so a log may b
 block on. Encoding: one tag byte, then LEB128 varints. About 12 bytes an event.
 */
 
+pub use crate::stall::Stall;
 use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
 
 /// Why a ready task went where it went (Algorithm 1 of the paper and what goes beyond it).
@@ -120,6 +121,10 @@ pub enum Event {
     Dismissed { task: TaskId, attempt: Attempt },
     /// A home heard that the whole job is cancelled: no task of it is done there any more.
     Removing { job: JobId },
+    /// What ran this attempt of a command, or may have run it, has died: so often by now.
+    Struck { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, strikes: u8 },
+    /// A job gets no further: this task blocks it.
+    Stalled { task: TaskId, stall: Stall, home: NodeId, holder: NodeId, quiet: Span },
 }
 
 /// Appends events to a block.
@@ -244,6 +249,7 @@ impl Encoder {
                 self.task(task, attempt);
                 25
             }
+            Event::Struck { .. } | Event::Stalled { .. } => self.trouble_body(event),
         }
     }
 
@@ -277,6 +283,23 @@ impl Encoder {
             Event::PolicyChanged { from, to } => {
                 self.numbers(&[from.into(), to.into()]);
                 16
+            }
+            _ => unreachable!("called for these only"),
+        }
+    }
+
+    /// Of what nobody wants to see.
+    fn trouble_body(&mut self, event: &Event) -> u8 {
+        match *event {
+            Event::Struck { task, attempt, node, incarnation, strikes } => {
+                self.task(task, attempt);
+                self.numbers(&[node.0.into(), incarnation.into(), strikes.into()]);
+                27
+            }
+            Event::Stalled { task, stall, home, holder, quiet } => {
+                self.task(task, Attempt::default());
+                self.numbers(&[stall as u64, home.0.into(), holder.0.into(), quiet.0]);
+                28
             }
             _ => unreachable!("called for these only"),
         }
@@ -413,7 +436,7 @@ impl<'a> Decoder<'a> {
             15 => Ok(Event::Shifted { tasks: self.number()?, wait_max: Span(self.number()?) }),
             16 => Ok(Event::PolicyChanged { from: self.policy()?, to: self.policy()? }),
             26 => Ok(Event::Removing { job: JobId(self.number()?) }),
-            4..=13 | 25 => self.task_event(tag),
+            4..=13 | 25 | 27 | 28 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
         }
     }
@@ -462,6 +485,21 @@ impl<'a> Decoder<'a> {
             11 => Event::Replaced { task, attempt, why: self.again()? },
             12 => Event::Stale { task, attempt },
             25 => Event::Dismissed { task, attempt },
+            27 => Event::Struck {
+                task,
+                attempt,
+                node: NodeId(self.small()?),
+                incarnation: self.small()?,
+                strikes: u8::try_from(self.number()?)
+                    .map_err(|_| DecodeError::OutOfRange(self.at))?,
+            },
+            28 => Event::Stalled {
+                task,
+                stall: Stall::of_number(self.number()?).ok_or(DecodeError::OutOfRange(self.at))?,
+                home: NodeId(self.small()?),
+                holder: NodeId(self.small()?),
+                quiet: Span(self.number()?),
+            },
             _ => Event::Woken { task },
         })
     }

@@ -74,8 +74,10 @@ pub const PACKET_BYTES_MAX: usize = 2 << 20;
 /// Larger messages between nodes travel in fragments of this size, up to the maximum.
 pub const FRAGMENT_BYTES: usize = 2 << 20;
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
-/// Further attempts after ones that were lost through no fault of the task.
-pub const LOST_ATTEMPTS_MAX: u8 = 3;
+/// A command with which what ran it has died so often fails; and from so many deaths on nothing
+/// else runs beside it.
+pub const CRASHES_MAX: u8 = 3;
+pub const CRASHES_ALONE_MIN: u8 = CRASHES_MAX - 1;
 /// Peers without a session (only loose messages were exchanged) that a node remembers.
 pub const PEERS_KEPT_MAX: usize = 64;
 /// How often a task that was done is done again because what it made is lost, and how often a
@@ -181,6 +183,20 @@ pub const RECONCILE_INTERVAL: Span = Span::from_secs(10);
 pub const RECONCILE_TASKS_MAX: usize = 1024;
 /// Missing parents asked for per waiting task and round.
 pub const RECONCILE_PARENTS_MAX: usize = 8;
+/// A job of which its home has heard nothing for so long is asked about, and again after the
+/// interval, so many jobs each time; it has stalled when nobody says that something of it runs.
+pub const STALL_AFTER: Span = Span::from_secs(30);
+pub const STALL_LOOK_INTERVAL: Span = Span::from_secs(10);
+pub const STALL_JOBS_PER_LOOK_MAX: usize = 64;
+/// Who has not answered so often in a row is silent.
+pub const STALL_SILENT_ROUNDS: u32 = 2;
+/// Records that a home looks through for one answer, parents whose ends it looks up, and tasks it
+/// asks each holder about.
+pub const STALL_SCAN_MAX: usize = 1 << 18;
+pub const STALL_PARENTS_SCAN_MAX: usize = 64;
+pub const STALL_ASKED_PER_HOLDER_MAX: usize = 8;
+/// A task that waits for its home to know that it starts keeps its slot for so long.
+pub const START_ASK_PATIENCE: Span = Span::from_secs(1);
 /// What was sent to a node that is not home is sent again after this, or when the map changes.
 pub const PARKED_RETRY_AFTER: Span = Span::from_millis(50);
 /// Edges told, and newly visible tasks looked at, in one step of a node.

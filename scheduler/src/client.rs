@@ -22,7 +22,7 @@ impl Scheduler {
             request::Body::Submit(chunk) => self.submit(now, std::mem::take(chunk), out),
             request::Body::Commit(commit) => self.commit(std::mem::take(commit), out),
             request::Body::Job(query) => match self.jobs.state(JobId(query.job)) {
-                Some(state) => Ok(response::Body::Job(state.clone())),
+                Some(state) => Ok(response::Body::Job(state)),
                 None => Err(unknown_job(query.job)),
             },
             request::Body::WatchJob(query) => {
@@ -240,6 +240,8 @@ impl Scheduler {
             steals_tasks: self.stats.steals_tasks,
             pushes: self.stats.pushes,
             reconciler_wakeups: self.ledger.wakeups,
+            stalls: self.jobs.stalls().0,
+            stalled_jobs: self.jobs.stalls().1,
             policy: self.policy_text(),
             tuning: Some(self.options.tuning.to_wire()),
             ..Default::default()

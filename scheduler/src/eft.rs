@@ -251,6 +251,7 @@ mod tests {
             output_sizes: Vec::new(),
             name: String::new(),
             inputs: vec![input(1, 100, 10, &[2, 1]), input(3, 50, 0, &[])],
+            strikes: 0,
         };
         let (all, places) = places(&work);
         assert_eq!(all, 60.0);

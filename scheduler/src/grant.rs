@@ -3,11 +3,11 @@
 use proto::event::Reason;
 use proto::limits::{STEAL_SCAN_MAX, STEP_POPS_MAX};
 use proto::wire::message::Body;
-use proto::{Attempt, Event, NodeId, TaskId, wire};
+use proto::{Attempt, Event, Incarnation, NodeId, TaskId, wire};
 
 use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
-use crate::work::{BundleBuilder, Work};
+use crate::work::{BundleBuilder, Work, is_command};
 use crate::{Mutant, Policy, Scheduler};
 
 /// Guests granted to a thief that has not said yet that all their homes know.
@@ -139,13 +139,21 @@ impl Scheduler {
 
     /// A thief restarted: what it had not acknowledged is here again. Homes are told: one may have
     /// heard that the thief had a task, and have given it a further attempt or cancelled it there.
-    pub(crate) fn take_back_transit(&mut self, thief: NodeId, out: &mut Out) {
+    pub(crate) fn take_back_transit(
+        &mut self,
+        thief: NodeId,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
         let keys: Vec<_> =
             self.transit.keys().filter(|&&(other, _)| other == thief).copied().collect();
         let mut held = Vec::new();
         for key in keys {
             let transit = self.transit.remove(&key).expect("listed above");
-            for (task, attempt, work) in transit.tasks {
+            for (task, attempt, mut work) in transit.tasks {
+                if is_command(&work.spec) {
+                    work.strikes = work.strikes.max(1); // The thief may have died of it.
+                }
                 let input_bytes = work.input_bytes();
                 let ready = self.ready(task, attempt, &work);
                 let mine = self.homes.is_home_of(task);
@@ -173,6 +181,6 @@ impl Scheduler {
                 }
             }
         }
-        self.tell_homes(held, out);
+        self.tell_homes(held, (thief, incarnation), out);
     }
 }

@@ -1,9 +1,9 @@
 //! What a home does when others report: completions, moves, cancellation, the end of a job.
 
 use proto::event::{Again, Event};
-use proto::limits::LOST_ATTEMPTS_MAX;
+use proto::wire::StartFact;
 use proto::wire::message::Body;
-use proto::{Attempt, JobId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::ledger::{End, Ending, Ledger, State};
 use crate::out::{Out, task_attempt};
@@ -37,7 +37,7 @@ impl Scheduler {
         &mut self,
         now: Time,
         from: NodeId,
-        completion: wire::Completion,
+        mut completion: wire::Completion,
         out: &mut Out,
     ) {
         let task = TaskId::new(completion.job, completion.local);
@@ -66,7 +66,12 @@ impl Scheduler {
         }
         self.count(task, &completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
-        if failed && self.retry(task, completion.lost, out) {
+        if completion.lost {
+            match self.ledger.strike(task, StartFact::RunnerDied, out) {
+                Some(error) => completion.error = error,
+                None => return self.ledger.replace_ready(task, Again::Lost, out),
+            }
+        } else if failed && self.retry(task, out) {
             return;
         }
         let end = if failed { End::Failed } else { End::Done };
@@ -128,14 +133,9 @@ impl Scheduler {
     }
 
     /// Gives a failed task a further attempt, if it has one.
-    fn retry(&mut self, task: TaskId, lost: bool, out: &mut Out) -> bool {
+    fn retry(&mut self, task: TaskId, out: &mut Out) -> bool {
         let retries = self.ledger.spec(task).map_or(0, |spec| spec.retries);
         let Some(cell) = self.ledger.cell_mut(task) else { return false };
-        if lost && cell.lost < LOST_ATTEMPTS_MAX {
-            cell.lost += 1;
-            self.ledger.replace_ready(task, Again::Lost, out);
-            return true;
-        }
         if u32::from(cell.tries) >= retries.min(u16::MAX.into()) {
             return false;
         }
@@ -148,14 +148,27 @@ impl Scheduler {
     pub(crate) fn on_moved(&mut self, thief: NodeId, moved: &wire::Moved, out: &mut Out) {
         let (mut stale, mut doubtful) = (Vec::new(), Vec::new());
         let misses = self.options.mutant == Some(Mutant::CancelMissesHolder);
+        let starts = moved.starts;
+        // Who speaks has not run it.
+        let anew = moved.starts || moved.gone_incarnation > 0;
+        let gone = (NodeId(moved.gone_node), Incarnation(moved.gone_incarnation));
         for moved in &moved.tasks {
             let task = TaskId::new(moved.job, moved.local);
             let attempt = Attempt(moved.attempt);
-            let Some(cell) = self.ledger.cell(task) else { continue };
+            let Some(cell) = self.ledger.cell(task) else {
+                if starts {
+                    stale.push(task_attempt(task, attempt)); // It ended long ago.
+                }
+                continue;
+            };
             match cell.state {
                 State::Ended(End::Cancelled) if misses => {}
                 // Cancelled, and the turn of this task has not come: it shall not run meanwhile.
                 State::Ready if self.ledger.is_removed(task.job) => {
+                    stale.push(task_attempt(task, attempt));
+                }
+                // It runs elsewhere: who says this had given it away, and took it back too soon.
+                State::Ready if cell.started && cell.holder != thief => {
                     stale.push(task_attempt(task, attempt));
                 }
                 State::Ready if cell.attempt == attempt => {
@@ -163,6 +176,7 @@ impl Scheduler {
                     if cell.holder != thief || cell.holder_incarnation != incarnation {
                         self.ledger.set_holder(task, thief, incarnation, out);
                     }
+                    self.note_of_holder(task, starts, gone, out);
                     // An earlier incarnation may have called it stale before a power cut took
                     // that: then the thief has dropped it since it sent this.
                     if attempt.term() < self.term(task.partition()) {
@@ -170,7 +184,7 @@ impl Scheduler {
                     }
                 }
                 // The thief has run it already; what was cancelled or skipped it shall not run.
-                State::Ended(End::Done | End::Failed) if cell.attempt == attempt => {}
+                State::Ended(End::Done | End::Failed) if cell.attempt == attempt && !anew => {}
                 _ => stale.push(task_attempt(task, attempt)),
             }
         }
@@ -178,6 +192,25 @@ impl Scheduler {
         out.reliable.push((thief, Body::MovedReply(reply)));
         if !doubtful.is_empty() {
             out.reliable.push((thief, Body::Holding(wire::Holding { tasks: doubtful })));
+        }
+    }
+
+    /// What a holder says beside that it holds a task: that it starts it, or that somebody had it
+    /// before and died.
+    fn note_of_holder(
+        &mut self,
+        task: TaskId,
+        starts: bool,
+        gone: (NodeId, Incarnation),
+        out: &mut Out,
+    ) {
+        if starts {
+            self.ledger.note_start(task, out);
+        }
+        let strikes = self.ledger.cell(task).map_or(0, |cell| cell.strikes);
+        if gone.1 != Incarnation(0) && strikes == 0 {
+            let enough = self.ledger.strike_by(task, gone, StartFact::DiedHolding, out);
+            debug_assert!(enough.is_none(), "the first one is never too many");
         }
     }
 

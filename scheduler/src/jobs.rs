@@ -1,5 +1,7 @@
 //! The records of the jobs homed on this node: commit, sums, end, and who watches.
 
+mod watch;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::End;
@@ -11,6 +13,7 @@ use crate::Mutant;
 use crate::client::wrong_home;
 use crate::homes::Homes;
 use crate::out::{Answer, Out};
+use watch::{Looks, Watch};
 
 #[derive(Debug)]
 struct Job {
@@ -18,6 +21,7 @@ struct Job {
     /// The latest report of each partition.
     counts: BTreeMap<u32, wire::PartitionCount>,
     watchers: Vec<(ClientId, u64)>,
+    watch: Watch,
 }
 
 /// What came of a wish to watch a job.
@@ -32,11 +36,13 @@ pub(crate) enum Watched {
 pub(crate) struct Jobs {
     jobs: BTreeMap<JobId, Job>,
     mutant: Option<Mutant>,
+    /// On a node that was home of a job.
+    looks: Option<Box<Looks>>,
 }
 
 impl Jobs {
     pub(crate) fn new(mutant: Option<Mutant>) -> Self {
-        Self { jobs: BTreeMap::new(), mutant }
+        Self { mutant, ..Self::default() }
     }
 
     /// Makes a submitted job visible. A repeated commit is a no-op; an error says why it is
@@ -81,16 +87,19 @@ impl Jobs {
             settings: commit.settings,
             partitions: commit.partitions,
             cancelled_by: String::new(),
+            stall: None,
         };
         out.facts.jobs.insert(job_id, state.clone());
-        let job = Job { state, counts: BTreeMap::new(), watchers: Vec::new() };
+        let job = Job::new(state);
         job.tell_homes(homes, out);
+        self.looks.get_or_insert_default().is_due = true;
         self.jobs.insert(job_id, job);
         Ok(())
     }
 
     pub(crate) fn load(&mut self, state: wire::JobState) {
-        let job = Job { state, counts: BTreeMap::new(), watchers: Vec::new() };
+        let job = Job::new(state);
+        self.looks.get_or_insert_default().is_due = true;
         self.jobs.insert(JobId(job.state.job), job);
     }
 
@@ -105,7 +114,8 @@ impl Jobs {
     /// recovery.
     pub(crate) fn take_over(&mut self, states: Vec<wire::JobState>, homes: &Homes, out: &mut Out) {
         for state in states {
-            let mut job = Job { state, counts: BTreeMap::new(), watchers: Vec::new() };
+            let mut job = Job::new(state);
+            self.looks.get_or_insert_default().is_due = true;
             if job.state.ended_ns == 0 {
                 job.resume(homes, out);
             }
@@ -178,6 +188,7 @@ impl Jobs {
         for count in counts.partitions {
             job.fold(count, self.mutant);
         }
+        job.watch.moved(now);
         job.end_if_complete(now, homes, out);
         job.notify(out);
     }
@@ -226,15 +237,15 @@ impl Jobs {
         };
         out.facts.jobs.insert(job_id, state.clone());
         out.events.push(Event::JobEnded { job: job_id, end: End::Cancelled });
-        self.jobs.insert(job_id, Job { state, counts: BTreeMap::new(), watchers: Vec::new() });
+        self.jobs.insert(job_id, Job::new(state));
         // What is staged anywhere goes; what still comes is asked about, and goes then.
         for member in homes.living() {
             out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job_id.0 })));
         }
     }
 
-    pub(crate) fn state(&self, job_id: JobId) -> Option<&wire::JobState> {
-        self.jobs.get(&job_id).map(|job| &job.state)
+    pub(crate) fn state(&self, job_id: JobId) -> Option<wire::JobState> {
+        self.jobs.get(&job_id).map(Job::told_state)
     }
     /// All of them, without what only a look at one job needs.
     pub(crate) fn summaries(&self) -> impl Iterator<Item = wire::JobState> + '_ {
@@ -244,7 +255,7 @@ impl Jobs {
                 .sum
                 .as_ref()
                 .map(|sum| wire::PartitionCount { failures: Vec::new(), ..sum.clone() });
-            wire::JobState { partitions: Vec::new(), sum, ..job.state.clone() }
+            wire::JobState { partitions: Vec::new(), sum, ..job.told_state() }
         })
     }
 
@@ -263,7 +274,7 @@ impl Jobs {
             }
             job.watchers.push((client, id));
         }
-        job.answer(client, id, job.state.clone(), out);
+        job.answer(client, id, job.told_state(), out);
         Watched::Answered
     }
     pub(crate) fn forget_client(&mut self, client: ClientId) {
@@ -274,6 +285,17 @@ impl Jobs {
 }
 
 impl Job {
+    fn new(state: wire::JobState) -> Self {
+        let (counts, watchers) = (BTreeMap::new(), Vec::new());
+        Self { state, counts, watchers, watch: Watch::default() }
+    }
+
+    /// As clients see it.
+    fn told_state(&self) -> wire::JobState {
+        let stall = self.watch.stall().filter(|_| self.state.ended_ns == 0).cloned();
+        wire::JobState { stall, ..self.state.clone() }
+    }
+
     fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {
         let partitions = self.state.partitions.iter();
         partitions.filter_map(|total| homes.owner(PartitionId(total.partition))).collect()
@@ -401,7 +423,7 @@ impl Job {
     fn notify(&mut self, out: &mut Out) {
         let partitions = std::mem::take(&mut self.state.partitions);
         for &(client, id) in &self.watchers {
-            self.answer(client, id, self.state.clone(), out);
+            self.answer(client, id, self.told_state(), out);
         }
         self.state.partitions = partitions;
         if self.state.ended_ns != 0 {

@@ -15,6 +15,7 @@ still reads → `data.rs`.
 */
 
 mod admission;
+mod asking;
 mod census;
 mod client;
 mod data;
@@ -46,6 +47,7 @@ mod slots;
 mod staging;
 #[cfg(test)]
 mod staging_tests;
+mod stall;
 mod steal;
 mod takeover;
 mod tuning;

@@ -74,6 +74,16 @@ pub enum Mutant {
     ActivateWithoutPromise,
     /// A node that the map takes for dead goes on.
     IgnoreFence,
+    /// Deaths of those who run a command are not counted.
+    CrashesUncounted,
+    /// ... or are forgotten with the home that counts them.
+    CrashesForgotten,
+    /// Other tasks run beside one with which nodes have died.
+    SuspectsTogether,
+    /// A holder starts such a task before its home knows.
+    SuspectsUnasked,
+    /// The last credit of some tasks does not wake them.
+    WakeUpLost,
 }
 
 impl Mutant {
@@ -93,6 +103,15 @@ impl Mutant {
         Self::HoldersUnasked,
         Self::NothingRebuilt,
         Self::AllRebuilt,
+    ];
+
+    /// Of tasks that take down what runs them, and of jobs that get no further.
+    pub const OF_CRASHES: [Self; 5] = [
+        Self::CrashesUncounted,
+        Self::CrashesForgotten,
+        Self::SuspectsTogether,
+        Self::SuspectsUnasked,
+        Self::WakeUpLost,
     ];
 
     pub const ALL: [Self; 23] = [
@@ -159,6 +178,11 @@ impl Mutant {
             Self::ReleaseBeforeBackups => "release-before-backups",
             Self::ActivateWithoutPromise => "activate-without-promise",
             Self::IgnoreFence => "ignore-fence",
+            Self::CrashesUncounted => "crashes-uncounted",
+            Self::CrashesForgotten => "crashes-forgotten",
+            Self::SuspectsTogether => "suspects-together",
+            Self::SuspectsUnasked => "suspects-unasked",
+            Self::WakeUpLost => "wake-up-lost",
         }
     }
 }

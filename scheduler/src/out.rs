@@ -17,6 +17,8 @@ pub struct Facts {
     pub ends: BTreeMap<Place, wire::EndRecord>,
     pub credits: BTreeMap<Place, wire::CreditRecord>,
     pub holders: BTreeMap<Place, wire::HolderRecord>,
+    /// Of commands; most nodes never run any.
+    pub starts: Option<Box<BTreeMap<Place, wire::StartRecord>>>,
     /// Records of jobs homed here.
     pub jobs: BTreeMap<JobId, wire::JobState>,
     /// Staged chunks that go, by number.
@@ -31,6 +33,7 @@ impl Facts {
             && self.ends.is_empty()
             && self.credits.is_empty()
             && self.holders.is_empty()
+            && self.starts.is_none()
             && self.jobs.is_empty()
             && self.dropped_chunks.is_empty()
     }

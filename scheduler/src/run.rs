@@ -9,6 +9,7 @@ use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::data::{Reads, is_real};
+use crate::ledger::runs_alone;
 use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
 use crate::staging::Staged;
@@ -109,8 +110,14 @@ impl Scheduler {
     }
 
     pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
-        let Staged { attempt, work, reads, pins, output_bytes, .. } = staged;
-        let slot = (!work.is_instant()).then(|| self.slots.take(work.cpus()));
+        let Staged { attempt, work, reads, pins, output_bytes, slot, .. } = staged;
+        let slot = slot.or_else(|| (!work.is_instant()).then(|| self.slots.take(work.cpus())));
+        if runs_alone(work.strikes, self.options.mutant) {
+            self.asking.leave_alone(task);
+        }
+        if self.homes.is_home_of(task) {
+            self.ledger.note_start(task, out);
+        }
         let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
         let running =
@@ -135,6 +142,7 @@ impl Scheduler {
             return; // It was stopped meanwhile.
         }
         let running = self.running.remove(&task).expect("looked at above");
+        self.asking.ended(task);
         // A no-op takes no time; how long the step took that carried it out is not its length.
         let started = if running.slot.is_some() { running.started } else { now };
         self.slots.give_back(running.slot);
@@ -246,6 +254,7 @@ impl Scheduler {
     }
     pub(crate) fn forget_running(&mut self, task: TaskId, out: &mut Out) {
         if let Some(running) = self.running.remove(&task) {
+            self.asking.ended(task);
             self.slots.give_back(running.slot);
             self.release(&running, out);
         }

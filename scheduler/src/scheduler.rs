@@ -10,6 +10,7 @@ use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskI
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
+use crate::asking::Asking;
 use crate::data::Data;
 use crate::eft::Loads;
 use crate::estimate::Estimates;
@@ -83,6 +84,8 @@ pub struct Scheduler {
     /// Tasks whose inputs are on their way, and those that wait for a slot with all inputs here.
     pub(crate) staging: BTreeMap<TaskId, Staged>,
     pub(crate) staged: VecDeque<TaskId>,
+    /// Those that wait for their homes to know that they start.
+    pub(crate) asking: Asking,
     pub(crate) data: Data,
     pub(crate) thief: Thief,
     pub(crate) hints: Hints,
@@ -101,7 +104,9 @@ pub struct Scheduler {
     /// What is owed to homes that are on the move.
     pub(crate) parked: Parked,
     /// Partitions that this node is about to serve.
-    pub(crate) loading: BTreeMap<PartitionId, Loading>,
+    /// A node has a bounded size.
+    #[expect(clippy::box_collection, reason = "most nodes never load any: it takes less room")]
+    pub(crate) loading: Option<Box<BTreeMap<PartitionId, Loading>>>,
     reconcile_at: Option<Time>,
 }
 
@@ -126,6 +131,7 @@ impl Scheduler {
             slots: Slots::new(options.slots),
             staging: BTreeMap::new(),
             staged: VecDeque::new(),
+            asking: Asking::default(),
             data: Data::new(options.mutant),
             thief: Thief::new(options.tuning.steal_interval_start),
             hints: Hints::default(),
@@ -137,7 +143,7 @@ impl Scheduler {
             pushes: BTreeMap::new(),
             homeless: Vec::new(),
             parked: Parked::default(),
-            loading: BTreeMap::new(),
+            loading: None,
             reconcile_at: None,
             homes,
             options,
@@ -206,7 +212,7 @@ impl Scheduler {
             Body::StealGrant(grant) => self.on_steal_grant(now, from, grant, out),
             Body::StealDone(done) => self.on_steal_done(from, &done),
             Body::Moved(moved) => self.on_moved(from, &moved, out),
-            Body::MovedReply(reply) => self.on_moved_reply(from, &reply, out),
+            Body::MovedReply(reply) => self.on_moved_reply(now, from, &reply, out),
             Body::Finished(finished) => {
                 for completion in finished.completions {
                     self.complete(now, from, completion, out);
@@ -245,6 +251,8 @@ impl Scheduler {
             Body::Located(located) => self.on_located(now, &located, out),
             Body::Consumed(consumed) => self.on_consumed(&consumed, out),
             Body::Unwanted(unwanted) => self.on_unwanted(&unwanted, out),
+            Body::StallAsk(ask) => self.on_stall_ask(now, &ask, out),
+            Body::Pulse(pulse) => self.jobs.on_pulse(from, pulse, self.homes.nodes()),
             Body::NotHome(not_home) => self.on_not_home(now, from, &not_home),
         }
     }
@@ -262,10 +270,10 @@ impl Scheduler {
         // Of one that has restarted it may have been forgotten that it was there before.
         let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
         let has_tasks = self.ledger.away.contains_key(&peer);
-        self.check_away(peer, incarnation, out);
+        self.check_away(now, peer, incarnation, out);
         if restarted {
             self.granted.remove(&peer);
-            self.take_back_transit(peer, out);
+            self.take_back_transit(peer, before.unwrap_or(Incarnation(1)), out);
             self.repeat_moves(peer, out);
             self.thief.forget_peer(peer, now);
             self.loads.forget(peer);
@@ -301,7 +309,7 @@ impl Scheduler {
     }
 
     /// What an earlier incarnation of a holder held is placed again.
-    fn check_away(&mut self, peer: NodeId, incarnation: Incarnation, out: &mut Out) {
+    fn check_away(&mut self, now: Time, peer: NodeId, incarnation: Incarnation, out: &mut Out) {
         if self.options.mutant == Some(Mutant::NoReplaceOnRestart) {
             return;
         }
@@ -316,14 +324,14 @@ impl Scheduler {
             }
         }
         for task in lost {
-            self.ledger.replace_ready(task, Again::HolderRestarted, out);
+            self.ledger.holder_died(now, task, Again::HolderRestarted, out);
         }
     }
 
     /// Carries on until nothing is left to decide, or the step's budget is used: then
     /// [`Self::deadline`] is now.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
-        self.ledger.activate(STEP_TASKS_MAX);
+        self.activate(now, out);
         self.ledger.remove_some(now, out);
         let homes = std::mem::replace(&mut self.homes, Homes::empty());
         self.ledger.pump(now, &homes, STEP_EDGES_MAX, out);
@@ -339,6 +347,19 @@ impl Scheduler {
         self.tell_consumed(out);
     }
 
+    fn activate(&mut self, now: Time, out: &mut Out) {
+        let (me, homes, peers) = (&self.options, &self.homes, &self.peers);
+        let died = |node: NodeId, incarnation: Incarnation| {
+            let known = homes.incarnation_of(node);
+            let heard = peers.get(&node).copied().unwrap_or_default();
+            match node == me.me {
+                true => incarnation < me.incarnation,
+                false => incarnation < known.max(heard) || homes.is_gone(node),
+            }
+        };
+        self.ledger.activate(now, STEP_TASKS_MAX, died, out);
+    }
+
     /// After everything is settled: fills slots, steals, hints, reports.
     pub fn act(&mut self, now: Time, out: &mut Out) {
         self.data.patience.tick(now);
@@ -346,6 +367,7 @@ impl Scheduler {
         self.ask_in_doubt(out);
         self.let_go(out);
         self.retry_fetches(now, out);
+        self.stop_waiting(now);
         self.dispatch(now, out);
         self.watch_queues(now, out);
         self.steal(now, out);
@@ -356,6 +378,7 @@ impl Scheduler {
         }
         self.expire_staged(now, out);
         self.reconcile(now, out);
+        self.jobs.look(now, &self.homes, out);
         self.tell_consumed(out);
     }
 
@@ -414,6 +437,8 @@ impl Scheduler {
             self.monitor.deadline(),
             self.ledger.next_report(),
             self.reconcile_at,
+            self.jobs.next_look(),
+            self.asking.deadline(),
             self.parked.deadline(),
             expiry,
             retry,

@@ -12,8 +12,10 @@ use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::admission::{Admission, admit};
+use crate::asking::Asks;
 use crate::data::{Reads, is_real};
 use crate::fetching::Wish;
+use crate::ledger::runs_alone;
 use crate::out::Out;
 use crate::queue::{Presence, Ready};
 use crate::run::Guest;
@@ -35,6 +37,10 @@ pub(crate) struct Staged {
     pub(crate) stalled: BTreeSet<ObjectId>,
     /// It waits for a slot alone.
     pub(crate) complete: bool,
+    /// Whether its home knows that it starts, where that matters.
+    pub(crate) asks: Asks,
+    /// The first of its slots, while it asks.
+    pub(crate) slot: Option<u32>,
     /// Its inputs that are here and may not go.
     pub(crate) pins: Vec<ObjectId>,
     pub(crate) reads: Reads,
@@ -48,7 +54,7 @@ impl Staged {
     }
     /// For a slot, in the line of those that do; or for objects.
     pub(crate) fn waits(&self, in_line: bool) -> bool {
-        in_line || !self.missing.is_empty()
+        in_line || self.asks == Asks::Waits || !self.missing.is_empty()
     }
 }
 
@@ -103,7 +109,8 @@ impl Scheduler {
         }
         let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
         let mut pops = 0;
-        while self.slots.free() > 0 && out.launches.len() < launches_max {
+        while self.slots.free() > 0 && out.launches.len() < launches_max && !self.asking.any_alone()
+        {
             if let Some(&task) = self.staged.front() {
                 let Some(staged) = self.staging.get(&task) else {
                     self.staged.pop_front();
@@ -112,10 +119,16 @@ impl Scheduler {
                 if !staged.work.is_instant() && staged.work.cpus() > self.slots.free() {
                     return; // It is next; narrower tasks do not overtake it for ever.
                 }
+                let busy = self.slots.free() < self.slots.total();
+                if busy && runs_alone(staged.work.strikes, self.options.mutant) {
+                    return; // It is next as soon as nothing else runs.
+                }
                 self.staged.pop_front();
-                let staged = self.staging.remove(&task).expect("looked at above");
-                self.data.stalled_tasks -= usize::from(!staged.stalled.is_empty());
-                self.start(now, task, staged, out);
+                if self.must_ask(task) {
+                    self.ask_to_start(now, task, out);
+                } else {
+                    self.start_staged(now, task, out);
+                }
                 continue;
             }
             if self.underway() >= STAGING_PER_SLOT_MAX * self.slots.total() as usize {
@@ -136,6 +149,12 @@ impl Scheduler {
             }
         }
         self.stage_ahead(now, out);
+    }
+
+    pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
+        let staged = self.staging.remove(&task).expect("who is in line is staged");
+        self.data.stalled_tasks -= usize::from(!staged.stalled.is_empty());
+        self.start(now, task, staged, out);
     }
 
     /// Brings the inputs of the next tasks while there is little else that could run next.
@@ -176,7 +195,7 @@ impl Scheduler {
 
     /// Staged tasks, without those whose fetches fail: no other task waits for these.
     pub(crate) fn underway(&self) -> usize {
-        self.staging.len() - self.data.stalled_tasks.min(STALLED_TASKS_MAX)
+        self.staging.len() - (self.data.stalled_tasks + self.asking.late()).min(STALLED_TASKS_MAX)
     }
 
     fn wants_more_staged(&self) -> bool {
@@ -286,7 +305,8 @@ impl Scheduler {
     }
     /// Something that runs or is staged here may make room when it ends.
     fn is_busy(&self) -> bool {
-        !self.running.is_empty() || self.staging.len() > self.data.stalled_tasks
+        !self.running.is_empty()
+            || self.staging.len() > self.data.stalled_tasks + self.asking.late()
     }
 
     /// A task that was taken out of its queue goes back to it.
@@ -354,6 +374,8 @@ impl Scheduler {
             lost: Vec::new(),
             stalled: BTreeSet::new(),
             complete: false,
+            asks: Asks::Not,
+            slot: None,
             pins: Vec::new(),
             reads: Reads::default(),
             output_bytes: if real { work.declared_output_bytes() } else { 0 },
@@ -367,12 +389,13 @@ impl Scheduler {
         staged.work.inputs = inputs;
         staged.complete =
             staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
-        if staged.complete {
-            self.staged.push_back(task);
-        }
+        let complete = staged.complete;
         self.data.stalled_tasks += usize::from(!staged.stalled.is_empty());
         self.data.touched.insert(task.job);
         self.staging.insert(task, staged);
+        if complete {
+            self.staged.push_back(task);
+        }
         // What it uses is pinned by now.
         self.evict(self.options.tuning.store_soft_bytes, out);
     }
@@ -434,6 +457,9 @@ impl Scheduler {
         let staged = self.staging.remove(&task)?;
         self.staged.retain(|&other| other != task);
         self.data.stalled_tasks -= usize::from(!staged.stalled.is_empty());
+        self.asking.forget(task, staged.asks);
+        self.slots.give_back(staged.slot);
+        self.asking.ended(task);
         self.data.reserved_bytes -= staged.output_bytes;
         self.unpin(&staged.pins, out);
         Some(staged)

@@ -13,7 +13,7 @@ use proto::limits::{
     STEAL_NEIGHBOURS_MAX, STEAL_TIMEOUT,
 };
 use proto::wire::message::Body;
-use proto::{Event, JobId, LocalId, NodeId, Span, TaskId, Time, wire};
+use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, Time, wire};
 use rand_chacha::rand_core::Rng;
 
 use crate::ledger::Job;
@@ -61,7 +61,7 @@ pub(crate) struct Move {
     steal: (NodeId, u64),
     /// Who was told; `None` while nobody serves that partition.
     home: Option<NodeId>,
-    tasks: Vec<wire::TaskAttempt>,
+    said: wire::Moved,
 }
 
 impl Thief {
@@ -109,7 +109,7 @@ impl Scheduler {
     }
     /// Dry, or about to be before what it could steal now would be here: inputs take their time.
     fn is_hungry(&self) -> bool {
-        if self.is_full() {
+        if self.is_full() || self.asking.any_alone() {
             return false;
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.slots.total() as usize;
@@ -341,15 +341,31 @@ impl Scheduler {
             let done = wire::StealDone { steal: grant.steal };
             out.reliable.push((from, Body::StealDone(done)));
         } else {
-            self.tell_moves((from, grant.steal), told, out);
+            let moved = wire::Moved { tasks: told, ..Default::default() };
+            self.tell_moves((from, grant.steal), moved, out);
         }
     }
 
-    /// Tells homes what this node holds, though it did not steal it.
-    pub(crate) fn tell_homes(&mut self, held: Vec<wire::TaskAttempt>, out: &mut Out) {
-        if !held.is_empty() {
+    /// Tells homes what this node holds again, though it did not steal it: a thief has died.
+    pub(crate) fn tell_homes(
+        &mut self,
+        tasks: Vec<wire::TaskAttempt>,
+        (NodeId(gone_node), Incarnation(gone_incarnation)): (NodeId, Incarnation),
+        out: &mut Out,
+    ) {
+        let moved = wire::Moved { tasks, gone_node, gone_incarnation, ..Default::default() };
+        self.say_moves(moved, out);
+    }
+
+    /// Tells the home of a task that it is about to start here.
+    pub(crate) fn tell_start(&mut self, task: wire::TaskAttempt, out: &mut Out) {
+        self.say_moves(wire::Moved { tasks: vec![task], starts: true, ..Default::default() }, out);
+    }
+
+    fn say_moves(&mut self, moved: wire::Moved, out: &mut Out) {
+        if !moved.tasks.is_empty() {
             let number = self.next_number();
-            self.tell_moves((self.options.me, number), held, out);
+            self.tell_moves((self.options.me, number), moved, out);
         }
     }
 
@@ -359,32 +375,44 @@ impl Scheduler {
         u64::from(self.options.incarnation.0) << 32 | self.thief.number
     }
 
-    fn tell_moves(&mut self, steal: (NodeId, u64), held: Vec<wire::TaskAttempt>, out: &mut Out) {
+    fn tell_moves(&mut self, steal: (NodeId, u64), moved: wire::Moved, out: &mut Out) {
+        let bare = wire::Moved { tasks: Vec::new(), ..moved };
         let mut homes: BTreeMap<Option<NodeId>, Vec<wire::TaskAttempt>> = BTreeMap::new();
-        for held in held {
+        for held in moved.tasks {
             let home = self.homes.speaker(LocalId(held.local).partition());
             homes.entry(home).or_default().push(held);
         }
         for (home, tasks) in homes {
             let number = self.next_number();
+            let said = wire::Moved { steal: number, tasks, ..bare.clone() };
             if let Some(home) = home {
-                let moved = wire::Moved { steal: number, tasks: tasks.clone() };
-                out.reliable.push((home, Body::Moved(moved)));
+                out.reliable.push((home, Body::Moved(said.clone())));
             }
             *self.pending_moves.entry(steal).or_default() += 1;
-            self.moves.insert(number, Move { steal, home, tasks });
+            self.moves.insert(number, Move { steal, home, said });
         }
     }
 
     /// A home knows of the move; some of the tasks it does not want run any more.
-    pub(crate) fn on_moved_reply(&mut self, from: NodeId, reply: &wire::MovedReply, out: &mut Out) {
+    pub(crate) fn on_moved_reply(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        reply: &wire::MovedReply,
+        out: &mut Out,
+    ) {
         self.on_stale(&reply.stale, out);
         if self.moves.get(&reply.steal).is_none_or(|told| told.home != Some(from)) {
             return; // Told again since, perhaps to another home.
         }
         let told = self.moves.remove(&reply.steal).expect("looked at above");
-        for held in told.tasks {
-            let guest = self.guests.get_mut(&TaskId::new(held.job, held.local));
+        for held in &told.said.tasks {
+            let task = TaskId::new(held.job, held.local);
+            if told.said.starts {
+                // What is stale was dropped above.
+                self.may_start(now, task, Attempt(held.attempt), out);
+            }
+            let guest = self.guests.get_mut(&task);
             if let Some(guest) = guest.filter(|guest| guest.attempt.0 == held.attempt) {
                 guest.home_knows = true;
             }
@@ -406,9 +434,8 @@ impl Scheduler {
 
     /// A restarted home may have answered before it died, and the answer died with it.
     pub(crate) fn repeat_moves(&mut self, home: NodeId, out: &mut Out) {
-        for (&steal, told) in self.moves.iter().filter(|(_, told)| told.home == Some(home)) {
-            let moved = wire::Moved { steal, tasks: told.tasks.clone() };
-            out.reliable.push((home, Body::Moved(moved)));
+        for told in self.moves.values().filter(|told| told.home == Some(home)) {
+            out.reliable.push((home, Body::Moved(told.said.clone())));
         }
     }
 
@@ -424,13 +451,16 @@ impl Scheduler {
         let speaker =
             |held: &wire::TaskAttempt| self.homes.speaker(LocalId(held.local).partition());
         let moved = |told: &Move| {
-            told.tasks.iter().any(|held| speaker(held).is_some_and(|home| told.home != Some(home)))
+            told.said
+                .tasks
+                .iter()
+                .any(|held| speaker(held).is_some_and(|home| told.home != Some(home)))
         };
         let again = self.moves.iter().filter(|(_, told)| moved(told));
         let again: Vec<u64> = again.map(|(&number, _)| number).collect();
         for number in again {
-            let Move { steal, tasks, .. } = self.moves.remove(&number).expect("listed above");
-            self.tell_moves(steal, tasks, out);
+            let Move { steal, said, .. } = self.moves.remove(&number).expect("listed above");
+            self.tell_moves(steal, said, out);
             self.told(steal, out);
         }
     }

@@ -42,7 +42,8 @@ impl Scheduler {
         let options = &self.options;
         let ledger = || Ledger::new(options.me, options.incarnation, options.mutant);
         let fresh = || Loading { ledger: ledger(), jobs: Vec::new() };
-        self.loading.entry(partition).or_insert_with(fresh)
+        let loading = self.loading.get_or_insert_default();
+        loading.entry(partition).or_insert_with(fresh)
     }
 
     /// This node is home of the partition from now on, with the records that were adopted. `term`
@@ -57,7 +58,8 @@ impl Scheduler {
             _ => term,
         };
         self.loading(partition);
-        let Loading { ledger, jobs } = self.loading.remove(&partition).expect("made above");
+        let loaded = self.loading.as_mut().and_then(|loading| loading.remove(&partition));
+        let Loading { ledger, jobs } = loaded.expect("made above");
         self.homes.serve(partition, term);
         let concerned = self.ledger.take_over(now, partition, ledger, out);
         for job in concerned {
@@ -65,16 +67,16 @@ impl Scheduler {
                 self.forget_data(job, out);
             }
         }
-        let claimed = self.claim(partition, out);
+        let claimed = self.claim(now, partition, out);
         if self.options.mutant != Some(Mutant::HoldersUnasked) {
-            self.ask_about_held(partition, &claimed, out);
+            self.ask_about_held(now, partition, &claimed, out);
         }
         self.jobs.take_over(jobs, &self.homes, out);
         self.release_parked(out);
     }
 
     /// What this node holds for the earlier home it now holds for itself.
-    fn claim(&mut self, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
+    fn claim(&mut self, now: Time, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
         let of_partition = |task: &TaskId| task.partition() == partition;
         let mut here: Vec<(TaskId, Attempt)> =
             self.guests.iter().map(|(&task, guest)| (task, guest.attempt)).collect();
@@ -87,6 +89,10 @@ impl Scheduler {
             if self.ledger.take_home(task, attempt, out) {
                 self.guests.remove(&task);
                 claimed.insert(task);
+                if self.running.contains_key(&task) {
+                    self.ledger.note_start(task, out);
+                }
+                self.may_start(now, task, attempt, out); // If it waits for the earlier home.
             } else {
                 self.drop_task(task, attempt, out);
             }
@@ -98,6 +104,7 @@ impl Scheduler {
     /// the others are asked.
     fn ask_about_held(
         &mut self,
+        now: Time,
         partition: PartitionId,
         claimed: &BTreeSet<TaskId>,
         out: &mut Out,
@@ -113,9 +120,9 @@ impl Scheduler {
                     self.ledger.replace_ready(task, Again::NotHeld, out);
                 }
             } else if self.homes.is_gone(holder) {
-                self.ledger.replace_ready(task, Again::HolderGone, out);
+                self.ledger.holder_died(now, task, Again::HolderGone, out);
             } else if incarnation != Incarnation(0) && self.incarnation_of(holder) > incarnation {
-                self.ledger.replace_ready(task, Again::HolderRestarted, out);
+                self.ledger.holder_died(now, task, Again::HolderRestarted, out);
             } else {
                 asked.entry(holder).or_default().push(task);
             }
@@ -127,7 +134,9 @@ impl Scheduler {
     /// Another node is home of the partition from now on: what runs here of it dies, and what
     /// others hold they will be asked about.
     pub fn give_up(&mut self, partition: PartitionId, out: &mut Out) {
-        self.loading.remove(&partition);
+        if let Some(loading) = &mut self.loading {
+            loading.remove(&partition);
+        }
         if !self.homes.is_mine(partition) {
             return;
         }
@@ -186,13 +195,16 @@ impl Scheduler {
         for task in held {
             let cell = self.ledger.cell(task).expect("held tasks have records");
             if cell.state == State::Ready && cell.holder_incarnation <= incarnation {
-                self.ledger.replace_ready(task, Again::HolderGone, out);
+                self.ledger.holder_died(now, task, Again::HolderGone, out);
             }
         }
-        self.granted.remove(&peer);
-        self.take_back_transit(peer, out);
-        self.thief.forget_peer(peer, now);
-        self.loads.forget(peer);
+        // A later life of it may have been heard of before: what that was granted is not lost.
+        if self.incarnation_of(peer) <= incarnation {
+            self.granted.remove(&peer);
+            self.take_back_transit(peer, incarnation, out);
+            self.thief.forget_peer(peer, now);
+            self.loads.forget(peer);
+        }
         self.data.locations.forget_node(peer);
         self.source_gone(now, peer, out);
     }

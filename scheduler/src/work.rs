@@ -17,6 +17,14 @@ pub(crate) struct Work {
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) name: String,
     pub(crate) inputs: Vec<wire::InputAt>,
+    /// What ran it, or may have run it, has died so often.
+    pub(crate) strikes: u8,
+}
+
+/// It runs what is not ours, and may do anything to its node.
+#[must_use]
+pub(crate) fn is_command(spec: &wire::Spec) -> bool {
+    matches!(spec.body, Some(wire::spec::Body::Command(_)))
 }
 
 impl Work {
@@ -111,6 +119,7 @@ impl BundleBuilder {
             inputs: work.inputs,
             settings,
             urgency: work.urgency,
+            strikes: work.strikes.into(),
         });
     }
     #[must_use]
@@ -164,6 +173,7 @@ pub(crate) fn unpack(
             output_sizes: placed.output_sizes,
             name: placed.name,
             inputs: placed.inputs,
+            strikes: u8::try_from(placed.strikes).unwrap_or(u8::MAX),
         };
         let task = TaskId::new(placed.job, placed.local);
         if task.partition().0 >= partitions {

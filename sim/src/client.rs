@@ -527,6 +527,7 @@ impl World {
     }
 
     fn job_told(&mut self, index: usize, state: &wire::JobState, ask: &Ask, more: bool) {
+        self.stall_told.clone_from(&state.stall);
         let verdict = durable::on_told(self.truth(index), state);
         self.judge(verdict);
         if !durable::is_over(state) {

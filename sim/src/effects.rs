@@ -4,10 +4,12 @@ use kvs::Batch;
 use node::{Effect, Input};
 use prost::Message as _;
 use proto::event::{Again, End, Event};
+use proto::limits::CRASHES_MAX;
 use proto::work::{Fetch, Launch, LaunchInput, Outcome};
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, wire};
 
-use crate::checkers::{bound, durable, inputs, known, once, order, quiet, removal};
+use crate::checkers::{bound, durable, inputs, known, once, order, poison, quiet, removal, stall};
+use crate::faults::Fault;
 use crate::machine::{self, Doom, Unsynced};
 use crate::options::Action;
 use crate::queue::Happening;
@@ -18,6 +20,9 @@ const FETCH_GIVES_UP_PERMILLE: u64 = 20;
 
 const KILL_RACES_PERMILLE: u64 = 200;
 
+/// While no process may die, a task that would kill one lets so much time pass.
+const POISON_WAITS: Span = Span::from_millis(200);
+
 /// What one flush makes true once its batch is written.
 #[derive(Debug, Default)]
 struct Facts {
@@ -25,6 +30,7 @@ struct Facts {
     replaced: Vec<(TaskId, Again)>,
     ended: Vec<JobId>,
     removing: Vec<JobId>,
+    struck_out: Vec<(TaskId, NodeId, u32)>,
 }
 
 #[derive(Debug)]
@@ -51,6 +57,11 @@ impl Facts {
                     facts.replaced.push((*task, *why));
                 }
                 Effect::Trace(Event::JobEnded { job, .. }) => facts.ended.push(*job),
+                &Effect::Trace(Event::Struck { task, strikes, node, incarnation, .. })
+                    if strikes >= CRASHES_MAX =>
+                {
+                    facts.struck_out.push((task, node, incarnation));
+                }
                 _ => {}
             }
         }
@@ -127,6 +138,7 @@ impl World {
     fn valid(&self, index: usize, mut facts: Facts) -> Facts {
         let partitions = self.map.partitions.len() as u32;
         facts.commits.retain(|commit| self.speaks_for(index, commit.task.partition()));
+        facts.struck_out.retain(|(task, ..)| self.speaks_for(index, task.partition()));
         facts.replaced.retain(|(task, _)| self.speaks_for(index, task.partition()));
         facts.ended.retain(|&job| self.speaks_for(index, kvs::job_partition(job, partitions)));
         facts
@@ -144,6 +156,13 @@ impl World {
     fn learn(&mut self, index: usize, seq: Option<u64>, facts: Facts) {
         for (task, why) in facts.replaced {
             let verdict = once::on_replaced(&mut self.jobs, task, why);
+            self.judge(verdict);
+        }
+        for (task, node, incarnation) in facts.struck_out {
+            let counts = !self.homes_move();
+            let killer = self.killers.get(&(node.0 as usize, incarnation)).copied();
+            let of = (node, incarnation);
+            let verdict = poison::on_struck_out(&mut self.jobs, task, of, killer, counts);
             self.judge(verdict);
         }
         let mut commits = Vec::new();
@@ -209,6 +228,13 @@ impl World {
             Effect::MapChanged(map) => self.map_came(index, &map),
             Effect::Trace(event) => {
                 match event {
+                    Event::Stalled { task, stall, home, holder, quiet } => {
+                        let said = stall::Stalled { task, stall, home, holder };
+                        self.stalled.push(said);
+                        if !self.options.stalls {
+                            self.judge(stall::on_stalled(&self.jobs, &said, quiet));
+                        }
+                    }
                     Event::Woken { task } => self.judge(quiet::on_woken(task)),
                     Event::Dismissed { task, attempt } => {
                         self.machines[index].dismissed.insert((task, attempt));
@@ -290,6 +316,9 @@ impl World {
     }
 
     pub(crate) fn attempt_ended(&mut self, index: usize, task: TaskId, attempt: Attempt) {
+        if self.machines[index].running.get(&(task, attempt)).is_some_and(|it| it.poison) {
+            return self.killed_by(index, task, attempt);
+        }
         let machine = &mut self.machines[index];
         let Some(running) = machine.running.remove(&(task, attempt)) else { return };
         machine.objects.extend(running.objects);
@@ -349,6 +378,21 @@ impl World {
             self.begin_sync(index);
         }
         self.deliver(index, Input::Persisted { seq });
+    }
+
+    /// A task kills the process that runs it.
+    fn killed_by(&mut self, index: usize, task: TaskId, attempt: Attempt) {
+        if self.is_unbearable(Fault::Crash) {
+            let (at, life) = (self.now + POISON_WAITS, self.machines[index].life);
+            return self.schedule(at, Happening::Ended { node: index, life, task, attempt });
+        }
+        self.tell(|| format!("n{index} is killed by {task}"));
+        self.count_fault("poison");
+        let (node, incarnation) = (NodeId(index as u32), self.machines[index].incarnation);
+        let verdict = poison::on_kill(&mut self.jobs, task, node, incarnation);
+        self.judge(verdict);
+        self.killers.insert((index, incarnation), task);
+        self.die_as(index, Doom::Crash);
     }
 
     fn die_as(&mut self, index: usize, doom: Doom) {

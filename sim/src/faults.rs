@@ -198,7 +198,7 @@ impl World {
 
     /// More than is promised to be survived: another copy must not go while one is being replaced,
     /// and the nodes that are left must be enough for a change to be on two of them.
-    fn is_unbearable(&self, fault: Fault) -> bool {
+    pub(crate) fn is_unbearable(&self, fault: Fault) -> bool {
         match fault {
             // Decided where it strikes: which node it is matters.
             Fault::Lose | Fault::Reformat => !self.homes_move() || !self.is_whole(),
@@ -239,6 +239,12 @@ impl World {
         self.machines[node].doom = Some(Doom::Crash);
         self.machines[node].is_lost = true;
         self.die(node);
+    }
+
+    /// It does come back, with all it had.
+    pub fn bring_back(&mut self, node: usize) {
+        self.machines[node].is_lost = false;
+        self.start(node);
     }
 
     /// The process dies, and the machine comes back without anything.

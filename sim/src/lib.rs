@@ -46,6 +46,7 @@ mod world;
 
 pub use check::{CheckOptions, CheckReport, SeedFailure, SeedReport, check, run_seed};
 pub use checkers::Violation;
+pub use checkers::stall::Stalled;
 pub use client::{ClientPlan, Death};
 pub use dice::Dice;
 pub use disk::Disk;
@@ -58,6 +59,6 @@ pub use study::{
     Mark, Meter, MishapError, Mishaps, NetworkModel, Simulation, SimulationOptions, Struck, Submit,
     simulate, simulate_metered,
 };
-pub use truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN};
+pub use truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN, KIND_POISON};
 pub use workload::{Draft, DraftTask, Submission, Taste};
 pub use world::World;

@@ -8,13 +8,15 @@ use proto::{Attempt, JobId, ObjectId, Span, TaskId, Time};
 
 use crate::checkers::bound::cpus_of;
 use crate::disk::Disk;
-use crate::truth::{KIND_FAILING, KIND_FLAKY};
+use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_POISON};
 
 /// An attempt in a slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
     pub slot: u32,
     pub cpus: u32,
+    /// It kills its node.
+    pub poison: bool,
     pub outcome: Outcome,
     pub objects: Vec<(ObjectId, u64)>,
 }
@@ -165,5 +167,6 @@ pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
         let objects = sizes.iter().enumerate().map(object).collect();
         (Outcome { output_sizes: sizes, ..Outcome::default() }, objects)
     };
-    Running { slot: launch.slot, cpus: cpus_of(launch), outcome, objects }
+    let poison = launch.spec.kind == KIND_POISON;
+    Running { slot: launch.slot, cpus: cpus_of(launch), poison, outcome, objects }
 }

@@ -36,6 +36,8 @@ pub struct WorldOptions {
     pub census_steps: u64,
     /// Nothing is broken on purpose: the strict checkers apply.
     pub faultless: bool,
+    /// A job may get no further here, and be said to.
+    pub stalls: bool,
 }
 
 impl WorldOptions {
@@ -62,6 +64,7 @@ impl WorldOptions {
             client_lost_permille: 0,
             census_steps: 0,
             faultless: true,
+            stalls: false,
         }
     }
 }

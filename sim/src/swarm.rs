@@ -17,6 +17,9 @@ use crate::world::World;
 const FAULTLESS_PERMILLE: u64 = 250;
 /// Out of a thousand jobs, these come from a generator and the real client's plan.
 const GENERATED_PERMILLE: u64 = 250;
+/// Out of a thousand jobs where processes die, these consist of commands, half of them with some
+/// that kill what runs them.
+const COMMANDS_PERMILLE: u64 = 300;
 /// How long faults strike.
 const TROUBLE_MIN: Span = Span::from_millis(100);
 const TROUBLE_MAX: Span = Span::from_secs(6);
@@ -77,6 +80,16 @@ impl Work {
         let placement = if dice.chance(500) { Placement::Hash } else { Placement::Graph };
         Self::Graph(Box::new(graph), placement)
     }
+    fn run_commands(&mut self, dice: &mut Dice) {
+        let Self::Draft(draft) = self else { return };
+        *draft = std::mem::take(draft).commands();
+        if dice.chance(500) {
+            let poison: Vec<usize> =
+                (0..dice.between(1, 3)).map(|_| dice.index(draft.tasks.len())).collect();
+            *draft = std::mem::take(draft).with_poison(&poison);
+        }
+    }
+
     fn work_ns(&self) -> u64 {
         match self {
             Self::Draft(draft) => {
@@ -105,13 +118,19 @@ impl Plan {
         let mut world = world_options(&mut dice, seed, nodes, faultless, mutant);
         let taste = taste(&mut dice, &world);
         let mut works = Vec::new();
+        // Of its own: what is drawn here changes nothing else of a seed.
+        let mut nasty = Dice::new(seed.rotate_left(32) ^ 0x0bad_ba5e);
         for _ in 0..dice.between(1, 4) {
             let homes = match dice.below(4) {
                 0 => Homes::One(dice.index(nodes as usize)),
                 1 => Homes::Group(dice.between(1, (1 << nodes) - 1)),
                 _ => Homes::Everywhere,
             };
-            works.push((Work::random(&mut dice, &taste), homes));
+            let mut work = Work::random(&mut dice, &taste);
+            if !faultless && nasty.chance(COMMANDS_PERMILLE) {
+                work.run_commands(&mut nasty);
+            }
+            works.push((work, homes));
         }
         let faults_for = trouble_span(&mut dice, &works, total_slots(&world));
         if dice.chance(500) {

@@ -11,6 +11,8 @@ pub const KIND_PLAIN: &str = "plain";
 pub const KIND_FAILING: &str = "failing";
 /// Every other attempt exits with 3.
 pub const KIND_FLAKY: &str = "flaky";
+/// Every attempt kills the node that runs it.
+pub const KIND_POISON: &str = "poison";
 
 /// One commit of a task's end, as its home wrote it.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,10 @@ pub(crate) struct TaskTruth {
     pub launches: u32,
     /// Attempts that ran to a good end in some executor.
     pub finished: BTreeSet<Attempt>,
+    /// How many processes it has killed.
+    pub kills: u32,
+    /// It failed because of them.
+    pub is_struck_out: bool,
 }
 
 impl TaskTruth {

@@ -4,7 +4,7 @@ use proto::{JobId, LocalId, PartitionId, Span, wire};
 use workloads::{Graph, Placement, Plan};
 
 use crate::dice::Dice;
-use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN};
+use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN, KIND_POISON};
 
 /// Out of a thousand partitions, these get lists of edges that span chunks.
 const SCATTERED_PERMILLE: u64 = 150;
@@ -36,6 +36,8 @@ impl Submission {
 #[derive(Clone, Debug)]
 pub struct DraftTask {
     pub kind: &'static str,
+    /// It is a command, and not a sleep.
+    pub command: bool,
     pub cpus: u32,
     pub retries: u32,
     pub duration: Span,
@@ -66,8 +68,14 @@ impl Draft {
     /// `n` independent tasks.
     #[must_use]
     pub fn bag(n: usize, duration: Span) -> Self {
-        let task =
-            DraftTask { kind: KIND_PLAIN, cpus: 1, retries: 0, duration, output_sizes: Vec::new() };
+        let task = DraftTask {
+            kind: KIND_PLAIN,
+            command: false,
+            cpus: 1,
+            retries: 0,
+            duration,
+            output_sizes: Vec::new(),
+        };
         Self { tasks: vec![task; n], edges: Vec::new() }
     }
     /// `n` tasks, one after another, handing on `bytes` each.
@@ -93,6 +101,21 @@ impl Draft {
         let mut draft = Self::chain(n, duration, bytes);
         draft.edges = (0..n - 1).map(|parent| (parent, n - 1, 1)).collect();
         draft
+    }
+
+    /// All its tasks are commands.
+    #[must_use]
+    pub fn commands(mut self) -> Self {
+        self.tasks.iter_mut().for_each(|task| task.command = true);
+        self
+    }
+    /// These tasks kill whatever runs them.
+    #[must_use]
+    pub fn with_poison(mut self, tasks: &[usize]) -> Self {
+        for &task in tasks {
+            self.tasks[task].kind = KIND_POISON;
+        }
+        self.commands()
     }
 
     /// A random shape.
@@ -287,7 +310,10 @@ impl DraftTask {
             name: "t{i}".to_string(),
             cpus: self.cpus,
             retries: self.retries,
-            body: Some(wire::spec::Body::Sleep(wire::Sleep {})),
+            body: Some(match self.command {
+                true => wire::spec::Body::Command(wire::Command::default()),
+                false => wire::spec::Body::Sleep(wire::Sleep {}),
+            }),
             inputs: (0..objects).map(input).collect(),
             outputs: (0..self.output_sizes.len()).map(output).collect(),
             ..Default::default()
@@ -348,6 +374,7 @@ fn random_task(dice: &mut Dice, taste: &Taste) -> DraftTask {
     let bytes_max = dice.pick(&[0, 1000, taste.output_bytes_max]);
     DraftTask {
         kind,
+        command: false,
         cpus: 1 + dice.below(taste.cpus_max.into()) as u32,
         retries,
         duration: dice.span(Span::ZERO, taste.duration_max),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use node::{Config, Input, Node};
 use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Span, TaskId, Time, wire};
 
-use crate::checkers::{Jobs, Verdict, Violation, conservation, copies, linear, starve};
+use crate::checkers::{Jobs, Verdict, Violation, conservation, copies, linear, stall, starve};
 use crate::client::JobClient;
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
@@ -58,6 +58,12 @@ pub struct World {
     pub(crate) acked: copies::Acked,
     /// Where homes move: what was written of each partition.
     pub(crate) facts: BTreeMap<PartitionId, Vec<crate::agreed::Fact>>,
+    /// Incarnations that a task has killed.
+    pub(crate) killers: BTreeMap<(usize, u32), TaskId>,
+    /// What nodes said of jobs that get no further.
+    pub(crate) stalled: Vec<stall::Stalled>,
+    /// What the last client that was told of its job heard of it.
+    pub(crate) stall_told: Option<wire::Stall>,
     /// Lines for a human, when asked for.
     pub(crate) story: Option<Vec<String>>,
 }
@@ -117,6 +123,9 @@ impl World {
             first_map: Arc::clone(&map),
             acked: copies::Acked::default(),
             facts: BTreeMap::new(),
+            killers: BTreeMap::new(),
+            stalled: Vec::new(),
+            stall_told: None,
             story: None,
             options,
         };
@@ -164,6 +173,15 @@ impl World {
     #[must_use]
     pub fn map_epoch(&self) -> u64 {
         self.map.epoch
+    }
+    /// What nodes have said of jobs that get no further, in worlds where they may.
+    #[must_use]
+    pub fn stalled(&self) -> &[stall::Stalled] {
+        &self.stalled
+    }
+    #[must_use]
+    pub fn stall_told(&self) -> Option<&wire::Stall> {
+        self.stall_told.as_ref()
     }
     /// Attempts launched, by node.
     #[must_use]
@@ -219,6 +237,15 @@ impl World {
     #[must_use]
     pub fn home(&self, partition: u32) -> usize {
         self.map.partitions[partition as usize].replicas[0] as usize
+    }
+
+    #[must_use]
+    pub fn partitions(&self) -> u32 {
+        self.map.partitions.len() as u32
+    }
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.machines.len()
     }
 
     /// The partitions a node is home of.

@@ -19,6 +19,11 @@ fn every_mutant_of_copies_is_found() {
     all_are_found(&Mutant::OF_COPIES);
 }
 
+#[test]
+fn every_mutant_of_crashes_is_found() {
+    all_are_found(&Mutant::OF_CRASHES);
+}
+
 fn all_are_found(mutants: &[Mutant]) {
     // The nodes' own assertions may fail too; their words would drown the table.
     std::panic::set_hook(Box::new(|_| {}));

@@ -15,7 +15,7 @@ use prost::Message;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
 };
-use proto::event::{Again, Decoder, Encoder, End, Reason};
+use proto::event::{Again, Decoder, Encoder, End, Reason, Stall};
 use proto::{Attempt, Event, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 #[test]
@@ -85,13 +85,14 @@ const SETS: [&str; 7] = [
     "GroupMessage",
     "MembershipMessage",
 ];
-const WHOLE: [&str; 9] = [
+const WHOLE: [&str; 10] = [
     "Packet",
     "Chunk",
     "JobCommit",
     "EndRecord",
     "CreditRecord",
     "HolderRecord",
+    "StartRecord",
     "VisibleRecord",
     "GroupEntry",
     "GroupPromise",
@@ -190,12 +191,13 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         "EndRecord" => again::<wire::EndRecord>(bytes),
         "CreditRecord" => again::<wire::CreditRecord>(bytes),
         "HolderRecord" => again::<wire::HolderRecord>(bytes),
+        "StartRecord" => again::<wire::StartRecord>(bytes),
         "VisibleRecord" => again::<wire::VisibleRecord>(bytes),
         other => panic!("{other} is not in this table"),
     }
 }
 
-const EVENT_KINDS: usize = 18;
+const EVENT_KINDS: usize = 20;
 
 fn events() -> [Event; EVENT_KINDS] {
     let task = TaskId::new(0x0102_0304, 5 << 40 | 6);
@@ -234,6 +236,14 @@ fn events() -> [Event; EVENT_KINDS] {
         Event::Shifted { tasks: 2_000, wait_max: Span(20_000_000_000) },
         Event::PolicyChanged { from: 3, to: 1 },
         Event::Removing { job },
+        Event::Struck { task, attempt, node, incarnation: 3, strikes: 2 },
+        Event::Stalled {
+            task,
+            stall: Stall::HolderSilent,
+            home: node,
+            holder: node,
+            quiet: Span(31_000_000_000),
+        },
     ]
 }
 

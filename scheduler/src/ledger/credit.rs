@@ -254,7 +254,8 @@ impl Ledger {
         if wide && changed == Changed::Filled {
             self.bring_ahead(task, credit, output);
         }
-        if changed == Changed::Filled && self.is_complete(task) {
+        let lost = self.mutant == Some(Mutant::WakeUpLost) && task.local.index() % 8 == 7;
+        if changed == Changed::Filled && self.is_complete(task) && !lost {
             self.ready.push_back(task);
         }
         // Both are the same, and whoever lacks the one will say so.
@@ -347,6 +348,7 @@ impl Ledger {
         let (holder, attempt) = (cell.holder, cell.attempt);
         cell.state = State::Waiting;
         self.waiting += 1;
+        self.start_is_over(task, out);
         let stale = out.stale.entry(holder).or_default();
         stale.push(crate::out::task_attempt(task, attempt));
         out.events.push(Event::Replaced { task, attempt, why });

@@ -271,6 +271,7 @@ impl Ledger {
         segment.empty_all_slots(index);
         let cell = segment.cell_mut(index).expect("the task's record");
         cell.state = State::Waiting;
+        (cell.started, cell.strikes) = (false, 0); // It has ended well since.
         cell.rebuilds += 1;
         self.waiting += 1;
     }

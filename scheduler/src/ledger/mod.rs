@@ -8,6 +8,7 @@ follow from the parent's end and its edges, and are repeated from there.
 
 mod census;
 mod check;
+mod crashes;
 mod credit;
 mod lineage;
 mod part;
@@ -29,6 +30,7 @@ use proto::{
 pub use check::ChunkError;
 use check::check_chunk;
 pub(crate) use check::check_places;
+pub(crate) use crashes::{Crash, runs_alone};
 pub(crate) use credit::Delivery;
 pub(crate) use part::Part;
 pub use recover::{LedgerRecord, RecordError};
@@ -60,6 +62,8 @@ pub(crate) struct Job {
     /// A report to the job's home is due at this time.
     pub(crate) report_at: Option<Time>,
     pub(crate) open: u64,
+    /// Where the next look for what blocks the job begins.
+    pub(crate) looked_to: LocalId,
 }
 
 #[derive(Debug)]
@@ -293,6 +297,7 @@ impl Ledger {
             output_sizes: segment.declared_sizes(index).to_vec(),
             name: segment.name(index).unwrap_or_default().to_owned(),
             inputs: self.inputs(task).cloned().collect(),
+            strikes: cell.strikes,
         })
     }
     /// Where the inputs lie that the task has so far, by slot.
@@ -318,6 +323,7 @@ impl Ledger {
         let was_waiting = cell.state == State::Waiting;
         cell.state = State::Ready;
         cell.attempt = attempt;
+        (cell.started, cell.died_here) = (false, false);
         let before = std::mem::replace(&mut cell.holder, me.0);
         cell.holder_incarnation = me.1;
         self.waiting -= u64::from(was_waiting);
@@ -524,6 +530,7 @@ impl Job {
             parts: BTreeMap::new(),
             report_at: None,
             open: 0,
+            looked_to: LocalId(0),
         }
     }
 

@@ -126,6 +126,11 @@ impl Ledger {
         Some(wire::Explanation { task: Some(state), lines, missing_parents })
     }
 
+    /// The parents that it waits for.
+    pub(crate) fn awaited(&self, task: TaskId) -> impl Iterator<Item = LocalId> + '_ {
+        self.missing_parents(task).map(LocalId)
+    }
+
     fn missing_parents(&self, task: TaskId) -> impl Iterator<Item = u64> + '_ {
         let index = task.local.index();
         let part = self.part(task);

@@ -18,6 +18,7 @@ pub enum LedgerRecord {
     Credit(wire::CreditRecord),
     End(wire::EndRecord),
     Holder(wire::HolderRecord),
+    Start(wire::StartRecord),
 }
 
 /// A record that does not fit what was stored before it.
@@ -65,6 +66,7 @@ impl Ledger {
                     self.load_holder(place(record.index[at]), &record, at)?;
                 }
             }
+            LedgerRecord::Start(record) => self.load_starts(&record, place)?,
         }
         Ok(())
     }
@@ -161,11 +163,14 @@ impl Ledger {
         if holder == me && (holder, incarnation) != this {
             // What this node itself held died with its earlier incarnation.
             cell.state = State::Waiting;
+            cell.attempt = Attempt(record.attempt[at]);
+            cell.died_here = true;
         } else {
             // Where it is this very process, it came for an earlier home: whether it still is here
             // is looked at later.
             cell.state = State::Ready;
             cell.attempt = Attempt(record.attempt[at]);
+            cell.died_here = false;
         }
         cell.holder = holder;
         cell.holder_incarnation = incarnation;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use proto::{Attempt, Incarnation, NodeId, wire};
 
+use super::Crash;
+
 /// The state of a task at its home. Whether a ready one runs already is its holder's knowledge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -31,8 +33,12 @@ pub(crate) struct Cell {
     pub(crate) holder: NodeId,
     pub(crate) holder_incarnation: Incarnation,
     pub(crate) tries: u16,
-    /// Attempts that were lost through no fault of the task.
-    pub(crate) lost: u8,
+    /// What ran it, or may have run it, has died so often.
+    pub(crate) strikes: u8,
+    /// Its home has noted that the current attempt starts.
+    pub(crate) started: bool,
+    /// It was held by an earlier life of this node, for another home.
+    pub(crate) died_here: bool,
     /// How often it was done again because what it had made was lost.
     pub(crate) rebuilds: u8,
     /// How often an input of it was lost.
@@ -50,6 +56,7 @@ pub(crate) struct Side {
     /// Of the committed attempt.
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) exit_code: i32,
+    pub(crate) crashes: Vec<Crash>,
 }
 
 /// An edge as its parent keeps it.
@@ -137,7 +144,9 @@ impl Segment {
                 holder: NodeId(0),
                 holder_incarnation: Incarnation(0),
                 tries: 0,
-                lost: 0,
+                strikes: 0,
+                started: false,
+                died_here: false,
                 rebuilds: 0,
                 input_losses: 0,
                 state: State::Waiting,
@@ -203,6 +212,10 @@ impl Segment {
     /// `None` once freed.
     pub(crate) fn cell(&self, index: u64) -> Option<&Cell> {
         self.cells.get(self.at(index) as usize)
+    }
+    /// All that are in memory, each with its index.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = (u64, &Cell)> {
+        (self.first..).zip(&self.cells)
     }
     pub(crate) fn cell_mut(&mut self, index: u64) -> Option<&mut Cell> {
         let at = self.at(index);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use proto::limits::BUNDLE_TASKS_MAX;
 use proto::wire::message::Body;
-use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::segment::State;
 use super::{Job, Ledger, Part};
@@ -26,8 +26,14 @@ pub(super) struct Activation {
 
 impl Ledger {
     /// Looks at tasks of parts that have become visible or have been recovered, chunk by chunk, up
-    /// to about `budget` tasks.
-    pub(crate) fn activate(&mut self, mut budget: usize) {
+    /// to about `budget` tasks. `died`: whether that incarnation of a node lives no more.
+    pub(crate) fn activate(
+        &mut self,
+        now: Time,
+        mut budget: usize,
+        died: impl Fn(NodeId, Incarnation) -> bool,
+        out: &mut Out,
+    ) {
         while budget > 0 {
             let Some(activation) = self.activations.front_mut() else { return };
             let (job, partition) = (activation.job, activation.partition);
@@ -37,8 +43,23 @@ impl Ledger {
                 continue;
             };
             let tasks = self.activate_chunk(job, partition, number, recovered);
+            let started = if recovered { self.started(job, partition, number) } else { Vec::new() };
+            started.into_iter().for_each(|task| self.find_started(now, task, &died, out));
             budget = budget.saturating_sub(tasks + 1);
         }
+    }
+
+    /// Tasks that had been started here, or at an earlier home, and have not ended.
+    fn started(&self, job_id: JobId, partition: PartitionId, number: u32) -> Vec<TaskId> {
+        let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended && !job.cancelled) else {
+            return Vec::new();
+        };
+        let segment = job.parts.get(&partition).and_then(|part| part.chunk(number));
+        let cells = segment.into_iter().flat_map(|segment| segment.cells());
+        let started = cells
+            .filter(|(_, cell)| (cell.started || cell.died_here) && cell.state == State::Waiting);
+        let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
+        started.map(|(index, _)| place(index)).collect()
     }
 
     fn activate_chunk(

@@ -15,6 +15,7 @@ pub(crate) enum Kept {
     Credit(wire::CreditRecord),
     End(wire::EndRecord),
     Holder(wire::HolderRecord),
+    Start(wire::StartRecord),
 }
 
 impl Kept {
@@ -25,6 +26,7 @@ impl Kept {
             Self::Credit(record) => LedgerRecord::Credit(record),
             Self::End(record) => LedgerRecord::End(record),
             Self::Holder(record) => LedgerRecord::Holder(record),
+            Self::Start(record) => LedgerRecord::Start(record),
         }
     }
 }
@@ -32,6 +34,7 @@ impl Kept {
 pub(crate) fn touched(facts: &Facts) -> BTreeSet<PartitionId> {
     let places = facts.visible.keys().chain(facts.ends.keys());
     let places = places.chain(facts.credits.keys()).chain(facts.holders.keys());
+    let places = places.chain(facts.starts.iter().flat_map(|starts| starts.keys()));
     places.map(|place| place.0).collect()
 }
 
@@ -59,6 +62,9 @@ pub(crate) fn keep(
     }
     for (place, record) in facts.holders {
         put(place, 5, number(place.0), Kept::Holder(record));
+    }
+    for (place, record) in facts.starts.map(|starts| *starts).unwrap_or_default() {
+        put(place, 6, number(place.0), Kept::Start(record));
     }
     jobs.extend(facts.jobs);
     for ((partition, job), chunk) in facts.dropped_chunks {

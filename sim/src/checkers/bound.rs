@@ -53,6 +53,7 @@ pub(crate) fn on_end(job: &JobTruth, makespan: Span, slots: u64) -> Verdict {
     if job.told.as_ref().is_none_or(|state| state.sum.as_ref().is_none_or(|sum| sum.skipped > 0))
         || job.cancelled
         || !job.named.is_empty()
+        || job.tasks.values().any(|task| task.is_struck_out)
     {
         return Ok(());
     }

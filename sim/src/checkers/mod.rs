@@ -10,9 +10,11 @@ pub(crate) mod inputs;
 pub(crate) mod linear;
 pub(crate) mod once;
 pub(crate) mod order;
+pub(crate) mod poison;
 pub(crate) mod progress;
 pub(crate) mod quiet;
 pub(crate) mod removal;
+pub(crate) mod stall;
 pub(crate) mod starve;
 
 use std::collections::BTreeMap;

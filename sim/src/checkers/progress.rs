@@ -4,7 +4,9 @@ use proto::LocalId;
 use proto::event::End;
 
 use super::{Verdict, Violation, removal};
-use crate::truth::{Commit, JobTruth, KIND_FAILING, KIND_FLAKY, Promise, Slot, TaskTruth};
+use crate::truth::{
+    Commit, JobTruth, KIND_FAILING, KIND_FLAKY, KIND_POISON, Promise, Slot, TaskTruth,
+};
 
 const NAME: &str = "progress";
 
@@ -70,6 +72,8 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
             (false, _) => end == End::Skipped,
             (true, KIND_FAILING) => end == End::Failed,
             (true, KIND_FLAKY) => matches!(end, End::Done | End::Failed),
+            (true, KIND_POISON) => end == End::Failed,
+            (true, _) if task.is_struck_out => end == End::Failed,
             (true, _) => end == End::Done,
         };
         if !right {

@@ -31,6 +31,7 @@ fn messages_are_refused_or_settle() {
             "EndRecord" => settles::<wire::EndRecord>(bytes),
             "CreditRecord" => settles::<wire::CreditRecord>(bytes),
             "HolderRecord" => settles::<wire::HolderRecord>(bytes),
+            "StartRecord" => settles::<wire::StartRecord>(bytes),
             "VisibleRecord" => settles::<wire::VisibleRecord>(bytes),
             "GroupMessage" => settles::<wire::GroupMessage>(bytes),
             "MembershipMessage" => settles::<wire::MembershipMessage>(bytes),

@@ -1,0 +1,46 @@
+//! *Poison*: a task that kills its node takes at most so many incarnations with it as are allowed,
+//! and then fails; who merely ran beside it does not.
+
+use proto::limits::CRASHES_MAX;
+use proto::{NodeId, TaskId};
+
+use super::{Jobs, Verdict, Violation, known};
+
+const NAME: &str = "poison";
+
+/// A task has killed the node that ran it.
+pub(crate) fn on_kill(jobs: &mut Jobs, task: TaskId, node: NodeId, incarnation: u32) -> Verdict {
+    let truth = known(jobs, NAME, task)?;
+    truth.kills += 1;
+    if truth.kills > u32::from(CRASHES_MAX) {
+        let text = format!(
+            "{task} has killed {} incarnations, the last one {node}'s {incarnation}; {CRASHES_MAX} \
+             are allowed",
+            truth.kills
+        );
+        return Err(Violation::new(NAME, text));
+    }
+    Ok(())
+}
+
+/// A home fails a task because too many have died with it, this one the last. `counts`: whom it
+/// takes for dead has died; a node that others have given up may go on for a while.
+pub(crate) fn on_struck_out(
+    jobs: &mut Jobs,
+    task: TaskId,
+    (node, incarnation): (NodeId, u32),
+    killer: Option<TaskId>,
+    counts: bool,
+) -> Verdict {
+    let truth = known(jobs, NAME, task)?;
+    truth.is_struck_out = true;
+    let by_other = killer.filter(|&killer| killer != task);
+    if let Some(killer) = by_other.filter(|_| counts) {
+        let text = format!(
+            "{task} fails for the death of {node}'s incarnation {incarnation}, which {killer} had \
+             killed"
+        );
+        return Err(Violation::new(NAME, text));
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! A task that kills whatever runs it takes few nodes with it, and nobody else's work.
+
+use proto::limits::CRASHES_MAX;
+use proto::{JobId, PartitionId, Span, wire};
+use sim::{ClientPlan, Dice, Draft, World, WorldOptions};
+
+fn run(seed: u64, nodes: u32, slots: u32, draft: &Draft, homes: &[usize]) -> wire::JobState {
+    let mut options = WorldOptions::healthy(seed, nodes, slots);
+    options.faultless = false; // Nodes die here.
+    let mut world = World::new(options);
+    let held = homes.iter().flat_map(|&node| world.partitions_of(node).into_iter().take(2));
+    let held: Vec<PartitionId> = held.collect();
+    let submission = draft.submission(&mut Dice::new(seed), JobId(0x5eed_0000_0000), &held);
+    let client = world.add_job(submission, ClientPlan::simple());
+    world.must_end().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    world.must_remember().expect("what was told stays so");
+    world.must_leave_nothing().expect("all work has ended");
+    world.told(client).expect("it has ended").clone()
+}
+
+fn sum(state: &wire::JobState) -> &wire::PartitionCount {
+    state.sum.as_ref().expect("an ended job has counts")
+}
+
+#[test]
+fn it_fails_after_three_deaths_and_all_others_complete() {
+    for seed in 1..=40 {
+        let draft = Draft::bag(60, Span::from_millis(20)).with_poison(&[7]);
+        let state = run(seed, 4, 2, &draft, &[0, 1, 2, 3]);
+        assert_eq!((sum(&state).done, sum(&state).failed), (59, 1), "seed {seed}");
+        let error = &sum(&state).failures[0].error;
+        let times = format!("died {CRASHES_MAX} times");
+        assert!(error.contains(&times) && error.contains("incarnation"), "{error}");
+        assert_eq!(error.matches("died while it").count(), usize::from(CRASHES_MAX), "{error}");
+    }
+}
+
+#[test]
+fn several_at_once_fail_nobody_who_ran_beside_them() {
+    for seed in 1..=40 {
+        let poison = [3, 4, 5, 30, 31];
+        let draft = Draft::bag(80, Span::from_millis(15)).with_poison(&poison);
+        let state = run(seed, 3, 4, &draft, &[0, 1]);
+        assert_eq!((sum(&state).done, sum(&state).failed), (75, 5), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_waits_for_it_is_skipped() {
+    for seed in 1..=20 {
+        let draft = Draft::chain(6, Span::from_millis(5), 1_000).with_poison(&[2]);
+        let state = run(seed, 2, 1, &draft, &[0, 1]);
+        let sum = sum(&state);
+        assert_eq!((sum.done, sum.failed, sum.skipped), (2, 1, 3), "seed {seed}");
+    }
+}
+
+/// The home of a task counts, and is the one that dies.
+#[test]
+fn a_home_that_is_its_only_node_remembers_how_often_it_died() {
+    for seed in 1..=20 {
+        let draft = Draft::bag(8, Span::from_millis(5)).with_poison(&[0]);
+        let state = run(seed, 1, 2, &draft, &[0]);
+        assert_eq!((sum(&state).done, sum(&state).failed), (7, 1), "seed {seed}");
+    }
+}
