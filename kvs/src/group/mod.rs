@@ -74,6 +74,8 @@ pub struct Group {
     append_entries_max: usize,
     /// The map has changed since the leader last planned.
     unplanned: bool,
+    /// A change of voters was refused as who has a vote then does not answer now.
+    plan_at_beat: bool,
     proposed: Vec<wire::MapCommand>,
     writes: Vec<Write>,
     /// Numbers the flushes that had writes.
@@ -190,6 +192,7 @@ impl Group {
             log_entries_max: GROUP_LOG_ENTRIES_MAX,
             append_entries_max: GROUP_APPEND_ENTRIES_MAX,
             unplanned: true,
+            plan_at_beat: false,
             proposed: Vec::new(),
             writes: Vec::new(),
             written: 0,

@@ -23,6 +23,8 @@ pub(super) enum Mutant {
     CommitBeyondMatch,
     /// Changes the voters again before the last change is agreed on.
     TwoVoterChanges,
+    /// Lets a voter go though too few of the others answer.
+    StrandVoters,
     /// Who has nothing yet becomes a voter at once.
     BlankVoters,
     /// Entries before the first one that does not match are not compared.
@@ -31,7 +33,7 @@ pub(super) enum Mutant {
 
 #[cfg(test)]
 impl Mutant {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::VoteTwice,
         Self::ForgetVote,
         Self::VoteForShorterLog,
@@ -42,6 +44,7 @@ impl Mutant {
         Self::TruncateAlways,
         Self::CommitBeyondMatch,
         Self::TwoVoterChanges,
+        Self::StrandVoters,
         Self::BlankVoters,
         Self::SkipLogCheck,
     ];

@@ -9,12 +9,15 @@ use proto::limits::{
 };
 use proto::wire::group_message::Body;
 use proto::wire::map_command;
-use proto::{Time, wire};
+use proto::{Span, Time, wire};
 
 use super::log::voters_of;
 use super::mutant::Mutant;
 use super::{Group, News, Progress, Role, append_reply, records};
 use crate::membership;
+
+/// A follower that has not answered for so long may be gone.
+const LEADER_PATIENCE: Span = Span(GROUP_ELECTION_AFTER.0 * 2);
 
 impl Group {
     /// Has won: an entry of its own term lets it find out what was agreed on before.
@@ -62,6 +65,8 @@ impl Group {
         for command in std::mem::take(&mut self.proposed) {
             if !matches!(command.body, Some(map_command::Body::SetVoters(_))) {
                 commands.push(command);
+            } else if self.would_strand(now, &command) && !self.is(Mutant::StrandVoters) {
+                self.plan_at_beat = true;
             } else if self.may_change_voters(&command) {
                 match self.newcomer(&command) {
                     Some(node) => self.welcome(now, node, command),
@@ -100,6 +105,20 @@ impl Group {
             self.log.voters_index() <= self.commit && self.log.term(self.commit) == Some(self.term);
         (is_one_step && is_known || self.is(Mutant::TwoVoterChanges))
             && membership::would_change(&self.map, command)
+    }
+
+    /// Whether the voters after this change might agree on nothing any more, not even on the
+    /// change: fewer than a majority of them have answered this leader and are still there. The map
+    /// may take one for dead who is not, and plan to let that one go before one who is.
+    fn would_strand(&self, now: Time, command: &wire::MapCommand) -> bool {
+        let Some(map_command::Body::SetVoters(set)) = &command.body else { return false };
+        let Role::Leader { followers, .. } = &self.role else { return false };
+        let answers = |it: &Progress| it.matched > 0 && now.since(it.heard_at) < LEADER_PATIENCE;
+        let is_there = |node: &&u32| {
+            let is_newcomer = !self.log.voters().contains(node); // It has to catch up first.
+            **node == self.me || is_newcomer || followers.get(node).is_some_and(answers)
+        };
+        set.voters.iter().filter(is_there).count() * 2 <= set.voters.len()
     }
 
     /// Who would become a voter without having what was agreed on so far: its vote would be needed
@@ -187,8 +206,8 @@ impl Group {
         let me = self.me;
         let Role::Leader { followers, beat_at, .. } = &mut self.role else { return };
         *beat_at = now + GROUP_HEARTBEAT;
-        let patience = GROUP_ELECTION_AFTER.doubled();
-        let heard = followers.iter().filter(|(_, it)| now.since(it.heard_at) < patience);
+        self.unplanned |= std::mem::take(&mut self.plan_at_beat);
+        let heard = followers.iter().filter(|(_, it)| now.since(it.heard_at) < LEADER_PATIENCE);
         let heard: BTreeSet<u32> = heard.map(|(&node, _)| node).chain([me]).collect();
         if self.is_majority(&heard) {
             self.look_after_newcomer(now);

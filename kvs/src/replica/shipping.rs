@@ -16,10 +16,36 @@ struct Shipped {
     batch: u64,
     /// The partitions that concern this peer, and count.
     partitions: Vec<PartitionId>,
+    /// Those of them that the peer has not taken, and never will: only another map helps. What it
+    /// says of the message is about the others.
+    refused: Vec<PartitionId>,
     logged: bool,
     synced: bool,
-    /// It will never be answered: only another map helps.
+    /// It will never be answered, as if all had been refused.
     lost: bool,
+}
+
+impl Shipped {
+    fn new(number: u64, batch: u64, partitions: Vec<PartitionId>) -> Self {
+        let (logged, synced, lost) = (false, false, false);
+        Self { number, batch, partitions, refused: Vec::new(), logged, synced, lost }
+    }
+
+    fn is_logged(&self) -> bool {
+        self.logged && self.refused.is_empty()
+    }
+    fn is_synced(&self) -> bool {
+        self.synced && self.is_logged()
+    }
+
+    fn is_open(&self, partition: PartitionId) -> bool {
+        let is_answered = self.logged && self.synced && !self.refused.contains(&partition);
+        self.partitions.contains(&partition) && !is_answered
+    }
+    /// As [`Self::is_open`], and an answer may still come.
+    fn is_awaited(&self, partition: PartitionId) -> bool {
+        self.is_open(partition) && !self.lost && !self.refused.contains(&partition)
+    }
 }
 
 /// How far the copies of this node's partitions are.
@@ -31,8 +57,7 @@ pub struct Shipping {
 impl Shipping {
     /// A batch was sent to a peer that counts for these partitions.
     pub fn sent(&mut self, peer: NodeId, number: u64, batch: u64, partitions: Vec<PartitionId>) {
-        let (logged, synced, lost) = (false, false, false);
-        let shipped = Shipped { number, batch, partitions, logged, synced, lost };
+        let shipped = Shipped::new(number, batch, partitions);
         self.peers.entry(peer).or_default().push_back(shipped);
     }
 
@@ -42,8 +67,10 @@ impl Shipping {
         for refusal in &answer.refused {
             let refused = PartitionId(refusal.partition);
             let mut all = queue.iter_mut();
-            if let Some(shipped) = all.find(|shipped| shipped.number == refusal.number) {
-                shipped.lost |= shipped.partitions.contains(&refused);
+            if let Some(shipped) = all.find(|shipped| shipped.number == refusal.number)
+                && shipped.partitions.contains(&refused)
+            {
+                shipped.refused.push(refused);
             }
         }
         for shipped in queue.iter_mut().filter(|shipped| !shipped.lost) {
@@ -69,7 +96,7 @@ impl Shipping {
     /// everywhere waits until the map says that it goes on without them: nobody answers as `me`.
     pub fn wait_for_map(&mut self, me: NodeId, left: &[NodeId], partition: PartitionId) {
         let queues = left.iter().filter_map(|peer| self.peers.get(peer));
-        let concerns = |shipped: &&Shipped| shipped.partitions.contains(&partition);
+        let concerns = |shipped: &&Shipped| shipped.is_open(partition);
         let open = queues.flatten().filter(concerns).map(|shipped| shipped.batch);
         let open: BTreeSet<u64> = open.collect();
         let queue = self.peers.entry(me).or_default();
@@ -79,10 +106,8 @@ impl Shipping {
                 Some(shipped) if shipped.partitions.contains(&partition) => {}
                 Some(shipped) => shipped.partitions.push(partition),
                 None => {
-                    let (number, partitions) = (u64::MAX, vec![partition]);
-                    let (logged, synced, lost) = (false, false, true);
-                    let shipped = Shipped { number, batch, partitions, logged, synced, lost };
-                    queue.insert(at, shipped);
+                    let shipped = Shipped::new(u64::MAX, batch, vec![partition]);
+                    queue.insert(at, Shipped { lost: true, ..shipped });
                 }
             }
         }
@@ -94,6 +119,7 @@ impl Shipping {
         for (&peer, queue) in &mut self.peers {
             for shipped in queue.iter_mut() {
                 shipped.partitions.retain(|&partition| counts(peer, partition));
+                shipped.refused.retain(|&partition| counts(peer, partition));
             }
             queue.retain(|shipped| !shipped.partitions.is_empty());
         }
@@ -102,7 +128,7 @@ impl Shipping {
 
     fn settle(&mut self) {
         self.peers.retain(|_, queue| {
-            while queue.front().is_some_and(|shipped| shipped.logged && shipped.synced) {
+            while queue.front().is_some_and(Shipped::is_synced) {
                 queue.pop_front();
             }
             !queue.is_empty()
@@ -112,12 +138,12 @@ impl Shipping {
     /// Up to which batch all copies have logged everything; `last` if nothing is open.
     #[must_use]
     pub fn logged(&self, last: u64) -> u64 {
-        self.bound(last, |shipped| shipped.logged)
+        self.bound(last, Shipped::is_logged)
     }
     /// As [`Self::logged`], and synced.
     #[must_use]
     pub fn synced(&self, last: u64) -> u64 {
-        self.bound(last, |shipped| shipped.logged && shipped.synced)
+        self.bound(last, Shipped::is_synced)
     }
 
     fn bound(&self, last: u64, done: impl Fn(&Shipped) -> bool) -> u64 {
@@ -130,22 +156,14 @@ impl Shipping {
     /// Whether a copy still has to answer for this partition.
     #[must_use]
     pub fn is_open(&self, partition: PartitionId) -> bool {
-        self.peers.values().flatten().any(|shipped| shipped.partitions.contains(&partition))
+        self.peers.values().flatten().any(|shipped| shipped.is_open(partition))
     }
     /// The same, of a copy at another node that may still answer. What it has refused waits for
     /// another map, and must not keep that map from coming.
     #[must_use]
     pub fn is_open_elsewhere(&self, me: NodeId, partition: PartitionId) -> bool {
         let others = self.peers.iter().filter(|(peer, _)| **peer != me);
-        let is_awaited = |it: &&Shipped| !it.lost && !(it.logged && it.synced);
-        let mut open = others.flat_map(|(_, queue)| queue).filter(is_awaited);
-        open.any(|shipped| shipped.partitions.contains(&partition))
-    }
-    /// The same, of one copy.
-    #[must_use]
-    pub fn is_open_at(&self, peer: NodeId, partition: PartitionId) -> bool {
-        let mut queue = self.peers.get(&peer).into_iter().flatten();
-        queue.any(|shipped| shipped.partitions.contains(&partition))
+        others.flat_map(|(_, queue)| queue).any(|shipped| shipped.is_awaited(partition))
     }
 }
 
@@ -197,6 +215,23 @@ mod tests {
         assert_eq!(bounds(&shipping), (2, 2), "B has not answered for the other partition");
         shipping.retain(|peer, _| peer == ME);
         assert_eq!(bounds(&shipping), (3, 3));
+    }
+
+    #[test]
+    fn what_is_refused_of_a_message_keeps_nothing_else_of_it_waiting() {
+        let mut shipping = Shipping::default();
+        shipping.sent(B, 10 + 1, 1, vec![X, Y]);
+        shipping.sent(B, 10 + 2, 2, vec![X, Y]);
+        let refusal = |number| wire::Refusal { number, partition: X.0 };
+        let refused = vec![refusal(11), refusal(12)];
+        shipping.answered(B, &wire::Replicated { logged: 12, synced: 11, refused });
+        assert_eq!(bounds(&shipping), (0, 0));
+        assert!(!shipping.is_open_elsewhere(C, X), "no answer comes any more");
+        assert!(shipping.is_open_elsewhere(C, Y), "the second message is not synced");
+        shipping.forget(B, X);
+        assert_eq!(bounds(&shipping), (9, 1), "Y has been taken");
+        shipping.answered(B, &told(12, 12));
+        assert_eq!(bounds(&shipping), (9, 9));
     }
 
     #[test]
