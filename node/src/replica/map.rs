@@ -135,7 +135,10 @@ impl Replica {
         let short = entry.replicas.len() < min_in_sync(self.map.copies);
         let served = self.served.get_mut(&partition).expect("the caller serves it");
         if served.epoch != entry.epoch {
-            served.refusing.clear();
+            // A learner that began anew may have become a member just before it could be let go.
+            served.refusing.retain(|member| {
+                served.learners.contains_key(member) && entry.replicas.contains(&member.0)
+            });
             // An answer that is still to come speaks of the epoch before, and is passed over.
             let asked = |(_, learner): &(_, &Learner)| matches!(learner, Learner::Asked);
             let asked = served.learners.iter().filter(asked);
@@ -152,6 +155,8 @@ impl Replica {
         let served = self.served.get_mut(&partition).expect("the caller serves it");
         let learners: BTreeSet<NodeId> = entry.learners.iter().map(|&node| NodeId(node)).collect();
         served.learners.retain(|node, _| learners.contains(node));
+        let members = &served.members;
+        served.refusing.retain(|node| members.contains(node) || learners.contains(node));
         for node in learners {
             served.learners.entry(node).or_insert_with(|| {
                 self.unasked.insert((partition, node));

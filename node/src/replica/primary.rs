@@ -23,7 +23,8 @@ pub(super) struct Served {
     /// It was left alone and has to say that it is there before it acknowledges anything: else
     /// those who left may go on without it.
     pub(super) must_register: bool,
-    /// Members whose copies turned out to be others: they have to leave.
+    /// Members whose copies turned out to be others, and learners that the map may be about to count
+    /// although they have begun anew: they have to leave.
     pub(super) refusing: BTreeSet<NodeId>,
 }
 
@@ -41,11 +42,18 @@ pub(super) enum Learner {
     /// All records are to be sent, when there is room.
     Queued,
     Filling(Filling),
-    /// It is treated as a member from this message on; `ready` when it has that one, synced.
+    /// It is treated as a member from this message on; `ready` when it has that one, synced: the
+    /// map may count it at any moment from then on.
     CaughtUp {
         number: u64,
         ready: bool,
     },
+}
+
+impl Learner {
+    fn may_be_counted(&self) -> bool {
+        matches!(self, Self::CaughtUp { ready: true, .. })
+    }
 }
 
 #[derive(Debug)]
@@ -215,6 +223,10 @@ impl Replica {
                 self.wants_anew |= served.refusing.insert(from);
             }
             let Some(learner) = served.learners.get_mut(&from) else { continue };
+            if refused && learner.may_be_counted() {
+                self.wants_anew |= served.refusing.insert(from);
+                continue;
+            }
             if refused {
                 *learner = Learner::Asked;
                 self.unasked.insert((partition, from));
@@ -236,10 +248,15 @@ impl Replica {
         }
     }
 
-    /// A peer is there under another incarnation: what it was told is gone.
+    /// A peer is there under another incarnation: what it was told is gone. Where the word that it
+    /// has caught up may be on its way, nothing goes on without it before the map has let it go:
+    /// it could be the next primary.
     pub(super) fn learner_restarted(&mut self, peer: NodeId) {
         for (&partition, served) in &mut self.served {
-            if let Some(learner) = served.learners.get_mut(&peer) {
+            let Some(learner) = served.learners.get_mut(&peer) else { continue };
+            if learner.may_be_counted() {
+                self.wants_anew |= served.refusing.insert(peer);
+            } else {
                 *learner = Learner::Asked;
                 self.unasked.insert((partition, peer));
                 self.shipping.forget(peer, partition);

@@ -45,6 +45,9 @@ impl Replica {
             let (partition, epoch) = (partition.0, served.epoch);
             for (&learner, state) in &served.learners {
                 let Learner::CaughtUp { ready: true, .. } = state else { continue };
+                if served.refusing.contains(&learner) {
+                    continue;
+                }
                 let incarnation = self.links.incarnation_of(learner);
                 let learner = learner.0;
                 let caught_up = wire::CaughtUp { partition, epoch, learner, incarnation };
