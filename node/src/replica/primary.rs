@@ -23,8 +23,8 @@ pub(super) struct Served {
     /// It was left alone and has to say that it is there before it acknowledges anything: else
     /// those who left may go on without it.
     pub(super) must_register: bool,
-    /// Members whose copies turned out to be others, and learners that the map may be about to count
-    /// although they have begun anew: they have to leave.
+    /// Members whose copies turned out to be others, and learners that the map may be about to
+    /// count although they have begun anew: they have to leave.
     pub(super) refusing: BTreeSet<NodeId>,
 }
 
