@@ -17,7 +17,8 @@ pub enum Placement {
     #[default]
     Hash,
     /// Connected, even pieces: a chain or a subtree completes without leaving its home, and what
-    /// reads loaded data is homed with most of it.
+    /// reads loaded data is homed with most of it. Tasks without edges whose lengths are known and
+    /// differ are dealt out, and each home gets its longest first.
     Graph,
 }
 
@@ -60,10 +61,36 @@ pub(crate) fn layout(
     homes: &[Vec<PartitionId>],
 ) -> Layout {
     match placement {
-        // Without edges there is nothing to keep together, and no table is needed.
         Placement::Graph if graph.edges() > 0 => by_graph(graph, job, homes),
+        // Without edges there is nothing to keep together, and no table is needed for equal tasks.
+        Placement::Graph if is_uneven(graph) => by_length(graph, job, homes),
         Placement::Hash | Placement::Graph => by_number(graph, job, homes),
     }
+}
+
+/// Its tasks are known to take unequal times, and may start in any order.
+fn is_uneven(graph: &Graph) -> bool {
+    let mut durations = graph.indices().map(|task| graph.task(task).duration_ns);
+    let first = durations.next();
+    !graph.has_loads() && durations.any(|duration_ns| Some(duration_ns) != first)
+}
+
+/// The longest tasks first, dealt out: a home starts its tasks in the order of their numbers, and a
+/// long one that starts last leaves all other slots idle until it ends.
+fn by_length(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
+    let chosen = rotated(job, homes, graph.len() as u64);
+    let mut order: Vec<u32> = graph.indices().collect();
+    order.sort_by_key(|task| Reverse(graph.task(*task).duration_ns));
+    // Homes take turns, and those of a home its partitions.
+    let rounds = chosen.iter().map(|(_, partitions)| partitions.len()).min().unwrap_or(1);
+    let places = chosen.len() * rounds;
+    let dealt = (0..places.min(order.len())).map(|turn| {
+        let (home, partitions) = &chosen[turn % chosen.len()];
+        let tasks: Vec<u32> = order[turn..].iter().step_by(places).copied().collect();
+        let partition = partitions[turn / chosen.len()];
+        (Used { partition, home: *home, tasks: tasks.len() as u32 }, tasks)
+    });
+    Layout::listed(dealt.collect())
 }
 
 /// Pieces of consecutive tasks, to each home in turn and to each home's partitions in turn.

@@ -327,3 +327,20 @@ fn tiles_stay_whole_by_number() {
     }
     assert!(read.values().all(|files| files.len() == 20), "10 x 10 pairs read 20 files: {read:?}");
 }
+
+#[test]
+fn the_longest_tasks_of_a_bag_come_first() {
+    let graph = generate("bag:tasks=5000,duration=uniform(0,100ms),seed=3").unwrap();
+    let plan = Plan::new(&graph, JobId(3), Placement::Graph, &homes(3, 64));
+    let duration_ns = |task: u32| graph.task(task).duration_ns;
+    let mut work_ns = [0; 3];
+    for used in plan.layout().used() {
+        let tasks: Vec<u32> = (0..u64::from(used.tasks))
+            .map(|index| plan.task_of(LocalId::new(used.partition, index)).unwrap())
+            .collect();
+        assert!(tasks.windows(2).all(|pair| duration_ns(pair[0]) >= duration_ns(pair[1])));
+        work_ns[used.home as usize] += tasks.into_iter().map(duration_ns).sum::<u64>();
+    }
+    let (least, most) = (work_ns.iter().min().unwrap(), work_ns.iter().max().unwrap());
+    assert!(most - least <= 2 * 100_000_000, "homes have equal work: {work_ns:?}");
+}
