@@ -205,10 +205,7 @@ fn info(context: &Context, graph: &Graph, spread: Option<ShownSpread>) -> Done {
     let info = graph.info();
     let last_release_ns = graph.indices().map(|task| graph.release_ns(task)).max().unwrap_or(0);
     let last_release_s = (last_release_ns > 0).then_some(last_release_ns as f64 / 1e9);
-    let mut notes = graph.notes().to_vec();
-    if last_release_s.is_some() {
-        notes.push("runs and simulations do not wait for arrivals: all tasks come at once".into());
-    }
+    let notes = graph.notes().to_vec();
     let shown = Shown {
         name: info.name,
         tasks: info.tasks,

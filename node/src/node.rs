@@ -150,6 +150,12 @@ impl Node {
         Ok(node)
     }
 
+    /// As if there had been nothing to do since it started, which a simulation need not play: it has
+    /// looked for work in vain and waits for a sign of some.
+    pub fn rest(&mut self) {
+        self.scheduler.rest();
+    }
+
     fn load(&mut self, now: Time, record: &Record) -> Result<(), RecoverError> {
         let PartitionId(partition) = record.partition;
         if let Some(replica) = &mut self.replica {

@@ -43,14 +43,19 @@ pub(crate) struct Loads {
 
 impl Loads {
     pub(crate) fn told(&mut self, now: Time, from: NodeId, load: &wire::Load) {
-        let known = Known { slots: load.slots.max(1), work: Span(load.work_ns), at: now };
-        self.peers.insert(from, known);
+        let told = Known { slots: load.slots.max(1), work: Span(load.work_ns), at: now };
+        if let Some(known) = self.peers.get_mut(&from) {
+            *known = told;
+        } else if told.work > Span::ZERO {
+            // An idle stranger deters no more than an unknown one: most are, and need no memory.
+            self.peers.insert(from, told);
+        }
     }
     /// Until it tells again, its work grows by what is sent to it.
-    pub(crate) fn sent(&mut self, to: NodeId, length: Span) {
-        if let Some(known) = self.peers.get_mut(&to) {
-            known.work = Span(known.work.0.saturating_add(length.0));
-        }
+    pub(crate) fn sent(&mut self, now: Time, to: NodeId, slots: u32, length: Span) {
+        let idle = || Known { slots: slots.max(1), work: Span::ZERO, at: now };
+        let known = self.peers.entry(to).or_insert_with(idle);
+        known.work = Span(known.work.0.saturating_add(length.0));
     }
     pub(crate) fn forget(&mut self, peer: NodeId) {
         self.peers.remove(&peer);
@@ -266,9 +271,14 @@ mod tests {
         let work_ns = Span::from_secs(10).0;
         loads.told(start, peer, &wire::Load { slots: 2, work_ns, ..Default::default() });
         assert_eq!(loads.wait(start, peer), Some(Span::from_secs(5)));
-        loads.sent(peer, Span::from_secs(4));
+        loads.sent(start, peer, 2, Span::from_secs(4));
         let later = start + Span::from_secs(3);
         assert_eq!(loads.wait(later, peer), Some(Span::from_secs(4)), "7 less 3");
         assert_eq!(loads.wait(start + LOAD_KEPT, peer), None, "too old to count");
+        let stranger = NodeId(2);
+        loads.told(start, stranger, &wire::Load { slots: 2, ..Default::default() });
+        assert_eq!(loads.wait(start, stranger), None, "who is idle does not deter");
+        loads.sent(start, stranger, 2, Span::from_secs(6));
+        assert_eq!(loads.wait(start, stranger), Some(Span::from_secs(3)));
     }
 }

@@ -258,5 +258,6 @@ impl Scheduler {
         for (partition, chunks) in retired {
             self.ledger.retire(job_id, partition, &chunks);
         }
+        self.ledger.forget_releases(job_id);
     }
 }

@@ -40,6 +40,9 @@ pub enum Mutant {
     CancelForgetsTransit,
     /// A restarted home does not know any more that a job is cancelled.
     CancelForgottenOnRestart,
+    /// A restarted home does not know any more when a job was submitted, from which release times
+    /// are counted.
+    ReleaseForgottenOnRestart,
     /// A stolen task is passed on before its home knows of the first move.
     PassOnEarly,
     /// A steal request that the network repeats is granted once more.
@@ -114,7 +117,7 @@ impl Mutant {
         Self::WakeUpLost,
     ];
 
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
         Self::NoOutbox,
@@ -132,6 +135,7 @@ impl Mutant {
         Self::CancelTrustsHolder,
         Self::CancelForgetsTransit,
         Self::CancelForgottenOnRestart,
+        Self::ReleaseForgottenOnRestart,
         Self::PassOnEarly,
         Self::GrantTwice,
         Self::ThiefTellsNobody,
@@ -161,6 +165,7 @@ impl Mutant {
             Self::CancelTrustsHolder => "cancel-trusts-holder",
             Self::CancelForgetsTransit => "cancel-forgets-transit",
             Self::CancelForgottenOnRestart => "cancel-forgotten-on-restart",
+            Self::ReleaseForgottenOnRestart => "release-forgotten-on-restart",
             Self::PassOnEarly => "pass-on-early",
             Self::GrantTwice => "grant-twice",
             Self::ThiefTellsNobody => "thief-tells-nobody",

@@ -45,6 +45,9 @@ struct Wanted {
     readers: BTreeSet<u64>,
 }
 
+/// Tasks for which an empty queue keeps its room.
+const UNRANKED_KEPT: usize = 16;
+
 /// LReadyQ or SReadyQ.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyQueue {
@@ -235,6 +238,9 @@ impl ReadyQueue {
     /// Memory follows live tasks.
     fn shrink(&mut self) {
         let capacity = self.unranked.capacity();
+        if capacity > UNRANKED_KEPT && self.unranked.is_empty() {
+            self.unranked = VecDeque::new();
+        }
         if capacity > 1024 && self.unranked.len() < capacity / 4 {
             self.unranked.shrink_to(capacity / 2);
         }

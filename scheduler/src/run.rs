@@ -123,7 +123,7 @@ impl Scheduler {
         let running =
             Running { attempt, spec, slot, started: now, reads, pins, output_bytes, real };
         let slot = slot.unwrap_or(0);
-        self.running.insert(task, running);
+        self.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });
         out.launches.push(work.launch(task, attempt, slot));
     }

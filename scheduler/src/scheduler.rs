@@ -79,10 +79,11 @@ pub struct Scheduler {
     pub(crate) shared: ReadyQueue,
     /// Ready tasks of other homes that this node holds.
     pub(crate) guests: Guests,
-    pub(crate) running: BTreeMap<TaskId, Running>,
+    /// Boxed, as most trees of a node are empty or nearly so, and keep room for more.
+    pub(crate) running: BTreeMap<TaskId, Box<Running>>,
     pub(crate) slots: Slots,
     /// Tasks whose inputs are on their way, and those that wait for a slot with all inputs here.
-    pub(crate) staging: BTreeMap<TaskId, Staged>,
+    pub(crate) staging: BTreeMap<TaskId, Box<Staged>>,
     pub(crate) staged: VecDeque<TaskId>,
     /// Those that wait for their homes to know that they start.
     pub(crate) asking: Asking,
@@ -150,6 +151,12 @@ impl Scheduler {
         };
         scheduler.ledger.report_interval = report_interval(&scheduler.homes);
         scheduler
+    }
+
+    /// As if there had been nothing to do for long: it does not look for work until there is a sign
+    /// of some.
+    pub fn rest(&mut self) {
+        self.thief.rest();
     }
 
     /// One stored record of the ledger, in the order of keys.
@@ -331,6 +338,7 @@ impl Scheduler {
     /// Carries on until nothing is left to decide, or the step's budget is used: then
     /// [`Self::deadline`] is now.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
+        self.ledger.release_due(now, STEP_TASKS_MAX);
         self.activate(now, out);
         self.ledger.remove_some(now, out);
         let homes = std::mem::replace(&mut self.homes, Homes::empty());
@@ -339,6 +347,9 @@ impl Scheduler {
         for _ in 0..STEP_EDGES_MAX {
             let Some(task) = self.ledger.ready.pop_front() else { break };
             self.place(now, task, out);
+        }
+        if self.ledger.ready.is_empty() {
+            self.ledger.ready = VecDeque::new();
         }
         for (node, bundle) in std::mem::take(&mut self.pushes) {
             let bundle = Some(bundle.finish());
@@ -436,6 +447,7 @@ impl Scheduler {
             self.hints.deadline(),
             self.monitor.deadline(),
             self.ledger.next_report(),
+            self.ledger.next_release(),
             self.reconcile_at,
             self.jobs.next_look(),
             self.asking.deadline(),
@@ -452,6 +464,9 @@ impl Scheduler {
         let placeable =
             self.ledger.cell(task).is_some_and(|cell| complete(cell.state, cell.missing));
         if !placeable || self.ledger.is_removed(task.job) {
+            return;
+        }
+        if self.ledger.awaits_release(now, task) {
             return;
         }
         let mut work = self.ledger.work(task).expect("a live task has its work");
@@ -475,7 +490,7 @@ impl Scheduler {
             Decision::Local => (true, if eft { Reason::EarliestHere } else { Reason::BigHere }),
             Decision::Push(node) if self.homes.fits(node, work.cpus()) => {
                 let reason = if eft { Reason::EarliestElsewhere } else { Reason::BigElsewhere };
-                self.push(task, attempt, work, node, reason, out);
+                self.push(now, task, attempt, work, node, reason, out);
                 return;
             }
             // It may be that the node which has its inputs is gone.
@@ -555,7 +570,7 @@ impl Scheduler {
         let turn = task.local.index() as usize;
         match fitting.get(turn % fitting.len().max(1)).copied() {
             Some(node) => {
-                self.push(task, attempt, work, node, Reason::TooWide, out);
+                self.push(now, task, attempt, work, node, Reason::TooWide, out);
             }
             _ => {
                 let error = format!(
@@ -572,8 +587,10 @@ impl Scheduler {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what, where and why")]
     fn push(
         &mut self,
+        now: Time,
         task: TaskId,
         attempt: Attempt,
         work: Work,
@@ -584,7 +601,7 @@ impl Scheduler {
         let incarnation = self.incarnation_of(to);
         self.ledger.set_holder(task, to, incarnation, out);
         self.stats.pushes += 1;
-        self.loads.sent(to, self.length_of(&work));
+        self.loads.sent(now, to, self.homes.slots_of(to), self.length_of(&work));
         let input_bytes = work.input_bytes();
         out.events.push(Event::Pushed { task, attempt, to, reason, input_bytes });
         let bundle = self.pushes.entry(to).or_default();

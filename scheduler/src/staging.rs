@@ -152,7 +152,7 @@ impl Scheduler {
     }
 
     pub(crate) fn start_staged(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let staged = self.staging.remove(&task).expect("who is in line is staged");
+        let staged = *self.staging.remove(&task).expect("who is in line is staged");
         self.data.stalled_tasks -= usize::from(!staged.stalled.is_empty());
         self.start(now, task, staged, out);
     }
@@ -392,7 +392,7 @@ impl Scheduler {
         let complete = staged.complete;
         self.data.stalled_tasks += usize::from(!staged.stalled.is_empty());
         self.data.touched.insert(task.job);
-        self.staging.insert(task, staged);
+        self.staging.insert(task, Box::new(staged));
         if complete {
             self.staged.push_back(task);
         }
@@ -454,7 +454,7 @@ impl Scheduler {
 
     /// Takes a task out of staging for good.
     pub(crate) fn unstage(&mut self, task: TaskId, out: &mut Out) -> Option<Staged> {
-        let staged = self.staging.remove(&task)?;
+        let staged = *self.staging.remove(&task)?;
         self.staged.retain(|&other| other != task);
         self.data.stalled_tasks -= usize::from(!staged.stalled.is_empty());
         self.asking.forget(task, staged.asks);

@@ -68,6 +68,10 @@ impl Thief {
     pub(crate) fn new(interval: Span) -> Self {
         Self { phase: Phase::Idle, interval, number: 0, awaits: None }
     }
+    /// As one that has found nothing for long.
+    pub(crate) fn rest(&mut self) {
+        self.phase = Phase::Quiet;
+    }
     /// Begins anew with another interval; what is under way ends as it will.
     pub(crate) fn restart(&mut self, interval: Span) {
         self.interval = interval;

@@ -282,6 +282,7 @@ impl Draft {
             output_sizes: draft.output_sizes.clone(),
             name: String::new(),
             urgency: 0,
+            release_ns: 0,
         });
         if !children.child.is_empty() {
             chunk.children.push(children);

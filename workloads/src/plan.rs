@@ -249,7 +249,8 @@ impl<'p> Cutter<'p> {
             }
             let urgency = self.plan.urgencies.get(task as usize).copied().unwrap_or(0);
             let slots = self.plan.graph.slots(task);
-            chunk.tasks.push(wire_task(&view, spec, slots, urgency));
+            let release_ns = self.plan.graph.release_ns(task);
+            chunk.tasks.push(wire::Task { release_ns, ..wire_task(&view, spec, slots, urgency) });
         }
         self.open = Some(Open { task, index: self.index, children_done: 0, parents_done: 0 });
         self.index += 1;
@@ -347,5 +348,6 @@ fn wire_task(view: &TaskView<'_>, spec: u32, slots: u32, urgency: u64) -> wire::
         output_sizes: view.output_sizes.to_vec(),
         name: view.name.to_owned(),
         urgency,
+        release_ns: 0,
     }
 }

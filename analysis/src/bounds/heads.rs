@@ -68,7 +68,8 @@ fn heads(graph: &Graph, cluster: &Cluster) -> Vec<u64> {
     let mut inputs: Vec<Input> = Vec::new();
     for task in graph.topological() {
         let end = |parent: u32| head_ns[parent as usize] + graph.task(parent).duration_ns;
-        let ready_ns = graph.parents(task).map(|edge| end(edge.task)).max().unwrap_or(0);
+        let made_ns = graph.parents(task).map(|edge| end(edge.task)).max().unwrap_or(0);
+        let ready_ns = made_ns.max(graph.release_ns(task));
         if !moves_cost || graph.slots(task) < 2 {
             head_ns[task as usize] = ready_ns;
             continue;

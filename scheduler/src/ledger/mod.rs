@@ -14,6 +14,7 @@ mod lineage;
 mod part;
 mod query;
 mod recover;
+mod release;
 mod removal;
 mod segment;
 mod takeover;
@@ -50,6 +51,8 @@ type FixedState = foldhash::fast::FixedState;
 pub(crate) struct Job {
     pub(crate) settings: Arc<wire::JobSettings>,
     pub(crate) visible: bool,
+    /// What release times are counted from, once it is visible.
+    pub(crate) submitted: Time,
     pub(crate) ended: bool,
     /// As a whole: nothing of it is done here any more.
     pub(crate) cancelled: bool,
@@ -58,7 +61,7 @@ pub(crate) struct Job {
     specs: Vec<Arc<wire::Spec>>,
     /// By hash of the encoded spec; alike specs of all chunks are held once.
     spec_numbers: HashMap<u64, Vec<u32>, FixedState>,
-    pub(crate) parts: BTreeMap<PartitionId, Part>,
+    pub(crate) parts: BTreeMap<PartitionId, Box<Part>>,
     /// A report to the job's home is due at this time.
     pub(crate) report_at: Option<Time>,
     pub(crate) open: u64,
@@ -73,7 +76,7 @@ pub(crate) struct Ledger {
     attempts: u32,
     /// Between an end and the report of it to the job's home, at most.
     pub(crate) report_interval: Span,
-    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) jobs: BTreeMap<JobId, Box<Job>>,
     /// Jobs that have not ended: what timers look at, however many ended ones are remembered.
     pub(crate) live: BTreeSet<JobId>,
     /// Tasks homed here that other nodes hold, by holder.
@@ -89,6 +92,9 @@ pub(crate) struct Ledger {
     retired_weight: usize,
     /// Tasks with nothing missing, to be placed.
     pub(crate) ready: VecDeque<TaskId>,
+    /// Tasks with nothing missing but that their time comes; and whether any task ever had one.
+    unreleased: BTreeSet<(Time, TaskId)>,
+    has_releases: bool,
     pub(crate) waiting: u64,
     pub(crate) wakeups: u64,
     /// Who still reads the outputs of ended tasks.
@@ -127,6 +133,8 @@ impl Ledger {
             activations: VecDeque::new(),
             removals: VecDeque::new(),
             ready: VecDeque::new(),
+            unreleased: BTreeSet::new(),
+            has_releases: false,
             waiting: 0,
             wakeups: 0,
             readers: Readers::new(mutant == Some(Mutant::DeleteOnFirstRead)),
@@ -154,7 +162,7 @@ impl Ledger {
             if job.visible {
                 return Err(ChunkError::Committed { job: chunk.job });
             }
-            let overlaps = |part: &Part| part.overlaps(chunk.first, chunk.tasks.len() as u64);
+            let overlaps = |part: &Box<Part>| part.overlaps(chunk.first, chunk.tasks.len() as u64);
             if job.parts.get(&partition).is_some_and(overlaps) {
                 return Err(ChunkError::Malformed {
                     job: chunk.job,
@@ -180,19 +188,21 @@ impl Ledger {
         let job = self.open_job(now, JobId(chunk.job));
         let specs: Vec<u32> = chunk.specs.iter().map(|spec| job.intern(spec)).collect();
         let segment = Segment::new(chunk, &specs);
+        let has_releases = segment.has_releases();
         job.open += u64::from(segment.len());
         job.parts.entry(PartitionId(chunk.partition)).or_default().add(segment);
+        self.has_releases |= has_releases;
     }
 
     fn open_job(&mut self, now: Time, job_id: JobId) -> &mut Job {
         let live = &mut self.live;
         self.jobs.entry(job_id).or_insert_with(|| {
             live.insert(job_id);
-            Job::new(now)
+            Box::new(Job::new(now))
         })
     }
     pub(crate) fn live_jobs(&self) -> impl Iterator<Item = (JobId, &Job)> {
-        self.live.iter().filter_map(|&job_id| Some((job_id, self.jobs.get(&job_id)?)))
+        self.live.iter().filter_map(|&job_id| Some((job_id, self.jobs.get(&job_id)?.as_ref())))
     }
 
     /// The job is committed: its tasks here become visible. False when that was known.
@@ -215,6 +225,10 @@ impl Ledger {
             job.report_everything(now);
             return false;
         }
+        if !job.visible {
+            // A clock that is ahead of this one makes nobody wait longer than was meant.
+            job.submitted = Time(commit.submitted_ns).min(now);
+        }
         job.visible = true;
         // No chunk comes any more.
         job.spec_numbers = HashMap::with_hasher(FixedState::with_seed(0));
@@ -234,6 +248,7 @@ impl Ledger {
                 settings: commit.settings,
                 chunks: total.chunks,
                 cancelled: job.cancelled,
+                submitted_ns: job.submitted.0,
                 ..Default::default()
             };
             out.facts.visible.insert((partition, job_id), record);
@@ -258,10 +273,10 @@ impl Ledger {
     }
 
     pub(crate) fn part(&self, task: TaskId) -> Option<&Part> {
-        self.jobs.get(&task.job)?.parts.get(&task.partition())
+        self.jobs.get(&task.job)?.parts.get(&task.partition()).map(AsRef::as_ref)
     }
     pub(crate) fn part_mut(&mut self, task: TaskId) -> Option<&mut Part> {
-        self.jobs.get_mut(&task.job)?.parts.get_mut(&task.partition())
+        self.jobs.get_mut(&task.job)?.parts.get_mut(&task.partition()).map(AsMut::as_mut)
     }
     pub(crate) fn cell(&self, task: TaskId) -> Option<&Cell> {
         let index = task.local.index();
@@ -480,7 +495,7 @@ impl Ledger {
 
     /// Drops a job's staged chunks: its submitter went silent, and its home does not know of it.
     pub(crate) fn expire(&mut self, job_id: JobId, out: &mut Out) {
-        if !self.jobs.get(&job_id).is_some_and(Job::may_expire) {
+        if !self.jobs.get(&job_id).is_some_and(|job| job.may_expire()) {
             return;
         }
         let Some(job) = self.jobs.remove(&job_id) else { return };
@@ -522,6 +537,7 @@ impl Job {
         Self {
             settings: Arc::new(wire::JobSettings::default()),
             visible: false,
+            submitted: Time(0),
             ended: false,
             cancelled: false,
             touched: now,
@@ -556,6 +572,7 @@ impl Job {
             chunks,
             ended: self.ended,
             cancelled: self.cancelled,
+            submitted_ns: self.submitted.0,
             ..Default::default()
         }
     }

@@ -60,6 +60,9 @@ impl Part {
         self.open += u64::from(segment.len());
         self.foreign.extend(segment.foreign_parents());
         let at = self.segments.partition_point(|other| other.first <= segment.first);
+        if self.segments.is_empty() {
+            self.segments.reserve_exact(1); // Most parts are one chunk.
+        }
         self.segments.insert(at, segment);
     }
     pub(crate) fn segment(&self, index: u64) -> Option<&Segment> {

@@ -108,9 +108,9 @@ impl Ledger {
                     named.join(", ")
                 ));
             }
-            State::Waiting => {
-                lines.push("all its dependencies are met; it is about to be placed".into())
-            }
+            State::Waiting => lines.push(self.explain_release(task).unwrap_or_else(|| {
+                "all its dependencies are met; it is about to be placed".into()
+            })),
             State::Ready => lines.push(format!(
                 "it is ready; attempt {} is held by node {} (incarnation {})",
                 cell.attempt, cell.holder, cell.holder_incarnation.0

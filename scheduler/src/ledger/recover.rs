@@ -42,8 +42,10 @@ impl Ledger {
                 self.load_chunk(now, &chunk);
             }
             LedgerRecord::Visible(visible) => {
+                let forgets_release = self.mutant == Some(Mutant::ReleaseForgottenOnRestart);
                 let job = self.open_job(now, job);
                 job.visible = true;
+                job.submitted = Time(if forgets_release { 0 } else { visible.submitted_ns });
                 job.ended |= visible.ended;
                 job.cancelled |= visible.cancelled && !forgets;
                 job.settings = Arc::new(visible.settings.unwrap_or_default());

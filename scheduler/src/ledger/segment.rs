@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::{Attempt, Incarnation, NodeId, wire};
+use proto::{Attempt, Incarnation, NodeId, Span, wire};
 
 use super::Crash;
 
@@ -95,6 +95,8 @@ pub(crate) struct Segment {
     /// declared.
     sizes: Vec<u64>,
     size_ends: Vec<u32>,
+    /// Of each cell, when it may start, counted from the submission. Empty when all may at once.
+    releases_ns: Vec<u64>,
     names: BTreeMap<u32, Box<str>>,
     sides: BTreeMap<u32, Side>,
     /// Tasks that have not ended.
@@ -119,6 +121,7 @@ impl Segment {
             parents: Vec::new(),
             sizes: Vec::new(),
             size_ends: Vec::new(),
+            releases_ns: Vec::new(),
             names: BTreeMap::new(),
             sides: BTreeMap::new(),
             open: 0,
@@ -162,6 +165,9 @@ impl Segment {
     }
 
     fn load_declarations(&mut self, chunk: &wire::Chunk) {
+        if chunk.tasks.iter().any(|task| task.release_ns > 0) {
+            self.releases_ns = chunk.tasks.iter().map(|task| task.release_ns).collect();
+        }
         let sized = chunk.tasks.iter().any(|task| !task.output_sizes.is_empty());
         for (at, task) in (0u32..).zip(&chunk.tasks) {
             if !task.name.is_empty() {
@@ -230,6 +236,13 @@ impl Segment {
     }
     pub(crate) fn name(&self, index: u64) -> Option<&str> {
         self.names.get(&self.at(index)).map(AsRef::as_ref)
+    }
+    /// When it may start, counted from the submission of its job.
+    pub(crate) fn release(&self, index: u64) -> Span {
+        Span(self.releases_ns.get(self.at(index) as usize).copied().unwrap_or(0))
+    }
+    pub(crate) fn has_releases(&self) -> bool {
+        !self.releases_ns.is_empty()
     }
     pub(crate) fn declared_sizes(&self, index: u64) -> &[u64] {
         let at = self.at(index) as usize;

@@ -157,6 +157,7 @@ impl Ledger {
         out: &mut Out,
     ) -> Vec<JobId> {
         self.waiting += loaded.waiting;
+        self.has_releases |= loaded.has_releases;
         for (holder, tasks) in loaded.away {
             self.away.entry(holder).or_default().extend(tasks);
         }
@@ -176,7 +177,7 @@ impl Ledger {
         job_id: JobId,
         theirs: &Job,
         partition: PartitionId,
-        mut part: Part,
+        mut part: Box<Part>,
         out: &mut Out,
     ) {
         let job = self.open_job(now, job_id);
@@ -187,6 +188,7 @@ impl Ledger {
         if theirs.visible {
             job.visible = true;
             job.settings = theirs.settings.clone();
+            job.submitted = theirs.submitted;
         }
         let differs = job.cancelled != theirs.cancelled || job.ended != theirs.ended;
         job.cancelled |= theirs.cancelled;
@@ -255,6 +257,7 @@ impl Ledger {
         self.deliveries.retain(|delivery| delivery.partition() != partition);
         self.activations.retain(|activation| activation.partition != partition);
         self.ready.retain(|task| task.partition() != partition);
+        self.unreleased.retain(|(_, task)| task.partition() != partition);
         self.mourning.retain(|task| task.partition() != partition);
         self.readers.forget_partition(partition);
         self.ahead.retain(|ahead| ahead.child.partition() != partition);

@@ -1,0 +1,63 @@
+//! Tasks that may not start before a time. One with nothing else missing waits here for it; its
+//! record says waiting as long. Nothing more is stored than the release times of the chunk and the
+//! time of the submission that they are counted from: a recovered home comes to the same.
+
+use proto::{JobId, TaskId, Time};
+
+use super::Ledger;
+
+impl Ledger {
+    /// When the task may start.
+    fn released_at(&self, task: TaskId) -> Option<Time> {
+        let job = self.jobs.get(&task.job)?;
+        let index = task.local.index();
+        let release = job.parts.get(&task.partition())?.segment(index)?.release(index);
+        Some(job.submitted + release)
+    }
+
+    /// Whether the task, with nothing else missing, still waits for its time.
+    pub(crate) fn awaits_release(&mut self, now: Time, task: TaskId) -> bool {
+        if !self.has_releases {
+            return false;
+        }
+        let Some(at) = self.released_at(task).filter(|&at| at > now) else { return false };
+        self.unreleased.insert((at, task));
+        true
+    }
+
+    /// Tasks whose time has come are placed, up to so many.
+    pub(crate) fn release_due(&mut self, now: Time, budget: usize) {
+        for _ in 0..budget {
+            let Some(&(at, task)) = self.unreleased.first().filter(|(at, _)| *at <= now) else {
+                return;
+            };
+            self.unreleased.remove(&(at, task));
+            self.ready.push_back(task);
+        }
+    }
+
+    pub(crate) fn next_release(&self) -> Option<Time> {
+        self.unreleased.first().map(|&(at, _)| at)
+    }
+
+    /// Tasks of the job wait for their time.
+    pub(crate) fn awaits_releases(&self, job: JobId) -> bool {
+        self.unreleased.iter().any(|(_, task)| task.job == job)
+    }
+
+    /// The job has ended: whoever still waited was cancelled.
+    pub(crate) fn forget_releases(&mut self, job: JobId) {
+        self.unreleased.retain(|(_, task)| task.job != job);
+    }
+
+    /// What there is to say of a task that has nothing missing.
+    pub(super) fn explain_release(&self, task: TaskId) -> Option<String> {
+        let at = self.released_at(task)?;
+        let submitted = self.jobs.get(&task.job)?.submitted;
+        let waits = self.unreleased.contains(&(at, task));
+        waits.then(|| {
+            let after_s = at.since(submitted).as_secs_f64();
+            format!("it waits for its release at {after_s:.3} s after the submission of its job")
+        })
+    }
+}
