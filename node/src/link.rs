@@ -133,8 +133,10 @@ impl Link {
 }
 
 mod acquaintances;
+mod casual;
 
 use acquaintances::Acquaintances;
+use casual::Casual;
 
 /// What a packet brought.
 #[derive(Debug, Default)]
@@ -153,6 +155,8 @@ pub(crate) struct Links {
     incarnation: u32,
     links: HashMap<NodeId, Box<Link>, FixedState>,
     acquaintances: Acquaintances,
+    /// What this step says to peers without a link.
+    casual: Vec<Casual>,
     /// Who is gone, and the last incarnation that is.
     shut: BTreeMap<NodeId, u32>,
     /// Links with something to send, and those that wait for a batch to become durable.
@@ -173,6 +177,7 @@ impl Links {
             incarnation: incarnation.0,
             links: HashMap::with_hasher(FixedState::with_seed(0)),
             acquaintances: Acquaintances::default(),
+            casual: Vec::new(),
             shut: BTreeMap::new(),
             touched: BTreeSet::new(),
             undurable: BTreeSet::new(),
@@ -208,14 +213,16 @@ impl Links {
 
     /// Peers that are heard of for the first time when they are heard of again.
     pub(crate) fn take_forgotten(&mut self) -> Vec<NodeId> {
-        let forgotten = self.acquaintances.forget();
-        forgotten.into_iter().filter(|peer| !self.links.contains_key(peer)).collect()
+        let mut forgotten = self.acquaintances.take_forgotten();
+        forgotten
+            .retain(|&peer| !self.links.contains_key(&peer) && !self.acquaintances.knows(peer));
+        forgotten
     }
 
     /// The incarnation of a peer, 0 for one not heard of.
     pub(crate) fn incarnation_of(&self, peer: NodeId) -> u32 {
         let link = self.links.get(&peer).map(|link| link.peer_incarnation);
-        link.unwrap_or_else(|| self.acquaintances.link(peer).peer_incarnation)
+        link.unwrap_or_else(|| self.acquaintances.get(peer).incarnation)
     }
 
     /// Tells a peer of this incarnation until it answers.
@@ -263,12 +270,17 @@ impl Links {
     }
     /// Sends a message once; it may be lost, and is if the peer is gone.
     pub(crate) fn send_loose(&mut self, peer: NodeId, body: Body) {
+        assert_ne!(peer, self.me, "a node has no link to itself");
         if self.is_shut(peer) {
             return;
         }
+        let message = wire::Message { body: Some(body) };
+        if self.is_stranger(peer) {
+            return self.casual.push(Casual { peer, message: Some(message) });
+        }
         let loose = &mut self.link(peer).loose;
         loose.reserve_exact(1); // There is seldom a second one.
-        loose.push(wire::Message { body: Some(body) });
+        loose.push(message);
         self.touched.insert(peer);
     }
 
@@ -304,6 +316,9 @@ impl Links {
         let mut received = Received::default();
         if packet.to != self.me.0 || peer == self.me || packet.from_incarnation == 0 {
             return received;
+        }
+        if packet.reliable.is_empty() && self.is_stranger(peer) {
+            return self.receive_casually(packet);
         }
         self.touched.insert(peer);
         if self.shut.get(&peer).is_some_and(|&gone| gone < packet.from_incarnation) {
@@ -395,8 +410,11 @@ impl Links {
             link.patience = link.patience.doubled().min(RETRANSMIT_AFTER_MAX);
             self.touched.insert(peer);
         }
+        self.join_casual();
+        let mut said = std::mem::take(&mut self.casual).into_iter().peekable();
         let mut packets = Vec::new();
         for peer in std::mem::take(&mut self.touched) {
+            self.flush_casual(now, Some(peer), &mut said, &load, &mut emit);
             packets.clear();
             if self.is_shut(peer) {
                 self.link(peer).timer = None;
@@ -434,6 +452,7 @@ impl Links {
             }
             self.put_away(peer);
         }
+        self.flush_casual(now, None, &mut said, &load, &mut emit);
     }
 }
 
@@ -447,27 +466,34 @@ fn take_messages(link: &mut Link, first: u64, reliable: Vec<Bytes>, bodies: &mut
         if seq < link.expected {
             // Repeated: the acknowledgement was lost.
             (link.greet, link.tells_seen) = (true, true);
+        } else if seq == link.expected && link.ahead.is_empty() {
+            take_message(link, bytes, bodies);
         } else if link.ahead.len() < LINK_REORDER_MESSAGES_MAX || seq == link.expected {
             link.ahead.insert(seq, bytes);
         }
     }
     while let Some(bytes) = link.ahead.remove(&link.expected) {
-        link.expected += 1;
-        // A message that cannot be decoded has no meaning here; the link goes on.
-        let message = wire::Message::decode(bytes).unwrap_or_default();
-        let body = match message.body {
-            Some(Body::Fragment(fragment)) => match join(&mut link.partial, fragment) {
-                Some(body) => body,
-                None => continue,
-            },
-            other => other,
-        };
-        link.whole = link.expected - 1;
-        if matches!(body, Some(Body::NotHome(_))) {
-            (link.greet, link.tells_seen) = (true, true);
-        }
-        bodies.extend(body);
+        take_message(link, bytes, bodies);
     }
+}
+
+/// Takes the message that is next.
+fn take_message(link: &mut Link, bytes: Bytes, bodies: &mut Vec<Body>) {
+    link.expected += 1;
+    // A message that cannot be decoded has no meaning here; the link goes on.
+    let message = wire::Message::decode(bytes).unwrap_or_default();
+    let body = match message.body {
+        Some(Body::Fragment(fragment)) => match join(&mut link.partial, fragment) {
+            Some(body) => body,
+            None => return,
+        },
+        other => other,
+    };
+    link.whole = link.expected - 1;
+    if matches!(body, Some(Body::NotHome(_))) {
+        (link.greet, link.tells_seen) = (true, true);
+    }
+    bodies.extend(body);
 }
 
 fn fragments(bytes: &Bytes) -> impl Iterator<Item = Bytes> {

@@ -8,6 +8,8 @@
 //!
 //! Steps are released in their order. Where partitions have one copy, a step is released at once.
 
+use std::collections::VecDeque;
+
 use kvs::{Batch, Write};
 use proto::wire::message::Body;
 use proto::{NodeId, PartitionId, Time, wire};
@@ -62,7 +64,7 @@ impl Node {
             self.route();
         }
         self.number_batch(now, effects);
-        effects.extend(self.out.events.drain(..).map(Effect::Trace));
+        effects.extend(std::mem::take(&mut self.out.events).into_iter().map(Effect::Trace));
         if let Some(member) = &mut self.member {
             member.flush(self.config.node, self.config.incarnation, effects);
         }
@@ -192,8 +194,8 @@ impl Node {
         }
         effects.extend(out.forgotten.drain(..).map(|job| Effect::Forget { job }));
         effects.extend(out.fetches.drain(..).map(Effect::Fetch));
-        let launches = out.launches.drain(..);
-        effects.extend(launches.map(|launch| Effect::Launch(Box::new(launch))));
+        let launches = std::mem::take(&mut out.launches);
+        effects.extend(launches.into_iter().map(|launch| Effect::Launch(Box::new(launch))));
     }
 
     /// What was decided so far becomes writes.
@@ -304,6 +306,9 @@ impl Node {
         {
             let (_, client, response) = self.answers.pop_front().expect("looked at above");
             effects.push(Effect::Reply { client, response: Box::new(response) });
+        }
+        if self.answers.is_empty() {
+            self.answers = VecDeque::new(); // Most nodes are asked nothing most of the time.
         }
     }
 

@@ -13,53 +13,75 @@ use super::Link;
 /// A first incarnation: to forget that a peer had it is harmless, as no packet can be older.
 const FIRST_INCARNATION: u32 = 1;
 
-#[derive(Clone, Copy, Debug)]
-struct Acquaintance {
-    incarnation: u32,
-    load_at: Time,
+/// What is kept of a peer; nothing of one that was never met.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Acquaintance {
+    /// 0: not heard of yet.
+    pub(super) incarnation: u32,
+    /// When it may be told of this node's load again.
+    pub(super) load_at: Time,
 }
+
+/// Never iterated: their order means nothing.
+type Restarted = HashMap<NodeId, Acquaintance, FixedState>;
 
 #[derive(Debug, Default)]
 pub(super) struct Acquaintances {
-    /// Never iterated: their order means nothing.
-    known: HashMap<NodeId, Acquaintance, FixedState>,
-    /// In the order in which they were met.
-    met: VecDeque<NodeId>,
+    /// Those met last, in the order in which they were met; so few that they are looked through.
+    recent: VecDeque<(NodeId, Acquaintance)>,
+    /// Who has restarted is kept: packets of the earlier incarnation may still be about.
+    restarted: Option<Box<Restarted>>,
+    forgotten: Vec<NodeId>,
 }
 
 impl Acquaintances {
     /// A link to this peer, which knows what is known.
     pub(super) fn link(&self, peer: NodeId) -> Link {
-        let fresh = Link::new();
-        match self.known.get(&peer) {
-            Some(known) => {
-                Link { peer_incarnation: known.incarnation, load_at: known.load_at, ..fresh }
-            }
-            None => fresh,
-        }
+        let Acquaintance { incarnation, load_at } = self.get(peer);
+        Link { peer_incarnation: incarnation, load_at, ..Link::new() }
     }
 
     pub(super) fn add(&mut self, peer: NodeId, link: &Link) {
-        let known = Acquaintance { incarnation: link.peer_incarnation, load_at: link.load_at };
-        if self.known.insert(peer, known).is_none() {
-            self.met.push_back(peer);
+        let (incarnation, load_at) = (link.peer_incarnation, link.load_at);
+        self.put(peer, Acquaintance { incarnation, load_at });
+    }
+
+    fn place(&self, peer: NodeId) -> Option<usize> {
+        self.recent.iter().position(|(other, _)| *other == peer)
+    }
+
+    pub(super) fn get(&self, peer: NodeId) -> Acquaintance {
+        let recent = self.place(peer).map(|at| self.recent[at].1);
+        let restarted = || self.restarted.as_ref()?.get(&peer).copied();
+        recent.or_else(restarted).unwrap_or_default()
+    }
+
+    /// Lets the one go that was met first, if there are too many.
+    pub(super) fn put(&mut self, peer: NodeId, known: Acquaintance) {
+        if known.incarnation > FIRST_INCARNATION {
+            if let Some(at) = self.place(peer) {
+                self.recent.remove(at);
+            }
+            let none = || Box::new(Restarted::with_hasher(FixedState::with_seed(0)));
+            self.restarted.get_or_insert_with(none).insert(peer, known);
+        } else if let Some(at) = self.place(peer) {
+            self.recent[at].1 = known;
+        } else {
+            if self.recent.len() == PEERS_KEPT_MAX {
+                self.forgotten.extend(self.recent.pop_front().map(|(oldest, _)| oldest));
+            }
+            self.recent.push_back((peer, known));
         }
     }
 
-    /// Lets those go that were met first, if there are too many. Who has restarted is kept: packets
-    /// of the earlier incarnation may still be about.
-    pub(super) fn forget(&mut self) -> Vec<NodeId> {
-        let mut forgotten = Vec::new();
-        for _ in PEERS_KEPT_MAX..self.met.len() {
-            let Some(peer) = self.met.pop_front() else { break };
-            let restarted = |known: &Acquaintance| known.incarnation > FIRST_INCARNATION;
-            if self.known.get(&peer).is_some_and(restarted) {
-                self.met.push_back(peer);
-            } else {
-                self.known.remove(&peer);
-                forgotten.push(peer);
-            }
-        }
-        forgotten
+    /// Those that were let go since it was last asked.
+    pub(super) fn take_forgotten(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    /// Whether anything is remembered of it.
+    pub(super) fn knows(&self, peer: NodeId) -> bool {
+        let restarted = || self.restarted.as_ref().is_some_and(|all| all.contains_key(&peer));
+        self.place(peer).is_some() || restarted()
     }
 }
