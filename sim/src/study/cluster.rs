@@ -11,7 +11,7 @@ use proto::{Attempt, ClientId, Incarnation, NodeId, Span, TaskId, Time, limits, 
 use scheduler::Homes;
 use workloads::{Graph, Plan};
 
-use super::machine::{Attempting, Machine};
+use super::machine::{Attempting, Machine, Waiting};
 use super::mishaps::{Fate, Struck};
 use super::queue::{Queue, What};
 use super::submitter::{Sent, Submitter};
@@ -53,6 +53,8 @@ pub(super) struct Cluster<'a, 'm> {
     fold: Fold,
     kinds: Kinds,
     wide: bool,
+    /// The last release time of a task, if there is any.
+    last_release: Option<Time>,
     ended: u64,
     launches: Vec<u64>,
     loop_busy: Vec<Span>,
@@ -87,10 +89,13 @@ pub(super) fn run(
             slots: options.slots,
             tuning: options.tuning,
             seed: dice.number(),
+            mutant: options.mutant,
             ..super::mishaps::nobody(&map)
         };
-        let node = Node::recover_among(config, &homes, std::iter::empty(), BEGIN)
+        let mut node = Node::recover_among(config, &homes, std::iter::empty(), BEGIN)
             .expect("a node without records has nothing to misread");
+        // The job is submitted to a cluster that has been there for a while.
+        node.rest();
         machines.push(Machine::new(node));
     }
     for &mortal in fate.mortals() {
@@ -117,6 +122,7 @@ pub(super) fn run(
         fold: Fold::of_job(JOB),
         kinds: Kinds::of(graph),
         wide: graph.specs().iter().any(|spec| spec.cpus > 1),
+        last_release: last_release(graph),
         ended: 0,
         launches: vec![0; machines.len()],
         loop_busy: vec![Span::ZERO; machines.len()],
@@ -186,6 +192,7 @@ impl Cluster<'_, '_> {
                 let to = packet.to as usize;
                 self.deliver(to, Input::Packet(packet));
             }
+            What::Talk(talk) => self.put(talk.to as usize, Waiting::Talk(talk)),
             What::LargePacket(packet) => {
                 let bytes = crate::service::packet_bytes(&packet) as u64;
                 let (from, to) = (packet.from as usize, packet.to as usize);
@@ -249,9 +256,13 @@ impl Cluster<'_, '_> {
     }
 
     pub(super) fn deliver(&mut self, node: usize, input: Input) {
+        self.put(node, Waiting::of(input));
+    }
+
+    fn put(&mut self, node: usize, waiting: Waiting) {
         // Nobody hears what is said to the dead.
         if self.machines[node].up {
-            self.machines[node].inbox.push_back(input);
+            self.machines[node].inbox.push_back(waiting);
             self.wake(node);
         }
     }
@@ -284,7 +295,7 @@ impl Cluster<'_, '_> {
         self.steps += 1;
         let taken = machine.inbox.len().min(limits::STEP_INPUTS_MAX);
         let mut inputs = std::mem::take(&mut self.inputs);
-        inputs.extend(machine.inbox.drain(..taken));
+        inputs.extend(machine.inbox.drain(..taken).map(Waiting::into_input));
         let mut counts = Counts::default();
         counts.add(Part::Step, 1.0);
         let mut written = Written::default();
@@ -311,7 +322,7 @@ impl Cluster<'_, '_> {
         self.mark(Mark::Over(&counts));
         // What no-ops left over waits in front of what has come meanwhile.
         for input in inputs.drain(..).rev() {
-            self.machines[index].inbox.push_front(input);
+            self.machines[index].inbox.push_front(Waiting::of(input));
         }
         self.inputs = inputs;
         let cost = self.prices.cost(&counts);
@@ -415,6 +426,7 @@ impl Cluster<'_, '_> {
         }
         self.arm(index);
         let (steps, at) = self.progress;
+        let at = at.max(self.last_release.unwrap_or(at));
         if self.steps - steps > STEPS_WITHOUT_END_MAX || self.now.since(at) > SPAN_WITHOUT_END_MAX {
             self.stalled("the nodes turn in circles");
         }
@@ -494,8 +506,17 @@ impl Cluster<'_, '_> {
             let text = format!("{} runs on n{index} without {:?}", launch.task, input.object);
             self.break_off("inputs", text);
         }
+        if self.last_release.is_some() && self.is_early(launch.task) {
+            let at = self.now.since(BEGIN).as_secs_f64();
+            self.break_off("release", format!("{} starts at {at} s, too early", launch.task));
+        }
         let run = model::run(launch, false);
         Attempting { cpus: cpus_of(launch), outcome: run.outcome, objects: run.objects }
+    }
+
+    fn is_early(&self, task: TaskId) -> bool {
+        let task = self.plan.task_of(task.local);
+        task.is_none_or(|task| self.now < BEGIN + Span(self.graph.release_ns(task)))
     }
 
     fn launch(&mut self, index: usize, done: Time, launch: &Launch) {
@@ -533,6 +554,8 @@ impl Cluster<'_, '_> {
         }
         let ended = self.client.ended.expect("the loop ends with the job");
         let job_home = self.client.job_home();
+        let card = |machine: &Machine| machine.out_bytes.max(machine.in_bytes);
+        let card_bytes_max = self.machines.iter().map(card).max().unwrap_or(0);
         let nodes: Vec<_> = self.machines.iter().map(|machine| machine.node.state()).collect();
         let mut facts = super::facts(self.graph, self.plan, options, &self.fold, self.kinds);
         facts.accepted = self.client.accepted;
@@ -547,11 +570,17 @@ impl Cluster<'_, '_> {
             struck: self.struck,
             job_home,
             loop_busy: self.loop_busy,
+            card_bytes_max,
             nodes,
             fold: self.fold,
             facts,
         })
     }
+}
+
+fn last_release(graph: &Graph) -> Option<Time> {
+    let last_ns = graph.indices().map(|task| graph.release_ns(task)).max().unwrap_or(0);
+    (last_ns > 0).then(|| BEGIN + Span(last_ns))
 }
 
 /// The work of a graph, over all slots.

@@ -8,6 +8,7 @@ use node::{Input, Node};
 use proto::work::{Fetch, Outcome};
 use proto::{Attempt, ObjectId, TaskId, Time};
 
+use super::talk::Talk;
 use crate::disk::Disk;
 
 /// An attempt in a slot, until its end.
@@ -39,6 +40,25 @@ pub(super) struct Log {
     pub(super) begins_at: Option<Time>,
 }
 
+/// What a node has not looked at yet. In large clusters that is mostly small talk, in crowds.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    Talk(Talk),
+    Input(Box<Input>),
+}
+
+impl Waiting {
+    pub(super) fn of(input: Input) -> Self {
+        Self::Input(Box::new(input))
+    }
+    pub(super) fn into_input(self) -> Input {
+        match self {
+            Self::Talk(talk) => Input::Packet(talk.into_packet()),
+            Self::Input(input) => *input,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) node: Node,
@@ -47,7 +67,7 @@ pub(super) struct Machine {
     pub(super) incarnation: u32,
     /// Of those who will die.
     pub(super) disk: Option<Box<Disk>>,
-    pub(super) inbox: VecDeque<Input>,
+    pub(super) inbox: VecDeque<Waiting>,
     pub(super) busy_until: Time,
     pub(super) step_scheduled: bool,
     pub(super) timer_at: Option<Time>,
@@ -58,6 +78,9 @@ pub(super) struct Machine {
     /// Transfers under way to this node, and those that wait because there are too many.
     pub(super) fetching: usize,
     pub(super) fetches: VecDeque<Fetch>,
+    /// Objects that went out over its card, and those that came in.
+    pub(super) out_bytes: u64,
+    pub(super) in_bytes: u64,
 }
 
 impl Machine {
@@ -77,6 +100,8 @@ impl Machine {
             objects: HashMap::with_hasher(FixedState::with_seed(0)),
             fetching: 0,
             fetches: VecDeque::new(),
+            out_bytes: 0,
+            in_bytes: 0,
         }
     }
 

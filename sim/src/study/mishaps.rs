@@ -10,7 +10,7 @@ use kvs::Batch;
 use node::{Config, Input, Node};
 use proto::work::Stored;
 use proto::{Incarnation, NodeId, Span, wire};
-use scheduler::Tuning;
+use scheduler::{Mutant, Tuning};
 
 use super::SimulationOptions;
 use super::cluster::Cluster;
@@ -91,6 +91,7 @@ pub(super) struct Fate {
     map: Arc<wire::ClusterMap>,
     slots: u32,
     tuning: Tuning,
+    mutant: Option<Mutant>,
 }
 
 impl Fate {
@@ -116,7 +117,7 @@ impl Fate {
             }
         }
         let (map, slots, tuning) = (Arc::clone(map), options.slots, options.tuning);
-        Ok(Self { mishaps, dice, victims, map, slots, tuning })
+        Ok(Self { mishaps, dice, victims, map, slots, tuning, mutant: options.mutant })
     }
 
     /// Those who will need their disk again.
@@ -162,6 +163,7 @@ impl Cluster<'_, '_> {
             slots: self.fate.slots,
             tuning: self.fate.tuning,
             seed: self.fate.dice.number(),
+            mutant: self.fate.mutant,
             ..nobody(&self.fate.map)
         };
         match Node::recover(config, disk.records(), self.now) {

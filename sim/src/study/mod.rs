@@ -17,12 +17,13 @@ mod machine;
 mod mishaps;
 mod queue;
 mod submitter;
+mod talk;
 mod traffic;
 mod transport;
 
 use analysis::{Fold, Kinds, RunFacts, RunReport};
 use proto::{JobId, NodeId, PartitionId, Span, Time, wire};
-use scheduler::Tuning;
+use scheduler::{Mutant, Tuning};
 use workloads::{Graph, Placement, Plan};
 
 use crate::checkers::Violation;
@@ -59,6 +60,8 @@ pub struct SimulationOptions {
     pub network: NetworkModel,
     pub service: Service,
     pub mishaps: Mishaps,
+    /// A bug on purpose.
+    pub mutant: Option<Mutant>,
 }
 
 impl SimulationOptions {
@@ -75,6 +78,7 @@ impl SimulationOptions {
             network: NetworkModel::KODIAK,
             service: Service::default(),
             mishaps: Mishaps::default(),
+            mutant: None,
         }
     }
 }
@@ -96,6 +100,8 @@ pub struct Simulation {
     pub job_home: NodeId,
     /// Slot time and loop time that the nodes were busy, by node: who was short of what.
     pub loop_busy: Vec<Span>,
+    /// Bytes of objects over the busiest card, in the direction that carried more.
+    pub card_bytes_max: u64,
     pub nodes: Vec<wire::NodeState>,
     /// For [`RunReport::new`]; bounds, CPU time and memory are for the caller to fill in.
     pub fold: Fold,

@@ -12,11 +12,14 @@ use std::collections::VecDeque;
 use proto::work::Fetch;
 use proto::{Attempt, TaskId, Time, wire};
 
+use super::talk::Talk;
+
 #[derive(Debug)]
 pub(super) enum What {
     Step(u32),
     Timer(u32),
     Packet(Box<wire::Packet>),
+    Talk(Talk),
     Ended(u32, Box<(TaskId, Attempt)>),
     /// The request for an object has reached the node that has it.
     Serve(Box<Transfer>),

@@ -7,6 +7,7 @@ use proto::{Time, limits, wire};
 use super::cluster::Cluster;
 use super::machine::Held;
 use super::queue::{Transfer, What};
+use super::talk::Talk;
 
 /// What shares a node's card with others.
 #[derive(Debug)]
@@ -23,7 +24,11 @@ impl Cluster<'_, '_> {
             self.queue.push(done, What::LargePacket(packet));
         } else {
             // What is small goes between the pieces of what is large.
-            self.queue.push(done + self.transport.latency(), What::Packet(packet));
+            let what = match Talk::of(&packet) {
+                Some(talk) => What::Talk(talk),
+                None => What::Packet(packet),
+            };
+            self.queue.push(done + self.transport.latency(), what);
         }
     }
 
@@ -47,6 +52,10 @@ impl Cluster<'_, '_> {
             transfer.found = source.incarnation;
         }
         let found = transfer.found != 0;
+        if found {
+            self.machines[from].out_bytes += bytes;
+            self.machines[to].in_bytes += bytes;
+        }
         if found && self.transport.is_shared(bytes) {
             return self.transport.start(self.now, from, to, bytes, Flow::Object(transfer));
         }

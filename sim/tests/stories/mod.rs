@@ -2,6 +2,7 @@
 //! nodes are, and fail with the bug on purpose that they are about.
 
 mod data;
+mod release;
 
 use std::sync::{Arc, Mutex};
 
@@ -24,12 +25,13 @@ const THIRD: NodeId = NodeId(3);
 pub(crate) type Story = fn(Option<Mutant>) -> Result<(), Violation>;
 
 /// Which story is about which bug.
-pub(crate) const STORIES: [(Mutant, Story); 6] = [
+pub(crate) const STORIES: [(Mutant, Story); 7] = [
     (Mutant::GrantTwice, a_request_is_heard_twice),
     (Mutant::PassOnEarly, moves_are_heard_in_the_wrong_order),
     (Mutant::CancelForgetsTransit, a_thief_dies_with_what_was_cancelled),
     (Mutant::CancelMissesHolder, what_a_thief_has_is_cancelled),
     (Mutant::CancelForgottenOnRestart, a_home_dies_in_the_middle_of_a_removal),
+    (Mutant::ReleaseForgottenOnRestart, release::homes_die_before_the_release),
     (Mutant::NoFetchFallback, data::copies_are_gone_when_they_are_asked_for),
 ];
 

@@ -1,0 +1,147 @@
+//! The small talk of thieves, as it lies in the queue. In a large cluster nearly every packet is a
+//! probe, an answer or a hint of a node that has nothing to do; tens of millions of them can be under
+//! way at once, and a packet as such takes several hundred bytes. Whatever does not fit this form
+//! exactly stays a packet.
+
+use proto::wire;
+use proto::wire::message::Body;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Probe,
+    Load,
+    Hint,
+}
+
+/// A packet with one message of thieves, and at most the load of an idle node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Talk {
+    from: u32,
+    pub(super) to: u32,
+    /// Of the probe; 0 for a hint.
+    probe: u32,
+    /// What may be stolen; 0 for a probe.
+    shared: u32,
+    from_incarnation: u8,
+    to_incarnation: u8,
+    /// Of an idle node that tells its load; 0: it does not.
+    idle_slots: u8,
+    kind: Kind,
+}
+
+impl Talk {
+    /// `None` when the packet says more than this.
+    pub(super) fn of(packet: &wire::Packet) -> Option<Self> {
+        let [wire::Message { body: Some(body) }] = packet.loose.as_slice() else { return None };
+        let (kind, probe, shared) = match body {
+            Body::StealProbe(probe) => (Kind::Probe, probe.probe, 0),
+            Body::StealLoad(load) => (Kind::Load, load.probe, load.shared),
+            Body::StealHint(hint) => (Kind::Hint, 0, hint.shared),
+            _ => return None,
+        };
+        let idle_slots = packet.load.map_or(0, |load| load.slots);
+        let talk = Self {
+            from: packet.from,
+            to: packet.to,
+            probe: u32::try_from(probe).ok()?,
+            shared,
+            from_incarnation: u8::try_from(packet.from_incarnation).ok()?,
+            to_incarnation: u8::try_from(packet.to_incarnation).ok()?,
+            idle_slots: u8::try_from(idle_slots).ok()?,
+            kind,
+        };
+        talk.says(packet).then_some(talk)
+    }
+
+    /// Whether this is all that the packet says.
+    fn says(&self, packet: &wire::Packet) -> bool {
+        let (_, load) = self.said();
+        let wire::Packet { first_seq, ack, reliable, seen, copies, .. } = packet;
+        (*first_seq, *ack, *seen, *copies) == (1, 0, 0, false)
+            && reliable.is_empty()
+            && packet.load == load
+    }
+
+    fn said(&self) -> (Body, Option<wire::Load>) {
+        let probe = u64::from(self.probe);
+        let body = match self.kind {
+            Kind::Probe => Body::StealProbe(wire::StealProbe { probe }),
+            Kind::Load => Body::StealLoad(wire::StealLoad { probe, shared: self.shared }),
+            Kind::Hint => Body::StealHint(wire::StealHint { shared: self.shared }),
+        };
+        let slots = u32::from(self.idle_slots);
+        (body, (slots > 0).then(|| wire::Load { slots, ..Default::default() }))
+    }
+
+    /// As it arrives.
+    pub(super) fn into_packet(self) -> Box<wire::Packet> {
+        let (body, load) = self.said();
+        Box::new(wire::Packet {
+            from: self.from,
+            to: self.to,
+            from_incarnation: u32::from(self.from_incarnation),
+            to_incarnation: u32::from(self.to_incarnation),
+            first_seq: 1,
+            loose: vec![wire::Message { body: Some(body) }],
+            load,
+            ..Default::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(body: Body, load: Option<wire::Load>) -> wire::Packet {
+        wire::Packet {
+            from: 7,
+            to: 9,
+            from_incarnation: 1,
+            to_incarnation: 2,
+            first_seq: 1,
+            loose: vec![wire::Message { body: Some(body) }],
+            load,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn small_talk_arrives_as_it_was_sent() {
+        let idle = Some(wire::Load { slots: 2, ..Default::default() });
+        for body in [
+            Body::StealProbe(wire::StealProbe { probe: 77 }),
+            Body::StealLoad(wire::StealLoad { probe: 78, shared: 3 }),
+            Body::StealHint(wire::StealHint { shared: 12 }),
+        ] {
+            for load in [None, idle] {
+                let sent = packet(body.clone(), load);
+                let talk = Talk::of(&sent).expect("it is small talk");
+                assert_eq!(*talk.into_packet(), sent);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_says_more_stays_a_packet() {
+        let probe = || Body::StealProbe(wire::StealProbe { probe: 1 });
+        let busy = wire::Load { slots: 2, work_ns: 1, ..Default::default() };
+        let base = packet(probe(), None);
+        let twice = vec![base.loose[0].clone(); 2];
+        for more in [
+            packet(probe(), Some(busy)),
+            packet(probe(), Some(wire::Load::default())),
+            packet(Body::StealProbe(wire::StealProbe { probe: 1 << 40 }), None),
+            packet(Body::StealDone(wire::StealDone { steal: 1 }), None),
+            wire::Packet { ack: 1, ..base.clone() },
+            wire::Packet { first_seq: 2, ..base.clone() },
+            wire::Packet { seen: 2, ..base.clone() },
+            wire::Packet { copies: true, ..base.clone() },
+            wire::Packet { reliable: vec![vec![1].into()], ..base.clone() },
+            wire::Packet { from_incarnation: 256, ..base.clone() },
+            wire::Packet { loose: twice, ..base.clone() },
+        ] {
+            assert!(Talk::of(&more).is_none(), "{more:?}");
+        }
+    }
+}

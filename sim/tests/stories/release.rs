@@ -1,0 +1,27 @@
+//! Tasks that wait for their time.
+
+use proto::{Span, wire};
+use scheduler::Mutant;
+use sim::{Mishaps, SimulationOptions, Violation, simulate};
+use workloads::{Graph, GraphBuilder, TaskInit};
+
+/// Tasks of 2 s, each released 10 s after the one before; the last one reads the first.
+pub(crate) fn arrivals(tasks: u64) -> Graph {
+    let mut builder = GraphBuilder::new("arrivals");
+    let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
+    let spec = builder.spec(wire::Spec { cpus: 1, body, ..Default::default() });
+    for number in 0..tasks {
+        let (duration_ns, release_ns) = (Span::from_secs(2).0, Span::from_secs(10 * number).0);
+        builder.task(TaskInit { duration_ns, release_ns, ..TaskInit::of(spec) });
+    }
+    builder.edge(0, tasks as u32 - 1, 0);
+    builder.finish().expect("the graph makes sense")
+}
+
+/// Every home dies while most tasks wait for their release, and knows afterwards when that is.
+pub(crate) fn homes_die_before_the_release(mutant: Option<Mutant>) -> Result<(), Violation> {
+    let mut options = SimulationOptions::new(3, 2);
+    options.mishaps = Mishaps { kills: 3, ..Mishaps::default() };
+    options.mutant = mutant;
+    simulate(&arrivals(12), &options).map(|_| ())
+}
