@@ -60,6 +60,10 @@ fn start(incarnation: u32, disk: &BTreeMap<(PartitionId, Vec<u8>), Vec<u8>>, now
         seed: 1,
         map: Arc::new(kvs::make_map(7, 1, 8)),
         mutant: None,
+        address: String::new(),
+        data_address: String::new(),
+        pid: 0,
+        late: false,
     };
     let record = |((partition, key), value): (&(PartitionId, Vec<u8>), &Vec<u8>)| Record {
         partition: *partition,
