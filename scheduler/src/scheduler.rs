@@ -72,7 +72,8 @@ pub struct Scheduler {
     pub(crate) estimates: Estimates,
     pub(crate) monitor: Monitor,
     pub(crate) loads: Loads,
-    pub(crate) rng: ChaCha8Rng,
+    /// Boxed: only thieves draw.
+    pub(crate) rng: Box<ChaCha8Rng>,
     pub(crate) stats: Stats,
     /// LReadyQ and SReadyQ of the paper.
     pub(crate) local: ReadyQueue,
@@ -123,7 +124,7 @@ impl Scheduler {
             estimates: Estimates::default(),
             monitor: Monitor::new(&options.tuning),
             loads: Loads::default(),
-            rng: ChaCha8Rng::seed_from_u64(seed),
+            rng: Box::new(ChaCha8Rng::seed_from_u64(seed)),
             stats: Stats::default(),
             local: ReadyQueue::new(options.me.0.into()),
             shared: ReadyQueue::new(options.me.0.into()),
