@@ -61,9 +61,8 @@ impl Scheduler {
         let Some(known) = known else { return pulse };
         pulse.open = known.open;
         // Counts, ends and credits that wait to be told, or tasks that go in the next steps.
-        pulse.alive = known.report_at.is_some()
-            || self.ledger.has_work()
-            || self.ledger.awaits_releases(job);
+        pulse.alive =
+            known.report_at.is_some() || self.ledger.has_work() || self.ledger.awaits_releases(job);
         pulse.asked = self.ask_holders(ask, out);
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
         let (here, stall) = self.how_are_mine(now, all);
