@@ -95,9 +95,8 @@ impl Scheduler {
         // A first question may still be on its way.
         self.asking.forget(task, before);
         self.asking.waiting().until.push_back((now + START_ASK_PATIENCE, task));
-        if before != Asks::Late {
-            self.tell_start(asked, out);
-        }
+        // Again, too, if it has waited for long: the home that was asked may be another one by now.
+        self.tell_start(asked, out);
     }
 
     /// Its home knows.
