@@ -150,8 +150,8 @@ impl Node {
         Ok(node)
     }
 
-    /// As if there had been nothing to do since it started, which a simulation need not play: it has
-    /// looked for work in vain and waits for a sign of some.
+    /// As if there had been nothing to do since it started, which a simulation need not play: it
+    /// has looked for work in vain and waits for a sign of some.
     pub fn rest(&mut self) {
         self.scheduler.rest();
     }

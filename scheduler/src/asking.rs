@@ -77,9 +77,9 @@ impl Asking {
 
 impl Scheduler {
     pub(crate) fn must_ask(&self, task: TaskId) -> bool {
-        let unsure = |staged: &Box<Staged>| staged.work.strikes > 0 && staged.asks != Asks::Knows;
+        let unsure = |staged: &Staged| staged.work.strikes > 0 && staged.asks != Asks::Knows;
         !self.homes.is_home_of(task)
-            && self.staging.get(&task).is_some_and(unsure)
+            && self.staging.get(&task).is_some_and(|staged| unsure(staged))
             && self.options.mutant != Some(Mutant::SuspectsUnasked)
     }
 

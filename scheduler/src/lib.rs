@@ -37,6 +37,7 @@ mod objects;
 mod out;
 mod parked;
 mod policy;
+mod pushing;
 mod queue;
 mod readers;
 mod removal;

@@ -18,7 +18,7 @@ use crate::grant::Transit;
 use crate::guests::Guests;
 use crate::homes::Homes;
 use crate::jobs::Jobs;
-use crate::ledger::{End, Ending, Ledger, State};
+use crate::ledger::{Ledger, State};
 use crate::monitor::Monitor;
 use crate::out::Out;
 use crate::parked::Parked;
@@ -100,7 +100,7 @@ pub struct Scheduler {
     pub(crate) moves: BTreeMap<u64, Move>,
     /// The latest incarnation known of each peer.
     pub(crate) peers: Peers,
-    pushes: BTreeMap<NodeId, BundleBuilder>,
+    pub(crate) pushes: BTreeMap<NodeId, BundleBuilder>,
     /// Tasks too wide for every node known, while some are not.
     pub(crate) homeless: Vec<TaskId>,
     /// What is owed to homes that are on the move.
@@ -554,62 +554,5 @@ impl Scheduler {
             task_length: self.length_of(work),
         };
         decide(policy.threshold(tuning.threshold), assumed, me, inputs)
-    }
-
-    /// Too wide for this node: to one where it fits, in turns, or refused.
-    fn place_elsewhere(
-        &mut self,
-        now: Time,
-        task: TaskId,
-        attempt: Attempt,
-        work: Work,
-        out: &mut Out,
-    ) {
-        let (widest, cpus) = (self.homes.slots_max(), work.cpus());
-        let fits = |node: &NodeId| self.homes.slots_of(*node) >= cpus && *node != self.options.me;
-        let fitting: Vec<NodeId> = self.homes.living().filter(fits).collect();
-        let turn = task.local.index() as usize;
-        match fitting.get(turn % fitting.len().max(1)).copied() {
-            Some(node) => {
-                self.push(now, task, attempt, work, node, Reason::TooWide, out);
-            }
-            _ => {
-                let error = format!(
-                    "it needs {} cpus and the widest node has {}",
-                    work.cpus(),
-                    widest.max(self.options.slots)
-                );
-                let detail = wire::EndDetail { error: error.clone(), ..Default::default() };
-                let me = self.options.me;
-                self.ledger.keep_failure(task, attempt, me, &detail);
-                let ending = Ending { error, exit_code: 1, ..Default::default() };
-                self.ledger.end(now, task, End::Failed, me, ending, out);
-            }
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "what, where and why")]
-    fn push(
-        &mut self,
-        now: Time,
-        task: TaskId,
-        attempt: Attempt,
-        work: Work,
-        to: NodeId,
-        reason: Reason,
-        out: &mut Out,
-    ) {
-        let incarnation = self.incarnation_of(to);
-        self.ledger.set_holder(task, to, incarnation, out);
-        self.stats.pushes += 1;
-        self.loads.sent(now, to, self.homes.slots_of(to), self.length_of(&work));
-        let input_bytes = work.input_bytes();
-        out.events.push(Event::Pushed { task, attempt, to, reason, input_bytes });
-        let bundle = self.pushes.entry(to).or_default();
-        bundle.push(task, attempt, work);
-        if bundle.is_full() {
-            let bundle = Some(std::mem::take(bundle).finish());
-            out.reliable.push((to, Body::Push(wire::Push { bundle })));
-        }
     }
 }

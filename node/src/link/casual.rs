@@ -1,5 +1,6 @@
 //! Small talk with peers with whom there is no session. Nothing is numbered or acknowledged, so
-//! there is nothing to keep but who they are: in a large cluster that is nearly all there is to say.
+//! there is nothing to keep but who they are: in a large cluster that is nearly all there is to
+//! say.
 
 use proto::limits::LOAD_INTERVAL;
 use proto::{Incarnation, NodeId, Time, wire};

@@ -162,8 +162,8 @@ impl Ledger {
             if job.visible {
                 return Err(ChunkError::Committed { job: chunk.job });
             }
-            let overlaps = |part: &Box<Part>| part.overlaps(chunk.first, chunk.tasks.len() as u64);
-            if job.parts.get(&partition).is_some_and(overlaps) {
+            let overlaps = |part: &Part| part.overlaps(chunk.first, chunk.tasks.len() as u64);
+            if job.parts.get(&partition).is_some_and(|part| overlaps(part)) {
                 return Err(ChunkError::Malformed {
                     job: chunk.job,
                     partition: chunk.partition,

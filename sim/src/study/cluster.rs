@@ -1,5 +1,7 @@
 //! The loop of a study.
 
+mod launches;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -7,11 +9,11 @@ use analysis::{Entry, Fold, Kinds};
 use node::{Config, Effect, Input, Node};
 use proto::event::{End, Event};
 use proto::work::Launch;
-use proto::{Attempt, ClientId, Incarnation, NodeId, Span, TaskId, Time, limits, wire};
+use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
 use scheduler::Homes;
 use workloads::{Graph, Plan};
 
-use super::machine::{Attempting, Machine, Waiting};
+use super::machine::{Machine, Waiting};
 use super::mishaps::{Fate, Struck};
 use super::queue::{Queue, What};
 use super::submitter::{Sent, Submitter};
@@ -19,9 +21,7 @@ use super::traffic::Flow;
 use super::transport::Transport;
 use super::{BEGIN, JOB, Mark, Meter, Simulation, SimulationOptions};
 use crate::checkers::Violation;
-use crate::checkers::bound::cpus_of;
 use crate::dice::Dice;
-use crate::machine as model;
 use crate::service::{Counts, Part, PriceList};
 
 const CLIENT: ClientId = ClientId(1);
@@ -496,51 +496,6 @@ impl Cluster<'_, '_> {
         if self.fold.committed_twice() > 0 {
             self.break_off("once", format!("committed twice: {event:?}"));
         }
-    }
-
-    /// Checks what a task needs, and says how it will end.
-    fn attempt(&mut self, index: usize, launch: &Launch) -> Attempting {
-        let machine = &self.machines[index];
-        let missing = launch.inputs.iter().find(|it| !machine.objects.contains_key(&it.object));
-        if let Some(input) = missing {
-            let text = format!("{} runs on n{index} without {:?}", launch.task, input.object);
-            self.break_off("inputs", text);
-        }
-        if self.last_release.is_some() && self.is_early(launch.task) {
-            let at = self.now.since(BEGIN).as_secs_f64();
-            self.break_off("release", format!("{} starts at {at} s, too early", launch.task));
-        }
-        let run = model::run(launch, false);
-        Attempting { cpus: cpus_of(launch), outcome: run.outcome, objects: run.objects }
-    }
-
-    fn is_early(&self, task: TaskId) -> bool {
-        let task = self.plan.task_of(task.local);
-        task.is_none_or(|task| self.now < BEGIN + Span(self.graph.release_ns(task)))
-    }
-
-    fn launch(&mut self, index: usize, done: Time, launch: &Launch) {
-        self.launches[index] += 1;
-        let run = self.attempt(index, launch);
-        let machine = &mut self.machines[index];
-        machine.busy_slots += run.cpus;
-        let busy = machine.busy_slots;
-        machine.running.insert((launch.task, launch.attempt), run);
-        if busy > self.slots {
-            let text = format!("{} makes {busy} of {} slots busy", launch.task, self.slots);
-            self.break_off("bound", text);
-        }
-        let at = done + launch.duration + self.run_delay;
-        let key = Box::new((launch.task, launch.attempt));
-        self.queue.push(at, What::Ended(index as u32, key));
-    }
-
-    fn attempt_ended(&mut self, index: usize, (task, attempt): (TaskId, Attempt)) {
-        let machine = &mut self.machines[index];
-        let Some(run) = machine.running.remove(&(task, attempt)) else { return };
-        machine.busy_slots = machine.busy_slots.checked_sub(run.cpus).expect(NO_CPU_IS_FREE);
-        machine.keep(run.objects);
-        self.deliver(index, Input::Finished { task, attempt, outcome: run.outcome });
     }
 
     fn finish(self, options: &SimulationOptions) -> Result<Simulation, Violation> {

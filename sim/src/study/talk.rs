@@ -1,7 +1,7 @@
 //! The small talk of thieves, as it lies in the queue. In a large cluster nearly every packet is a
-//! probe, an answer or a hint of a node that has nothing to do; tens of millions of them can be under
-//! way at once, and a packet as such takes several hundred bytes. Whatever does not fit this form
-//! exactly stays a packet.
+//! probe, an answer or a hint of a node that has nothing to do; tens of millions of them can be
+//! under way at once, and a packet as such takes several hundred bytes. Whatever does not fit this
+//! form exactly stays a packet.
 
 use proto::wire;
 use proto::wire::message::Body;

@@ -1,0 +1,47 @@
+//! Which messages outlive the incarnation that they were meant for.
+
+use proto::wire::message::Body;
+
+/// Whether a message still means something to a peer that has restarted. What concerns tasks that
+/// the old incarnation held does not: their homes place them again.
+pub(crate) fn survives_restart(body: &Body) -> bool {
+    match body {
+        Body::Finished(_)
+        | Body::Credits(_)
+        | Body::CreditQuery(_)
+        | Body::Visible(_)
+        | Body::Counts(_)
+        | Body::Cancel(_)
+        | Body::NotHeld(_)
+        | Body::JobEnd(_)
+        | Body::Copies(_)
+        | Body::Consumed(_)
+        | Body::Unwanted(_) => true,
+        Body::Push(_)
+        | Body::StealProbe(_)
+        | Body::StealLoad(_)
+        | Body::StealHint(_)
+        | Body::StealRequest(_)
+        | Body::StealGrant(_)
+        | Body::StealDone(_)
+        // Told again by the thief itself, in its order.
+        | Body::Moved(_)
+        | Body::MovedReply(_)
+        | Body::Stale(_)
+        | Body::Holding(_)
+        | Body::Locate(_)
+        | Body::Located(_)
+        | Body::StallAsk(_)
+        | Body::Pulse(_)
+        // What the old incarnation owed the new one tells from its records.
+        | Body::NotHome(_)
+        // Another incarnation is another copy: the map says what it is to be sent.
+        | Body::Replicate(_)
+        | Body::Replicated(_)
+        | Body::CopyAsks(_)
+        | Body::CopyAnswers(_)
+        | Body::LeaseAsk(_)
+        | Body::LeaseGiven(_)
+        | Body::Fragment(_) => false,
+    }
+}

@@ -1,0 +1,58 @@
+//! What runs on the nodes of a study, and when it ends.
+
+use node::Input;
+use proto::work::Launch;
+use proto::{Attempt, Span, TaskId, Time};
+
+use super::super::machine::Attempting;
+use super::super::queue::What;
+use super::{BEGIN, Cluster, NO_CPU_IS_FREE};
+use crate::checkers::bound::cpus_of;
+use crate::machine as model;
+
+impl Cluster<'_, '_> {
+    /// Checks what a task needs, and says how it will end.
+    pub(super) fn attempt(&mut self, index: usize, launch: &Launch) -> Attempting {
+        let machine = &self.machines[index];
+        let missing = launch.inputs.iter().find(|it| !machine.objects.contains_key(&it.object));
+        if let Some(input) = missing {
+            let text = format!("{} runs on n{index} without {:?}", launch.task, input.object);
+            self.break_off("inputs", text);
+        }
+        if self.last_release.is_some() && self.is_early(launch.task) {
+            let at = self.now.since(BEGIN).as_secs_f64();
+            self.break_off("release", format!("{} starts at {at} s, too early", launch.task));
+        }
+        let run = model::run(launch, false);
+        Attempting { cpus: cpus_of(launch), outcome: run.outcome, objects: run.objects }
+    }
+
+    fn is_early(&self, task: TaskId) -> bool {
+        let task = self.plan.task_of(task.local);
+        task.is_none_or(|task| self.now < BEGIN + Span(self.graph.release_ns(task)))
+    }
+
+    pub(super) fn launch(&mut self, index: usize, done: Time, launch: &Launch) {
+        self.launches[index] += 1;
+        let run = self.attempt(index, launch);
+        let machine = &mut self.machines[index];
+        machine.busy_slots += run.cpus;
+        let busy = machine.busy_slots;
+        machine.running.insert((launch.task, launch.attempt), run);
+        if busy > self.slots {
+            let text = format!("{} makes {busy} of {} slots busy", launch.task, self.slots);
+            self.break_off("bound", text);
+        }
+        let at = done + launch.duration + self.run_delay;
+        let key = Box::new((launch.task, launch.attempt));
+        self.queue.push(at, What::Ended(index as u32, key));
+    }
+
+    pub(super) fn attempt_ended(&mut self, index: usize, (task, attempt): (TaskId, Attempt)) {
+        let machine = &mut self.machines[index];
+        let Some(run) = machine.running.remove(&(task, attempt)) else { return };
+        machine.busy_slots = machine.busy_slots.checked_sub(run.cpus).expect(NO_CPU_IS_FREE);
+        machine.keep(run.objects);
+        self.deliver(index, Input::Finished { task, attempt, outcome: run.outcome });
+    }
+}
