@@ -8,10 +8,13 @@ again. All may be killed at once, and come back in any order, with their disks.
 
 What must hold: each tree ends with exactly as many tasks done as it has, none failed, none
 committed twice, and none is stuck; and every key is there that was written, one after each fault.
+All the while callers use the store: what they were told must be linearizable for each key (`kv`).
 The seed draws the faults and when they come; what they meet is up to the machine.
 */
 
-use std::collections::BTreeMap;
+mod kv;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -42,6 +45,8 @@ const ASLEEP_MS: std::ops::Range<u64> = 100..4000;
 /// Where others have copies: long enough to be taken for dead.
 const AWAY_LONG_MS: std::ops::Range<u64> = 500..5000;
 const ASLEEP_LONG_MS: std::ops::Range<u64> = 4000..12_000;
+/// Of how many tasks of a run that were committed twice all is told.
+const STORIES_MAX: usize = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Copies that are not whole again by then never will be.
 const WHOLE_WITHIN: Duration = Duration::from_secs(120);
@@ -73,6 +78,13 @@ struct Campaign {
     /// Keys that were written, one after each fault.
     keys: u64,
     tasks_done: u64,
+    /// What callers did with the store meanwhile, and what of it nobody knows the fate of.
+    kv_operations: u64,
+    kv_unanswered: u64,
+    /// Changes of which watches told.
+    kv_watched: u64,
+    /// Answers that fit no order of the operations, and watches that told something else.
+    kv_wrong: u64,
     /// Tasks that ended without being done, or of which too many or too few were; and keys.
     lost: u64,
     /// Tasks that were committed twice.
@@ -189,14 +201,15 @@ pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
         }
     }
     ended?;
-    let is_good = seen.lost + seen.twice + seen.stuck == 0;
+    let is_good = seen.lost + seen.twice + seen.stuck + seen.kv_wrong == 0;
     Ok(if is_good { Exit::Ok } else { Exit::Failed })
 }
 
 fn text(seen: &Campaign) -> String {
     format!(
         "{} runs of {} tasks, {} kills ({} with the disk), {} stops in {:.0} s\n\
-         tasks done   {}\nlost         {}\ntwice        {}\nstuck        {}\n",
+         tasks done   {}\nlost         {}\ntwice        {}\nstuck        {}\n\
+         store        {} operations ({} without an answer), {} changes watched, {} wrong\n",
         seen.runs,
         seen.tasks_each,
         seen.kills,
@@ -207,6 +220,10 @@ fn text(seen: &Campaign) -> String {
         seen.lost,
         seen.twice,
         seen.stuck,
+        seen.kv_operations,
+        seen.kv_unanswered,
+        seen.kv_watched,
+        seen.kv_wrong,
     )
 }
 
@@ -221,6 +238,7 @@ async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Resu
     if !victims.are_whole(&client).await {
         return Err(Failure::lost("the copies of a new cluster do not become whole"));
     }
+    let callers = kv::Callers::start(&client, &mut dice);
     // Runs may be shorter than the time between two faults.
     let mut fault_at = tokio::time::Instant::now() + pause(&mut dice, CALM_MS);
     while seen.kills < args.kills && seen.stuck == 0 {
@@ -252,6 +270,11 @@ async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Resu
         };
         judge(&client, job, &end?, graph, seen).await?;
     }
+    let outcome = callers.end().await?;
+    seen.kv_operations = outcome.operations;
+    seen.kv_unanswered = outcome.unanswered;
+    seen.kv_watched = outcome.changes_watched;
+    seen.kv_wrong = outcome.wrong;
     judge_keys(&client, seen).await
 }
 
@@ -312,10 +335,25 @@ async fn judge(
         }
         Ok(())
     })?;
-    let twice = commits.values().filter(|times| **times > 1).count() as u64;
-    seen.twice += twice;
-    if twice > 0 {
-        say(&format!("error: run {}: {twice} tasks were committed twice", seen.runs));
+    let twice = commits.iter().filter(|(_, times)| **times > 1).map(|((task, _), _)| *task);
+    let twice: BTreeSet<TaskId> = twice.collect();
+    seen.twice += twice.len() as u64;
+    if !twice.is_empty() {
+        say(&format!("error: run {}: {} tasks were committed twice", seen.runs, twice.len()));
+    }
+    for task in twice.into_iter().take(STORIES_MAX) {
+        tell(client, job, task).await?;
     }
     Ok(())
+}
+
+/// Says all that the logs have of a task.
+async fn tell(client: &Client, job: JobId, task: TaskId) -> Result<(), Failure> {
+    Logs::read(client, job, Some(task.local)).await?.for_each(|entry| {
+        let is_start = matches!(entry.event, Event::NodeStarted { .. });
+        if is_start || analysis::task_of(&entry.event) == Some(task) {
+            say(&format!("{} node {}: {:?}", entry.time.utc(), entry.node.0, entry.event));
+        }
+        Ok(())
+    })
 }

@@ -27,6 +27,10 @@ struct NodeRow {
     addr: String,
     pid: u32,
     state: &'static str,
+    /// The others go on without it; else one that is down may just not answer us.
+    given_up: bool,
+    /// It has a vote on who holds what.
+    votes: bool,
     slots: u32,
     ready_local: u64,
     ready_shared: u64,
@@ -43,6 +47,8 @@ impl NodeRow {
             addr: member.address,
             pid: member.pid,
             state: "up",
+            given_up: false,
+            votes: false,
             slots: member.slots,
             ready_local: state.ready_local,
             ready_shared: state.ready_shared,
@@ -57,6 +63,8 @@ impl NodeRow {
             addr: String::new(),
             pid: 0,
             state: "down",
+            given_up: false,
+            votes: false,
             slots: 0,
             ready_local: 0,
             ready_shared: 0,
@@ -125,6 +133,8 @@ fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientErr
         (Err(_), Some(member)) => NodeRow::silent(member),
         (Err(_), None) => NodeRow::down(node),
     };
+    row.votes = map.copies > 1 && map.voters.contains(&node.0);
+    row.given_up = member.is_some_and(|member| !kvs::membership::is_serving(map, member.node));
     // Whoever does not answer is down to whoever asks, whatever the others think.
     row.state = match member.map(wire::Member::phase) {
         Some(Joining) => "joining",

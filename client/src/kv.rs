@@ -17,6 +17,8 @@ use crate::{Client, ClientError};
 #[derive(Clone, Debug)]
 pub struct Kv {
     client: Client,
+    /// Nothing that writes is sent again when its answer was lost.
+    is_once: bool,
 }
 
 /// What a key holds. Versions grow with every change of the key.
@@ -41,11 +43,19 @@ pub enum Cas {
 impl Client {
     #[must_use]
     pub fn kv(&self) -> Kv {
-        Kv { client: self.clone() }
+        Kv { client: self.clone(), is_once: false }
     }
 }
 
 impl Kv {
+    /// By itself an insert or a remove whose answer was lost is sent again, and so may happen
+    /// twice: where others write the same key, theirs may come to lie between. This way every
+    /// write happens at most once, and all of them may be [`ClientError::Uncertain`].
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { is_once: true, ..self }
+    }
+
     /// Sets a key; returns the version it has now.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<u64, ClientError> {
         let result = self.one(operation(KvKind::Insert, key, value)).await?;
@@ -129,7 +139,7 @@ impl Kv {
         }
         let mut results = vec![wire::KvResult::default(); total];
         let mut asked = Vec::new();
-        for parcel in parcels(&self.client.map(), groups) {
+        for parcel in parcels(&self.client.map(), groups, self.is_once) {
             asked.push(self.begin(parcel).await);
         }
         for begun in asked {
@@ -157,7 +167,7 @@ impl Kv {
         partition: PartitionId,
         ops: Vec<wire::KvOp>,
     ) -> Result<Vec<wire::KvResult>, ClientError> {
-        let repeat = repeat_of(&ops);
+        let repeat = repeat_of(&ops, self.is_once);
         let encode = |map: &wire::ClusterMap| {
             let id = self.client.next_id();
             (id, link::encode(id, request::Body::Kv(kv_batch(map, partition, ops.clone()))))
@@ -193,7 +203,7 @@ impl Kv {
         results: &mut [wire::KvResult],
     ) -> Result<(), ClientError> {
         let Begun { parcel: Parcel { node, groups, .. }, answer } = begun;
-        let repeat = groups.iter().map(|group| repeat_of(&group.ops));
+        let repeat = groups.iter().map(|group| repeat_of(&group.ops, self.is_once));
         let never = repeat.into_iter().any(|repeat| repeat == Repeat::Never);
         // A request of several may have happened in part when it is refused.
         assert!(!never || groups.len() == 1, "what must not happen twice travels alone");
@@ -229,13 +239,13 @@ impl Kv {
 
 /// What travels in one request: groups of one node, as many as a frame takes. Groups with
 /// operations that must not happen twice travel alone, so that their fate is known alone.
-fn parcels(map: &wire::ClusterMap, groups: Vec<Group>) -> Vec<Parcel> {
+fn parcels(map: &wire::ClusterMap, groups: Vec<Group>, is_once: bool) -> Vec<Parcel> {
     let mut open: BTreeMap<u32, Parcel> = BTreeMap::new();
     let mut full = Vec::new();
     for group in groups {
         let node = home_of(map, group.partition);
         let new = || Parcel { node, groups: Vec::new(), size_bytes: 0 };
-        if repeat_of(&group.ops) == Repeat::Never {
+        if repeat_of(&group.ops, is_once) == Repeat::Never {
             full.push(Parcel { groups: vec![group], ..new() });
             continue;
         }
@@ -292,11 +302,13 @@ fn present(result: wire::KvResult) -> Option<Value> {
 }
 
 /// An append or a swap done twice is not the same as done once.
-fn repeat_of(ops: &[wire::KvOp]) -> Repeat {
-    match ops.iter().all(|op| !matches!(op.kind(), KvKind::Append | KvKind::Cas)) {
-        true => Repeat::Safe,
-        false => Repeat::Never,
-    }
+fn repeat_of(ops: &[wire::KvOp], is_once: bool) -> Repeat {
+    let is_safe = |op: &wire::KvOp| match op.kind() {
+        KvKind::Lookup => true,
+        KvKind::Insert | KvKind::Remove => !is_once,
+        KvKind::Append | KvKind::Cas => false,
+    };
+    if ops.iter().all(is_safe) { Repeat::Safe } else { Repeat::Never }
 }
 
 fn kv_batch(map: &wire::ClusterMap, partition: PartitionId, ops: Vec<wire::KvOp>) -> wire::KvBatch {
@@ -455,7 +467,7 @@ mod tests {
             group(5, KvKind::Insert, half),
             group(6, KvKind::Insert, half),
         ];
-        let mut sent: Vec<(u32, Vec<usize>)> = parcels(&map, groups)
+        let mut sent: Vec<(u32, Vec<usize>)> = parcels(&map, groups, false)
             .into_iter()
             .map(|parcel| (parcel.node, parcel.groups.iter().map(|g| g.places[0]).collect()))
             .collect();
@@ -464,5 +476,8 @@ mod tests {
         let together = vec![0, 2, 5];
         let expected = [(0, together), (0, alone(1)), (0, alone(3)), (1, alone(4)), (0, alone(6))];
         assert_eq!(sent, expected);
+        let groups = [KvKind::Insert, KvKind::Remove, KvKind::Lookup, KvKind::Lookup];
+        let groups = (0..4).zip(groups).map(|(at, kind)| group(at, kind, 0)).collect();
+        assert_eq!(parcels(&map, groups, true).len(), 3, "writes that happen once travel alone");
     }
 }

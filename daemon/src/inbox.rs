@@ -1,7 +1,7 @@
 //! What reaches the loop of a node from its streams and its threads.
 
 use node::Input;
-use proto::{ClientId, Incarnation, NodeId, wire};
+use proto::{ClientId, Incarnation, NodeId, TaskId, wire};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::data::Wanted;
@@ -38,6 +38,11 @@ pub(crate) enum Incoming {
         from: NodeId,
         wanted: Vec<Wanted>,
     },
+    /// A submitter has a file for a task. The answer is that of [`node::Node::awaits_file`].
+    File {
+        task: TaskId,
+        awaited: oneshot::Sender<Option<bool>>,
+    },
     /// Answered when all events so far are in the files.
     FlushEvents(oneshot::Sender<()>),
 }
@@ -46,6 +51,8 @@ pub(crate) enum Incoming {
 #[derive(Debug)]
 pub(crate) enum Local {
     Input(Input),
+    /// Several that came together.
+    Inputs(Vec<Input>),
     /// Records that were to be read.
     Read(Result<kvs::Page, StoreError>),
     /// Up to which batch everything is durable now.

@@ -69,6 +69,7 @@ const REMOVED: &str = "removed";
 const DB_ASIDE: &str = "db.damaged";
 /// The number of records that are to be made, as it was told to the cluster.
 const JOINED_AS: &str = "joined-as";
+const NO_NUMBER: &str = "it should hold a number and its checksum";
 
 /// An instance directory, made when it was not there.
 #[derive(Clone, Debug)]
@@ -293,7 +294,7 @@ pub(crate) fn free_store(state: &Path) -> Option<u64> {
     let lock = OpenOptions::new().write(true).open(state.join("lock")).ok()?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok()?;
     let text = fs::read_to_string(state.join("store")).ok()?;
-    u64::from_str_radix(text.trim(), 16).ok()
+    u64::from_str_radix(number_of_line(&text)?, 16).ok()
 }
 
 /// The node of this state directory has left the cluster.
@@ -304,7 +305,7 @@ pub(crate) fn note_removed(state: &Path, node: NodeId) -> Result<(), StartError>
 /// Makes the state directory of a node that the cluster has taken in under this store.
 pub(crate) fn prepare_joined(state: &Path, store: u64) -> Result<(), StartError> {
     make_private_dir(state)?;
-    replace(&state.join(JOINED_AS), format!("{store:016x}\n").as_bytes())?;
+    replace(&state.join(JOINED_AS), number_line(&format!("{store:016x}")).as_bytes())?;
     replace(&state.join("late"), b"1\n")?;
     replace(&state.join("formed"), b"1\n")
 }
@@ -345,10 +346,11 @@ fn check_format(state: &Path) -> Result<(), StartError> {
 fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, StartError> {
     let path = state.join("incarnation");
     let last = match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse::<u32>().map_err(|e| StartError::Damaged {
-            path: path.clone(),
-            what: format!("it should hold a number: {e}"),
-        })?,
+        Ok(text) => {
+            let number = number_of_line(&text).and_then(|digits| digits.parse::<u32>().ok());
+            let what = NO_NUMBER.to_owned();
+            number.ok_or_else(|| StartError::Damaged { path: path.clone(), what })?
+        }
         Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
         Err(e) => return Err(StartError::io("read", &path, e)),
     };
@@ -356,8 +358,21 @@ fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, Sta
         path: path.clone(),
         what: "the last incarnation is used up".to_owned(),
     })?;
-    replace(&path, format!("{next}\n").as_bytes())?;
+    replace(&path, number_line(&next.to_string()).as_bytes())?;
     Ok(Incarnation(next))
+}
+
+/// A number and its checksum: a smaller one would be believed as well.
+fn number_line(digits: &str) -> String {
+    format!("{digits}-{:08x}\n", crc32fast::hash(digits.as_bytes()))
+}
+
+/// What [`number_line`] wrote. Lines without a checksum are from before there was one.
+fn number_of_line(line: &str) -> Option<&str> {
+    let line = line.trim_end();
+    let Some((digits, checksum)) = line.split_once('-') else { return Some(line) };
+    let checksum = u32::from_str_radix(checksum, 16).ok()?;
+    (crc32fast::hash(digits.as_bytes()) == checksum).then_some(digits)
 }
 
 /// The number of the records that are here, or of those that will be.
@@ -365,8 +380,9 @@ fn store_id(state: &Path) -> Result<u64, StartError> {
     let (path, joined_as) = (state.join("store"), state.join(JOINED_AS));
     let read = |path: &Path| {
         let text = fs::read_to_string(path).map_err(|e| StartError::io("read", path, e))?;
-        let id = u64::from_str_radix(text.trim(), 16).ok().filter(|&id| id != 0);
-        let what = "it should hold a number".to_owned();
+        let digits = number_of_line(&text);
+        let id = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let (id, what) = (id.filter(|&id| id != 0), NO_NUMBER.to_owned());
         id.ok_or_else(|| StartError::Damaged { path: path.to_path_buf(), what })
     };
     if !state.join(DB).join("CURRENT").exists() {
@@ -374,7 +390,7 @@ fn store_id(state: &Path) -> Result<u64, StartError> {
             true => read(&joined_as)?,
             false => random_u64()?.max(1), // 0 stands for none.
         };
-        replace(&path, format!("{id:016x}\n").as_bytes())?;
+        replace(&path, number_line(&format!("{id:016x}")).as_bytes())?;
         return Ok(id);
     }
     // It is good for the first records alone.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use executor::{Executor, ExecutorConfig};
+use executor::{Ended, Executor, ExecutorConfig};
 use node::Input;
 use proto::{Incarnation, NodeId, limits};
 use scheduler::{Tuning, UNLIMITED_BYTES};
@@ -38,10 +38,14 @@ pub(crate) fn start_executor(
 ) -> Result<Executor, StartError> {
     let mut config = ExecutorConfig::new(state.path(), options.node, options.slots);
     config.spawner_program.clone_from(&options.spawner_program);
-    let executor = Executor::start(config, move |task, attempt, outcome| {
-        // A loop that is gone has no use for it: its next incarnation places the task again.
-        let _ = local.send(Local::Input(Input::Finished { task, attempt, outcome }));
-    })?;
+    let executor =
+        Executor::start(config, move |ended| {
+            let inputs = ended
+                .into_iter()
+                .map(|Ended { task, attempt, outcome }| Input::Finished { task, attempt, outcome });
+            // A loop that is gone has no use for them: its next incarnation places the tasks again.
+            let _ = local.send(Local::Inputs(inputs.collect()));
+        })?;
     Ok(executor)
 }
 

@@ -4,7 +4,7 @@ The loop that owns a node: gather what has come, let the core handle it, write o
 ```text
    streams ─▶ inbox ─┐                        ┌─▶ log on disk (one write a step)
    executor, sync ───┼─▶ handle ─▶ flush ─────┤
-   timers ───────────┘      ▲                 └─▶ then: packets, answers, launches, fetches
+   timers ───────────┘      ▲                 └─▶ then: act
                             └── no-ops answer themselves
 ```
 A launched no-op has no effect that anybody could see, so its end goes straight back into the core,
@@ -19,6 +19,7 @@ use std::sync::Arc;
 use executor::Executor;
 use kvs::Batch;
 use node::{Effect, Input, Node};
+use proto::work::Launch;
 use proto::{ClientId, Event, Incarnation, NodeId, Span, Time, limits, wire};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -107,6 +108,9 @@ pub(crate) struct State {
     effects: Vec<Effect>,
     /// What waits for the write of this step.
     held: Vec<Effect>,
+    launches: Vec<Launch>,
+    /// As it was told last.
+    staged_room_bytes: Option<u64>,
     pending: Batch,
     pending_bytes: usize,
     waiting_for_events: Vec<oneshot::Sender<()>>,
@@ -183,6 +187,7 @@ impl Loop {
     fn take_local(&mut self, item: Local) -> Result<(), NodeError> {
         match item {
             Local::Input(input) => self.state.inputs.push(input),
+            Local::Inputs(inputs) => self.state.inputs.extend(inputs),
             Local::Read(page) => {
                 let page = page.map_err(|error| self.store_error(error))?;
                 self.state.inputs.push(Input::Read(page));
@@ -247,6 +252,9 @@ impl Loop {
             Incoming::Wants { from, wanted } => {
                 wanted.into_iter().for_each(|wanted| self.transfers.want(from, wanted));
             }
+            Incoming::File { task, awaited } => {
+                let _ = awaited.send(self.node.awaits_file(task)); // Whoever asked may be gone.
+            }
             Incoming::FlushEvents(flushed) => state.waiting_for_events.push(flushed),
         }
     }
@@ -275,6 +283,8 @@ impl Loop {
         for effect in held.drain(..) {
             self.act(now, effect)?;
         }
+        self.share_store();
+        self.launch();
         self.state.held = held;
         self.ask();
         self.flush_events(now)
@@ -334,12 +344,31 @@ impl Loop {
         Ok(())
     }
 
+    /// Tells the executor what the core leaves of the store for files copied from elsewhere.
+    fn share_store(&mut self) {
+        let room_bytes = self.node.near_bytes_max();
+        if self.state.staged_room_bytes.replace(room_bytes) != Some(room_bytes) {
+            self.shared.executor.set_staged_room(room_bytes);
+        }
+    }
+
+    /// Starts what has gathered of launches in this step.
+    fn launch(&mut self) {
+        if !self.state.launches.is_empty() {
+            self.shared.executor.launch_all(self.state.launches.drain(..));
+        }
+    }
+
     fn act(&mut self, now: Time, effect: Effect) -> Result<(), NodeError> {
+        let says = matches!(effect, Effect::Send { .. } | Effect::Reply { .. });
+        if !(says || matches!(effect, Effect::Launch(_))) {
+            self.launch(); // What this does here may concern what was launched before it.
+        }
         let executor = &self.shared.executor;
         match effect {
             Effect::Send { to, packet } => self.send(to, *packet),
             Effect::Reply { client, response } => self.reply(client, *response),
-            Effect::Launch(launch) => executor.launch(*launch),
+            Effect::Launch(launch) => self.state.launches.push(*launch),
             Effect::Kill { task, attempt } => executor.kill(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),
             Effect::Evict { objects } => {

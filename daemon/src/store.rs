@@ -13,13 +13,17 @@
 //! process. [`Syncer::sync`] makes it survive a power cut. After a write or sync has failed, nobody
 //! knows what is on disk: every later call answers [`StoreError::Stopped`] and the node must stop;
 //! opening again tells what was kept. Recovery accepts a record that was cut short at the very
-//! end of the log, which no sync had covered; any other damage is an error, never skipped.
+//! end of the log, which no sync had covered (see `mark`); any other damage is an error, never
+//! skipped.
+
+mod mark;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use kvs::{Batch, Page, PageRequest, Record, keys};
+use mark::Mark;
 use proto::PartitionId;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBRecoveryMode, Direction, IteratorMode,
@@ -98,6 +102,7 @@ struct Shared {
     /// Of this opening, 0 for none: each incarnation counts its batches from the start, and must
     /// not take a number of the one before for its own.
     last_seq: AtomicU64,
+    mark: Mutex<Mark>,
     failed: AtomicBool,
 }
 
@@ -117,6 +122,7 @@ impl RocksStore {
         let path = path.as_ref().to_owned();
         std::fs::create_dir_all(&path).map_err(|error| from_io(&path, &error))?;
         refuse_half_a_store(&path)?;
+        let mut mark = Mark::check(&path)?;
         let db = DB::open(&options(), &path).map_err(|error| from_rocksdb(&path, &error))?;
         let last_seq = match db.get(LAST_SEQ_KEY).map_err(|error| from_rocksdb(&path, &error))? {
             None => 0,
@@ -124,8 +130,9 @@ impl RocksStore {
                 StoreError::Damaged { path: path.clone(), reason: "its last batch".to_owned() }
             })?),
         };
-        let shared =
-            Shared { db, path, last_seq: AtomicU64::new(0), failed: AtomicBool::new(false) };
+        mark.opened(db.latest_sequence_number())?;
+        let (last_written, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let shared = Shared { db, path, last_seq: last_written, mark: Mutex::new(mark), failed };
         Ok((Self { shared: Arc::new(shared), key: Vec::new(), value: Vec::new() }, last_seq))
     }
 
@@ -236,7 +243,10 @@ impl Shared {
 
     fn sync(&self) -> Result<u64, StoreError> {
         let seq = self.last_seq.load(Ordering::Acquire);
+        let sequence = self.db.latest_sequence_number();
         self.run(|db| db.flush_wal(true))?;
+        let mut mark = self.mark.lock().expect("nobody panics with the mark");
+        mark.synced(sequence).inspect_err(|_| self.failed.store(true, Ordering::Release))?;
         Ok(seq)
     }
 

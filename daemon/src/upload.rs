@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use executor::{IncomingUpload, UploadError};
 use proto::{JobId, LocalId, TaskId, limits, wire};
+use tokio::sync::oneshot;
 use tonic::{Status, Streaming};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::inbox::Incoming;
 use crate::service::Shared;
 
 fn refused(error: &UploadError) -> Status {
@@ -26,6 +28,7 @@ pub(crate) async fn take(
     let _permit = shared.uploading.acquire().await.map_err(|_| crate::service::stopping())?;
     let first = next(&mut parts).await?;
     let task = TaskId { job: JobId(first.job), local: LocalId(first.task) };
+    check_awaited(shared, task).await?;
     let size_bytes = first.size_bytes;
     let mut incoming =
         shared.executor.uploads().begin(task, size_bytes).map_err(|error| refused(&error))?;
@@ -42,6 +45,20 @@ pub(crate) async fn take(
             return commit(incoming).await;
         }
         part = next(&mut parts).await?;
+    }
+}
+
+/// What no job goes with would stay for ever: a file is taken for a task that is staged here.
+async fn check_awaited(shared: &Shared, task: TaskId) -> Result<(), Status> {
+    let (awaited, answer) = oneshot::channel();
+    let file = Incoming::File { task, awaited };
+    shared.inbox.send(file).await.map_err(|_| crate::service::stopping())?;
+    match answer.await.map_err(|_| crate::service::stopping())? {
+        Some(true) => Ok(()),
+        Some(false) => Err(Status::failed_precondition(format!(
+            "no task {task} that stands for a file is staged here: submit its job first"
+        ))),
+        None => Err(Status::unavailable(format!("this node is not the home of task {task}"))),
     }
 }
 

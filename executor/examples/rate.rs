@@ -60,8 +60,10 @@ fn through_executor(argv: &[String], commands: u64, slots: u64) -> f64 {
     let directory = std::env::temp_dir().join(format!("rate-{}", std::process::id()));
     let (sender, outcomes) = mpsc::channel();
     let config = ExecutorConfig::new(&directory, NodeId(0), slots as u32);
-    let executor = Executor::start(config, move |_, _, outcome| {
-        sender.send(outcome).expect("the receiver waits for all");
+    let executor = Executor::start(config, move |ended| {
+        for ended in ended {
+            sender.send(ended.outcome).expect("the receiver waits for all");
+        }
     })
     .expect("the directory can be made");
     let spec = wire::Spec {

@@ -159,10 +159,9 @@ fn copy(shared: &Shared, path: &Path, object: ObjectId, kind: ObjectKind) -> Res
 
 /// Removes a task's directory; one with something left in it is removed by another thread.
 pub(crate) fn clean_up(shared: &Shared, workspace: &Workspace) {
-    let gone = if workspace.spare {
-        shared.spare_dirs.give_back(&workspace.directory)
-    } else {
-        fs::remove_dir(&workspace.directory).is_ok()
+    let gone = match &workspace.spare {
+        Some(spare) => shared.spare_dirs.give_back(spare),
+        None => fs::remove_dir(&workspace.directory).is_ok(),
     };
     if gone {
         return;

@@ -2,9 +2,12 @@
 The node's end of the spawner: one thread hands commands over, one hears how they end.
 
 ```text
-launch ─▶ queue ─▶ [launcher: directory, links, arguments] ─orders─▶ spawner process ─▶ commands
+launch ─▶ queue ─▶ [launcher: files, arguments] ─orders─▶ spawner ─▶ commands
 outcome ◀─ [listener: packs streams, collects outputs] ◀─reports─┘
 ```
+A command for which nothing has to be made ready goes to the spawner from the thread that launches
+it, if nothing waits in the queue: a hand-over to one more thread costs more than its arguments.
+
 The spawner starts with the first command. When it dies unexpectedly the listener kills what it left
 behind, fails the attempts it ran, and starts another.
 */
@@ -24,10 +27,12 @@ use std::time::Duration;
 
 use proto::work::{Launch, Outcome};
 use proto::{limits, wire as messages};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::process::Pid;
 
 use crate::error::reason;
-use crate::executor::Shared;
+use crate::executor::{Ended, Shared};
 use crate::names::is_hidden_variable;
 use crate::spawner::wire::{self, Exit, Order, Report};
 use crate::spawner::{GRACE_VARIABLE, VERB};
@@ -41,9 +46,16 @@ const BATCH_BYTES: usize = 64 << 10;
 /// After so many spawners in a row that ended without having ended any command, commands fail.
 const BAD_STARTS_MAX: u32 = 3;
 
+/// A launch and the number that the spawner is to know it by.
+pub(crate) type Numbered = (u64, Box<Launch>);
+
 enum Work {
     Launch(u64, Box<Launch>),
     Kill(u64),
+    /// There was no spawner any more when it was to have this.
+    Staged(Vec<u8>, Vec<(u64, Running)>),
+    /// The spawner did not take all that was written at once.
+    Rest,
     Stop,
 }
 
@@ -76,6 +88,10 @@ struct Inner {
     shared: Arc<Shared>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Work that the launcher has not done yet.
+    queued: AtomicU64,
+    /// Whoever writes orders holds it. What it keeps goes to its spawner before anything else.
+    rest: Mutex<Option<(Arc<UnixStream>, Vec<u8>)>>,
 }
 
 struct Threads {
@@ -97,15 +113,27 @@ impl fmt::Debug for Commands {
 
 impl Commands {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let inner = Inner { shared, state: Mutex::default(), changed: Condvar::new() };
+        let inner = Inner {
+            shared,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            queued: AtomicU64::new(0),
+            rest: Mutex::default(),
+        };
         Self { inner: Arc::new(inner), numbers: AtomicU64::new(0), threads: OnceLock::new() }
     }
 
-    pub(crate) fn launch(&self, launch: Launch) {
-        let number = self.number();
-        let key = (launch.task, launch.attempt);
-        self.inner.shared.table.insert(key, Phase::Command(number));
-        self.start(number, launch);
+    pub(crate) fn launch_all(&self, launches: Vec<Launch>) {
+        let table = &self.inner.shared.table;
+        let numbered = launches.into_iter().map(|launch| {
+            let number = self.number();
+            table.insert((launch.task, launch.attempt), Phase::Command(number));
+            (number, Box::new(launch))
+        });
+        let numbered: Vec<Numbered> = numbered.collect();
+        if !numbered.is_empty() {
+            self.start(numbered);
+        }
     }
 
     /// For a command that is in the table already: what it is called once it is one.
@@ -113,24 +141,22 @@ impl Commands {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts what the table knows by this number; nothing if it was killed meanwhile.
-    pub(crate) fn start(&self, number: u64, launch: Launch) {
-        let key = (launch.task, launch.attempt);
+    /// Starts what the table knows by these numbers, but for what was killed meanwhile.
+    pub(crate) fn start(&self, launches: Vec<Numbered>) {
         match self.threads.get_or_init(|| self.start_threads()) {
             Ok(threads) => {
-                // The launcher is gone only when the executor has stopped.
-                let _ = threads.sender.send(Work::Launch(number, Box::new(launch)));
+                let work = self.inner.start_at_once(launches);
+                work.into_iter().for_each(|work| self.inner.queue(threads, work));
             }
-            Err(error) => {
-                let outcome = Outcome { error: error.clone(), ..Outcome::default() };
-                self.inner.shared.finish(key, outcome);
-            }
+            Err(error) => launches.iter().for_each(|(_, launch)| {
+                self.inner.fail((launch.task, launch.attempt), error);
+            }),
         }
     }
 
     pub(crate) fn kill(&self, number: u64) {
         if let Some(Ok(threads)) = self.threads.get() {
-            let _ = threads.sender.send(Work::Kill(number));
+            self.inner.queue(threads, Work::Kill(number));
         }
     }
 
@@ -178,6 +204,75 @@ impl Inner {
         self.state.lock().expect("no holder of the state panics")
     }
 
+    fn queue(&self, threads: &Threads, work: Work) {
+        self.queued.fetch_add(1, Ordering::AcqRel);
+        // The launcher is gone only when the executor has stopped.
+        let _ = threads.sender.send(work);
+    }
+
+    /// Hands commands over for which nobody has to wait; says what the launcher is to do.
+    fn start_at_once(&self, launches: Vec<Numbered>) -> Vec<Work> {
+        let to_launcher = |(number, launch)| Work::Launch(number, launch);
+        let idle = self.queued.load(Ordering::Acquire) == 0;
+        let Some(mut rest) = self.rest.try_lock().ok().filter(|rest| idle && rest.is_none()) else {
+            return launches.into_iter().map(to_launcher).collect();
+        };
+        if !matches!(self.state().link, Link::Up(_)) {
+            return launches.into_iter().map(to_launcher).collect();
+        }
+        let mut spare_dirs = self.shared.spare_dirs.count();
+        let (mut work, mut batch, mut staged) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, launch) in launches {
+            if spare_dirs > 0 && batch.len() < BATCH_BYTES && stage::needs_nothing(&launch) {
+                spare_dirs -= 1;
+                stage(self, number, launch, &mut batch, &mut staged);
+            } else {
+                work.push(to_launcher((number, launch)));
+            }
+        }
+        if !staged.is_empty() {
+            work.extend(self.send_at_once(&mut rest, batch, staged));
+        }
+        work
+    }
+
+    /// Writes orders as far as the socket takes them; says what is left to the launcher.
+    fn send_at_once(
+        &self,
+        rest: &mut Option<(Arc<UnixStream>, Vec<u8>)>,
+        mut batch: Vec<u8>,
+        staged: Vec<(u64, Running)>,
+    ) -> Option<Work> {
+        let mut state = self.state();
+        let Link::Up(stream) = &state.link else { return Some(Work::Staged(batch, staged)) };
+        let stream = stream.clone();
+        state.running.extend(staged);
+        drop(state);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = match rustix::net::send(&*stream, &batch, flags) {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(_) => return None, // The listener notices, and fails what was handed over.
+        };
+        if sent == batch.len() {
+            return None;
+        }
+        *rest = Some((stream, batch.split_off(sent)));
+        Some(Work::Rest)
+    }
+
+    /// Writes orders; waits for a spawner that is slow to take them.
+    fn write(&self, stream: Option<&UnixStream>, batch: &[u8]) {
+        let mut rest = self.rest.lock().expect("no writer panics");
+        // If a spawner is gone the listener notices, and fails what was handed over.
+        if let Some((stream, bytes)) = rest.take() {
+            let _ = (&*stream).write_all(&bytes);
+        }
+        if let Some(mut stream) = stream {
+            let _ = stream.write_all(batch);
+        }
+    }
+
     fn fail(&self, key: Key, error: &str) {
         self.shared.finish(key, Outcome { error: error.to_owned(), ..Outcome::default() });
     }
@@ -187,7 +282,9 @@ fn run_launcher(inner: &Inner, receiver: &mpsc::Receiver<Work>) {
     let mut batch = Vec::new();
     let mut staged = Vec::new();
     while let Ok(mut work) = receiver.recv() {
+        let mut done = 0;
         loop {
+            done += 1;
             match work {
                 Work::Launch(number, launch) => {
                     stage(inner, number, launch, &mut batch, &mut staged)
@@ -195,6 +292,11 @@ fn run_launcher(inner: &Inner, receiver: &mpsc::Receiver<Work>) {
                 Work::Kill(number) => {
                     wire::encode(&mut batch, &Order { start: None, kill: Some(number) });
                 }
+                Work::Staged(orders, running) => {
+                    batch.extend_from_slice(&orders);
+                    staged.extend(running);
+                }
+                Work::Rest => inner.write(None, &[]),
                 Work::Stop => return,
             }
             if batch.len() >= BATCH_BYTES {
@@ -205,7 +307,10 @@ fn run_launcher(inner: &Inner, receiver: &mpsc::Receiver<Work>) {
                 Err(_) => break,
             }
         }
-        hand_over(inner, &mut batch, &mut staged);
+        if !batch.is_empty() {
+            hand_over(inner, &mut batch, &mut staged);
+        }
+        inner.queued.fetch_sub(done, Ordering::AcqRel);
     }
 }
 
@@ -266,8 +371,7 @@ fn hand_over(inner: &Inner, batch: &mut Vec<u8>, staged: &mut Vec<(u64, Running)
     state.running.extend(staged.drain(..));
     drop(state);
     if let Some(stream) = stream {
-        // If the spawner is gone the listener notices, and fails what was handed over.
-        let _ = (&*stream).write_all(batch);
+        inner.write(Some(&stream), batch);
     }
     batch.clear();
 }
@@ -381,12 +485,9 @@ fn listen(inner: &Inner, mut stream: &UnixStream) -> u64 {
         }
         let whole = frames.take::<Report>(&mut reports);
         keep_streams(inner, &reports);
-        for report in reports.drain(..) {
-            if let Some(exit) = report.exit {
-                ended += 1;
-                complete(inner, &exit);
-            }
-        }
+        let exits: Vec<Exit> = reports.drain(..).filter_map(|report| report.exit).collect();
+        ended += exits.len() as u64;
+        inner.shared.report(exits.iter().filter_map(|exit| complete(inner, exit)).collect());
         if whole.is_err() {
             return ended;
         }
@@ -434,18 +535,18 @@ fn keep_tail(tail: &mut Vec<u8>, data: &[u8]) {
     tail.drain(..surplus);
 }
 
-fn complete(inner: &Inner, exit: &Exit) {
-    let Some(running) = inner.state().running.remove(&exit.number) else { return };
+/// Makes a command's end an attempt's end. One that was killed leaves no outputs and no word.
+fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
+    let running = inner.state().running.remove(&exit.number)?;
     let Running { key, launch, workspace, stderr_tail, stream_error } = running;
     let shared = &inner.shared;
-    // One that was killed leaves no outputs.
-    if shared.table.contains(key) {
+    let outcome = shared.table.contains(key).then(|| {
         let stream_error = stream_error.as_deref();
-        let outcome =
-            collect::outcome(shared, &launch, &workspace, exit, stream_error, stderr_tail);
-        shared.finish(key, outcome);
-    }
+        collect::outcome(shared, &launch, &workspace, exit, stream_error, stderr_tail)
+    });
+    // First: the next command may want the directory.
     collect::clean_up(shared, &workspace);
+    outcome.and_then(|outcome| shared.end(key, outcome))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::commands::Commands;
 use crate::error::{ExecutorError, reason};
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
-use crate::stage::SpareDirs;
+use crate::spare::SpareDirs;
 use crate::staged::{StagedFile, StagedFiles};
 use crate::streams::Streams;
 use crate::table::{Key, Phase, Table};
@@ -56,7 +56,15 @@ impl ExecutorConfig {
     }
 }
 
-type Outcomes = Box<dyn Fn(TaskId, Attempt, Outcome) + Send + Sync>;
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub task: TaskId,
+    pub attempt: Attempt,
+    pub outcome: Outcome,
+}
+
+type Outcomes = Box<dyn Fn(Vec<Ended>) + Send + Sync>;
 
 /// What all threads of an executor share.
 pub(crate) struct Shared {
@@ -79,11 +87,24 @@ pub(crate) struct Shared {
 impl Shared {
     /// Reports an outcome, unless the attempt was killed meanwhile: then its outputs go.
     pub(crate) fn finish(&self, key: Key, outcome: Outcome) {
+        self.report(self.end(key, outcome).into_iter().collect());
+    }
+
+    /// The attempt has ended; its end is to be reported if it is still wanted.
+    pub(crate) fn end(&self, key: Key, outcome: Outcome) -> Option<Ended> {
         self.release(key);
-        if self.table.remove(key).is_some() {
-            (self.outcomes)(key.0, key.1, outcome);
-        } else {
-            self.objects.discard(key.0, key.1);
+        let (task, attempt) = key;
+        if self.table.remove(key).is_none() {
+            self.objects.discard(task, attempt);
+            return None;
+        }
+        Some(Ended { task, attempt, outcome })
+    }
+
+    /// Tells of several ends at once: whoever hears them is woken once.
+    pub(crate) fn report(&self, ended: Vec<Ended>) {
+        if !ended.is_empty() {
+            (self.outcomes)(ended);
         }
     }
 
@@ -125,7 +146,7 @@ impl Executor {
     /// `outcomes` is called from threads of the executor and must not block for long.
     pub fn start(
         config: ExecutorConfig,
-        outcomes: impl Fn(TaskId, Attempt, Outcome) + Send + Sync + 'static,
+        outcomes: impl Fn(Vec<Ended>) + Send + Sync + 'static,
     ) -> Result<Self, ExecutorError> {
         let state_dir = &config.state_dir;
         let wrong = |error: io::Error| ExecutorError::directory(state_dir, &error);
@@ -173,11 +194,25 @@ impl Executor {
             if launch.spec.externals.iter().any(|external| external.staged) {
                 self.launch_staged(launch);
             } else {
-                self.commands.launch(launch);
+                self.commands.launch_all(vec![launch]);
             }
         } else {
             synthetic::launch(&self.shared, launch);
         }
+    }
+
+    /// Starts several attempts; their commands are handed over together.
+    pub fn launch_all(&self, launches: impl Iterator<Item = Launch>) {
+        let mut commands = Vec::new();
+        for launch in launches {
+            let is_command = matches!(launch.spec.body, Some(wire::spec::Body::Command(_)));
+            if is_command && !launch.spec.externals.iter().any(|external| external.staged) {
+                commands.push(launch);
+            } else {
+                self.launch(launch);
+            }
+        }
+        self.commands.launch_all(commands);
     }
 
     /// First the files that it wants near, on a thread that may wait for them.
@@ -191,7 +226,7 @@ impl Executor {
                 shared.in_use().insert(key, files);
                 let number = commands.number();
                 if shared.table.advance(key, Phase::Command(number)) {
-                    commands.start(number, launch);
+                    commands.start(vec![(number, Box::new(launch))]);
                 } else {
                     shared.release(key); // It was killed meanwhile.
                 }
@@ -231,6 +266,15 @@ impl Executor {
     #[must_use]
     pub fn uploads(&self) -> &Uploads {
         &self.shared.uploads
+    }
+
+    /// Files copied here for tasks may take so much from now on; what no task uses goes.
+    pub fn set_staged_room(&self, room_bytes: u64) {
+        if self.shared.staged.set_room(room_bytes) {
+            let shared = self.shared.clone();
+            // Without a thread for it they go with the next that is copied or let go of.
+            let _ = self.shared.pool.run(move || shared.staged.trim());
+        }
     }
 
     /// What tasks printed on this node.

@@ -50,6 +50,7 @@ pub mod expand;
 mod names;
 pub mod objects;
 mod pool;
+mod spare;
 pub mod spawner;
 mod stage;
 mod staged;
@@ -61,7 +62,7 @@ mod timer;
 mod uploads;
 
 pub use error::ExecutorError;
-pub use executor::{Executor, ExecutorConfig};
+pub use executor::{Ended, Executor, ExecutorConfig};
 pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectStore};
 pub use streams::{StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;

@@ -7,7 +7,6 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use proto::work::{Launch, Outcome};
 use proto::{limits, wire};
@@ -17,6 +16,7 @@ use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
 use crate::names;
+use crate::spare::SpareDir;
 use crate::spawner::wire::Start;
 use crate::staged::StagedFile;
 
@@ -25,47 +25,8 @@ use crate::staged::StagedFile;
 pub(crate) struct Workspace {
     pub(crate) directory: PathBuf,
     /// Goes back to the spare ones when it is left empty.
-    pub(crate) spare: bool,
+    pub(crate) spare: Option<SpareDir>,
     pub(crate) outputs: Vec<OutputFile>,
-}
-
-/// Empty directories for tasks that move no files.
-#[derive(Debug)]
-pub(crate) struct SpareDirs {
-    root: PathBuf,
-    state: Mutex<(Vec<PathBuf>, u64)>,
-}
-
-impl SpareDirs {
-    pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), state: Mutex::default() }
-    }
-
-    fn take(&self) -> io::Result<PathBuf> {
-        let mut state = self.state.lock().expect("no holder of the spare directories panics");
-        if let Some(directory) = state.0.pop() {
-            return Ok(directory);
-        }
-        loop {
-            state.1 += 1;
-            let directory = self.root.join(format!("spare-{}", state.1));
-            match fs::create_dir(&directory) {
-                // An earlier start could not remove what a task left in it.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return made.map(|()| directory),
-            }
-        }
-    }
-
-    /// Takes a directory back if it is empty.
-    pub(crate) fn give_back(&self, directory: &Path) -> bool {
-        let empty = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none());
-        if empty {
-            let mut state = self.state.lock().expect("no holder of the spare directories panics");
-            state.0.push(directory.to_owned());
-        }
-        empty
-    }
 }
 
 #[derive(Debug)]
@@ -79,6 +40,14 @@ pub(crate) fn moves_no_files(launch: &Launch) -> bool {
     launch.inputs.is_empty() && spec.externals.is_empty() && spec.outputs.is_empty()
 }
 
+/// Whether [`prepare`] has nothing to do that may take its time: no file is looked at or made.
+/// There must be a spare directory for it.
+pub(crate) fn needs_nothing(launch: &Launch) -> bool {
+    let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return false };
+    let looks_at_files = !command.cwd.is_empty() || !command.stdin.is_empty();
+    moves_no_files(launch) && !looks_at_files
+}
+
 /// Makes everything ready. On an error nothing is left behind, and the error is one line.
 pub(crate) fn prepare(
     shared: &Shared,
@@ -89,17 +58,16 @@ pub(crate) fn prepare(
     // Making and removing a directory costs as much as a fifth of a short command. One that moves
     // no files gets a directory that was left empty before it; one that does gets its own, where
     // nobody who escaped from an earlier task can write.
-    let spare = moves_no_files(launch);
-    let made = if spare {
-        shared.spare_dirs.take()
+    let made = if moves_no_files(launch) {
+        shared.spare_dirs.take().map(|spare| (spare.path.clone(), Some(spare)))
     } else {
         let (task, attempt) = (launch.task, launch.attempt);
         let name = format!("{:x}-{}-{:x}", task.job.0, task.local, attempt.0);
         let directory = shared.tasks_dir.join(name);
-        fs::create_dir(&directory).map(|()| directory)
+        fs::create_dir(&directory).map(|()| (directory, None))
     };
     let wrong = |error| Outcome { error, ..Outcome::default() };
-    let directory = made.map_err(|error| {
+    let (directory, spare) = made.map_err(|error| {
         let node = node(shared);
         wrong(format!("cannot make the task's directory on {node}: {}", reason(&error)))
     })?;

@@ -12,6 +12,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -42,7 +43,9 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct StagedFiles {
     root: PathBuf,
+    /// The most they may ever take, and the room that the store of the node has for them now.
     limit_bytes: u64,
+    room_bytes: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -87,7 +90,8 @@ impl StagedFiles {
             _ => fs::create_dir_all(root).map_err(wrong)?,
         }
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Ok(Self { root: root.to_owned(), limit_bytes, state, changed })
+        let room_bytes = AtomicU64::new(u64::MAX);
+        Ok(Self { root: root.to_owned(), limit_bytes, room_bytes, state, changed })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -179,9 +183,20 @@ impl StagedFiles {
         })
     }
 
+    /// From now on they may take so much. Answers whether some that nobody uses are to go.
+    pub(crate) fn set_room(&self, room_bytes: u64) -> bool {
+        self.room_bytes.store(room_bytes, Ordering::Relaxed);
+        let state = self.state();
+        state.size_bytes > room_bytes && state.copies.values().any(|copy| copy.users == 0)
+    }
+    pub(crate) fn trim(&self) {
+        self.make_room(&mut self.state(), 0);
+    }
+
     /// Lets go of what nobody uses until so many bytes more would fit.
     fn make_room(&self, state: &mut State, more_bytes: u64) {
-        while state.size_bytes.saturating_add(more_bytes) > self.limit_bytes {
+        let limit_bytes = self.limit_bytes.min(self.room_bytes.load(Ordering::Relaxed));
+        while state.size_bytes.saturating_add(more_bytes) > limit_bytes {
             let idle = state.copies.iter().filter(|(_, it)| it.users == 0);
             let oldest = idle.min_by_key(|(_, it)| it.last_use).map(|(hash, _)| *hash);
             let Some(hash) = oldest else { return };
@@ -250,6 +265,28 @@ mod tests {
         drop((a, b));
         assert_eq!(files.totals().1, 2);
         assert!(c.path().exists());
+    }
+
+    #[test]
+    fn what_nobody_uses_goes_when_the_store_has_less_room() {
+        let (dir, files) = files(1000);
+        let path = |name: &str| dir.path().join(name);
+        for name in ["a", "b"] {
+            fs::write(path(name), "12345").unwrap();
+        }
+        let a = files.get(&path("a"), || true).unwrap();
+        assert!(!files.set_room(0), "it is in use");
+        files.trim();
+        assert_eq!(files.totals(), (5, 1, 1));
+        assert!(!files.set_room(10));
+        drop(files.get(&path("b"), || true).unwrap());
+        assert_eq!(files.totals(), (10, 2, 2));
+        assert!(files.set_room(9), "one has to go");
+        files.trim();
+        assert_eq!(files.totals(), (5, 1, 2));
+        files.set_room(0);
+        drop(a);
+        assert_eq!(files.totals(), (0, 0, 2), "with its last user");
     }
 
     #[test]

@@ -31,3 +31,19 @@ pub struct Config {
     /// It was not among the first nodes of the cluster: `map` is not the first map.
     pub late: bool,
 }
+
+/// What of it a node needs for as long as it lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) slots: u32,
+    pub(crate) mutant: Option<Mutant>,
+}
+
+impl From<&Config> for Own {
+    fn from(config: &Config) -> Self {
+        let Config { node, incarnation, slots, mutant, .. } = *config;
+        Self { node, incarnation, slots, mutant }
+    }
+}

@@ -18,8 +18,9 @@ use prost::Message as _;
 use proto::limits::{
     FRAGMENT_BYTES, LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES, LOAD_INTERVAL,
     MESSAGE_BYTES_MAX, PACKET_BYTES_MAX, PACKET_MESSAGES_MAX, RETRANSMIT_AFTER,
-    RETRANSMIT_AFTER_MAX,
+    RETRANSMIT_AFTER_MAX, RETRANSMIT_PER_PEER,
 };
+use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, Span, Time, wire};
 
@@ -164,6 +165,9 @@ pub(crate) struct Links {
     /// Links with something to send, and those that wait for a batch to become durable.
     touched: BTreeSet<NodeId>,
     undurable: BTreeSet<NodeId>,
+    /// The first batch that any of these waits for, and whether some wait for something else.
+    undurable_from: u64,
+    withholds: bool,
     timers: BTreeSet<(Time, NodeId)>,
     pub(crate) messages: u64,
     /// These carry copies of partitions and nothing else.
@@ -183,6 +187,8 @@ impl Links {
             shut: BTreeMap::new(),
             touched: BTreeSet::new(),
             undurable: BTreeSet::new(),
+            undurable_from: u64::MAX,
+            withholds: false,
             timers: BTreeSet::new(),
             messages: 0,
             copies: false,
@@ -365,16 +371,24 @@ impl Links {
             if taken > noted {
                 link.undurable.push_back((seq, taken));
                 self.undurable.insert(peer);
+                self.undurable_from = self.undurable_from.min(seq);
             }
         }
     }
 
     /// Batches up to `seq` are durable.
     pub(crate) fn durable(&mut self, seq: u64) {
-        let (links, touched, eager) = (&mut self.links, &mut self.touched, self.ack_before_durable);
+        let eager = self.ack_before_durable;
+        if seq < self.undurable_from && !self.withholds && !eager {
+            return;
+        }
+        let (links, touched) = (&mut self.links, &mut self.touched);
+        let (mut from, mut withholds) = (u64::MAX, false);
         self.undurable.retain(|peer| {
-            let link = links.get_mut(peer).expect("listed links exist");
+            // One that was put away had nothing to acknowledge any more.
+            let Some(link) = links.get_mut(peer) else { return false };
             if link.given_back > link.seen {
+                withholds = true;
                 return true;
             }
             while let Some(&(batch, last)) = link.undurable.front()
@@ -384,8 +398,10 @@ impl Links {
                 link.undurable.pop_front();
                 touched.insert(*peer);
             }
+            from = from.min(link.undurable.front().map_or(u64::MAX, |&(batch, _)| batch));
             !link.undurable.is_empty()
         });
+        (self.undurable_from, self.withholds) = (from, withholds);
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
@@ -406,6 +422,7 @@ impl Links {
             let Some(link) = self.links.get_mut(&peer).filter(|link| link.timer == Some(at)) else {
                 continue; // An acknowledgement has put it off since.
             };
+            mark(Mark::SentAgain);
             link.timer = None;
             link.sent = 0;
             link.greet |= link.peer_incarnation == 0;
@@ -415,6 +432,8 @@ impl Links {
         self.join_casual();
         let mut said = std::mem::take(&mut self.casual).into_iter().peekable();
         let mut packets = Vec::new();
+        let asked = (self.touched.len() + self.timers.len()) as u64;
+        let crowd = Span(RETRANSMIT_PER_PEER.0 * asked);
         for peer in std::mem::take(&mut self.touched) {
             self.flush_casual(now, Some(peer), &mut said, &load, &mut emit);
             packets.clear();
@@ -441,7 +460,7 @@ impl Links {
             link.timer = match (awaits, link.timer) {
                 (false, _) => None,
                 (true, Some(at)) => Some(at),
-                (true, None) => Some(now + link.patience),
+                (true, None) => Some(now + link.patience + crowd),
             };
             let timer = link.timer;
             if timer != timer_before {
@@ -471,6 +490,7 @@ fn take_messages(link: &mut Link, first: u64, reliable: Vec<Bytes>, bodies: &mut
         } else if seq == link.expected && link.ahead.is_empty() {
             take_message(link, bytes, bodies);
         } else if link.ahead.len() < LINK_REORDER_MESSAGES_MAX || seq == link.expected {
+            mark(Mark::AheadOfGap);
             link.ahead.insert(seq, bytes);
         }
     }

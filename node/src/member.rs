@@ -47,6 +47,7 @@ impl Member {
             pid: config.pid,
             seed: config.seed,
             late: config.late,
+            mutant: config.mutant,
         };
         Ok(Self {
             membership: Membership::recover(own, Arc::clone(&config.map), records, now)?,
@@ -149,7 +150,7 @@ impl Node {
         member.writes = done.writes;
         member.number = done.number;
         member.said.append(&mut done.messages);
-        let ignores = self.config.mutant == Some(Mutant::IgnoreFence);
+        let ignores = self.own.mutant == Some(Mutant::IgnoreFence);
         if let Some(restart) = done.fenced.filter(|_| !ignores) {
             self.fenced = Some(restart);
             return;

@@ -19,7 +19,7 @@ impl Node {
         }
         self.map = Arc::new(map);
         self.store.set_map(self.map.clone());
-        let homes = Homes::new(self.config.node, &self.map, kvs::job_partition);
+        let homes = Homes::new(self.own.node, &self.map, kvs::job_partition);
         self.scheduler.set_homes(now, homes, &mut self.out);
     }
 
@@ -44,7 +44,7 @@ impl Node {
     }
 
     pub(crate) fn on_moving_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) {
-        let (me, incarnation) = (self.config.node, self.config.incarnation);
+        let (me, incarnation) = (self.own.node, self.own.incarnation);
         // What was decided until now was decided under the older map.
         let writes = self.gather_writes();
         let older = std::mem::replace(&mut self.map, Arc::clone(&map));
@@ -73,6 +73,9 @@ impl Node {
         }
         for taken in news.taken_over {
             self.take_over(now, taken);
+        }
+        if news.must_end {
+            self.fenced = Some(Some(Incarnation(incarnation.0 + 1)));
         }
     }
 

@@ -11,6 +11,7 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, Event, Incarnation, JobId, NodeId, PartitionId, Time, wire};
 use scheduler::{Answer, Homes, Options, Out, Scheduler};
 
+use crate::config::Own;
 use crate::kv::{self, Watches};
 use crate::link::Links;
 use crate::member::Member;
@@ -23,7 +24,7 @@ use crate::{Config, Input};
 /// One node of the cluster, as a pure state machine.
 #[derive(Debug)]
 pub struct Node {
-    pub(crate) config: Config,
+    pub(crate) own: Own,
     pub(crate) map: Arc<wire::ClusterMap>,
     pub(crate) scheduler: Scheduler,
     pub(crate) store: Store,
@@ -126,9 +127,9 @@ impl Node {
             told_fenced: false,
             damaged: None,
             map,
-            config,
+            own: Own::from(&config),
         };
-        node.links.break_on_purpose(node.config.mutant);
+        node.links.break_on_purpose(config.mutant);
         let mut of_group = Vec::new();
         for record in records {
             if moves && record.partition == kvs::keys::META_PARTITION {
@@ -143,7 +144,7 @@ impl Node {
                 let what = error.to_string();
                 RecoverError { partition, what }
             };
-            let member = Member::recover(&node.config, of_group, now).map_err(damaged)?;
+            let member = Member::recover(&config, of_group, now).map_err(damaged)?;
             node.member = Some(Box::new(member));
         }
         node.begin(now);
@@ -180,7 +181,7 @@ impl Node {
     }
 
     fn begin(&mut self, now: Time) {
-        let Config { node, incarnation, slots, .. } = self.config;
+        let Own { node, incarnation, slots, .. } = self.own;
         self.out.events.push(Event::NodeStarted { node, incarnation: incarnation.0, slots });
         self.scheduler.resume(now, &mut self.out);
         if incarnation.0 > 1 {
@@ -239,7 +240,7 @@ impl Node {
             }
             Input::MapCommitted { map } => self.on_map(now, *map),
             Input::PeerConnected { peer } => {
-                if peer != self.config.node {
+                if peer != self.own.node {
                     self.links.reconnected(peer);
                     if let Some(replica) = &mut self.replica {
                         replica.reconnected(peer);
@@ -266,7 +267,7 @@ impl Node {
 
     fn on_packet(&mut self, now: Time, mut packet: wire::Packet) {
         let from = NodeId(packet.from);
-        if packet.to != self.config.node.0 || from == self.config.node {
+        if packet.to != self.own.node.0 || from == self.own.node {
             return;
         }
         if let Some(member) = &mut self.member
@@ -432,10 +433,10 @@ impl Node {
     #[must_use]
     pub fn state(&self) -> wire::NodeState {
         // Members stand by their number.
-        let member = self.map.members.get(self.config.node.0 as usize);
+        let member = self.map.members.get(self.own.node.0 as usize);
         let member = wire::Member {
-            incarnation: self.config.incarnation.0,
-            slots: self.config.slots,
+            incarnation: self.own.incarnation.0,
+            slots: self.own.slots,
             phase: wire::MemberPhase::Up as i32,
             ..member.cloned().unwrap_or_default()
         };
@@ -462,6 +463,19 @@ impl Node {
     #[must_use]
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
         self.scheduler.has_ended(job)
+    }
+
+    /// What files of a shared file system that are copied here for tasks may take.
+    #[must_use]
+    pub fn near_bytes_max(&self) -> u64 {
+        self.scheduler.near_bytes_max()
+    }
+
+    /// Whether a task is staged here that stands for a file of its submitter; `None` where this
+    /// node is not its home.
+    #[must_use]
+    pub fn awaits_file(&self, task: proto::TaskId) -> Option<bool> {
+        self.scheduler.awaits_file(task)
     }
 
     /// Where every task is, as far as this node knows: for checks.

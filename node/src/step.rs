@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use kvs::{Batch, Write};
+use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{NodeId, PartitionId, Time, wire};
 use scheduler::{Answer, Mutant};
@@ -50,6 +51,7 @@ impl Node {
         }
         if let Some(restart) = self.fenced {
             if !std::mem::replace(&mut self.told_fenced, true) {
+                mark(Mark::Fenced);
                 effects.push(Effect::Fenced { restart });
             }
             return;
@@ -66,7 +68,7 @@ impl Node {
         self.number_batch(now, effects);
         effects.extend(std::mem::take(&mut self.out.events).into_iter().map(Effect::Trace));
         if let Some(member) = &mut self.member {
-            member.flush(self.config.node, self.config.incarnation, effects);
+            member.flush(self.own.node, self.own.incarnation, effects);
         }
         effects.append(&mut released);
         self.end_step();
@@ -93,7 +95,7 @@ impl Node {
         for peer in self.links.take_forgotten() {
             self.scheduler.forget_peer(peer);
         }
-        if self.config.mutant == Some(Mutant::SpeakBeforeWriting)
+        if self.own.mutant == Some(Mutant::SpeakBeforeWriting)
             && matches!(effects.first(), Some(Effect::Persist(_)))
         {
             effects.rotate_left(1);
@@ -104,6 +106,11 @@ impl Node {
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.logged_seq()
+    }
+    /// What tells of the batches up to this one may leave for good: for checks.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.synced_seq()
     }
     /// What copies have not answered yet, and what is held back for that: for a human.
     #[must_use]
@@ -128,7 +135,9 @@ impl Node {
     }
     /// Up to which batch every copy and this node have synced everything.
     fn synced_seq(&self) -> u64 {
-        self.replica.as_ref().map_or(self.durable_seq, |replica| replica.synced(self.durable_seq))
+        let hasty = self.own.mutant == Some(Mutant::OwnSyncUncounted);
+        let own = if hasty { self.batch_seq } else { self.durable_seq };
+        self.replica.as_ref().map_or(self.durable_seq, |replica| replica.synced(own))
     }
 
     /// Decides everything that can be decided now, messages to itself included.
@@ -147,12 +156,13 @@ impl Node {
                 self.route();
                 acted = true;
             }
-            let me = self.config.node;
+            let me = self.own.node;
             while let Some(body) = self.loopback.pop_front() {
                 self.scheduler.on_message(now, me, body, &mut self.out);
                 acted = false;
             }
         }
+        self.loopback.shrink_to(0); // Empty, unless there was too much to do.
         self.collect();
     }
 
@@ -160,12 +170,13 @@ impl Node {
     fn route(&mut self) {
         self.out.gather();
         self.scheduler.address(&mut self.out);
-        let me = self.config.node;
+        let me = self.own.node;
         // Not drained: most nodes are idle most of the time, and need no room for messages.
         for (to, body) in std::mem::take(&mut self.out.reliable) {
-            if to == me && !lets_go(&body) {
+            let waits = waits_for_sync(&body);
+            if to == me && !lets_go(&body) && (!waits || self.replica.is_none()) {
                 self.loopback.push_back(body);
-            } else if waits_for_sync(&body) {
+            } else if waits {
                 // This step's batch, if there will be one, is the next.
                 self.reports.push_back((self.batch_seq + 1, to, body));
             } else {
@@ -256,12 +267,15 @@ impl Node {
                 self.links.send_loose(to, body);
             }
         }
+        if self.held.is_empty() {
+            self.held = VecDeque::new();
+        }
         let (batch, synced) = (self.batch_seq, self.synced_seq());
         while let Some(&(seq, _, _)) = self.reports.front()
-            && (seq.min(batch) <= synced || self.config.mutant == Some(Mutant::TellBeforeDurable))
+            && (seq.min(batch) <= synced || self.own.mutant == Some(Mutant::TellBeforeDurable))
         {
             let (_, to, body) = self.reports.pop_front().expect("looked at above");
-            if to == self.config.node {
+            if to == self.own.node {
                 self.loopback.push_back(body);
                 self.unfinished = true;
             } else {
@@ -276,6 +290,7 @@ impl Node {
         if !self.links.is_shut(to) {
             self.links.send(to, body);
         } else if survives_restart(&body) {
+            mark(Mark::Rerouted);
             self.scheduler.reroute(vec![body], &mut self.out);
             self.unfinished = true;
         }
@@ -293,7 +308,7 @@ impl Node {
                 self.answers.push_back((needed, client, response));
             }
         }
-        let eager = self.config.mutant == Some(Mutant::TellBeforeDurable);
+        let eager = self.own.mutant == Some(Mutant::TellBeforeDurable);
         let synced = self.synced_seq();
         let ready = self.answers.front().is_some_and(|&(seq, _, _)| seq <= synced || eager);
         if let Some(replica) = &mut self.replica
@@ -340,7 +355,8 @@ impl Node {
 /// What others conclude for good from, before it could be taken back: of counts and ends of jobs
 /// clients hear, and homes let go of what they had; a job that was made visible or cancelled
 /// elsewhere may not vanish here; a skipped child never runs; a victim forgets what a home says it
-/// knows of.
+/// knows of. To this very node too where there are copies: two partitions of a node may go
+/// different ways, and one must not remember what the other has lost.
 fn waits_for_sync(body: &Body) -> bool {
     match body {
         Body::Counts(_) | Body::JobEnd(_) | Body::Visible(_) | Body::Cancel(_) => true,

@@ -113,7 +113,10 @@ fn count(dice: &mut Dice) -> wire::PartitionCount {
 fn body(dice: &mut Dice) -> Body {
     match dice.below(20) {
         0 | 1 => Body::Push(wire::Push { bundle: bundle(dice) }),
-        2 => Body::StealProbe(wire::StealProbe { probe: dice.number() }),
+        2 => {
+            let (probe, ahead) = (dice.number(), dice.below(2) == 0);
+            Body::StealProbe(wire::StealProbe { probe, ahead })
+        }
         3 => {
             let (probe, shared) = (dice.number(), dice.number() as u32);
             Body::StealLoad(wire::StealLoad { probe, shared })
@@ -161,7 +164,7 @@ fn body(dice: &mut Dice) -> Body {
         14 => Body::Visible(wire::Visible { commit: Some(commit(dice)) }),
         15 => {
             let (job, partitions) = (dice.number(), vec![count(dice)]);
-            Body::Counts(wire::Counts { job, partitions })
+            Body::Counts(wire::Counts { job, partitions, removing: false })
         }
         16 => Body::Holding(wire::Holding { tasks: tasks(dice) }),
         17 => Body::NotHeld(wire::NotHeld { tasks: tasks(dice) }),

@@ -16,6 +16,7 @@ assert_eq!(task.partition(), PartitionId(7)); // the home is found with no look-
 pub mod event;
 pub mod id;
 pub mod limits;
+pub mod marks;
 pub mod stall;
 pub mod time;
 pub mod work;

@@ -79,7 +79,7 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 pub const CRASHES_MAX: u8 = 3;
 pub const CRASHES_ALONE_MIN: u8 = CRASHES_MAX - 1;
 /// Peers without a session (only loose messages were exchanged) that a node remembers.
-pub const PEERS_KEPT_MAX: usize = 64;
+pub const PEERS_KEPT_MAX: usize = 16;
 /// How often a task that was done is done again because what it made is lost, and how often a
 /// task may find inputs lost.
 pub const REBUILDS_MAX: u8 = 8;
@@ -88,6 +88,8 @@ pub const INPUT_LOSSES_MAX: u8 = 32;
 pub const LINK_REORDER_MESSAGES_MAX: usize = 1024;
 pub const RETRANSMIT_AFTER: Span = Span::from_millis(300);
 pub const RETRANSMIT_AFTER_MAX: Span = Span::from_secs(5);
+/// And so much longer for each peer that is asked at the same time: answers are taken one by one.
+pub const RETRANSMIT_PER_PEER: Span = Span::from_micros(50);
 
 // Submission.
 pub const CHUNK_TASKS_MAX: usize = 4096;
@@ -127,7 +129,9 @@ pub const CREDIT_EDGES_MAX: usize = 8192;
 /// Tasks of one bundle (a push or a grant).
 pub const BUNDLE_TASKS_MAX: usize = 8192;
 pub const COMPLETIONS_MAX: usize = 1024;
+/// Nodes that a thief asks at first, at most; with each failure half as many, but so many at least.
 pub const STEAL_NEIGHBOURS_MAX: usize = 32;
+pub const STEAL_NEIGHBOURS_MIN: usize = 4;
 /// Neighbours that somebody may ask for by number.
 pub const STEAL_NEIGHBOURS_SET_MAX: u32 = 4096;
 /// The longest wait or interval that a node may be tuned to.
@@ -152,6 +156,8 @@ pub const ADAPT_DWELL_MAX: Span = Span::from_secs(128);
 /// A node tells a peer of its load at most this often, and what it was told counts so long.
 pub const LOAD_INTERVAL: Span = Span::from_millis(10);
 pub const LOAD_KEPT: Span = Span::from_secs(10);
+/// Peers whose load a node remembers before it has placed any task with inputs.
+pub const LOADS_KEPT_UNUSED: usize = 7;
 /// Copies of one object that placing looks at.
 pub const PLACES_MAX: usize = 8;
 /// Copies of objects made elsewhere that one node keeps, unless told otherwise.
@@ -165,7 +171,8 @@ pub const STEAL_INTERVAL_START: Span = Span::from_millis(1);
 pub const STEAL_INTERVAL_BOUND: Span = Span::from_millis(1024);
 /// Probes and requests that stay unanswered are given up after this.
 pub const STEAL_TIMEOUT: Span = Span::from_millis(500);
-/// A thief with tasks of a submitted job that is not visible yet steals nothing for so long.
+/// A thief with tasks of a submitted job that is not visible yet steals nothing for so long, and
+/// that much longer in clusters of more than [`COUNTS_NODES`].
 pub const COMMIT_AWAITED: Span = Span::from_millis(100);
 /// A node with more shared work than slots hints peers, backing off up to the maximum.
 pub const HINT_INTERVAL_START: Span = Span::from_millis(2);
@@ -389,6 +396,12 @@ pub const LOCATE_TIMEOUT_MAX: Span = Span::from_secs(300);
 pub const COPIES_NAMED_MAX: usize = 8;
 /// A full store with nothing under way waits so long for readers elsewhere to make room.
 pub const STORE_FULL_PATIENCE: Span = Span::from_secs(10);
+/// The next task, if a full store has no room for it, is passed by others for so long, or so often
+/// if that takes longer; then they wait until it has.
+pub const STORE_PASSED_FOR: Span = Span::from_secs(10);
+pub const STORE_PASSED_MIN: u32 = 16;
+/// Tasks without room that one step looks past.
+pub const STORE_LOOKS_PAST_MAX: usize = 16;
 /// Tasks without room here that a node offers to others and remembers: each node does so once.
 pub const OFFERED_TASKS_MAX: usize = 1024;
 /// Objects of ended jobs that one step lets go of.

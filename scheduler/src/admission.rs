@@ -1,6 +1,6 @@
 //! Whether there is room for a task's inputs and outputs on the disk of this node.
 
-use proto::limits::STORE_FULL_PATIENCE;
+use proto::limits::{STORE_FULL_PATIENCE, STORE_PASSED_FOR, STORE_PASSED_MIN};
 use proto::{TaskId, Time};
 
 /// What to do with a task that is next.
@@ -67,9 +67,55 @@ impl Patience {
     }
 }
 
+/// The task that is next and has no room. Others that have pass it, but not for ever: then all wait
+/// until what is under way has made room for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    task: TaskId,
+    since: Time,
+    times: u32,
+}
+
+impl Passed {
+    /// There is no room for the task that is next. What is remembered is of one task only.
+    pub(crate) fn note(passed: &mut Option<Self>, now: Time, task: TaskId) {
+        if passed.is_none_or(|passed| passed.task != task) {
+            *passed = Some(Self { task, since: now, times: 0 });
+        }
+    }
+    pub(crate) fn is_of(&self, task: TaskId) -> bool {
+        self.task == task
+    }
+    pub(crate) fn once_more(&mut self) {
+        self.times = self.times.saturating_add(1);
+    }
+    /// Whether others may still pass it.
+    pub(crate) fn may(&self, now: Time) -> bool {
+        self.times < STORE_PASSED_MIN || now < self.since + STORE_PASSED_FOR
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_is_passed_for_a_while_and_by_a_few_at_least() {
+        let (task, mut passed) = (TaskId::new(1, 1), None);
+        Passed::note(&mut passed, Time(5), task);
+        let late = Time(5) + STORE_PASSED_FOR;
+        let mut of_task = passed.expect("it is noted");
+        (0..STORE_PASSED_MIN).for_each(|_| {
+            assert!(of_task.may(late), "long tasks: a few still pass");
+            of_task.once_more();
+        });
+        assert!(of_task.may(Time(late.0 - 1)) && !of_task.may(late), "short tasks: for a while");
+        passed = Some(of_task);
+        Passed::note(&mut passed, late, task);
+        assert!(passed.is_some_and(|it| !it.may(late)), "it has not become younger");
+        Passed::note(&mut passed, late, TaskId::new(1, 2));
+        assert!(passed.is_some_and(|it| it.may(late)), "another one");
+    }
 
     #[test]
     fn patience_ends_once_and_is_renewed_by_progress() {

@@ -8,12 +8,14 @@ use proto::wire::message::Body;
 use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
-use crate::admission::Patience;
+use crate::admission::{Passed, Patience};
 use crate::fetching::{Ahead, Flight};
 use crate::locations::{Asking, Locations, Where};
+use crate::near::NearFiles;
 use crate::objects::Objects;
 use crate::out::Out;
 use crate::queue::Presence;
+use crate::staging::Aside;
 use crate::takeover::ask_of_end;
 use crate::{Mutant, Scheduler};
 
@@ -65,7 +67,9 @@ pub(crate) struct Data {
     pub(crate) waiting: usize,
     /// Bytes on their way here and bytes that admitted tasks will write.
     pub(crate) reserved_bytes: u64,
-    /// Of these, bytes on their way here.
+    /// Files copied here for tasks that are staged or run.
+    pub(crate) near: NearFiles,
+    /// Of the reserved, bytes on their way here.
     pub(crate) coming_bytes: u64,
     /// Of these, bytes of objects whose fetch has failed, and staged tasks that wait for them.
     pub(crate) stalled_bytes: u64,
@@ -73,6 +77,10 @@ pub(crate) struct Data {
     pub(crate) patience: Patience,
     /// There was no room for the task that is next.
     pub(crate) full: bool,
+    /// The first of those that have no room, and how often others went before it.
+    pub(crate) passed: Option<Passed>,
+    /// In this step: tasks for which there was no room, in order.
+    pub(crate) aside: Vec<Aside>,
     /// Tasks that this node had no room for and has offered to others.
     pub(crate) offered: BTreeSet<TaskId>,
     /// A step took out as many entries of queues as it may.
@@ -104,11 +112,14 @@ impl Data {
             ahead_in_flight: 0,
             waiting: 0,
             reserved_bytes: 0,
+            near: NearFiles::default(),
             coming_bytes: 0,
             stalled_bytes: 0,
             stalled_tasks: 0,
             patience: Patience::default(),
             full: false,
+            passed: None,
+            aside: Vec::new(),
             offered: BTreeSet::new(),
             left_over: false,
             leaving: VecDeque::new(),
@@ -118,6 +129,11 @@ impl Data {
             task_length: Span::ZERO,
             totals: Totals::default(),
         }
+    }
+    /// What of the disk is taken and cannot be had back by eviction, promises included.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        let firm_bytes = self.objects.firm_bytes().saturating_add(self.near.bytes());
+        firm_bytes.saturating_add(self.reserved_bytes)
     }
     /// Learns how long the next fetches take, and tasks.
     pub(crate) fn fetched(&mut self, took: Span) {
@@ -200,10 +216,19 @@ impl Scheduler {
         }
     }
 
+    /// What files copied here for tasks may take, those included that no task uses now.
+    #[must_use]
+    pub fn near_bytes_max(&self) -> u64 {
+        let soft_bytes = self.options.tuning.store_soft_bytes;
+        let others = self.data.objects.real_bytes().saturating_add(self.data.reserved_bytes);
+        if soft_bytes == u64::MAX { u64::MAX } else { soft_bytes.saturating_sub(others) }
+    }
+
     /// Lets idle copies go until the budgets hold, as far as that is possible.
     pub(crate) fn evict(&mut self, real_max: u64, out: &mut Out) {
         // What is on its way has its room.
         let real_max = real_max.saturating_sub(self.data.reserved_bytes);
+        let real_max = real_max.saturating_sub(self.data.near.bytes());
         let gone = self.data.objects.evict(self.options.tuning.cache_bytes, real_max);
         for (object, size_bytes) in gone {
             self.object_changed(&object);

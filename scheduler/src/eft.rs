@@ -14,7 +14,7 @@ within the time that it takes to move its inputs may be stolen from there all th
 use std::collections::BTreeMap;
 
 use proto::event::Reason;
-use proto::limits::{LOAD_KEPT, PLACES_MAX};
+use proto::limits::{LOAD_KEPT, LOADS_KEPT_UNUSED, PLACES_MAX};
 use proto::{NodeId, Span, Time, wire};
 
 use crate::policy::Decision;
@@ -42,11 +42,12 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    pub(crate) fn told(&mut self, now: Time, from: NodeId, load: &wire::Load) {
+    /// `used`: tasks with inputs are placed here, for which loads are weighed.
+    pub(crate) fn told(&mut self, now: Time, from: NodeId, load: &wire::Load, used: bool) {
         let told = Known { slots: load.slots.max(1), work: Span(load.work_ns), at: now };
         if let Some(known) = self.peers.get_mut(&from) {
             *known = told;
-        } else if told.work > Span::ZERO {
+        } else if told.work > Span::ZERO && (used || self.peers.len() < LOADS_KEPT_UNUSED) {
             // An idle stranger deters no more than an unknown one: most are, and need no memory.
             self.peers.insert(from, told);
         }
@@ -159,7 +160,8 @@ impl Scheduler {
     /// A peer tells of its load.
     pub fn on_load(&mut self, now: Time, from: NodeId, load: &wire::Load) {
         if self.policy() == Policy::Eft {
-            self.loads.told(now, from, load);
+            let used = self.estimates.input_bytes() > 0.0;
+            self.loads.told(now, from, load, used);
         }
     }
 
@@ -269,16 +271,28 @@ mod tests {
         let (peer, start) = (NodeId(1), Time(0));
         assert_eq!(loads.wait(start, peer), None);
         let work_ns = Span::from_secs(10).0;
-        loads.told(start, peer, &wire::Load { slots: 2, work_ns, ..Default::default() });
+        loads.told(start, peer, &wire::Load { slots: 2, work_ns, ..Default::default() }, false);
         assert_eq!(loads.wait(start, peer), Some(Span::from_secs(5)));
         loads.sent(start, peer, 2, Span::from_secs(4));
         let later = start + Span::from_secs(3);
         assert_eq!(loads.wait(later, peer), Some(Span::from_secs(4)), "7 less 3");
         assert_eq!(loads.wait(start + LOAD_KEPT, peer), None, "too old to count");
         let stranger = NodeId(2);
-        loads.told(start, stranger, &wire::Load { slots: 2, ..Default::default() });
+        loads.told(start, stranger, &wire::Load { slots: 2, ..Default::default() }, true);
         assert_eq!(loads.wait(start, stranger), None, "who is idle does not deter");
         loads.sent(start, stranger, 2, Span::from_secs(6));
         assert_eq!(loads.wait(start, stranger), Some(Span::from_secs(3)));
+    }
+
+    #[test]
+    fn few_loads_are_kept_where_nothing_is_weighed() {
+        let mut loads = Loads::default();
+        let busy = wire::Load { slots: 2, work_ns: 1_000, ..Default::default() };
+        let known =
+            |loads: &Loads| (0..100).filter(|&n| loads.wait(Time(0), NodeId(n)).is_some()).count();
+        (0..50).for_each(|node| loads.told(Time(0), NodeId(node), &busy, false));
+        assert_eq!(known(&loads), LOADS_KEPT_UNUSED);
+        (0..50).for_each(|node| loads.told(Time(0), NodeId(node), &busy, true));
+        assert_eq!(known(&loads), 50);
     }
 }

@@ -85,8 +85,8 @@ const LENGTH_UNKNOWN: Span = Span::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Estimates {
-    /// Boxed: most nodes know few kinds, and a tree keeps room for many.
-    kinds: BTreeMap<String, Box<Seen>>,
+    /// By name. Most nodes know few kinds, and a tree keeps room for many.
+    kinds: Vec<(Box<str>, Seen)>,
     all: Seen,
     rates: BTreeMap<NodeId, Rate>,
     rate: Rate,
@@ -101,11 +101,21 @@ impl Estimates {
 
     pub(crate) fn completed(&mut self, kind: &str, length: Span) {
         self.all.add(length);
-        if let Some(lengths) = self.kinds.get_mut(kind) {
-            lengths.add(length);
-        } else if self.kinds.len() < KINDS_MAX {
-            self.kinds.entry(kind.to_owned()).or_default().add(length);
+        match self.place(kind) {
+            Ok(at) => self.kinds[at].1.add(length),
+            Err(at) if self.kinds.len() < KINDS_MAX => {
+                if self.kinds.is_empty() {
+                    self.kinds.reserve_exact(1);
+                }
+                self.kinds.insert(at, (kind.into(), Seen::default()));
+                self.kinds[at].1.add(length);
+            }
+            Err(_) => {}
         }
+    }
+    /// Where a kind stands, or would.
+    fn place(&self, kind: &str) -> Result<usize, usize> {
+        self.kinds.binary_search_by(|(name, _)| (**name).cmp(kind))
     }
 
     /// An object came from another node. Small ones tell of delays, not of bandwidth.
@@ -124,7 +134,8 @@ impl Estimates {
     /// assumed of all, else the mean of all.
     #[must_use]
     pub(crate) fn length(&self, spec: &wire::Spec, declared: Span, assumed: Lengths) -> Span {
-        if let Some(moments) = self.kinds.get(&spec.kind).and_then(|seen| seen.moments()) {
+        let seen = self.place(&spec.kind).ok().and_then(|at| self.kinds[at].1.moments());
+        if let Some(moments) = seen {
             return moments.mean();
         }
         if declared > Span::ZERO {

@@ -2,6 +2,7 @@
 
 use proto::event::Reason;
 use proto::limits::{STEAL_SCAN_MAX, STEP_POPS_MAX};
+use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, Incarnation, NodeId, TaskId, wire};
 
@@ -32,7 +33,7 @@ impl Transit {
 impl Scheduler {
     /// The load is what may be stolen: the length of SReadyQ, under the paper's policies.
     pub(crate) fn on_steal_probe(&mut self, from: NodeId, probe: &wire::StealProbe, out: &mut Out) {
-        let shared = u32::try_from(self.stealable()).unwrap_or(u32::MAX);
+        let shared = u32::try_from(self.spare(!probe.ahead)).unwrap_or(u32::MAX);
         let load = wire::StealLoad { probe: probe.probe, shared };
         out.loose.push((from, Body::StealLoad(load)));
     }
@@ -46,6 +47,7 @@ impl Scheduler {
         let answered = self.granted.entry(thief).or_default();
         let repeated = request.steal <= *answered;
         if repeated && self.options.mutant != Some(Mutant::GrantTwice) {
+            mark(Mark::GrantRepeated);
             return; // Repeated by the network.
         }
         *answered = request.steal;
@@ -107,8 +109,6 @@ impl Scheduler {
     /// How much one steal takes: the share that was set, rounded up, as the last task may be stolen
     /// too; but never more than is good for the thief.
     fn wanted_by(&self, request: &wire::StealRequest) -> usize {
-        let tasks = self.stealable();
-        let slots = self.slots.total() as usize;
         let share = self.options.tuning.steal_share;
         // A thief that has to fetch more slowly than it runs takes what both end at the same time.
         let length = self.mean_length();
@@ -116,10 +116,17 @@ impl Scheduler {
         let ratio = moving / length.0.max(1) as f64;
         let share =
             if self.policy() == Policy::Eft { share * 2.0 / (1.0 + ratio.max(1.0)) } else { share };
-        // One that is not dry yet leaves what this node is about to start itself.
-        let dry = request.free > 0 || self.data.full;
-        let tasks = if dry { tasks } else { tasks.saturating_sub(2 * slots) };
-        (tasks as f64 * share).ceil() as usize
+        (self.spare(request.free > 0) as f64 * share).ceil() as usize
+    }
+
+    /// What a thief may have a share of. One that is not dry yet leaves what this node is about to
+    /// start itself.
+    fn spare(&self, dry: bool) -> usize {
+        let tasks = self.stealable();
+        if dry || self.data.full {
+            return tasks;
+        }
+        tasks.saturating_sub(2 * self.slots.total() as usize)
     }
 
     /// From SReadyQ what this node would miss least, then what LReadyQ has too much of.

@@ -1,6 +1,7 @@
 //! What a home does when others report: completions, moves, cancellation, the end of a job.
 
 use proto::event::{Again, Event};
+use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
 use proto::wire::message::Body;
 use proto::{Attempt, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
@@ -10,11 +11,14 @@ use crate::out::{Out, task_attempt};
 use crate::{Mutant, Scheduler};
 
 impl Ledger {
-    /// A task of this home comes back by a steal. False when it is not wanted any more.
+    /// A task of this home comes back by a steal. False when it is not wanted any more, or runs
+    /// elsewhere: who has it here had given it away, and took it back too soon.
     pub(crate) fn take_home(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) -> bool {
-        let current = self
-            .cell(task)
-            .is_some_and(|cell| cell.state == State::Ready && cell.attempt == attempt);
+        let me = self.me;
+        let current = self.cell(task).is_some_and(|cell| {
+            let runs_elsewhere = cell.started && cell.holder != me;
+            cell.state == State::Ready && cell.attempt == attempt && !runs_elsewhere
+        });
         let current = current && !self.is_removed(task.job);
         if current {
             let (me, incarnation) = (self.me, self.incarnation);
@@ -50,6 +54,7 @@ impl Scheduler {
             State::Ready if cell.attempt == attempt || any_attempt => {}
             State::Waiting if any_attempt => {}
             _ => {
+                mark(Mark::CompletionStale);
                 out.events.push(Event::Stale { task, attempt });
                 out.stale.entry(from).or_default().push(task_attempt(task, attempt));
                 return;

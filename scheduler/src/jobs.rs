@@ -150,9 +150,7 @@ impl Jobs {
                 moved.filter_map(|total| homes.speaker(PartitionId(total.partition))).collect();
             for home in told {
                 job.tell_home(home, homes, out);
-                if job.state.phase() == wire::JobPhase::JobCancelled {
-                    job.cancel_at(home, out);
-                }
+                job.cancel_again_at(home, out);
             }
         }
     }
@@ -178,6 +176,7 @@ impl Jobs {
         if asks && job.state.ended_ns == 0 {
             if job.homes(homes).contains(&from) {
                 job.tell_home(from, homes, out);
+                job.cancel_again_at(from, out);
             }
             return;
         }
@@ -190,6 +189,9 @@ impl Jobs {
         }
         job.watch.moved(now);
         job.end_if_complete(now, homes, out);
+        if job.state.ended_ns == 0 && !counts.removing {
+            job.cancel_again_at(from, out);
+        }
         job.notify(out);
     }
 
@@ -344,6 +346,12 @@ impl Job {
 
     fn cancel_everywhere(&self, homes: &Homes, out: &mut Out) {
         for home in self.homes(homes) {
+            self.cancel_at(home, out);
+        }
+    }
+    /// A home that was told before it had anything of the job did not remember it.
+    fn cancel_again_at(&self, home: NodeId, out: &mut Out) {
+        if self.state.phase() == wire::JobPhase::JobCancelled {
             self.cancel_at(home, out);
         }
     }

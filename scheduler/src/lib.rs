@@ -33,6 +33,7 @@ mod locations;
 mod lost;
 mod monitor;
 mod mutant;
+mod near;
 mod objects;
 mod out;
 mod parked;

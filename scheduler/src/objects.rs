@@ -70,6 +70,11 @@ impl Objects {
     pub(crate) fn firm_bytes(&self) -> u64 {
         self.real_bytes - self.idle_real_bytes
     }
+    /// Bytes on the disk.
+    #[must_use]
+    pub(crate) fn real_bytes(&self) -> u64 {
+        self.real_bytes
+    }
     /// Bytes on the disk that could be had back as long as no task uses the object.
     #[must_use]
     pub(crate) fn idle_bytes_of(&self, object: &ObjectId) -> u64 {

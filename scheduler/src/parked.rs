@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use prost::Message as _;
 use proto::limits::PARKED_RETRY_AFTER;
+use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{NodeId, PartitionId, Time, wire};
 
@@ -29,6 +30,7 @@ impl Parked {
         self.retry_at
     }
     fn park(&mut self, partition: PartitionId, body: Body) {
+        mark(Mark::Parked);
         self.lot.entry(partition).or_default().push_back(body);
     }
     /// Nobody overtakes what waits for the same partition.
@@ -92,6 +94,7 @@ impl Scheduler {
             return;
         }
         for body in unacknowledged {
+            mark(Mark::Rerouted);
             self.send_to_homes(body, &mut out.reliable);
         }
     }
@@ -149,6 +152,7 @@ impl Scheduler {
 }
 
 fn bounce(to: NodeId, body: Body, out: &mut Out) {
+    mark(Mark::Bounced);
     let message = wire::Message { body: Some(body) }.encode_to_vec();
     out.reliable.push((to, Body::NotHome(wire::NotHome { message })));
 }

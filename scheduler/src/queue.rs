@@ -27,7 +27,7 @@ pub(crate) enum Presence {
 }
 
 /// Rank, what groups tasks with the same missing object, and arrival.
-type Key = (Reverse<u64>, u64, u64);
+type Key = (Reverse<u64>, u64, i64);
 
 #[derive(Debug)]
 struct Entry {
@@ -42,11 +42,11 @@ struct Entry {
 struct Wanted {
     presence: Presence,
     /// Arrivals of the tasks that read it.
-    readers: BTreeSet<u64>,
+    readers: BTreeSet<i64>,
 }
 
 /// Tasks for which an empty queue keeps its room.
-const UNRANKED_KEPT: usize = 16;
+const UNRANKED_KEPT: usize = 4;
 
 /// LReadyQ or SReadyQ.
 #[derive(Debug, Default)]
@@ -58,11 +58,13 @@ pub(crate) struct ReadyQueue {
     coming: BTreeSet<Key>,
     absent: BTreeSet<Key>,
     /// Tasks with inputs that were not here, by arrival.
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<i64, Entry>,
     wanted: BTreeMap<ObjectId, Wanted>,
     /// All of the lowest rank, with nothing to fetch: no tree is needed to keep their order.
     unranked: VecDeque<Ready>,
-    arrivals: u64,
+    arrivals: i64,
+    /// What was put back stands before all that has arrived.
+    put_back: i64,
 }
 
 impl ReadyQueue {
@@ -73,13 +75,26 @@ impl ReadyQueue {
     /// `missing`: its larger inputs that are not here, each once.
     pub(crate) fn push(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
         self.arrivals += 1;
-        let arrival = self.arrivals;
+        if missing.is_empty() && ready.rank == 0 {
+            self.unranked.push_back(ready);
+        } else {
+            self.insert(ready, missing, self.arrivals);
+        }
+    }
+
+    /// As [`Self::push`], in front of its equals: it was taken out and could not go on.
+    pub(crate) fn put_back(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
+        self.put_back -= 1;
+        if missing.is_empty() && ready.rank == 0 {
+            self.unranked.push_front(ready);
+        } else {
+            self.insert(ready, missing, self.put_back);
+        }
+    }
+
+    fn insert(&mut self, ready: Ready, missing: &[(ObjectId, Presence)], arrival: i64) {
         if missing.is_empty() {
-            if ready.rank == 0 {
-                self.unranked.push_back(ready);
-            } else {
-                self.here.insert((Reverse(ready.rank), 0, arrival), ready);
-            }
+            self.here.insert((Reverse(ready.rank), 0, arrival), ready);
             return;
         }
         for &(object, presence) in missing {
@@ -93,7 +108,7 @@ impl ReadyQueue {
     }
 
     /// Puts an entry where it belongs by now.
-    fn file(&mut self, arrival: u64) {
+    fn file(&mut self, arrival: i64) {
         let Some(entry) = self.entries.get(&arrival) else { return };
         let of = |object: &ObjectId| self.wanted.get(object).map_or(Presence::Here, |w| w.presence);
         let presence = entry.inputs.iter().map(of).max().unwrap_or(Presence::Here);
@@ -134,7 +149,7 @@ impl ReadyQueue {
             return;
         }
         wanted.presence = presence;
-        let readers: Vec<u64> = wanted.readers.iter().copied().collect();
+        let readers: Vec<i64> = wanted.readers.iter().copied().collect();
         for arrival in readers {
             self.file(arrival);
         }
@@ -171,7 +186,7 @@ impl ReadyQueue {
         let here = self.here.first_key_value().map(|(key, _)| key.0);
         let firsts = [here, self.coming.first().map(|k| k.0), self.absent.first().map(|k| k.0)];
         let Some(rank) = firsts.into_iter().flatten().min() else { return self.pop_unranked() };
-        let all = (rank, 0, 0)..=(rank, u64::MAX, u64::MAX);
+        let all = (rank, 0, i64::MIN)..=(rank, u64::MAX, i64::MAX);
         let distant = self.absent.range(all.clone()).next_back().copied();
         let distant = distant.or_else(|| self.coming.range(all.clone()).next_back().copied());
         let first = || self.here.range(all).next().map(|(&key, _)| key);
@@ -284,6 +299,25 @@ mod tests {
         }
         queue.push(ready(5, 5), &[(object(1), Absent)]);
         assert_eq!(order(|| queue.pop_last()), [4, 0, 5, 3, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_put_back_is_next_of_its_equals() {
+        let mut queue = ReadyQueue::new(3);
+        let absent = [(object(1), Absent)];
+        for (index, rank) in [(0, 0), (1, 0), (2, 5), (3, 5), (4, 9)] {
+            queue.push(ready(index, rank), &[]);
+        }
+        queue.push(ready(5, 5), &absent);
+        queue.push(ready(6, 5), &absent);
+        let taken: Vec<Ready> = std::iter::from_fn(|| queue.pop()).collect();
+        for &ready in taken.iter().rev() {
+            let missing = if ready.task.local.index() < 5 { &[][..] } else { &absent };
+            queue.put_back(ready, missing);
+        }
+        queue.push(ready(7, 0), &[]);
+        queue.push(ready(8, 5), &[]);
+        assert_eq!(order(|| queue.pop()), [4, 2, 3, 8, 5, 6, 0, 1, 7]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 use crate::Scheduler;
 use crate::data::{Reads, is_real};
 use crate::ledger::runs_alone;
+use crate::near::NearFile;
 use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
 use crate::staging::Staged;
@@ -36,6 +37,7 @@ pub(crate) struct Running {
     pins: Vec<ObjectId>,
     /// Reserved for what it writes.
     output_bytes: u64,
+    near: Vec<NearFile>,
     real: bool,
 }
 
@@ -110,7 +112,7 @@ impl Scheduler {
     }
 
     pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
-        let Staged { attempt, work, reads, pins, output_bytes, slot, .. } = staged;
+        let Staged { attempt, work, reads, pins, output_bytes, near, slot, .. } = staged;
         let slot = slot.or_else(|| (!work.is_instant()).then(|| self.slots.take(work.cpus())));
         if runs_alone(work.strikes, self.options.mutant) {
             self.asking.leave_alone(task);
@@ -121,7 +123,7 @@ impl Scheduler {
         let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
         let running =
-            Running { attempt, spec, slot, started: now, reads, pins, output_bytes, real };
+            Running { attempt, spec, slot, started: now, reads, pins, output_bytes, near, real };
         let slot = slot.unwrap_or(0);
         self.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });
@@ -176,6 +178,7 @@ impl Scheduler {
     /// An attempt that ran lets go of its inputs and of the room it was promised.
     fn release(&mut self, running: &Running, out: &mut Out) {
         self.data.reserved_bytes -= running.output_bytes;
+        self.data.near.give_back(&running.near);
         self.unpin(&running.pins, out);
     }
 

@@ -392,6 +392,19 @@ impl Scheduler {
         self.reconcile(now, out);
         self.jobs.look(now, &self.homes, out);
         self.tell_consumed(out);
+        self.give_room_back();
+    }
+
+    /// A tree keeps room for several entries when the last has gone, and most nodes of a large
+    /// cluster run nothing most of the time.
+    fn give_room_back(&mut self) {
+        if self.running.is_empty() {
+            self.running = BTreeMap::new();
+        }
+        if self.staging.is_empty() {
+            self.staging = BTreeMap::new();
+        }
+        self.staged.shrink_to(self.slots.total() as usize);
     }
 
     fn expire_staged(&mut self, now: Time, out: &mut Out) {
@@ -402,7 +415,7 @@ impl Scheduler {
         for job_id in silent {
             // An empty report asks the job's home: it tells of the commit again, or of no such
             // job. While it cannot be asked nothing is dropped; it may have promised the job.
-            let counts = wire::Counts { job: job_id.0, partitions: Vec::new() };
+            let counts = wire::Counts { job: job_id.0, ..Default::default() };
             out.reliable.push((self.homes.job_home(job_id), Body::Counts(counts)));
             if let Some(job) = self.ledger.jobs.get_mut(&job_id) {
                 job.touched = now;
@@ -431,6 +444,20 @@ impl Scheduler {
     #[must_use]
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
         self.ledger.jobs.get(&job).map(|job| job.ended)
+    }
+
+    /// Whether a task is staged here that stands for a file of its submitter; `None` where this
+    /// node is not its home.
+    #[must_use]
+    pub fn awaits_file(&self, task: TaskId) -> Option<bool> {
+        let upload = |spec: &std::sync::Arc<wire::Spec>| {
+            matches!(spec.body, Some(wire::spec::Body::Upload(_)))
+        };
+        let here = || {
+            let live = self.has_ended(task.job) == Some(false);
+            live && self.ledger.spec(task).is_some_and(upload)
+        };
+        self.homes.is_home_of(task).then(here)
     }
 
     /// When it wants to act again; `now` or earlier when work is left over.

@@ -6,16 +6,17 @@ use proto::limits::{
     AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
     INDEXED_INPUTS_MAX, LONG_FETCH, OFFERED_TASKS_MAX, STAGING_MIN, STAGING_PER_SLOT,
     STAGING_PER_SLOT_MAX, STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STEP_POPS_MAX,
-    WAITING_PER_SLOT_MAX,
+    STORE_LOOKS_PAST_MAX, WAITING_PER_SLOT_MAX,
 };
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
 
-use crate::admission::{Admission, admit};
+use crate::admission::{Admission, Passed, admit};
 use crate::asking::Asks;
 use crate::data::{Reads, is_real};
 use crate::fetching::Wish;
 use crate::ledger::runs_alone;
+use crate::near::{self, NearFile};
 use crate::out::Out;
 use crate::queue::{Presence, Ready};
 use crate::run::Guest;
@@ -46,6 +47,8 @@ pub(crate) struct Staged {
     pub(crate) reads: Reads,
     /// What it will write, as far as declared.
     pub(crate) output_bytes: u64,
+    /// Files that are copied here for it.
+    pub(crate) near: Vec<NearFile>,
 }
 
 impl Staged {
@@ -62,8 +65,20 @@ impl Staged {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Staging {
     Done,
-    /// There is no room on the disk before others have ended; it is back in its queue.
-    Later,
+    /// There is no room on the disk before others have ended; it goes back to its queue, and no
+    /// other shall go before it.
+    Stop,
+}
+
+/// A task that was taken out of its queue and has no room.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    /// It goes to the end of the shared queue: others may have room for it.
+    offered: bool,
+    local_queue: bool,
+    ready: Ready,
+    work: Work,
+    home_knows: bool,
 }
 
 impl Scheduler {
@@ -92,12 +107,15 @@ impl Scheduler {
 
     /// Puts a ready task that is held here into one of this node's queues.
     pub(crate) fn enqueue(&mut self, local_queue: bool, ready: Ready) {
-        let missing = match self.guests.get(&ready.task) {
-            Some(guest) => self.missing_inputs(ready.task, &guest.work.inputs),
-            None => self.missing_inputs(ready.task, self.ledger.inputs(ready.task)),
-        };
+        let missing = self.missing_here(ready.task);
         let queue = if local_queue { &mut self.local } else { &mut self.shared };
         queue.push(ready, &missing);
+    }
+    fn missing_here(&self, task: TaskId) -> Vec<(ObjectId, Presence)> {
+        match self.guests.get(&task) {
+            Some(guest) => self.missing_inputs(task, &guest.work.inputs),
+            None => self.missing_inputs(task, self.ledger.inputs(task)),
+        }
     }
 
     /// Fills free slots: tasks that are staged first, then LReadyQ, then SReadyQ; of these, tasks
@@ -106,7 +124,13 @@ impl Scheduler {
         self.data.full = false;
         if self.local.is_empty() && self.shared.is_empty() {
             self.data.patience.renew();
+            self.data.passed = None;
         }
+        self.fill_slots(now, out);
+        self.return_aside();
+    }
+
+    fn fill_slots(&mut self, now: Time, out: &mut Out) {
         let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
         let mut pops = 0;
         while self.slots.free() > 0 && out.launches.len() < launches_max && !self.asking.any_alone()
@@ -144,7 +168,7 @@ impl Scheduler {
                 None => (false, self.shared.pop_here()),
             };
             let Some(ready) = ready else { break };
-            if self.take_and_stage(now, local_queue, ready, out) == Staging::Later {
+            if self.take_and_stage(now, local_queue, ready, out) == Staging::Stop {
                 return;
             }
         }
@@ -171,7 +195,7 @@ impl Scheduler {
                 None => (false, self.shared.pop_absent()),
             };
             let Some(ready) = ready else { return };
-            if self.take_and_stage(now, local_queue, ready, out) == Staging::Later {
+            if self.take_and_stage(now, local_queue, ready, out) == Staging::Stop {
                 return;
             }
         }
@@ -246,25 +270,31 @@ impl Scheduler {
     ) -> Staging {
         let home_knows = self.guests.get(&ready.task).is_none_or(|guest| guest.home_knows);
         let Some(work) = self.take_work(ready) else { return Staging::Done };
+        let is_next = self.data.aside.is_empty();
         match self.admission(ready.task, &work) {
             Admission::Now => {
                 self.data.patience.renew();
+                if self.data.passed.is_some_and(|passed| passed.is_of(ready.task)) {
+                    self.data.passed = None;
+                } else if let Some(passed) = self.data.passed.as_mut().filter(|_| !is_next) {
+                    passed.once_more();
+                }
                 self.stage(now, ready, work, out);
             }
             Admission::Later => {
-                self.data.full = true;
-                self.put_back(local_queue, ready, work, home_knows);
-                return Staging::Later;
+                let offered = false;
+                let aside = Aside { offered, local_queue, ready, work, home_knows };
+                return self.set_aside(now, aside);
             }
+            // Only the one that is next uses up the patience.
             Admission::Never { needed_bytes, budget_bytes, .. }
-                if self.waits_for_room(now, ready.task, needed_bytes <= budget_bytes) =>
+                if !is_next
+                    || self.waits_for_room(now, ready.task, needed_bytes <= budget_bytes) =>
             {
-                self.data.full = true;
                 // From the shared queue it is offered as well, and comes back but once.
-                let offered = self.offers(ready.task, &work);
-                let local_queue = local_queue && !offered;
-                self.put_back(local_queue, ready, work, home_knows);
-                return Staging::Later;
+                let offered = is_next && self.offers(ready.task, &work);
+                let aside = Aside { offered, local_queue, ready, work, home_knows };
+                return self.set_aside(now, aside);
             }
             Admission::Never { needed_bytes, budget_bytes, taken_bytes } => {
                 let error = format!(
@@ -283,6 +313,31 @@ impl Scheduler {
         Staging::Done
     }
 
+    /// There is no room for it now. Whether others may go before it.
+    fn set_aside(&mut self, now: Time, aside: Aside) -> Staging {
+        self.data.full = true;
+        if self.data.aside.is_empty() {
+            Passed::note(&mut self.data.passed, now, aside.ready.task);
+        }
+        self.data.aside.push(aside);
+        let may_pass = self.data.passed.is_some_and(|passed| passed.may(now));
+        match may_pass && self.data.aside.len() < STORE_LOOKS_PAST_MAX {
+            true => Staging::Done,
+            false => Staging::Stop,
+        }
+    }
+    /// What had no room in this step stands where it stood.
+    fn return_aside(&mut self) {
+        let mut aside = std::mem::take(&mut self.data.aside);
+        for Aside { offered, local_queue, ready, work, home_knows } in aside.drain(..).rev() {
+            match offered {
+                true => self.put_back(false, ready, work, home_knows),
+                false => self.put_first(local_queue, ready, work, home_knows),
+            }
+        }
+        self.data.aside = aside;
+    }
+
     /// Whether others may steal a task that has no room here. One that has come back is not
     /// offered again: it would wander for ever.
     fn offers(&mut self, task: TaskId, work: &Work) -> bool {
@@ -298,7 +353,7 @@ impl Scheduler {
     /// The store has no room for what is next, or for anything. Between the marks there is room
     /// while nothing is under way.
     pub(crate) fn is_full(&self) -> bool {
-        let taken = self.data.objects.firm_bytes().saturating_add(self.data.reserved_bytes);
+        let taken = self.data.taken_bytes();
         let tuning = &self.options.tuning;
         let mark = if self.is_busy() { tuning.store_soft_bytes } else { tuning.store_hard_bytes };
         self.data.full || (mark < u64::MAX && taken >= mark)
@@ -309,7 +364,7 @@ impl Scheduler {
             || self.staging.len() > self.data.stalled_tasks + self.asking.late()
     }
 
-    /// A task that was taken out of its queue goes back to it.
+    /// A task that was taken out of its queue goes back to it, behind its equals.
     pub(crate) fn put_back(
         &mut self,
         local_queue: bool,
@@ -317,11 +372,21 @@ impl Scheduler {
         work: Work,
         home_knows: bool,
     ) {
+        self.hold_again(ready, work, home_knows);
+        self.enqueue(local_queue, ready);
+    }
+    /// And so that it is the next of them again.
+    fn put_first(&mut self, local_queue: bool, ready: Ready, work: Work, home_knows: bool) {
+        self.hold_again(ready, work, home_knows);
+        let missing = self.missing_here(ready.task);
+        let queue = if local_queue { &mut self.local } else { &mut self.shared };
+        queue.put_back(ready, &missing);
+    }
+    fn hold_again(&mut self, ready: Ready, work: Work, home_knows: bool) {
         if !self.homes.is_home_of(ready.task) {
             let guest = Guest { attempt: ready.attempt, work, home_knows };
             self.guests.insert(ready.task, guest);
         }
-        self.enqueue(local_queue, ready);
     }
 
     fn admission(&self, task: TaskId, work: &Work) -> Admission {
@@ -330,12 +395,13 @@ impl Scheduler {
         if marks.0 == u64::MAX || !is_real(&work.spec, &work.settings) {
             return Admission::Now;
         }
-        let needed = self.inputs_room(task, work).saturating_add(work.declared_output_bytes());
+        let near = self.data.near.room(&near::files_of(task, work));
+        let moved = self.inputs_room(task, work).saturating_add(near);
+        let needed = moved.saturating_add(work.declared_output_bytes());
         if needed == 0 {
             return Admission::Now;
         }
-        let taken = self.data.objects.firm_bytes().saturating_add(self.data.reserved_bytes);
-        admit(needed, taken, marks, self.is_busy())
+        admit(needed, self.data.taken_bytes(), marks, self.is_busy())
     }
 
     /// Bytes of inputs that are to come, and of idle copies that may not go any more once it is
@@ -379,9 +445,11 @@ impl Scheduler {
             pins: Vec::new(),
             reads: Reads::default(),
             output_bytes: if real { work.declared_output_bytes() } else { 0 },
+            near: near::files_of(task, &work),
             work,
         };
         self.data.reserved_bytes += staged.output_bytes;
+        self.data.near.take(&staged.near);
         let inputs = std::mem::take(&mut staged.work.inputs);
         for input in &inputs {
             self.stage_input(now, task, &mut staged, input, out);
@@ -461,6 +529,7 @@ impl Scheduler {
         self.slots.give_back(staged.slot);
         self.asking.ended(task);
         self.data.reserved_bytes -= staged.output_bytes;
+        self.data.near.give_back(&staged.near);
         self.unpin(&staged.pins, out);
         Some(staged)
     }

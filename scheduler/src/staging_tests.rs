@@ -2,12 +2,12 @@
 
 use proto::limits::{
     FETCH_RETRY_MAX, GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_TOLD_MAX, STAGING_MIN,
-    STAGING_PER_SLOT, STAGING_PER_SLOT_MAX, STEP_POPS_MAX, STORE_FULL_PATIENCE,
-    WAITING_PER_SLOT_MAX,
+    STAGING_PER_SLOT, STAGING_PER_SLOT_MAX, STEP_POPS_MAX, STORE_FULL_PATIENCE, STORE_PASSED_FOR,
+    STORE_PASSED_MIN, WAITING_PER_SLOT_MAX,
 };
 use proto::wire::message::Body;
 use proto::work::Fetch;
-use proto::{Incarnation, LocalId, NodeId, PartitionId, Time, wire};
+use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::out::Out;
 use crate::{Homes, Options, Policy, Scheduler, Tuning};
@@ -168,6 +168,132 @@ fn what_was_stolen_and_has_no_room_is_passed_on_once() {
     assert_eq!((thief.local.len(), thief.shared.len()), (1, 0), "it would wander");
 }
 
+/// A node whose store is half full of what is on its way, with a free slot.
+fn half_full() -> (Scheduler, Out, Fetch) {
+    let mut scheduler = with_marks(8_000, 8_000);
+    let mut out = Out::default();
+    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let fetch = out.fetches.pop().expect("it is fetched");
+    (scheduler, out, fetch)
+}
+
+#[test]
+fn who_has_room_passes_who_has_none() {
+    let (mut scheduler, mut out, fetch) = half_full();
+    let tasks = vec![placed(1, vec![], 6_000), placed(2, vec![], 4_000), placed(3, vec![], 1_000)];
+    push(&mut scheduler, tasks, &mut out);
+    scheduler.act(Time(0), &mut out);
+    let launched = |out: &mut Out| {
+        std::mem::take(&mut out.launches).into_iter().map(|it| it.task).collect::<Vec<_>>()
+    };
+    let number = |index| TaskId { job: JobId(1), local: LocalId(placed(index, vec![], 0).local) };
+    assert_eq!(launched(&mut out), [number(3)], "at once, though two are before it");
+    let attempt = Attempt(1);
+    scheduler.on_finished(Time(0), number(3), attempt, Default::default(), &mut out);
+    scheduler.on_fetched(Time(0), fetch.object, Ok(()), &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert_eq!(launched(&mut out), [number(0)]);
+    scheduler.on_finished(Time(0), number(0), attempt, Default::default(), &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert_eq!(launched(&mut out), [number(1)], "those that were passed keep their order");
+    assert!(scheduler.data.aside.is_empty() && scheduler.data.passed.is_none());
+}
+
+#[test]
+fn who_has_no_room_is_not_passed_for_ever() {
+    let (mut scheduler, mut out, fetch) = half_full();
+    push(&mut scheduler, vec![placed(1, vec![], 6_000)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let mut now = Time(0);
+    let mut passed = 0;
+    for index in 2.. {
+        push(&mut scheduler, vec![placed(index, vec![], 100)], &mut out);
+        scheduler.act(now, &mut out);
+        let Some(launch) = out.launches.pop() else { break };
+        passed += 1;
+        assert!(passed < 1_000, "it would wait for ever");
+        now = now + Span::from_millis(500);
+        scheduler.on_finished(now, launch.task, launch.attempt, Default::default(), &mut out);
+    }
+    assert_eq!(now, Time(0) + STORE_PASSED_FOR, "for so long others went before it");
+    assert!(passed >= STORE_PASSED_MIN);
+    // The room it waits for.
+    scheduler.on_fetched(now, fetch.object, Ok(()), &mut out);
+    let mut ran = Vec::new();
+    for _ in 0..3 {
+        scheduler.act(now, &mut out);
+        let launch = out.launches.pop().expect("a slot is free");
+        ran.push(launch.output_sizes);
+        scheduler.on_finished(now, launch.task, launch.attempt, Default::default(), &mut out);
+    }
+    assert_eq!(ran, [[0], [6_000], [100]], "then it is next");
+}
+
+#[test]
+fn each_that_fits_nowhere_is_refused_in_its_turn() {
+    let mut scheduler = with_marks(8_000, 10_000);
+    let mut out = Out::default();
+    let tasks = (0..3).map(|index| placed(index, vec![], 20_000 + index)).collect();
+    push(&mut scheduler, tasks, &mut out);
+    // Something happens more often than the patience ends.
+    for second in 0..60 {
+        scheduler.act(Time(0) + Span::from_secs(second), &mut out);
+    }
+    let refused = out.completions.get(&NodeId(1)).map_or(0, Vec::len);
+    assert_eq!(refused, 3, "they would take turns at being next, and none would ever be refused");
+}
+
+/// As [`push`], of commands that want this file copied here.
+fn push_wanting(scheduler: &mut Scheduler, file_bytes: u64, tasks: Vec<wire::Placed>) -> Out {
+    let (path, staged) = ("/shared/file".to_owned(), true);
+    let file = wire::External { path, staged, size_bytes: file_bytes, ..Default::default() };
+    let body = Some(wire::spec::Body::Command(Default::default()));
+    let spec = wire::Spec { body, externals: vec![file], ..Default::default() };
+    let settings = wire::JobSettings { real_data: true, ..Default::default() };
+    let bundle = wire::Bundle { specs: vec![spec], settings: vec![settings], tasks };
+    let mut out = Out::default();
+    let body = Body::Push(wire::Push { bundle: Some(bundle) });
+    scheduler.on_message(Time(0), NodeId(1), body, &mut out);
+    scheduler.act(Time(0), &mut out);
+    out
+}
+
+#[test]
+fn a_file_copied_here_takes_room_once_and_only_while_it_is_used() {
+    let mut scheduler = with_marks(8_000, 8_000);
+    let mut out = push_wanting(&mut scheduler, 2_000, vec![placed(0, vec![], 100)]);
+    let first = out.launches.pop().expect("there is room");
+    assert_eq!(scheduler.data.taken_bytes(), 2_100);
+    assert_eq!(scheduler.near_bytes_max(), 7_900, "what others leave");
+    // The slot is taken: what comes next waits for it.
+    push(&mut scheduler, vec![placed(1, vec![], 4_000)], &mut out);
+    let coming = placed(2, vec![input(2, 2, 4_500)], 500);
+    let fetch = push_wanting(&mut scheduler, 2_000, vec![coming]).fetches.pop();
+    assert_eq!(scheduler.data.taken_bytes(), 2_100 + 4_500 + 500, "one file");
+    let done = Default::default;
+    scheduler.on_finished(Time(0), first.task, first.attempt, done(), &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert!(out.launches.is_empty(), "the file is in use still: 4,000 have no room");
+    scheduler.on_fetched(Time(0), fetch.expect("it is fetched").object, Ok(()), &mut out);
+    scheduler.act(Time(0), &mut out);
+    let second = out.launches.pop().expect("its input has come");
+    scheduler.on_finished(Time(0), second.task, second.attempt, done(), &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert_eq!(out.launches.len(), 1, "nobody uses it any more: it can go");
+    assert_eq!(scheduler.data.taken_bytes(), 4_000);
+}
+
+#[test]
+fn a_file_that_the_store_has_no_room_for_fails_its_task() {
+    let mut scheduler = with_marks(8_000, 10_000);
+    push_wanting(&mut scheduler, 10_001, vec![placed(0, vec![], 0)]);
+    let mut out = Out::default();
+    (1..30).for_each(|second| scheduler.act(Time(0) + Span::from_secs(second), &mut out));
+    assert!(out.completions[&NodeId(1)][0].error.contains("needs 10001 bytes"));
+    assert_eq!(scheduler.data.taken_bytes(), 0);
+}
+
 #[test]
 fn an_object_read_twice_takes_room_once_and_idle_copies_count() {
     let mut scheduler = with_marks(8_000, 8_000);
@@ -270,4 +396,23 @@ fn what_waits_for_a_busy_source_keeps_nobody_from_asking_for_something_else() {
     scheduler.act(now + LOCATE_TIMEOUT_MAX, &mut out);
     assert!(out.fetches.iter().all(|fetch| fetch.from == NodeId(2)));
     assert_eq!(scheduler.data.waiting, 0);
+}
+
+/// What it is about to start itself it tells only those of that have a slot free already.
+#[test]
+fn a_thief_that_looks_ahead_hears_what_it_may_have() {
+    let mut victim = scheduler(Tuning::of(Policy::Mlb));
+    let told = |victim: &mut Scheduler, ahead: bool| {
+        let mut out = Out::default();
+        let probe = Body::StealProbe(wire::StealProbe { probe: 1, ahead });
+        victim.on_message(Time(0), NodeId(2), probe, &mut out);
+        let (_, load) = out.loose.pop().expect("an answer");
+        let Body::StealLoad(load) = load else { panic!("{load:?}") };
+        load.shared
+    };
+    for (tasks, spare) in [(1, 0), (2, 0), (3, 1), (4, 2)] {
+        let task = TaskId::new(1, tasks);
+        victim.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &[]);
+        assert_eq!((told(&mut victim, false), told(&mut victim, true)), (tasks as u32, spare));
+    }
 }

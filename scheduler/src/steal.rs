@@ -1,17 +1,18 @@
 //! Adaptive work stealing, the thief's side (section 2.2.1 of the paper, with the exits mended).
 //!
-//! A hungry node asks √n random neighbours for their load, takes half of the fullest one's SReadyQ,
-//! and on failure waits for an interval that doubles, with jitter, up to a bound. At the bound it
-//! goes quiet, but not for good: nodes with more shared work than slots hint random peers, and a
-//! hint wakes it.
+//! A hungry node asks √n random neighbours for their load and takes half of the fullest one's
+//! SReadyQ. On failure it waits for an interval that doubles, with jitter, up to a bound, and asks
+//! half as many the next time. At the bound it goes quiet, but not for good: nodes with more shared
+//! work than slots hint random peers, and a hint wakes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Reason;
 use proto::limits::{
-    COMMIT_AWAITED, HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS, STEAL_AHEAD_PER_SLOT,
-    STEAL_NEIGHBOURS_MAX, STEAL_TIMEOUT,
+    COMMIT_AWAITED, COUNTS_NODES, HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS,
+    STEAL_AHEAD_PER_SLOT, STEAL_NEIGHBOURS_MAX, STEAL_NEIGHBOURS_MIN, STEAL_TIMEOUT,
 };
+use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, Time, wire};
 use rand_chacha::rand_core::Rng;
@@ -20,7 +21,7 @@ use crate::ledger::Job;
 use crate::out::{Out, task_attempt};
 
 use crate::work::unpack;
-use crate::{Mutant, Scheduler};
+use crate::{Mutant, Scheduler, Tuning};
 
 #[derive(Debug)]
 enum Phase {
@@ -78,6 +79,10 @@ impl Thief {
         if matches!(self.phase, Phase::BackingOff { .. } | Phase::Quiet) {
             self.phase = Phase::Idle;
         }
+    }
+    /// In a row: each has doubled the interval.
+    fn failures(&self, tuning: &Tuning) -> u32 {
+        (self.interval.0 / tuning.steal_interval_start.0.max(1)).max(1).ilog2()
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
@@ -150,11 +155,15 @@ impl Scheduler {
     }
 
     fn probe(&mut self, now: Time, out: &mut Out) {
+        if let Some(until) = self.awaits_commit(now) {
+            self.thief.phase = Phase::BackingOff { until };
+            return;
+        }
         let neighbours = self.neighbours();
         self.thief.number += 1;
-        let probe = self.thief.number;
+        let (probe, ahead) = (self.thief.number, self.slots.free() == 0);
         for &neighbour in &neighbours {
-            out.loose.push((neighbour, Body::StealProbe(wire::StealProbe { probe })));
+            out.loose.push((neighbour, Body::StealProbe(wire::StealProbe { probe, ahead })));
         }
         self.stats.steals_tried += 1;
         self.thief.phase = Phase::Probing {
@@ -165,11 +174,13 @@ impl Scheduler {
         };
     }
 
-    /// Random distinct other nodes: √n, at least one, at most the limit; or as many as it was told.
+    /// Random distinct other nodes: √n, at least one, at most the limit, and after each failure
+    /// half as many; few where it still has something to do. Or as many as it was told.
     fn neighbours(&mut self) -> BTreeSet<NodeId> {
-        let nodes = self.homes.nodes();
+        let failures = self.thief.failures(&self.options.tuning);
         let wanted = match self.options.tuning.steal_neighbours as usize {
-            0 => ((nodes as f64).sqrt().round() as usize).clamp(1, STEAL_NEIGHBOURS_MAX),
+            0 if self.is_dry() => neighbours_after(self.homes.nodes(), failures),
+            0 => neighbours_after(self.homes.nodes(), failures).min(STEAL_NEIGHBOURS_MIN),
             number => number,
         };
         let wanted = wanted.min(self.homes.living_others());
@@ -239,12 +250,14 @@ impl Scheduler {
     }
 
     /// Others run a job whose tasks here are not visible yet: word of the commit is on its way, and
-    /// what would be stolen meanwhile tears data from the homes of those that read it.
+    /// what would be stolen meanwhile tears data from the homes of those that read it. One node
+    /// tells all homes, so it takes as long as there are nodes.
     fn awaits_commit(&mut self, now: Time) -> Option<Time> {
         let hidden = |job: &Job| !job.visible && job.open > 0;
         let (job, _) = self.ledger.live_jobs().find(|(_, job)| hidden(job))?;
         let known = self.thief.awaits.filter(|&(awaited, _)| awaited == job);
-        let awaits = known.unwrap_or((job, now + COMMIT_AWAITED));
+        let crowd = self.homes.nodes().div_ceil(COUNTS_NODES).max(1) as u64;
+        let awaits = known.unwrap_or((job, now + Span(COMMIT_AWAITED.0 * crowd)));
         self.thief.awaits = Some(awaits);
         (now < awaits.1).then_some(awaits.1)
     }
@@ -327,7 +340,12 @@ impl Scheduler {
                 continue;
             }
             let tells = self.options.mutant != Some(Mutant::ThiefTellsNobody);
-            if !mine && untold.contains(&place) && tells {
+            // Who was their home when it granted them may have told nobody who is now.
+            let moved = !mine && !untold.contains(&place) && self.homes.home_of(task) != from;
+            if moved {
+                mark(Mark::VictimNotHome);
+            }
+            if !mine && (moved || untold.contains(&place)) && tells {
                 if let Some(guest) = self.guests.get_mut(&task) {
                     guest.home_knows = false;
                 }
@@ -496,6 +514,15 @@ impl Scheduler {
     }
 }
 
+/// How many a thief asks that has failed so often. Work that is anywhere is found by the first who
+/// ask; where there is none, or hardly any, its holders find the thieves, and to ask as many again
+/// and again would be most of what an idle cluster says.
+fn neighbours_after(nodes: usize, failures: u32) -> usize {
+    let all = ((nodes as f64).sqrt().round() as usize).clamp(1, STEAL_NEIGHBOURS_MAX);
+    let least = all.min(STEAL_NEIGHBOURS_MIN);
+    all.checked_shr(failures).unwrap_or(0).max(least)
+}
+
 /// When the next hint goes out.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
@@ -510,5 +537,19 @@ impl Hints {
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::neighbours_after;
+
+    #[test]
+    fn each_failure_halves_the_neighbours_but_some_are_asked() {
+        let asked = |nodes| [0, 1, 2, 3, 11, 40].map(|failures| neighbours_after(nodes, failures));
+        assert_eq!(asked(1_000_000), [32, 16, 8, 4, 4, 4], "at most the limit");
+        assert_eq!(asked(100), [10, 5, 4, 4, 4, 4]);
+        assert_eq!(asked(7), [3; 6], "few enough as it is");
+        assert_eq!(asked(1), [1; 6]);
     }
 }

@@ -217,7 +217,7 @@ pub(crate) fn ask_of_end(job: JobId, ledger: &Ledger, homes: &Homes, out: &mut O
     if ledger.jobs.contains_key(&job) {
         return;
     }
-    let counts = wire::Counts { job: job.0, partitions: Vec::new() };
+    let counts = wire::Counts { job: job.0, ..Default::default() };
     let body = wire::message::Body::Counts(counts);
     out.reliable.push((homes.job_home(job), body));
 }

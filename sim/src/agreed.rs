@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use kvs::Batch;
 use kvs::membership::{apply, command, is_fully_replicated, member};
-use kvs::replica::{Position, copy_record};
+use kvs::replica::Position;
 use node::Input;
 use prost::Message as _;
 use proto::wire::MemberPhase;
@@ -15,6 +14,8 @@ use proto::wire::map_command::Body;
 use proto::{Attempt, JobId, NodeId, PartitionId, Span, TaskId, wire};
 
 use crate::checkers::{Violation, durable, once};
+use crate::disk::Stand;
+use crate::faults::Fault;
 use crate::machine::Doom;
 use crate::queue::Happening;
 use crate::world::World;
@@ -60,6 +61,10 @@ impl World {
         self.maps.insert(map.epoch, checksum(&map));
         let before = std::mem::replace(&mut self.map, Arc::new(map));
         self.map_changed(&before);
+        self.note_counted(command);
+        if let Some(Body::Join(join)) = &command.body {
+            self.has_joined(join);
+        }
         if let Some(Body::Down(down)) = &command.body
             && self.options.faultless
         {
@@ -85,9 +90,20 @@ impl World {
             self.schedule(self.now + after, Happening::Evict { node: index, incarnation });
         }
     }
+    /// The cluster takes this node for dead, whether it is or not.
+    pub fn declare_dead(&mut self, node: u32) {
+        let incarnation = self.machines[node as usize].incarnation;
+        let up = (0..self.machines.len() as u32).rev();
+        let by = up.into_iter().find(|&other| other != node && self.is_live(other));
+        let down = Body::Down(wire::MemberDown { node, incarnation });
+        if let Some(by) = by {
+            self.deliver(by as usize, Input::Propose(Box::new(command(down))));
+        }
+    }
     pub(crate) fn evict(&mut self, index: usize, incarnation: u32) {
         let down = wire::MemberDown { node: index as u32, incarnation };
-        if kvs::membership::would_change(&self.map, &command(Body::Down(down))) {
+        let would_change = kvs::membership::would_change(&self.map, &command(Body::Down(down)));
+        if would_change && !self.is_unbearable(Fault::Evict) {
             self.propose(Body::Down(down));
         }
     }
@@ -193,7 +209,7 @@ impl World {
     /// Notes what a batch says of partitions that may yet go on without it.
     pub(crate) fn note_facts(
         &mut self,
-        batch: &Batch,
+        stands: &[Stand],
         commits: &[(TaskId, Attempt)],
         ended: &[JobId],
     ) {
@@ -201,8 +217,8 @@ impl World {
             return;
         }
         let at = |partition: PartitionId| {
-            let mut writes = batch.writes.iter().filter(|write| write.partition == partition);
-            writes.find_map(copy_record).map(|(position, _)| position)
+            let stand = stands.iter().find(|stand| stand.partition == partition);
+            stand.map(|stand| stand.state.position)
         };
         let partitions = self.map.partitions.len() as u32;
         let commits = commits
@@ -219,17 +235,28 @@ impl World {
     /// Partitions have new primaries: what those did not get never was.
     fn map_changed(&mut self, before: &wire::ClusterMap) {
         let map = Arc::clone(&self.map);
-        for (at, entry) in (0..).zip(&map.partitions) {
+        for (at, (entry, before)) in (0..).zip(map.partitions.iter().zip(&before.partitions)) {
             let partition = PartitionId(at);
-            if !entry.active || before.partitions[at as usize].active {
+            if before.active != entry.active {
+                self.starve.serves(self.now, partition, entry.active);
+            }
+            if before.active && !entry.active {
+                self.last_homes.insert(partition, before.replicas[0]);
+            }
+            if !entry.active || before.active {
                 continue;
             }
-            let primary = &self.machines[entry.replicas[0] as usize];
-            let (position, _) = primary.disk.copy(partition);
-            self.acked.begins(partition, entry.epoch, position);
+            let home = entry.replicas[0] as usize;
+            if let Some(before) = self.last_homes.remove(&partition) {
+                self.homes_until.insert((partition, before), self.now);
+            }
+            let position = self.note_begun(partition, entry.epoch, home);
+            let is_part = |fact: &Fact| {
+                // Who begins may have written more already.
+                fact.position <= position || fact.position.epoch >= entry.epoch
+            };
             let facts = self.facts.entry(partition).or_default();
-            let (kept, void): (Vec<_>, Vec<_>) =
-                facts.drain(..).partition(|fact| fact.position <= position);
+            let (kept, void): (Vec<_>, Vec<_>) = facts.drain(..).partition(is_part);
             *facts = kept;
             for fact in void {
                 match fact.what {

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proto::Span;
+use proto::marks::{self, Mark};
 use scheduler::Mutant;
 
 use crate::checkers::Violation;
@@ -40,6 +41,8 @@ pub struct CheckReport {
     pub failed: Vec<SeedFailure>,
     /// How often each kind of fault struck.
     pub faults: BTreeMap<&'static str, u64>,
+    /// How often each rare path was gone.
+    pub marks: BTreeMap<Mark, u64>,
     /// Of all runs together.
     pub trace_hash: u64,
     pub simulated: Span,
@@ -50,6 +53,8 @@ pub struct CheckReport {
 pub struct SeedReport {
     pub failure: Option<SeedFailure>,
     pub faults: BTreeMap<&'static str, u64>,
+    /// How often each rare path was gone.
+    pub marks: BTreeMap<Mark, u64>,
     pub trace_hash: u64,
     pub simulated: Span,
     /// What happened, line by line, when asked for.
@@ -87,6 +92,9 @@ pub fn check(options: &CheckOptions) -> CheckReport {
         for (kind, n) in report.faults {
             *total.faults.entry(kind).or_default() += n;
         }
+        for (mark, n) in report.marks {
+            *total.marks.entry(mark).or_default() += n;
+        }
         let mixed = (total.trace_hash ^ report.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         total.trace_hash = mixed.rotate_left(23);
         total.simulated = Span(total.simulated.0 + report.simulated.0);
@@ -97,6 +105,7 @@ pub fn check(options: &CheckOptions) -> CheckReport {
 /// One whole life. A panic of the node under test is a failure like any other.
 #[must_use]
 pub fn run_seed(seed: u64, mutant: Option<Mutant>, trace: bool) -> SeedReport {
+    let _ = marks::take(); // What another run of this thread has left.
     let mut plan = Plan::new(seed, mutant);
     let mut world = World::new(plan.world.clone());
     world.story = trace.then(Vec::new);
@@ -125,6 +134,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>, trace: bool) -> SeedReport {
     SeedReport {
         failure,
         faults: world.faults.clone(),
+        marks: Mark::ALL.into_iter().zip(marks::take().map(u64::from)).collect(),
         trace_hash: world.trace_hash(),
         simulated: world.now().since(begin),
         story: world.story.take().unwrap_or_default(),

@@ -188,6 +188,11 @@ impl World {
 
     pub(crate) fn reply(&mut self, node: usize, client: ClientId, response: Box<wire::Response>) {
         self.tell(|| format!("n{node} answers {client}: {:?}", response));
+        let who = self.connections.get(&client).map(|connection| connection.who);
+        if who.is_some_and(|who| !self.is_still_home(node, who, &response)) {
+            let text = format!("n{node} answers a read, and another node serves it: {response:?}");
+            self.judge(Err(Violation::new("linear", text)));
+        }
         if self.dice.chance(self.options.client_lost_permille) {
             return;
         }
@@ -200,6 +205,7 @@ impl World {
         match connection.who {
             Who::Job(index) => self.job_response(index, response),
             Who::Kv(index) => self.kv_response(index, response),
+            Who::Hammer(index) => self.hammer_response(index, response),
             Who::Observer => {
                 if let Some(response::Body::Node(state)) = response.body {
                     self.node_states.insert(connection.node, state);
@@ -212,6 +218,7 @@ impl World {
         match who {
             Who::Job(index) => self.job_wake(index),
             Who::Kv(index) => self.kv_wake(index),
+            Who::Hammer(index) => self.hammer_wake(index),
             Who::Observer => self.ask_anything(),
         }
     }
@@ -224,6 +231,7 @@ impl World {
                 }
             }
             Who::Kv(index) => self.kv_timed_out(index, request),
+            Who::Hammer(index) => self.hammer_timed_out(index, request),
             Who::Observer => {}
         }
     }

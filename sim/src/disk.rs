@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::ops::Bound;
 
-use kvs::replica::{Position, copy_record, own_key};
-use kvs::{Batch, Page, PageRequest, Record, Write, keys};
+use kvs::replica::{CopyState, copy_record, is_own_record, own_key};
+use kvs::{Batch, Page, PageRequest, Record, keys};
 use proto::PartitionId;
 
 /// Partition and key, as the real store orders them.
@@ -24,6 +24,18 @@ pub struct Disk {
     unsynced: VecDeque<Undo>,
     /// How many of `unsynced` an earlier incarnation wrote: any sync covers them.
     inherited: usize,
+    /// By partition: a sum over its records but for what its copy says of itself. It does not
+    /// depend on the order in which they came, so equal records have equal sums.
+    sums: BTreeMap<PartitionId, u64>,
+}
+
+/// What one batch made of a copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stand {
+    pub partition: PartitionId,
+    pub before: CopyState,
+    pub state: CopyState,
+    pub sum: u64,
 }
 
 /// What a write replaced, in the order it happened.
@@ -33,6 +45,8 @@ struct Undo {
     /// Of the batch before.
     last_seq: u64,
     old: Vec<(Key, Option<Vec<u8>>)>,
+    /// What copies said of themselves before; the first of each partition counts.
+    copies: Vec<(PartitionId, CopyState)>,
 }
 
 impl Disk {
@@ -43,29 +57,67 @@ impl Disk {
 
     /// Puts a batch into the live image, whole. It survives a crash of the process.
     pub fn write(&mut self, batch: &Batch) {
+        self.write_noting(batch);
+    }
+
+    /// As [`Self::write`]; tells where it has left each copy, in the order of its writes.
+    pub(crate) fn write_noting(&mut self, batch: &Batch) -> Vec<Stand> {
+        let mut stands: Vec<Stand> = Vec::new();
         let mut undo = Undo {
             seq: batch.seq,
             last_seq: self.last_seq,
             old: Vec::with_capacity(batch.writes.len()),
+            copies: Vec::new(),
         };
         for &partition in &batch.cleared {
+            undo.copies.push((partition, self.copy(partition)));
             self.take_prefix(partition, b"", &mut undo.old);
         }
         for write in &batch.writes {
-            let key = keys::stored(write.partition, &write.key);
-            let old = match &write.value {
-                Some(value) => self.live.insert(key.clone(), value.clone()),
-                None => self.live.remove(&key),
-            };
+            let partition = write.partition;
+            let key = keys::stored(partition, &write.key);
+            let is_own = is_own_record(&write.key);
+            let before = if is_own { self.copy(partition) } else { CopyState::default() };
+            let old = self.put(key.clone(), write.value.clone());
             undo.old.push((key, old));
+            if is_own {
+                undo.copies.push((partition, before));
+                let (state, sum) = (self.copy(partition), self.sum(partition));
+                stands.push(Stand { partition, before, state, sum });
+            }
         }
         self.last_seq = batch.seq;
         self.unsynced.push_back(undo);
+        stands
+    }
+
+    /// Puts a value under a key, or none; tells what was there.
+    fn put(&mut self, key: Key, value: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let (partition, short) = keys::parse_stored(&key).expect("a stored key has a partition");
+        let is_own = is_own_record(short);
+        let worth = |value: Option<&Vec<u8>>| value.map_or(0, |value| hash(&key, value));
+        let new = worth(value.as_ref());
+        let old = match value {
+            Some(value) => self.live.insert(key.clone(), value),
+            None => self.live.remove(&key),
+        };
+        if !is_own {
+            let gone = worth(old.as_ref());
+            let sum = self.sums.entry(partition).or_default();
+            *sum = sum.wrapping_add(new).wrapping_sub(gone);
+        }
+        old
+    }
+
+    /// Of the records of a partition.
+    pub(crate) fn sum(&self, partition: PartitionId) -> u64 {
+        self.sums.get(&partition).copied().unwrap_or_default()
     }
 
     /// Removes all records of a partition whose key begins with `prefix`.
     pub fn remove_prefix(&mut self, partition: PartitionId, prefix: &[u8]) {
-        let mut undo = Undo { seq: self.last_seq, last_seq: self.last_seq, old: Vec::new() };
+        let (seq, copies) = (self.last_seq, vec![(partition, self.copy(partition))]);
+        let mut undo = Undo { seq, last_seq: seq, old: Vec::new(), copies };
         self.take_prefix(partition, prefix, &mut undo.old);
         self.unsynced.push_back(undo);
     }
@@ -80,16 +132,26 @@ impl Disk {
         let to = keys::after_prefix(&from).expect("a partition's first byte is never 0xff");
         let gone: Vec<Key> = self.live.range(from..to).map(|(key, _)| key.clone()).collect();
         old.extend(gone.into_iter().map(|key| {
-            let value = self.live.remove(&key);
+            let value = self.put(key.clone(), None);
             (key, value)
         }));
     }
 
-    /// Where the copy of a partition stands, and whether its records are complete.
-    pub(crate) fn copy(&self, partition: PartitionId) -> (Position, bool) {
-        let key = own_key().to_vec();
-        let value = self.live.get(&keys::stored(partition, &key)).cloned();
-        copy_record(&Write { partition, key, value }).unwrap_or_else(|| (Position::default(), true))
+    /// What is said of the copy of a partition.
+    pub(crate) fn copy(&self, partition: PartitionId) -> CopyState {
+        let value = self.live.get(&keys::stored(partition, own_key()));
+        value.and_then(|value| copy_record(own_key(), value)).unwrap_or_default()
+    }
+
+    pub(crate) fn value(&self, partition: PartitionId, key: &[u8]) -> Option<&[u8]> {
+        self.live.get(&keys::stored(partition, key)).map(Vec::as_slice)
+    }
+
+    /// [`Self::copy`] after a power cut.
+    pub(crate) fn durable_copy(&self, partition: PartitionId) -> CopyState {
+        let unsynced = self.unsynced.iter().flat_map(|undo| &undo.copies);
+        let first = unsynced.into_iter().find(|(of, _)| *of == partition);
+        first.map_or_else(|| self.copy(partition), |&(_, state)| state)
     }
 
     /// Records of one partition, as they are now.
@@ -127,10 +189,7 @@ impl Disk {
         while self.unsynced.len() > writes {
             let undo = self.unsynced.pop_back().expect("there are more than that");
             for (key, old) in undo.old.into_iter().rev() {
-                match old {
-                    Some(value) => drop(self.live.insert(key, value)),
-                    None => drop(self.live.remove(&key)),
-                }
+                self.put(key, old);
             }
             self.last_seq = undo.last_seq;
         }
@@ -160,8 +219,25 @@ impl Disk {
     }
 }
 
+/// Of a record, to be added up; the same in every run.
+fn hash(key: &[u8], value: &[u8]) -> u64 {
+    let mix = |sum: u64, bytes: &[u8]| {
+        let words = bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        });
+        words.fold(sum ^ bytes.len() as u64, |sum, word| {
+            (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        })
+    };
+    mix(mix(0xcbf2_9ce4_8422_2325, key), value).wrapping_mul(0x0100_0000_01b3)
+}
+
 #[cfg(test)]
 mod tests {
+    use kvs::Write;
+
     use super::*;
 
     fn batch(seq: u64, key: &str, value: Option<&str>) -> Batch {

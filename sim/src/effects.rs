@@ -1,6 +1,6 @@
 //! Carrying out what a node asks for: one effect after another, and a node may die between any two.
 
-use kvs::Batch;
+use kvs::{Batch, PageRequest};
 use node::{Effect, Input};
 use prost::Message as _;
 use proto::event::{Again, End, Event};
@@ -18,6 +18,11 @@ use crate::world::World;
 /// Out of a thousand tries at a source that cannot be reached.
 const FETCH_GIVES_UP_PERMILLE: u64 = 20;
 
+/// Of what was not synced often no more than one part in so many is left.
+const TORN_TAIL: usize = 5;
+
+/// Reading does not wait for a disk to sync.
+const READ_MAX: Span = Span::from_millis(100);
 const KILL_RACES_PERMILLE: u64 = 200;
 
 /// While no process may die, a task that would kill one lets so much time pass.
@@ -73,6 +78,12 @@ impl World {
     pub(crate) fn carry_out(&mut self, index: usize, effects: Vec<Effect>) {
         // The facts hold as soon as the batch is written, whether or not the trace is.
         let mut facts = Some(Facts::of(&effects));
+        // What a step does because of a map it does under that map.
+        for effect in &effects {
+            if let Effect::MapChanged(map) = effect {
+                self.map_came(index, map);
+            }
+        }
         let doomed = self.machines[index].doom.is_some();
         let last = if doomed { self.dice.index(effects.len() + 1) } else { effects.len() };
         for (at, effect) in effects.into_iter().enumerate() {
@@ -88,6 +99,9 @@ impl World {
                 Action::PowerCut => return self.die_as(index, Doom::PowerCut),
             }
             if let Effect::Persist(batch) = effect {
+                if self.write_fails(index) {
+                    return;
+                }
                 self.persist(index, &batch, facts.take().unwrap_or_default());
             } else {
                 self.carry(index, effect);
@@ -121,13 +135,13 @@ impl World {
 
     fn persist(&mut self, index: usize, batch: &Batch, facts: Facts) {
         let machine = &mut self.machines[index];
-        machine.disk.write(batch);
+        let stands = machine.disk.write_noting(batch);
         machine.last_seq = batch.seq;
         self.mix(batch.seq ^ (batch.writes.len() as u64) << 32);
-        self.note_written(index, batch);
+        self.note_written(index, batch.seq, &stands);
         let facts = self.valid(index, facts);
         let commits: Vec<_> = facts.commits.iter().map(|c| (c.task, c.attempt)).collect();
-        self.note_facts(batch, &commits, &facts.ended);
+        self.note_facts(&stands, &commits, &facts.ended);
         self.learn(index, Some(batch.seq), facts);
         if !self.machines[index].syncing {
             self.begin_sync(index);
@@ -214,18 +228,13 @@ impl World {
                     self.machines[index].objects.remove(&object);
                 }
             }
-            Effect::Read(request) => {
-                let input = Box::new(Input::Read(self.machines[index].disk.page(&request)));
-                let at = self.now + self.dice.span(Span::ZERO, self.options.sync_max);
-                let life = self.machines[index].life;
-                self.schedule(at, Happening::Input { node: index, life, input });
-            }
+            Effect::Read(request) => self.read(index, request),
             Effect::Forget { .. } => {} // What the core knows of it goes by itself.
             Effect::Damaged { partition, what } => {
                 unreachable!("n{index} has a damaged record of {partition}: {what}")
             }
             Effect::Fenced { restart } => self.fenced(index, restart),
-            Effect::MapChanged(map) => self.map_came(index, &map),
+            Effect::MapChanged(_) => {} // Noted at once.
             Effect::Trace(event) => {
                 match event {
                     Event::Stalled { task, stall, home, holder, quiet } => {
@@ -235,12 +244,14 @@ impl World {
                             self.judge(stall::on_stalled(&self.jobs, &said, quiet));
                         }
                     }
-                    // A skip of a cancelled job may be lost where homes move: see "Not yet" in
-                    // docs/design/011. The reconciler is right to find it.
-                    Event::Woken { .. } if self.options.copies > 1 && !self.options.faultless => {}
                     Event::Woken { task } => self.judge(quiet::on_woken(task)),
                     Event::Dismissed { task, attempt } => {
                         self.machines[index].dismissed.insert((task, attempt));
+                    }
+                    // It was on its way here when it was dismissed, or its home has died since and
+                    // has forgotten a further attempt that nobody else had heard of.
+                    Event::Stolen { task, attempt, .. } => {
+                        self.machines[index].dismissed.remove(&(task, attempt));
                     }
                     Event::Started { task, attempt, .. } => {
                         let machine = &mut self.machines[index];
@@ -253,6 +264,21 @@ impl World {
                 self.trace_event(index, &event);
             }
         }
+    }
+
+    fn read(&mut self, index: usize, request: PageRequest) {
+        if request.after.is_none() {
+            self.note_read(index, request.partition);
+        }
+        if self.read_fails(index, &request) {
+            return;
+        }
+        let bytes = request.bytes.min(self.options.page_bytes_max);
+        let page = self.machines[index].disk.page(&PageRequest { bytes, ..request });
+        // A copy of many small pages is read in a time that nobody takes for a stall.
+        let at = self.now + self.dice.span(Span::ZERO, self.options.sync_max.min(READ_MAX));
+        let (life, input) = (self.machines[index].life, Box::new(Input::Read(page)));
+        self.schedule(at, Happening::Input { node: index, life, input });
     }
 
     fn send(&mut self, from: usize, to: usize, packet: Box<wire::Packet>) {
@@ -415,7 +441,11 @@ impl World {
         if doom == Doom::PowerCut {
             let unsynced = machine.unsynced.len();
             assert_eq!(unsynced, machine.disk.unsynced(), "one entry for each write");
-            let kept = if self.dice.chance(500) { 0 } else { self.dice.index(unsynced + 1) };
+            let kept = match self.dice.below(4) {
+                0 | 1 => 0,
+                2 => self.dice.index(unsynced / TORN_TAIL + 1),
+                _ => self.dice.index(unsynced + 1),
+            };
             let machine = &mut self.machines[index];
             machine.disk.power_cut_keeping(kept);
             lost = machine.unsynced.split_off(kept);

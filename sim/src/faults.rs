@@ -5,6 +5,7 @@ use node::Input;
 use proto::{Span, Time};
 
 use crate::dice::Dice;
+use crate::disk_faults::DiskFaults;
 use crate::machine::{Doom, Machine};
 use crate::queue::Happening;
 use crate::world::World;
@@ -42,6 +43,12 @@ pub enum Fault {
     KillAll,
     /// A primary is handed to another member of its configuration.
     Handover,
+    /// A value on some disk becomes another one.
+    Flip,
+    /// A machine joins the cluster.
+    Join,
+    /// A machine leaves the cluster, in order.
+    Leave,
 }
 
 impl Fault {
@@ -79,6 +86,9 @@ impl Fault {
             Self::Slow => "slow",
             Self::KillAll => "kill-all",
             Self::Handover => "handover",
+            Self::Flip => "flip",
+            Self::Join => "join",
+            Self::Leave => "leave",
         }
     }
 }
@@ -90,13 +100,20 @@ pub struct FaultOptions {
     pub restart_mean: Span,
     pub pause_mean: Span,
     pub cut_mean: Span,
+    pub disks: DiskFaults,
 }
 
 impl FaultOptions {
     #[must_use]
     pub fn none() -> Self {
         let restart_mean = Span::from_millis(200);
-        Self { means: Vec::new(), restart_mean, pause_mean: restart_mean, cut_mean: restart_mean }
+        Self {
+            means: Vec::new(),
+            restart_mean,
+            pause_mean: restart_mean,
+            cut_mean: restart_mean,
+            disks: DiskFaults::default(),
+        }
     }
 
     /// A swarm: every kind is in with some chance, at a rate of its own within the time of trouble.
@@ -124,6 +141,22 @@ impl FaultOptions {
             restart_mean: part(dice, &[10, 50, 300]),
             pause_mean: part(dice, &[3, 20]),
             cut_mean: part(dice, &[3, 20]),
+            disks: DiskFaults::default(),
+        }
+    }
+
+    /// Also of disks, and of who is there: where homes move.
+    pub(crate) fn add_moving(&mut self, dice: &mut Dice, trouble: Span) {
+        for fault in [Fault::Flip, Fault::Join, Fault::Leave] {
+            if dice.chance(300) {
+                let mean = Span(trouble.0 / dice.pick(&[1, 3, 10])).max(Span::from_millis(2));
+                self.means.push((fault, mean));
+            }
+        }
+        if dice.chance(300) {
+            let permille = |dice: &mut Dice| dice.pick(&[0, 1, 10, 100]);
+            let (writes_permille, reads_permille) = (permille(dice), permille(dice));
+            self.disks = DiskFaults { writes_permille, reads_permille };
         }
     }
 }
@@ -154,6 +187,7 @@ impl World {
             }
         }
         self.network.heal();
+        self.mend_disks();
         self.options.client_lost_permille = 0;
         self.tell(|| "healed".to_string());
         for node in 0..self.machines.len() {
@@ -201,25 +235,31 @@ impl World {
     pub(crate) fn is_unbearable(&self, fault: Fault) -> bool {
         match fault {
             // Decided where it strikes: which node it is matters.
-            Fault::Lose | Fault::Reformat => !self.homes_move() || !self.is_whole(),
-            Fault::Evict | Fault::Handover => !self.homes_move(),
+            Fault::Lose | Fault::Reformat | Fault::Leave => {
+                !self.homes_move() || !self.is_whole() || self.has_hidden_damage()
+            }
+            // Who is taken for dead besides might be a voter too many.
+            Fault::Evict => !self.homes_move() || self.has_hidden_damage(),
+            Fault::Handover | Fault::Join | Fault::Flip => !self.homes_move(),
             // Who is gone for good must not count as a live copy while another restarts.
             Fault::Crash | Fault::PowerCut | Fault::Blackout | Fault::KillAll | Fault::Pause => {
-                self.a_loss_is_unnoticed()
+                self.a_loss_is_unnoticed() || self.has_hidden_damage()
             }
             _ => false,
         }
     }
 
     /// Without this node there is a majority of voters, and nodes enough for every change.
-    fn can_do_without(&self, node: usize, fault: Fault) -> bool {
-        let left = self.machines.iter().filter(|machine| machine.may_run()).count() - 1;
+    pub(crate) fn can_do_without(&self, node: usize, fault: Fault) -> bool {
+        let stays = |other: usize| {
+            other != node && self.machines[other].may_run() && !self.is_leaving(other)
+        };
+        let left = (0..self.machines.len()).filter(|&other| stays(other)).count();
         let enough = fault == Fault::Reformat || left >= min_in_sync(self.options.copies).max(1);
         // A task may need as many slots as one of the others has not.
         let slots = self.machines[node].slots;
-        let others = self.machines.iter().enumerate().filter(|&(other, _)| other != node);
-        let is_wide_enough =
-            others.into_iter().any(|(_, other)| other.may_run() && other.slots >= slots);
+        let is_wide = |other: usize| stays(other) && self.machines[other].slots >= slots;
+        let is_wide_enough = (0..self.machines.len()).any(is_wide);
         let enough = enough && (fault == Fault::Reformat || is_wide_enough);
         enough && left > 0 && self.can_agree_without(node)
     }
@@ -258,6 +298,7 @@ impl World {
         machine.store = store;
         machine.disk = crate::disk::Disk::default();
         machine.unsynced.clear();
+        machine.flipped = None;
         machine.objects.clear();
     }
 
@@ -322,6 +363,9 @@ impl World {
                 self.machines[a].slowness = self.dice.pick(&[1, 10, 100, 1_000]);
             }
             Fault::Handover => self.hand_over(a),
+            Fault::Flip => self.flip(a),
+            Fault::Join => self.ask_to_join(),
+            Fault::Leave => self.ask_to_leave(a),
             Fault::Pause => {
                 let span = self.dice.around(self.fault_options.pause_mean);
                 self.machines[a].paused_until = self.now + span;

@@ -5,6 +5,7 @@ use proto::{JobId, Span, limits};
 
 use crate::checkers::{Verdict, Violation, progress, quiet};
 use crate::client::JobClient;
+use crate::hammer::Hammer;
 use crate::kv_client::KvClient;
 use crate::machine::Machine;
 use crate::swarm::Plan;
@@ -75,6 +76,7 @@ impl World {
             world.clients.iter().all(JobClient::is_over)
                 && !world.jobs.values().any(accepted)
                 && world.kv_clients.iter().all(KvClient::is_over)
+                && world.hammers.iter().all(Hammer::is_over)
         };
         let ended = self.run_until(self.now + PROGRESS_BOUND + self.all_work(), over);
         self.passed()?;
@@ -151,10 +153,15 @@ impl World {
     pub fn must_remember(&mut self) -> Verdict {
         self.ask_again();
         self.read_all_keys();
+        self.read_all_lists();
         self.run_until(self.now + PROGRESS_BOUND, |world| {
             world.kv_clients.iter().all(KvClient::is_over)
+                && world.hammers.iter().all(Hammer::is_over)
         });
         self.passed()?;
+        for (number, list) in self.lists.iter().enumerate() {
+            list.check(&format!("list-{number}"))?;
+        }
         self.history.check()
     }
 
@@ -165,9 +172,12 @@ impl World {
     pub fn must_fall_silent(&mut self) -> Verdict {
         // A job whose client died at its commit may still run, and nobody waits for it.
         let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
+        let epoch = self.map.epoch;
         self.run_for(if limbo { Span(SETTLE.0 + self.all_work().0) } else { SETTLE });
+        self.map_must_come_to_rest(epoch)?;
         self.passed()?;
         self.no_copy_is_forgotten()?;
+        self.copies_are_equal()?;
         let (before, members_before) = (self.packets(), self.membership_packets());
         self.run_for(SILENCE);
         self.passed()?;
@@ -177,6 +187,21 @@ impl World {
         let packets = self.packets() - before;
         let most = SILENT_PACKETS_PER_NODE_MAX * self.machines.len() as u64;
         quiet::on_idle(packets, most, SILENCE.0 / 1_000_000_000)
+    }
+
+    /// Homes are dealt evenly in the end, and then nobody hands any over.
+    fn map_must_come_to_rest(&mut self, mut before: u64) -> Verdict {
+        let until = self.now + WHOLE_BOUND;
+        while self.map.epoch != before {
+            if self.now >= until {
+                let text = format!("its epoch is {}, and still grows", self.map.epoch);
+                return Err(Violation::new("map", text));
+            }
+            before = self.map.epoch;
+            self.run_for(SETTLE);
+            self.passed()?;
+        }
+        Ok(())
     }
 
     /// Jobs whose client died before the commit vanish; the nodes agree that nothing is to do.

@@ -7,7 +7,9 @@ use proto::work::{Launch, Outcome};
 use proto::{Attempt, JobId, ObjectId, Span, TaskId, Time};
 
 use crate::checkers::bound::cpus_of;
+use crate::clock::{Clock, TRUE_PACE};
 use crate::disk::Disk;
+use crate::disk_faults::Flipped;
 use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_POISON};
 
 /// An attempt in a slot.
@@ -55,6 +57,11 @@ pub(crate) struct Machine {
     pub life: u32,
     /// It never comes back.
     pub is_lost: bool,
+    /// It was not among the first, or its disk is not the first that it had.
+    pub is_late: bool,
+    /// How often it gave its records up.
+    pub renewals: u32,
+    pub flipped: Option<Flipped>,
     /// It has left the cluster as it should.
     pub has_left: bool,
     pub slots: u32,
@@ -63,8 +70,9 @@ pub(crate) struct Machine {
     pub timer_at: Option<Time>,
     pub timer_queued: bool,
     pub paused_until: Time,
-    /// Its clock is ahead by this much.
-    pub skew: Span,
+    pub clock: Clock,
+    /// Of its clock, in thousandths of true time.
+    pub pace: u64,
     /// Its steps and launches take this many times as long.
     pub slowness: u64,
     pub running: BTreeMap<(TaskId, Attempt), Running>,
@@ -94,6 +102,9 @@ impl Machine {
             incarnation: 0,
             life: 0,
             is_lost: false,
+            is_late: false,
+            renewals: 0,
+            flipped: None,
             has_left: false,
             slots,
             inbox: VecDeque::new(),
@@ -101,7 +112,8 @@ impl Machine {
             timer_at: None,
             timer_queued: false,
             paused_until: Time::ZERO,
-            skew: Span::ZERO,
+            clock: Clock::new(Time::ZERO, Span::ZERO, TRUE_PACE),
+            pace: TRUE_PACE,
             slowness,
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
@@ -124,7 +136,7 @@ impl Machine {
         !self.is_lost && !self.has_left
     }
     pub(crate) fn local(&self, now: Time) -> Time {
-        now + self.skew
+        self.clock.shows(now)
     }
     /// What dies with the process.
     pub(crate) fn forget_process(&mut self) {

@@ -28,6 +28,10 @@ pub struct WorldOptions {
     pub batch_max: usize,
     pub launch_max: Span,
     pub skew_max: Span,
+    /// Of clocks, by node, repeated as needed: thousandths of true time.
+    pub paces: Vec<u64>,
+    /// What one page of records that is read may have at most, in bytes.
+    pub page_bytes_max: usize,
     /// Slowness by node, repeated as needed.
     pub slowness: Vec<u64>,
     /// Requests and answers of clients that get lost, out of a thousand.
@@ -60,6 +64,8 @@ impl WorldOptions {
             batch_max: 64,
             launch_max: Span::from_micros(20),
             skew_max: Span::ZERO,
+            paces: vec![1_000],
+            page_bytes_max: usize::MAX,
             slowness: vec![1],
             client_lost_permille: 0,
             census_steps: 0,

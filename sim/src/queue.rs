@@ -13,6 +13,7 @@ use crate::faults::Fault;
 pub(crate) enum Who {
     Job(usize),
     Kv(usize),
+    Hammer(usize),
     Observer,
 }
 

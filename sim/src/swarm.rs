@@ -8,6 +8,7 @@ use workloads::{Graph, Placement, generate};
 use crate::client::{ClientPlan, Death};
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
+use crate::hammer::HammerPlan;
 use crate::network::NetworkOptions;
 use crate::options::WorldOptions;
 use crate::workload::{Draft, Submission, Taste};
@@ -20,6 +21,8 @@ const GENERATED_PERMILLE: u64 = 250;
 /// Out of a thousand jobs where processes die, these consist of commands, half of them with some
 /// that kill what runs them.
 const COMMANDS_PERMILLE: u64 = 300;
+/// Out of a thousand seeds with copies, those with clients that read without pause.
+const HAMMERED_PERMILLE: u64 = 400;
 /// How long faults strike.
 const TROUBLE_MIN: Span = Span::from_millis(100);
 const TROUBLE_MAX: Span = Span::from_secs(6);
@@ -40,6 +43,7 @@ pub(crate) struct Plan {
     pub spread: Option<(Draft, ClientPlan)>,
     kv_clients: u64,
     kv_keys: u64,
+    hammers: Vec<HammerPlan>,
     dice: Dice,
 }
 
@@ -147,8 +151,19 @@ impl Plan {
             let draft = Draft::bag(tasks as usize, SPREAD_TASK);
             (draft, ClientPlan::simple())
         });
+        let hammers = hammers(&mut nasty, &world);
+        if !faultless {
+            wear(&mut nasty, &mut world);
+        }
+        let faults = (!faultless).then(|| {
+            let mut faults = FaultOptions::random(&mut dice, faults_for);
+            if world.copies > 1 {
+                faults.add_moving(&mut nasty, faults_for);
+            }
+            faults
+        });
         Self {
-            faults: (!faultless).then(|| FaultOptions::random(&mut dice, faults_for)),
+            faults,
             faults_for,
             waits_for_start: faultless || dice.chance(700),
             world,
@@ -156,6 +171,7 @@ impl Plan {
             spread,
             kv_clients: dice.below(4),
             kv_keys: dice.between(1, 4),
+            hammers,
             dice,
         }
     }
@@ -173,6 +189,9 @@ impl Plan {
             let operations = self.dice.between(5, 25) as u32;
             let pace = Span::from_millis(self.dice.pick(&[1, 20, 80]));
             world.add_kv_client(self.kv_keys, operations, pace);
+        }
+        for plan in self.hammers.clone() {
+            world.add_hammer(plan, self.faults_for);
         }
     }
 
@@ -217,6 +236,33 @@ impl Plan {
         };
         world.add_job(submission, plan)
     }
+}
+
+/// What machines are like in the long run.
+fn wear(dice: &mut Dice, world: &mut WorldOptions) {
+    if dice.chance(300) {
+        world.paces = (0..world.nodes).map(|_| dice.pick(&[900, 950, 1_000, 1_100])).collect();
+    }
+    if dice.chance(500) {
+        world.page_bytes_max = dice.pick(&[1, 100, 2_000]);
+    }
+    if dice.chance(100) {
+        world.network.repeated_permille = 500;
+    }
+}
+
+/// Where homes move, some read without pause.
+fn hammers(dice: &mut Dice, world: &WorldOptions) -> Vec<HammerPlan> {
+    if world.copies < 2 || !dice.chance(HAMMERED_PERMILLE) {
+        return Vec::new();
+    }
+    let keys = dice.between(1, 4);
+    let plan = |dice: &mut Dice| HammerPlan {
+        keys,
+        pace: Span::from_millis(dice.pick(&[1, 5, 20])),
+        appends_permille: dice.pick(&[50, 200, 500]),
+    };
+    (0..dice.between(1, 4)).map(|_| plan(dice)).collect()
 }
 
 fn total_slots(world: &WorldOptions) -> u64 {

@@ -6,11 +6,16 @@ use std::sync::Arc;
 
 use node::{Config, Input, Node};
 use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Span, TaskId, Time, wire};
+use scheduler::Mutant;
 
-use crate::checkers::{Jobs, Verdict, Violation, conservation, copies, linear, stall, starve};
+use crate::checkers::{
+    Jobs, Verdict, Violation, conservation, copies, linear, lists, stall, starve,
+};
 use crate::client::JobClient;
+use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
+use crate::hammer::Hammer;
 use crate::kv_client::KvClient;
 use crate::machine::Machine;
 use crate::network::Network;
@@ -35,17 +40,20 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) clients: Vec<JobClient>,
     pub(crate) kv_clients: Vec<KvClient>,
+    pub(crate) hammers: Vec<Hammer>,
     pub(crate) connections: BTreeMap<ClientId, Connection>,
     pub(crate) links: BTreeMap<(Who, usize), ClientId>,
     pub(crate) next_request: u64,
     pub(crate) jobs: Jobs,
     pub(crate) history: linear::History,
+    pub(crate) lists: Vec<lists::List>,
     pub(crate) starve: starve::Watch,
     pub(crate) curious_until: Time,
     pub(crate) curious_pace: Span,
     pub(crate) node_states: BTreeMap<usize, wire::NodeState>,
     pub(crate) fault_options: FaultOptions,
     pub(crate) faults_until: Time,
+    pub(crate) joins_asked: u32,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violation: Option<Violation>,
     pub(crate) effect_hook: Option<EffectHook>,
@@ -58,6 +66,9 @@ pub struct World {
     pub(crate) acked: copies::Acked,
     /// Where homes move: what was written of each partition.
     pub(crate) facts: BTreeMap<PartitionId, Vec<crate::agreed::Fact>>,
+    /// Who served what nobody serves, and until when nodes served what others do.
+    pub(crate) last_homes: BTreeMap<PartitionId, u32>,
+    pub(crate) homes_until: BTreeMap<(PartitionId, u32), Time>,
     /// Incarnations that a task has killed.
     pub(crate) killers: BTreeMap<(usize, u32), TaskId>,
     /// What nodes said of jobs that get no further.
@@ -85,7 +96,9 @@ impl World {
         for node in 0..options.nodes as usize {
             let slots = options.slots[node % options.slots.len()];
             let slowness = options.slowness[node % options.slowness.len()];
-            machines.push(Machine { store: 100 + node as u64, ..Machine::new(slots, slowness) });
+            let pace = options.paces[node % options.paces.len()];
+            let machine = Machine::new(slots, slowness);
+            machines.push(Machine { store: 100 + node as u64, pace, ..machine });
             map.members[node].slots = slots;
             map.members[node].phase = wire::MemberPhase::Up as i32;
         }
@@ -102,17 +115,20 @@ impl World {
             machines,
             clients: Vec::new(),
             kv_clients: Vec::new(),
+            hammers: Vec::new(),
             connections: BTreeMap::new(),
             links: BTreeMap::new(),
             next_request: 1,
             jobs: Jobs::new(),
             history: linear::History::default(),
+            lists: Vec::new(),
             starve,
             curious_until: BEGIN,
             curious_pace: Span::ZERO,
             node_states: BTreeMap::new(),
             fault_options: FaultOptions::none(),
             faults_until: BEGIN,
+            joins_asked: 0,
             faults: BTreeMap::new(),
             violation: None,
             effect_hook: None,
@@ -123,6 +139,8 @@ impl World {
             first_map: Arc::clone(&map),
             acked: copies::Acked::default(),
             facts: BTreeMap::new(),
+            last_homes: BTreeMap::new(),
+            homes_until: BTreeMap::new(),
             killers: BTreeMap::new(),
             stalled: Vec::new(),
             stall_told: None,
@@ -416,7 +434,7 @@ impl World {
         if machine.timer_queued {
             return;
         }
-        let at = (deadline - machine.skew).max(self.now + Span::from_micros(1));
+        let at = machine.clock.true_time(deadline).max(self.now + Span::from_micros(1));
         if machine.timer_at == Some(at) {
             return;
         }
@@ -430,14 +448,19 @@ impl World {
         if self.machines[index].is_up() || !self.machines[index].may_run() {
             return;
         }
-        let late = index >= self.first_map.members.len();
+        if self.is_damaged(index) {
+            self.give_records_up(index, "a record does not fit its checksum");
+        }
+        let late = self.machines[index].is_late;
         let knows_newest = late || !self.homes_move();
         let map = Arc::clone(if knows_newest { &self.map } else { &self.first_map });
         let machine = &mut self.machines[index];
-        machine.incarnation += 1;
+        let unnoticed = self.options.mutant == Some(Mutant::RestartUnnoticed);
+        machine.incarnation += u32::from(machine.incarnation == 0 || !unnoticed);
         machine.life += 1;
         // Another process reads the clock anew; it may have been set back meanwhile.
-        machine.skew = self.dice.span(Span::ZERO, self.options.skew_max);
+        let ahead = self.dice.span(Span::ZERO, self.options.skew_max);
+        machine.clock = Clock::new(self.now, ahead, machine.pace);
         let incarnation = machine.incarnation;
         let config = Config {
             node: NodeId(index as u32),

@@ -154,6 +154,12 @@ impl Running {
         read(&self.stdout)
     }
 
+    /// What it has written to standard error so far.
+    #[must_use]
+    pub fn errors_so_far(&self) -> String {
+        read(&self.stderr)
+    }
+
     /// Sends a signal to this process alone.
     ///
     /// # Panics

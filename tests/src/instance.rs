@@ -139,17 +139,29 @@ impl Instance {
     pub fn commits(&self) -> BTreeMap<TaskId, u32> {
         let mut times = BTreeMap::new();
         for node in 0..self.nodes {
-            let folder = self.directory.join(format!("nodes/{node}/state/events"));
-            for segment in fs::read_dir(folder).into_iter().flatten().flatten() {
-                let bytes = fs::read(segment.path()).expect("a segment is readable");
-                for event in events(&bytes) {
-                    if let Event::Committed { task, end: End::Done, .. } = event {
-                        *times.entry(task).or_default() += 1;
-                    }
+            for event in node_events(&self.directory, node) {
+                if let Event::Committed { task, end: End::Done, .. } = event {
+                    *times.entry(task).or_default() += 1;
                 }
             }
         }
         times
+    }
+
+    /// What the event logs of all nodes say of a task, for the message of a failing test.
+    #[must_use]
+    pub fn story_of(&self, task: TaskId) -> String {
+        let named = format!("task: {task:?}");
+        let mut story = String::new();
+        for node in 0..self.nodes {
+            for event in node_events(&self.directory, node) {
+                let line = format!("{event:?}");
+                if line.contains(&named) || matches!(event, Event::NodeStarted { .. }) {
+                    story.push_str(&format!("n{node} {line}\n"));
+                }
+            }
+        }
+        story
     }
 
     /// Takes the instance down and checks that nothing of it runs on.
@@ -193,6 +205,16 @@ impl Drop for Instance {
             show_logs(&self.directory);
         }
     }
+}
+
+/// What the event log of a node has, in its order.
+pub(crate) fn node_events(directory: &Path, node: u32) -> Vec<Event> {
+    let folder = directory.join(format!("nodes/{node}/state/events"));
+    let segments = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = segments.map(|segment| segment.path()).collect();
+    paths.sort();
+    let read = |path| events(&fs::read(path).expect("a segment is readable"));
+    paths.iter().flat_map(read).collect()
 }
 
 /// The events of one segment: frames of magic, length, checksum, node, block. The last one may be

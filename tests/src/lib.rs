@@ -18,9 +18,11 @@ test process, with the cargo that runs the tests: it is never older than the sou
 #![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 mod command;
+mod foreground;
 mod instance;
 
 pub use command::{Ran, Running, Sandbox, binary};
+pub use foreground::{Foreground, Seen, Shape};
 pub use instance::{Instance, is_alive};
 
 use std::path::PathBuf;

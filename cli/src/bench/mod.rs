@@ -10,10 +10,14 @@ mod chain;
 mod children;
 mod cluster;
 mod command;
+mod copies;
+mod etcd;
+mod failover;
 mod kv;
 mod memory;
 mod noop;
 mod redis;
+mod redis_copies;
 mod report;
 mod sleep;
 mod submit;
@@ -44,8 +48,11 @@ enum What {
     Chain(Setting),
     /// `true` as a command, against the machine's own rate of starting it
     Command(Setting),
-    /// Key-value operations, batched and single; beside Redis where it is installed
+    /// Key-value operations, batched and single; beside Redis where it is installed. With several
+    /// copies one by one, beside etcd and Redis with as many
     Kv(KvArgs),
+    /// Nodes are killed: how long writes wait, and what of the rate of tasks is left
+    Failover(failover::FailoverArgs),
     /// Acceptance of tasks, which do not run
     Submit(Setting),
     /// Memory that waiting tasks take, over all nodes
@@ -75,7 +82,8 @@ struct Setting {
     #[arg(long)]
     processes: bool,
     /// Copies of each partition
-    #[arg(long, value_name = "R", default_value_t = 1, value_parser = crate::args::replicas_parser())]
+    #[arg(long, value_name = "R", default_value_t = 1)]
+    #[arg(value_parser = crate::args::replicas_parser())]
     replicas: u32,
     /// Connections are not encrypted, to see what encryption costs
     #[arg(long)]
@@ -157,7 +165,9 @@ fn measure(args: &BenchArgs) -> anyhow::Result<Report> {
             What::Sleep(args) => sleep::run(args).await,
             What::Chain(setting) => chain::run(setting).await,
             What::Command(setting) => command::run(setting).await,
+            What::Kv(args) if args.setting.replicas > 1 => copies::run(args).await,
             What::Kv(args) => kv::run(args).await,
+            What::Failover(args) => failover::run(args).await,
             What::Submit(setting) => submit::run(setting).await,
             What::Calibrate(args) => calibrate::run(args).await,
             What::Memory(setting) => memory::run(setting).await,

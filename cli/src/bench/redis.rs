@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use super::{KvArgs, Round};
 
-const SERVER: &str = "redis-server";
+pub(super) const SERVER: &str = "redis-server";
 const BENCHMARK: &str = "redis-benchmark";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -149,7 +149,7 @@ impl Drop for Server {
     }
 }
 
-fn on_path(program: &str) -> Option<PathBuf> {
+pub(super) fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }

@@ -1,4 +1,4 @@
-//! The giving side of one data connection.
+//! The giving side of one data connection. Small things that were asked for together go together.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -23,25 +23,41 @@ pub(super) fn give_out(shared: &Shared, to: NodeId, stream: DataStream) {
 }
 
 fn answer_all(store: &ObjectStore, stream: DataStream) -> io::Result<()> {
-    let mut requests = BufReader::with_capacity(REQUEST_BYTES * 64, stream);
-    let mut buffer = Vec::new();
+    // Between objects there is time.
+    let idle = Duration::from_nanos(limits::DATA_IDLE.0);
+    stream.socket().set_read_timeout(Some(idle))?;
+    let mut requests = BufReader::with_capacity(REQUEST_BYTES * limits::DATA_BATCH_OBJECTS, stream);
+    let mut gathered = Vec::new();
     loop {
-        // Between objects there is time.
-        let idle = Duration::from_nanos(limits::DATA_IDLE.0);
-        requests.get_ref().socket().set_read_timeout(Some(idle))?;
+        // Before this may wait for the other side, that has all it asked for.
+        if requests.buffer().len() < REQUEST_BYTES {
+            send(requests.get_mut(), &mut gathered)?;
+        }
         let mut request = [0; REQUEST_BYTES];
         requests.read_exact(&mut request)?;
         let object = frame::request_from_bytes(&request);
-        answer(store, requests.get_mut(), object, &mut buffer)?;
+        answer(store, requests.get_mut(), object, &mut gathered)?;
     }
 }
 
+fn send(stream: &mut DataStream, gathered: &mut Vec<u8>) -> io::Result<()> {
+    if !gathered.is_empty() {
+        stream.write_all(gathered)?;
+        gathered.clear();
+    }
+    Ok(())
+}
+
+/// What is small is gathered, to go in few writes and full records; what is not, goes.
 fn answer(
     store: &ObjectStore,
     stream: &mut DataStream,
     object: ObjectId,
-    buffer: &mut Vec<u8>,
+    gathered: &mut Vec<u8>,
 ) -> io::Result<()> {
+    if gathered.len() >= limits::DATA_BUFFER_BYTES {
+        send(stream, gathered)?;
+    }
     let opened = store.open_object(object).map_err(|error| error.to_string());
     let checked = opened.and_then(|(file, size_bytes)| match file.metadata() {
         Ok(metadata) if metadata.len() == size_bytes => Ok((file, size_bytes)),
@@ -52,59 +68,149 @@ fn answer(
     });
     let (mut file, size_bytes) = match checked {
         Ok(found) => found,
-        Err(reason) => return refuse(stream, &reason),
+        Err(reason) => {
+            refuse(gathered, &reason);
+            return Ok(());
+        }
     };
-    let head = Head::Object(size_bytes).to_bytes();
+    gathered.extend_from_slice(&Head::Object(size_bytes).to_bytes());
     match store.checksum(object) {
         Some(checksum) if size_bytes > limits::DATA_BUFFER_BYTES as u64 => {
-            stream.write_all(&head)?;
+            send(stream, gathered)?;
             stream.send_file(&mut file, size_bytes)?;
-            stream.write_all(&checksum.to_le_bytes())
+            gathered.extend_from_slice(&checksum.to_le_bytes());
         }
         _ => {
-            let checksum = read_and_send(stream, file, size_bytes, &head, buffer)?;
+            let checksum = read_and_send(stream, file, size_bytes, gathered)?;
             store.note_checksum(object, checksum);
-            Ok(())
         }
     }
+    Ok(())
 }
 
-fn refuse(stream: &mut DataStream, reason: &str) -> io::Result<()> {
+fn refuse(gathered: &mut Vec<u8>, reason: &str) {
     let mut end = reason.len().min(limits::ERROR_BYTES_MAX);
     while !reason.is_char_boundary(end) {
         end -= 1;
     }
-    let head = Head::Refusal(end as u32).to_bytes();
-    stream.write_all(&[&head[..], &reason.as_bytes()[..end]].concat())
+    gathered.extend_from_slice(&Head::Refusal(end as u32).to_bytes());
+    gathered.extend_from_slice(&reason.as_bytes()[..end]);
 }
 
-/// The first time an object is given out its checksum is made on the way.
+/// The first time an object is given out its checksum is made on the way. Its last bytes are left
+/// to be sent with what comes behind them.
 fn read_and_send(
     stream: &mut DataStream,
     mut file: File,
     size_bytes: u64,
-    head: &[u8],
-    buffer: &mut Vec<u8>,
+    gathered: &mut Vec<u8>,
 ) -> io::Result<u64> {
     let mut hash = Xxh3::new();
-    buffer.clear();
-    buffer.extend_from_slice(head);
     let mut rest = size_bytes;
     loop {
-        let begin = buffer.len();
+        let begin = gathered.len();
         let count = rest.min(limits::DATA_BUFFER_BYTES as u64) as usize;
-        buffer.resize(begin + count, 0);
-        file.read_exact(&mut buffer[begin..])?;
-        hash.update(&buffer[begin..]);
+        gathered.resize(begin + count, 0);
+        file.read_exact(&mut gathered[begin..])?;
+        hash.update(&gathered[begin..]);
         rest -= count as u64;
         if rest == 0 {
             break;
         }
-        stream.write_all(buffer)?;
-        buffer.clear();
+        send(stream, gathered)?;
     }
     let checksum = hash.digest();
-    buffer.extend_from_slice(&checksum.to_le_bytes());
-    stream.write_all(buffer)?;
+    gathered.extend_from_slice(&checksum.to_le_bytes());
     Ok(checksum)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    use executor::ObjectKind;
+    use proto::{Attempt, TaskId};
+    use xxhash_rust::xxh3::xxh3_64;
+
+    use super::super::frame::HEAD_BYTES;
+    use super::*;
+
+    const ABSENT: u64 = 9;
+    /// Object 1 is empty, 4 does not fit what is gathered, 5 goes out in pieces.
+    const SIZES: [(u64, usize); 6] = [
+        (0, 100),
+        (1, 0),
+        (2, 64 << 10),
+        (3, 7),
+        (4, limits::DATA_BUFFER_BYTES),
+        (5, 3 * limits::DATA_BUFFER_BYTES + 1),
+    ];
+
+    fn object(number: u64) -> ObjectId {
+        ObjectId { task: TaskId::new(1, number), attempt: Attempt(1), output: 0 }
+    }
+
+    fn bytes_of(number: u64, size: usize) -> Vec<u8> {
+        (0..size).map(|at| (at as u64 * 31 + number) as u8).collect()
+    }
+
+    /// Takes one answer: the bytes of an object, or why there are none.
+    fn take(stream: &mut TcpStream) -> Result<Vec<u8>, String> {
+        let mut read = |count: usize| {
+            let mut bytes = vec![0; count];
+            stream.read_exact(&mut bytes).unwrap();
+            bytes
+        };
+        let head: [u8; HEAD_BYTES] = read(HEAD_BYTES).try_into().unwrap();
+        match Head::from_bytes(head).unwrap() {
+            Head::Object(size_bytes) => {
+                let bytes = read(size_bytes as usize);
+                assert_eq!(read(8), xxh3_64(&bytes).to_le_bytes());
+                Ok(bytes)
+            }
+            Head::Refusal(length) => Err(String::from_utf8(read(length as usize)).unwrap()),
+        }
+    }
+
+    #[test]
+    fn whoever_asks_for_one_or_many_gets_each_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ObjectStore::open(dir.path(), 1 << 30).unwrap();
+        for (number, size) in SIZES {
+            let mut incoming = store.create_incoming(object(number), ObjectKind::Made).unwrap();
+            incoming.write(&bytes_of(number, size)).unwrap();
+            incoming.commit().unwrap();
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut asking = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        asking.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let giving = DataStream::Plain(listener.accept().unwrap().0);
+        let many: Vec<u64> =
+            (0..2 * limits::DATA_BATCH_OBJECTS as u64).map(|at| at * 5 % 7).collect();
+        std::thread::scope(|scope| {
+            let answers = scope.spawn(|| answer_all(&store, giving));
+            // One by one: none is held back for the next. Then many; the first time a checksum is
+            // made, the second time it is known.
+            let alone = (0..6).chain([ABSENT]).map(|number| vec![number]);
+            for asked in alone.chain([many.clone(), many]) {
+                let requests: Vec<u8> = asked
+                    .iter()
+                    .flat_map(|&number| frame::request_to_bytes(object(number)))
+                    .collect();
+                asking.write_all(&requests).unwrap();
+                for number in asked {
+                    let size = SIZES.iter().find(|(other, _)| *other == number);
+                    match (take(&mut asking), size) {
+                        (Ok(bytes), Some(&(_, size))) => {
+                            assert!(bytes == bytes_of(number, size), "object {number}");
+                        }
+                        (Err(reason), None) => assert!(reason.contains("not on this node")),
+                        (answer, _) => panic!("object {number}: {answer:?}"),
+                    }
+                }
+            }
+            asking.shutdown(Shutdown::Both).unwrap();
+            assert!(answers.join().unwrap().is_err(), "it ends when the other side does");
+        });
+    }
 }

@@ -158,7 +158,7 @@ mod tests {
     fn frames_stay_small_and_what_is_not_there_is_said() {
         let dir = tempfile::tempdir().unwrap();
         let config = ExecutorConfig::new(dir.path(), NodeId(0), 1);
-        let executor = Executor::start(config, |_, _, _| {}).unwrap();
+        let executor = Executor::start(config, |_| {}).unwrap();
         let store = executor.objects();
         let object = |n: u64| ObjectId { task: TaskId::new(1, n), attempt: Attempt(1), output: 0 };
         let big = vec![7; limits::SMALL_OBJECT_BYTES as usize];

@@ -139,6 +139,11 @@ pub(super) struct Children {
 }
 
 impl Children {
+    /// Commands that were ordered and have not ended.
+    pub(super) fn len(&self) -> usize {
+        self.children.len()
+    }
+
     /// An order to start came.
     pub(super) fn expect(&mut self, number: u64) {
         self.children.insert(number, Child::default());
@@ -164,9 +169,10 @@ impl Children {
         process: Process,
     ) -> Result<(), Failure> {
         let child = self.children.get_mut(&number).expect("an order came before the process");
-        if let Err(error) =
-            epoll::add(epoll, &process.exit, Token::Exit(number).data(), EventFlags::IN)
-        {
+        // Told once. So it need not be taken out again: it is out when the descriptor is closed,
+        // later only if a process that is just being spawned still has a copy of it.
+        let once = EventFlags::IN | EventFlags::ONESHOT;
+        if let Err(error) = epoll::add(epoll, &process.exit, Token::Exit(number).data(), once) {
             let _ = kill_process_group(process.group, Signal::KILL);
             let _ = waitid(WaitId::PidFd(process.exit.as_fd()), WaitIdOptions::EXITED);
             return Err(Failure::new(&error.into()));
@@ -267,7 +273,6 @@ impl Children {
         let _ = kill_process_group(process.group, Signal::KILL);
         let status = waitid(WaitId::PidFd(process.exit.as_fd()), WaitIdOptions::EXITED);
         let status = status.ok().flatten();
-        let _ = epoll::delete(epoll, &process.exit);
         let code = status.as_ref().and_then(|status| status.exit_status());
         let signal = status.as_ref().and_then(|status| status.terminating_signal());
         let exit = Exit {

@@ -36,6 +36,13 @@ use wire::{Frames, Order, Report, Start};
 pub const VERB: &str = "__spawner";
 pub(crate) const GRACE_VARIABLE: &str = "STARLING_KILL_GRACE_MS";
 
+/// With so many commands for each CPU there is work enough without those that have just ended.
+const CROWD_PER_CPU: usize = 4;
+/// In a crowd the loop rests for so long after a round in which a command ended. What happens
+/// meanwhile is one round, one report and one step of the node: a switch of threads less at four
+/// places for each command.
+const REST_IN_CROWD: Duration = Duration::from_millis(1);
+
 /// What a time in the spawner's heap is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
@@ -107,7 +114,7 @@ fn run() -> io::Result<()> {
         let (theirs, starter) = (shared.clone(), program::Starter::new()?);
         threads.push(std::thread::Builder::new().spawn(move || run_starts(&theirs, starter))?);
     }
-    let result = Loop::new(&shared, reader).run();
+    let result = Loop::new(&shared, reader, CROWD_PER_CPU * parallelism).run();
     // At once: a starter may hang in a start, and nothing may outlive the node meanwhile.
     shared.children().signal_all(Signal::KILL);
     shared.queue().closed = true;
@@ -159,13 +166,17 @@ struct Loop<'a> {
     /// There is an alarm for that.
     will_watch: bool,
     grace: Duration,
+    /// So many commands are a crowd.
+    crowd: usize,
+    /// Some command has ended in this round.
+    has_ended: bool,
     /// Frames for the node, sent once per round.
     reports: Vec<u8>,
     buffer: Vec<u8>,
 }
 
 impl<'a> Loop<'a> {
-    fn new(shared: &'a Shared, reader: UnixStream) -> Self {
+    fn new(shared: &'a Shared, reader: UnixStream, crowd: usize) -> Self {
         let grace = std::env::var(GRACE_VARIABLE).ok().and_then(|text| text.parse().ok());
         let grace = grace.map_or(Duration::from_nanos(limits::KILL_GRACE.0), Duration::from_millis);
         Self {
@@ -175,6 +186,8 @@ impl<'a> Loop<'a> {
             alarms: BinaryHeap::new(),
             will_watch: false,
             grace,
+            crowd,
+            has_ended: false,
             reports: Vec::new(),
             buffer: vec![0; limits::STREAM_HELD_BYTES_MAX],
         }
@@ -207,6 +220,10 @@ impl<'a> Loop<'a> {
             if !self.reports.is_empty() {
                 self.shared.send(&self.reports)?;
                 self.reports.clear();
+            }
+            // Not where something was only printed: who prints much waits for this loop.
+            if std::mem::take(&mut self.has_ended) && self.shared.children().len() >= self.crowd {
+                std::thread::sleep(REST_IN_CROWD);
             }
         }
     }
@@ -273,6 +290,7 @@ impl<'a> Loop<'a> {
     fn hear_exit(&mut self, number: u64) {
         let ended = self.shared.children().end(&self.shared.epoll, number, &mut self.buffer);
         if let Some((exit, group_is_gone)) = ended {
+            self.has_ended = true;
             wire::encode(&mut self.reports, &Report { output: None, exit: Some(exit) });
             if !group_is_gone {
                 self.alarm(Duration::from_millis(20), Alarm::Reap, number);

@@ -256,6 +256,36 @@ fn many_commands_each_end_once() {
     bench.no_more_outcomes();
 }
 
+/// Some have a directory that waits for them, some must have one made, one has no program, one no
+/// place to work in, one is a sleep; a crowd of them ends while one is killed.
+#[test]
+fn what_is_launched_together_ends_each_in_its_own_way() {
+    let mut bench = Bench::new();
+    // Directories for some of them.
+    (100..104).for_each(|local| assert!(bench.shell(local, "true").is_done()));
+    let of = |bench: &Bench, script: &str| spec_of(bench.command(&["sh", "-c", script]));
+    let mut launches: Vec<_> =
+        (0..20).map(|n| launch(n, of(&bench, &format!("echo {n}; exit {}", n % 2)))).collect();
+    launches.push(launch(20, spec_of(bench.command(&["no-such-program"]))));
+    let nowhere = wire::Command { cwd: "nowhere".into(), ..bench.command(&["true"]) };
+    launches.push(launch(21, spec_of(nowhere)));
+    let body = Some(wire::spec::Body::Sleep(Default::default()));
+    launches.push(launch(22, wire::Spec { body, ..Default::default() }));
+    launches.push(launch(23, of(&bench, "exec sleep 600")));
+    bench.executor.launch_all(launches.into_iter());
+    bench.executor.kill(object(23, 0).task, object(23, 0).attempt);
+    for local in 0..20 {
+        let outcome = bench.outcome(object(local, 0).task);
+        assert_eq!(u64::try_from(outcome.exit_code), Ok(local % 2), "{outcome:?}");
+        assert_eq!(bench.stdout(local), format!("{local}\n"));
+    }
+    let errors = [20, 21].map(|local| bench.outcome(object(local, 0).task).error);
+    assert!(errors[0].contains("not found") && errors[1].contains("nowhere"), "{errors:?}");
+    assert!(bench.outcome(object(22, 0).task).is_done());
+    crate::common::wait_until("all have ended", || bench.executor.running() == 0);
+    bench.no_more_outcomes();
+}
+
 #[test]
 fn more_inputs_than_the_kernel_takes_in_one_variable() {
     let mut bench = Bench::new();

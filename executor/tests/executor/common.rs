@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use executor::{Executor, ExecutorConfig};
+use executor::{Ended, Executor, ExecutorConfig};
 use proto::work::{Launch, LaunchInput, Outcome};
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, wire};
 
@@ -35,8 +35,10 @@ impl Bench {
         config.kill_grace = Span::from_millis(200);
         change(&mut config);
         let (sender, outcomes) = mpsc::channel();
-        let executor = Executor::start(config, move |task, attempt, outcome| {
-            let _ = sender.send((task, attempt, outcome));
+        let executor = Executor::start(config, move |ended| {
+            for Ended { task, attempt, outcome } in ended {
+                let _ = sender.send((task, attempt, outcome));
+            }
         });
         let executor = executor.unwrap();
         Self { executor, submit_dir, directory, outcomes, early: HashMap::new() }

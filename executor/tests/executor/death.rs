@@ -45,7 +45,7 @@ fn wait_for_death(pids: &[String]) {
     }
 }
 
-/// The spawners that are children of this process, by the state directory's task they run.
+/// Of what a spawner runs: that spawner.
 fn parent_of(pid: &str) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit_once(") ").unwrap().1;
@@ -53,8 +53,12 @@ fn parent_of(pid: &str) -> i32 {
 }
 
 fn kill(pid: i32) {
+    send(pid, rustix::process::Signal::KILL);
+}
+
+fn send(pid: i32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }
 
 #[test]
@@ -144,12 +148,49 @@ fn a_new_node_kills_what_outlived_node_and_spawner() {
     drop(bench);
 }
 
-/// Stops both first, so that neither sees the other die.
+/// Stops both first, every thread of them, so that neither sees the other die.
 fn kill_both(node: i32, spawner: i32) {
-    let pids = [spawner, node].map(|pid| rustix::process::Pid::from_raw(pid).unwrap());
-    for signal in [rustix::process::Signal::STOP, rustix::process::Signal::KILL] {
-        for pid in pids {
-            rustix::process::kill_process(pid, signal).unwrap();
+    for pid in [spawner, node] {
+        send(pid, rustix::process::Signal::STOP);
+    }
+    for pid in [spawner, node] {
+        wait_until(&format!("{pid} stands still"), || stands_still(pid));
+    }
+    for pid in [spawner, node] {
+        kill(pid);
+    }
+}
+
+fn stands_still(pid: i32) -> bool {
+    fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(|thread| {
+        let stat = fs::read_to_string(thread.unwrap().path().join("stat"));
+        stat.is_ok_and(|text| text.rsplit_once(") ").unwrap().1.starts_with('T'))
+    })
+}
+
+/// Orders are more than the socket takes: whoever launches does not wait, and none is cut in two.
+#[test]
+fn a_spawner_that_stands_still_stops_nobody_else() {
+    const COMMANDS: u64 = 8;
+    const LENGTH: usize = 100_000;
+    let mut bench = Bench::new();
+    assert!(bench.shell(1, "echo $PPID").is_done());
+    let spawner: i32 = bench.stdout(1).trim().parse().unwrap();
+    // Directories for as many at a time lie ready afterwards.
+    let run = |bench: &Bench, first: u64, argv: &[&str]| {
+        for local in first..first + COMMANDS {
+            bench.executor.launch(launch(local, spec_of(bench.command(argv))));
         }
+    };
+    run(&bench, 100, &["sleep", "0.2"]);
+    for local in 100..100 + COMMANDS {
+        assert!(bench.outcome(object(local, 0).task).is_done());
+    }
+    send(spawner, rustix::process::Signal::STOP);
+    run(&bench, 200, &["sh", "-c", "echo ${#1}", "sh", &"x".repeat(LENGTH)]);
+    send(spawner, rustix::process::Signal::CONT);
+    for local in 200..200 + COMMANDS {
+        assert!(bench.outcome(object(local, 0).task).is_done());
+        assert_eq!(bench.stdout(local), format!("{LENGTH}\n"));
     }
 }

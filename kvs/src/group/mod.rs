@@ -107,6 +107,8 @@ enum Role {
     Leader {
         followers: BTreeMap<u32, Progress>,
         newcomer: Option<(u32, wire::MapCommand, Time)>,
+        /// The voters that are to be left when one is let go, and since when that is wanted.
+        fewer: Option<(Vec<u32>, Time)>,
         beat_at: Time,
     },
 }
@@ -117,6 +119,7 @@ struct Progress {
     next: u64,
     /// All up to here is there and synced.
     matched: u64,
+    /// When the last of this leader's messages that it has answered was sent.
     heard_at: Time,
     snapshot_at: Option<Time>,
 }
@@ -257,7 +260,7 @@ impl Group {
             // Whoever leads or votes in an older term learns of the newer one.
             match body {
                 Body::VoteAsk(_) => self.say(from, vote_reply(false, false)),
-                Body::Append(_) | Body::Install(_) => self.say(from, append_reply(false, 0)),
+                Body::Append(_) | Body::Install(_) => self.say(from, append_reply(false, 0, 0)),
                 Body::VoteReply(_) | Body::AppendReply(_) => {}
             }
             return;
@@ -437,8 +440,9 @@ fn vote_reply(pre: bool, granted: bool) -> Body {
     Body::VoteReply(wire::VoteReply { pre, granted })
 }
 
-fn append_reply(ok: bool, index: u64) -> Body {
-    Body::AppendReply(wire::AppendReply { ok, index, blank: false })
+/// `sent_ns`: what the leader's message said; 0 where no message of a leader is answered.
+fn append_reply(ok: bool, index: u64, sent_ns: u64) -> Body {
+    Body::AppendReply(wire::AppendReply { ok, index, blank: false, sent_ns })
 }
 
 #[cfg(test)]

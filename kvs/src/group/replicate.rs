@@ -7,6 +7,7 @@ use proto::limits::{
     GROUP_ELECTION_AFTER, GROUP_ENTRY_COMMANDS_MAX, GROUP_HEARTBEAT, GROUP_NEWCOMER_PATIENCE,
     GROUP_SNAPSHOT_PATIENCE,
 };
+use proto::marks::{Mark, mark};
 use proto::wire::group_message::Body;
 use proto::wire::map_command;
 use proto::{Span, Time, wire};
@@ -27,7 +28,7 @@ impl Group {
         self.unplanned = true;
         self.proposed.clear();
         let (followers, beat_at) = (BTreeMap::new(), now + GROUP_HEARTBEAT);
-        self.role = Role::Leader { followers, newcomer: None, beat_at };
+        self.role = Role::Leader { followers, newcomer: None, fewer: None, beat_at };
         self.append(Vec::new());
         self.keep_to_voters(now);
         self.replicate(now);
@@ -66,6 +67,7 @@ impl Group {
             if !matches!(command.body, Some(map_command::Body::SetVoters(_))) {
                 commands.push(command);
             } else if self.would_strand(now, &command) && !self.is(Mutant::StrandVoters) {
+                mark(Mark::VotersStranded);
                 self.plan_at_beat = true;
             } else if self.may_change_voters(&command) {
                 match self.newcomer(&command) {
@@ -109,11 +111,23 @@ impl Group {
 
     /// Whether the voters after this change might agree on nothing any more, not even on the
     /// change: fewer than a majority of them have answered this leader and are still there. The map
-    /// may take one for dead who is not, and plan to let that one go before one who is.
-    fn would_strand(&self, now: Time, command: &wire::MapCommand) -> bool {
+    /// may take one for dead who is not, and plan to let that one go before one who is. Before one
+    /// is let go the others have to answer what is sent from then on: one that died a moment ago
+    /// has answered, too, and its answer may be late.
+    fn would_strand(&mut self, now: Time, command: &wire::MapCommand) -> bool {
         let Some(map_command::Body::SetVoters(set)) = &command.body else { return false };
-        let Role::Leader { followers, .. } = &self.role else { return false };
-        let answers = |it: &Progress| it.matched > 0 && now.since(it.heard_at) < LEADER_PATIENCE;
+        let Role::Leader { followers, fewer, .. } = &mut self.role else { return false };
+        let heard_since = if set.voters.len() < self.log.voters().len() {
+            if fewer.as_ref().is_none_or(|(voters, _)| *voters != set.voters) {
+                *fewer = Some((set.voters.clone(), now));
+            }
+            fewer.as_ref().map_or(now, |&(_, since)| since)
+        } else {
+            Time(0)
+        };
+        let answers = |it: &Progress| {
+            it.matched > 0 && now.since(it.heard_at) < LEADER_PATIENCE && it.heard_at > heard_since
+        };
         let is_there = |node: &&u32| {
             let is_newcomer = !self.log.voters().contains(node); // It has to catch up first.
             **node == self.me || is_newcomer || followers.get(node).is_some_and(answers)
@@ -178,7 +192,9 @@ impl Group {
         };
         let entries = self.log.from(progress.next, self.append_entries_max);
         progress.next += entries.len() as u64;
-        self.say(node, Body::Append(wire::Append { prev_index, prev_term, entries, commit }));
+        let sent_ns = now.0;
+        let append = wire::Append { prev_index, prev_term, entries, commit, sent_ns };
+        self.say(node, Body::Append(append));
     }
 
     /// Below what the log still has, or to a voter without memory. What follows the snapshot is
@@ -213,6 +229,7 @@ impl Group {
             self.look_after_newcomer(now);
             self.replicate(now);
         } else {
+            mark(Mark::LeaderSteps);
             self.leader = None;
             self.follow(now);
         }
@@ -227,11 +244,12 @@ impl Group {
         );
         self.hear_leader(now, from);
         if self.blank {
-            let reply = wire::AppendReply { ok: false, index: 0, blank: true };
+            let sent_ns = append.sent_ns;
+            let reply = wire::AppendReply { ok: false, index: 0, blank: true, sent_ns };
             return self.say(from, Body::AppendReply(reply));
         }
         if let Some(hint) = self.refusal(&append) {
-            return self.say(from, append_reply(false, hint));
+            return self.say(from, append_reply(false, hint, append.sent_ns));
         }
         let known = append.prev_index + append.entries.len() as u64;
         for entry in append.entries {
@@ -250,7 +268,7 @@ impl Group {
         let trusted =
             if self.is(Mutant::CommitBeyondMatch) { self.log.last_index() } else { known };
         self.commit_to(append.commit.min(trusted));
-        self.say(from, append_reply(true, known.max(self.log.snapshot_index())));
+        self.say(from, append_reply(true, known.max(self.log.snapshot_index()), append.sent_ns));
     }
 
     fn hear_leader(&mut self, now: Time, from: u32) {
@@ -301,7 +319,7 @@ impl Group {
         let wire::GroupSnapshot { index, term, map } = snapshot;
         let Some(map) = map.filter(|map| crate::check_map(map).is_ok()) else { return };
         if index <= self.commit && !self.blank {
-            return self.say(from, append_reply(true, self.commit));
+            return self.say(from, append_reply(true, self.commit, 0));
         }
         if self.blank {
             self.blank = false;
@@ -309,7 +327,7 @@ impl Group {
         }
         self.take_snapshot(index, term, map);
         self.news = News::Whole;
-        self.say(from, append_reply(true, index));
+        self.say(from, append_reply(true, index, 0));
     }
 
     fn take_snapshot(&mut self, index: u64, term: u64, map: wire::ClusterMap) {
@@ -331,7 +349,7 @@ impl Group {
         let last = self.log.last_index();
         let Role::Leader { followers, .. } = &mut self.role else { return };
         let Some(progress) = followers.get_mut(&from) else { return };
-        progress.heard_at = now;
+        progress.heard_at = progress.heard_at.max(Time(reply.sent_ns).min(now));
         if reply.ok {
             progress.matched = progress.matched.max(reply.index.min(last));
             progress.next = progress.next.max(progress.matched + 1);

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::panic;
 
+use proto::limits::GROUP_HEARTBEAT;
+
 use super::sim::{Options, World, run};
 use super::*;
 
@@ -97,9 +99,9 @@ fn commit_after_old_entry_is_everywhere(mutant: Option<Mutant>) -> (u64, u64) {
     told(&mut group, now, 4, vote_reply(true, true));
     told(&mut group, now, 4, vote_reply(false, true));
     assert!(group.is_leader() && group.term == 4 && group.log.last_index() == 3);
-    told(&mut group, now, 4, append_reply(true, 2));
+    told(&mut group, now, 4, append_reply(true, 2, 0));
     let before = group.commit;
-    told(&mut group, now, 4, append_reply(true, 3));
+    told(&mut group, now, 4, append_reply(true, 3, 0));
     (before, group.commit)
 }
 
@@ -110,9 +112,10 @@ fn figure_eight() {
 }
 
 /// Of three voters one is gone for good. The map takes the other for dead, who runs, and wants to
-/// let that one go first: the two that were left could agree on nothing. Gives the voters after it,
-/// and after the wish to let go who is gone.
-fn voters_after_a_hasty_wish(mutant: Option<Mutant>) -> (Vec<u32>, Vec<u32>) {
+/// let that one go first: the two that were left could agree on nothing. Gives the voters after it;
+/// after the wish to let go who is gone, which comes before the other has answered once more; and
+/// after the same wish when it has.
+fn voters_after_a_hasty_wish(mutant: Option<Mutant>) -> [Vec<u32>; 3] {
     let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
     let start = Start { me: NodeId(0), seed: 1, map, blank: false };
     let mut now = Time(1);
@@ -131,7 +134,7 @@ fn voters_after_a_hasty_wish(mutant: Option<Mutant>) -> (Vec<u32>, Vec<u32>) {
     group.on_time(now);
     step(&mut group, now, Some((1, vote_reply(true, true))));
     step(&mut group, now, Some((1, vote_reply(false, true))));
-    step(&mut group, now, Some((1, append_reply(true, 1))));
+    step(&mut group, now, Some((1, append_reply(true, 1, 0))));
     assert!(group.is_leader() && group.commit == 1);
     let wish = |voters: [u32; 2]| {
         let voters = wire::SetVoters { voters: voters.to_vec() };
@@ -142,12 +145,25 @@ fn voters_after_a_hasty_wish(mutant: Option<Mutant>) -> (Vec<u32>, Vec<u32>) {
     let after_one = group.log.voters().to_vec();
     group.propose([wish([0, 1])]);
     step(&mut group, now, None);
-    (after_one, group.log.voters().to_vec())
+    let before_an_answer = group.log.voters().to_vec();
+    let earlier = now.0;
+    now = now + GROUP_HEARTBEAT;
+    // What it says late was an answer to what was sent before.
+    step(&mut group, now, Some((1, append_reply(true, 1, earlier))));
+    group.propose([wish([0, 1])]);
+    step(&mut group, now, None);
+    assert_eq!(group.log.voters(), before_an_answer);
+    step(&mut group, now, Some((1, append_reply(true, 1, now.0))));
+    group.propose([wish([0, 1])]);
+    step(&mut group, now, None);
+    [after_one, before_an_answer, group.log.voters().to_vec()]
 }
 
 #[test]
 fn a_voter_that_is_needed_does_not_go() {
-    assert_eq!(voters_after_a_hasty_wish(None), (vec![0, 1, 2], vec![0, 1]));
-    let stranded = (vec![0, 2], vec![0, 2]);
-    assert_eq!(voters_after_a_hasty_wish(Some(Mutant::StrandVoters)), stranded);
+    let all = vec![0, 1, 2];
+    assert_eq!(voters_after_a_hasty_wish(None), [all.clone(), all, vec![0, 1]]);
+    let stranded = [0, 2].to_vec();
+    let voters = voters_after_a_hasty_wish(Some(Mutant::StrandVoters));
+    assert_eq!(voters, [stranded.clone(), stranded.clone(), stranded]);
 }

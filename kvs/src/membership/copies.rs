@@ -3,10 +3,12 @@
 
 use proto::wire;
 
+use super::mutant::{Mutant, is};
 use super::{is_serving, is_up};
 
 fn entry(map: &wire::ClusterMap, partition: u32, epoch: u64) -> Option<&wire::PartitionEntry> {
-    map.partitions.get(partition as usize).filter(|entry| entry.epoch == epoch)
+    let counts = |entry: &&wire::PartitionEntry| entry.epoch == epoch || is(Mutant::StaleEpoch);
+    map.partitions.get(partition as usize).filter(counts)
 }
 
 fn entry_mut(map: &mut wire::ClusterMap, partition: u32) -> &mut wire::PartitionEntry {
@@ -86,7 +88,7 @@ pub(super) fn hand_over(map: &mut wire::ClusterMap, handover: &wire::Handover) {
     let entry = entry_mut(map, handover.partition);
     entry.replicas.retain(|&node| node != handover.to);
     entry.replicas.insert(0, handover.to);
-    entry.epoch += 1;
+    entry.epoch += u64::from(!is(Mutant::SameEpoch));
     entry.active = false;
 }
 

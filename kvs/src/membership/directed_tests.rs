@@ -128,6 +128,19 @@ fn a_learner_that_was_given_up_does_not_catch_up_after_all() {
 }
 
 #[test]
+fn a_learner_that_was_dead_meanwhile_does_not_catch_up_after_all() {
+    let mut map = map();
+    apply(&mut map, &up(1, 2, 11));
+    assert_eq!(entry(&map, 0), (2, &[0, 2][..], &[1][..], true));
+    assert!(apply(&mut map, &down(1, 2)) && apply(&mut map, &up(1, 3, 11)));
+    let add = wire::AddLearner { partition: 0, epoch: map.partitions[0].epoch, node: 1 };
+    assert!(apply(&mut map, &command(Body::AddLearner(add))));
+    // Its primary has filled it before it heard of any of this.
+    let late = wire::CaughtUp { partition: 0, epoch: 2, learner: 1, incarnation: 3 };
+    assert!(!apply(&mut map, &command(Body::CaughtUp(late))));
+}
+
+#[test]
 fn a_home_is_handed_over_to_a_member_only() {
     let mut map = map();
     let hand_over =

@@ -3,6 +3,7 @@
 use proto::wire::MemberPhase::{self, Down, Joining, Leaving, Removed, Up};
 use proto::{NodeId, limits, wire};
 
+use super::mutant::{Mutant, is};
 use super::{is_serving, member, member_mut};
 
 fn phase(map: &wire::ClusterMap, node: u32) -> Option<MemberPhase> {
@@ -28,6 +29,7 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     // The first start of a member of the first map: it holds all there is, which is nothing.
     let is_first = member.incarnation == 0 && up.incarnation == 1 && member.phase() != Down;
     let has_other_store = member.store != 0 && member.store != up.store;
+    let has_other_store = has_other_store && !is(Mutant::OtherDiskStays);
     member.incarnation = up.incarnation;
     member.store = up.store;
     member.address.clone_from(&up.address);
@@ -78,7 +80,12 @@ pub(super) fn down(map: &mut wire::ClusterMap, down: &wire::MemberDown) {
     member.phase = Down as i32;
     let serving = serving(map);
     for entry in &mut map.partitions {
-        entry.learners.retain(|&node| node != down.node);
+        if entry.learners.contains(&down.node) {
+            entry.learners.retain(|&node| node != down.node);
+            // As when one is dropped: it may let its copy go now, and be a learner again soon, and
+            // its primary, which hears of neither, may say that it has caught up.
+            entry.epoch += u64::from(entry.active);
+        }
         if !entry.replicas.contains(&down.node) {
             continue;
         }
@@ -105,7 +112,8 @@ fn leave_configuration(entry: &mut wire::PartitionEntry, node: u32) {
     entry.epoch += 1;
     entry.active &= !was_primary;
     let is_left_alone = entry.replicas.len() == 1;
-    if (!entry.active || is_left_alone) && !entry.former.contains(&node) {
+    let is_remembered = (!entry.active || is_left_alone) && !is(Mutant::FormerForgotten);
+    if is_remembered && !entry.former.contains(&node) {
         entry.former.push(node);
     }
 }
@@ -113,7 +121,9 @@ fn leave_configuration(entry: &mut wire::PartitionEntry, node: u32) {
 /// Of those who have all that was acknowledged this one is at hand: it is to activate alone.
 fn take_over(entry: &mut wire::PartitionEntry, node: u32) {
     let before = std::mem::replace(&mut entry.replicas, vec![node]);
-    entry.former.extend(before);
+    if !is(Mutant::PassedOver) {
+        entry.former.extend(before);
+    }
     entry.former.sort_unstable();
     entry.former.dedup();
     entry.former.retain(|&former| former != node);
@@ -132,7 +142,8 @@ fn lose_disk(entry: &mut wire::PartitionEntry, node: u32, serving: &[bool]) {
         entry.active = false;
         return;
     }
-    if let Some(heir) = at_hand.or_else(|| entry.former.first().copied()) {
+    let heir = at_hand.or_else(|| entry.former.first().copied());
+    if let Some(heir) = heir.filter(|_| !is(Mutant::LostTooEarly)) {
         take_over(entry, heir);
     } else {
         entry.replicas.push(node);

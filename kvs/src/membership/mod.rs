@@ -29,6 +29,7 @@ the group's leader, and what it says is agreed on like everything else.
 mod balance;
 mod copies;
 mod members;
+mod mutant;
 mod plan;
 mod voters;
 
@@ -88,9 +89,13 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
     }
 }
 
-/// Every partition is served, and has as many copies as are wanted or as there are nodes for.
+/// Every partition is served, and has as many copies as are wanted or as there are nodes for; and
+/// no vote is a dead node's: else the next loss could be one too many for the group.
 #[must_use]
 pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
+    if !map.voters.iter().all(|&node| is_serving(map, node)) {
+        return false;
+    }
     let up = map.members.iter().filter(|member| member.phase() == Up).count();
     let wanted = up.min(map.copies as usize).max(1);
     map.partitions.iter().all(|entry| {

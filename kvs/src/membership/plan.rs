@@ -20,7 +20,7 @@ use proto::wire::MemberPhase::Leaving;
 use proto::wire::map_command::Body;
 
 use super::balance::Loads;
-use super::{command, is_up, members, wanted_voters};
+use super::{command, is_up, members, min_in_sync, wanted_voters};
 
 /// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty: all is as it should be, or the rest
 /// depends on nodes that have not answered yet.
@@ -112,8 +112,9 @@ impl Partition<'_> {
             return vec![self.drop(entry.learners[0])];
         }
         let leaving = entry.replicas.iter().find(|&&node| !is_up(self.map, node));
+        // Who leaves stays until there are as many others as may acknowledge anything.
         if let Some(&node) = leaving
-            && members >= loads.copies
+            && members >= loads.copies.max(min_in_sync(self.map.copies))
         {
             return vec![self.let_go(node, loads)];
         }

@@ -5,9 +5,13 @@
 //! nothing. A learner has everything when its primary says so, unless it has restarted since.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 
+use super::mutant::{Mutant, SET};
 use super::*;
 use crate::{check_map, make_replicated_map};
 
@@ -242,4 +246,25 @@ proptest! {
         let map = run(copies, &steps);
         prop_assert_eq!(run(copies, &steps), map, "the same commands make the same map");
     }
+}
+
+/// Histories of one after another, until one shows the bug on purpose.
+const HISTORIES_MAX: u32 = 5_000;
+
+#[test]
+fn every_bug_on_purpose_is_found() {
+    let mut table = Vec::new();
+    for mutant in Mutant::ALL {
+        SET.set(Some(mutant));
+        let mut runner = TestRunner::deterministic();
+        let histories = (1..4u32, proptest::collection::vec(step(), 1..120));
+        let mut found = (1..=HISTORIES_MAX).filter(|_| {
+            let (copies, steps) = histories.new_tree(&mut runner).expect("any will do").current();
+            catch_unwind(AssertUnwindSafe(|| run(copies, &steps))).is_err()
+        });
+        table.push((mutant, found.next()));
+        SET.set(None);
+    }
+    println!("{table:?}");
+    assert!(table.iter().all(|(_, found)| found.is_some()), "not all are found: {table:?}");
 }

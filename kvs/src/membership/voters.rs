@@ -4,7 +4,7 @@ use proto::limits::VOTERS_MAX;
 use proto::wire;
 use proto::wire::MemberPhase::Up;
 
-use super::{is_up, member};
+use super::{is_serving, is_up, member};
 
 /// An odd number: one voter more would survive no more losses.
 fn wanted(up: usize) -> usize {
@@ -36,7 +36,11 @@ pub fn wanted_voters(map: &wire::ClusterMap) -> Option<Vec<u32>> {
     }
     let wanted = wanted(up.len());
     let voting = map.voters.iter().filter(|&&node| is_up(map, node)).count();
-    let dead = map.voters.iter().rev().find(|&&node| !is_up(map, node));
+    // Who leaves still answers: those who do not answer go first.
+    let last = |is_there: fn(&wire::ClusterMap, u32) -> bool| {
+        map.voters.iter().rev().find(|&&node| !is_there(map, node))
+    };
+    let dead = last(is_serving).or_else(|| last(is_up));
     let fresh = up.iter().find(|&node| !map.voters.contains(node));
     let mut voters = map.voters.clone();
     if voting < wanted

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use proto::PartitionId;
 use proto::limits::{COPY_RECENT_BYTES, COPY_RECENT_CHANGES};
+use proto::marks::{Mark, mark};
 use proto::wire::{self, Fill};
 
 use super::{Position, position};
@@ -114,12 +115,14 @@ impl Copies {
         let partition = PartitionId(change.partition);
         let copy = self.all.entry(partition).or_default();
         if change.epoch < copy.promised {
+            mark(Mark::ChangeOfEarlier);
             return Err(Refused::Promised { epoch: copy.promised });
         }
         let after = position(change.after.as_ref());
         match change.fill() {
             Fill::NoneToFill => {
                 if copy.filling || copy.position != position(change.before.as_ref()) {
+                    mark(Mark::ChangeElsewhere);
                     return Err(Refused::Elsewhere { at: copy.position });
                 }
                 copy.position = after;
@@ -151,6 +154,7 @@ impl Copies {
         if copy.filling && copy.position == Position::default() && copy.promised >= epoch {
             return;
         }
+        mark(Mark::CopyGivenUp);
         batch.clear(partition);
         (copy.position, copy.filling) = (Position::default(), true);
         copy.promised = copy.promised.max(epoch);
@@ -202,12 +206,28 @@ fn change_bytes(change: &wire::Change) -> usize {
     change.writes.iter().map(bytes).sum()
 }
 
-/// Where a copy stands and whether its records are complete, if that is what a write says.
+/// What a store says of a copy: for checks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyState {
+    pub position: Position,
+    /// Its records are complete.
+    pub is_whole: bool,
+    pub promised: u64,
+}
+
+impl Default for CopyState {
+    /// Nothing was ever copied, and nothing is missing.
+    fn default() -> Self {
+        Self { position: Position::default(), is_whole: true, promised: 0 }
+    }
+}
+
+/// What a store says of a copy, if that is what is under this key.
 #[must_use]
-pub fn copy_record(write: &Write) -> Option<(Position, bool)> {
-    let value = write.value.as_ref().filter(|_| write.key == RECORD)?;
-    let state = wire::CopyRecord::decode(value.as_slice()).ok()?;
-    Some((position(state.position.as_ref()), !state.filling))
+pub fn copy_record(key: &[u8], value: &[u8]) -> Option<CopyState> {
+    let state = wire::CopyRecord::decode(value).ok().filter(|_| is_own_record(key))?;
+    let position = position(state.position.as_ref());
+    Some(CopyState { position, is_whole: !state.filling, promised: state.promised })
 }
 
 /// The key of what a store says of a copy.

@@ -18,7 +18,7 @@
 mod copies;
 mod shipping;
 
-pub use copies::{Copies, Refused, copy_record, is_own_record, own_key};
+pub use copies::{Copies, CopyState, Refused, copy_record, is_own_record, own_key};
 pub use shipping::Shipping;
 
 use proto::wire;

@@ -148,7 +148,8 @@ impl Shipping {
 
     fn bound(&self, last: u64, done: impl Fn(&Shipped) -> bool) -> u64 {
         let open = |queue: &VecDeque<Shipped>| {
-            queue.iter().find(|shipped| !done(shipped)).map(|shipped| shipped.batch - 1)
+            // A node that begins with what others lack may send it before it writes anything.
+            queue.iter().find(|shipped| !done(shipped)).map(|open| open.batch.saturating_sub(1))
         };
         self.peers.values().filter_map(open).min().map_or(last, |open| open.min(last))
     }
@@ -165,6 +166,29 @@ impl Shipping {
         let others = self.peers.iter().filter(|(peer, _)| **peer != me);
         others.flat_map(|(_, queue)| queue).any(|shipped| shipped.is_awaited(partition))
     }
+    /// All partitions of which that is so.
+    #[must_use]
+    pub fn awaited_elsewhere(&self, me: NodeId) -> BTreeSet<PartitionId> {
+        let others = self.peers.iter().filter(|(peer, _)| **peer != me);
+        select(others.flat_map(|(_, queue)| queue), Shipped::is_awaited)
+    }
+    /// All partitions for which a copy, or the map, still has to answer.
+    #[must_use]
+    pub fn open_partitions(&self) -> BTreeSet<PartitionId> {
+        select(self.peers.values().flatten(), Shipped::is_open)
+    }
+}
+
+fn select<'a>(
+    shipped: impl Iterator<Item = &'a Shipped>,
+    is_wanted: impl Fn(&Shipped, PartitionId) -> bool,
+) -> BTreeSet<PartitionId> {
+    let mut selected = BTreeSet::new();
+    for shipped in shipped {
+        let partitions = shipped.partitions.iter().copied();
+        selected.extend(partitions.filter(|&partition| is_wanted(shipped, partition)));
+    }
+    selected
 }
 
 #[cfg(test)]
@@ -198,6 +222,14 @@ mod tests {
         shipping.answered(C, &told(17, 16));
         assert_eq!(bounds(&shipping), (9, 6));
         assert!(shipping.is_open(Y) && !shipping.is_open(X));
+    }
+
+    #[test]
+    fn what_is_sent_before_the_first_batch_holds_nothing_back() {
+        let mut shipping = Shipping::default();
+        shipping.sent(B, 1, 0, vec![X]);
+        assert_eq!((shipping.logged(0), shipping.synced(0)), (0, 0));
+        assert!(shipping.is_open_elsewhere(C, X));
     }
 
     #[test]

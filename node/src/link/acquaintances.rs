@@ -22,13 +22,22 @@ pub(super) struct Acquaintance {
     pub(super) load_at: Time,
 }
 
+/// One that was met, and what is kept of it: small, as every node has many.
+#[derive(Clone, Copy, Debug)]
+struct Met {
+    peer: NodeId,
+    incarnation: u32,
+    load_at: Time,
+}
+const _: () = assert!(size_of::<Met>() <= 16);
+
 /// Never iterated: their order means nothing.
 type Restarted = HashMap<NodeId, Acquaintance, FixedState>;
 
 #[derive(Debug, Default)]
 pub(super) struct Acquaintances {
     /// Those met last, in the order in which they were met; so few that they are looked through.
-    recent: VecDeque<(NodeId, Acquaintance)>,
+    recent: VecDeque<Met>,
     /// Who has restarted is kept: packets of the earlier incarnation may still be about.
     restarted: Option<Box<Restarted>>,
     forgotten: Vec<NodeId>,
@@ -47,17 +56,19 @@ impl Acquaintances {
     }
 
     fn place(&self, peer: NodeId) -> Option<usize> {
-        self.recent.iter().position(|(other, _)| *other == peer)
+        self.recent.iter().position(|met| met.peer == peer)
     }
 
     pub(super) fn get(&self, peer: NodeId) -> Acquaintance {
-        let recent = self.place(peer).map(|at| self.recent[at].1);
+        let known = |met: &Met| Acquaintance { incarnation: met.incarnation, load_at: met.load_at };
+        let recent = self.recent.iter().find(|met| met.peer == peer).map(known);
         let restarted = || self.restarted.as_ref()?.get(&peer).copied();
         recent.or_else(restarted).unwrap_or_default()
     }
 
     /// Lets the one go that was met first, if there are too many.
     pub(super) fn put(&mut self, peer: NodeId, known: Acquaintance) {
+        let met = Met { peer, incarnation: known.incarnation, load_at: known.load_at };
         if known.incarnation > FIRST_INCARNATION {
             if let Some(at) = self.place(peer) {
                 self.recent.remove(at);
@@ -65,12 +76,12 @@ impl Acquaintances {
             let none = || Box::new(Restarted::with_hasher(FixedState::with_seed(0)));
             self.restarted.get_or_insert_with(none).insert(peer, known);
         } else if let Some(at) = self.place(peer) {
-            self.recent[at].1 = known;
+            self.recent[at] = met;
         } else {
             if self.recent.len() == PEERS_KEPT_MAX {
-                self.forgotten.extend(self.recent.pop_front().map(|(oldest, _)| oldest));
+                self.forgotten.extend(self.recent.pop_front().map(|oldest| oldest.peer));
             }
-            self.recent.push_back((peer, known));
+            self.recent.push_back(met);
         }
     }
 

@@ -180,7 +180,7 @@ fn a_link_with_nothing_to_say_falls_silent() {
 }
 
 fn probe(from: u32, incarnation: u32) -> wire::Packet {
-    let body = Some(Body::StealProbe(wire::StealProbe { probe: 1 }));
+    let body = Some(Body::StealProbe(wire::StealProbe { probe: 1, ahead: false }));
     wire::Packet {
         from,
         to: 0,

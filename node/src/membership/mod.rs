@@ -22,10 +22,12 @@ use proto::limits::{
     GROUP_ELECTION_AFTER, MAP_ASK_AGAIN, MAP_COMMANDS_KEPT_MAX, MAP_TOLD_MAX, PROPOSALS_MAX,
     PROPOSE_AGAIN,
 };
+use proto::marks::{Mark, mark};
 use proto::wire::MemberPhase::{Down, Removed};
 use proto::wire::map_command;
 use proto::wire::membership_message::Body;
 use proto::{Incarnation, NodeId, Time, wire};
+use scheduler::Mutant;
 
 use detector::Detector;
 
@@ -43,6 +45,7 @@ pub(crate) struct Identity {
     pub(crate) seed: u64,
     /// It was not among the first nodes of the cluster: `map` is not the first map.
     pub(crate) late: bool,
+    pub(crate) mutant: Option<Mutant>,
 }
 
 /// See the head of this file.
@@ -58,6 +61,8 @@ pub(crate) struct Membership {
     /// The same for copies of partitions.
     wanted_of_copies: Vec<wire::MapCommand>,
     propose_at: Time,
+    /// Who was the leader when it proposed last.
+    proposed_to: Option<NodeId>,
     ask_at: Time,
     turn: usize,
     has_news: bool,
@@ -106,6 +111,7 @@ impl Membership {
             wanted: Vec::new(),
             wanted_of_copies: Vec::new(),
             propose_at: now,
+            proposed_to: None,
             ask_at: now,
             turn: own.seed as usize % 64,
             has_news: true,
@@ -208,7 +214,8 @@ impl Membership {
         message: wire::MembershipMessage,
     ) {
         let Some(body) = message.body else { return };
-        if message.to_store != 0 && message.to_store != self.own.store {
+        let is_former = message.to_store != 0 && message.to_store != self.own.store;
+        if is_former && self.own.mutant != Some(Mutant::StoresAlike) {
             return; // Meant for a former self, whose promises are forgotten.
         }
         let is_other_self =
@@ -240,7 +247,8 @@ impl Membership {
 
     /// Who has another disk than the map knows has forgotten what it promised as a voter.
     fn is_same_store(&self, from: NodeId, store: u64) -> bool {
-        member(&self.map, from).is_none_or(|known| known.store == 0 || known.store == store)
+        let is_same = |known: &wire::Member| known.store == 0 || known.store == store;
+        member(&self.map, from).is_none_or(is_same) || self.own.mutant == Some(Mutant::StoresAlike)
     }
 
     fn is_old(&self, from: NodeId, incarnation: Incarnation) -> bool {
@@ -336,7 +344,22 @@ impl Membership {
         self.group.on_time(now);
         if self.detector.deadline() <= now {
             self.detector.on_time(now);
+            self.ask_around();
         }
+    }
+
+    /// Whoever takes all others for dead hears of nobody, and need not hear that they are back.
+    fn ask_around(&mut self) {
+        let me = self.own.node.0;
+        let others = self.map.members.iter().filter(|it| it.node != me);
+        let others: Vec<&wire::Member> = others.filter(|it| it.phase() != Removed).collect();
+        if others.is_empty() || others.iter().any(|it| is_serving(&self.map, it.node)) {
+            return;
+        }
+        self.turn = self.turn.wrapping_add(1);
+        let to = others[self.turn % others.len()].node;
+        mark(Mark::AllGone);
+        self.said.push((to, Body::MapAsk(wire::MapAsk { epoch: self.map.epoch })));
     }
 
     /// When it wants [`Self::on_time`].
@@ -461,10 +484,13 @@ impl Membership {
     }
 
     fn say_proposals(&mut self, now: Time) {
-        if !self.wants_something() || now < self.propose_at {
+        // Who was asked before the leader was known may be gone.
+        let leader = self.group.leader();
+        let is_known = leader.is_none() || leader == self.proposed_to;
+        if !self.wants_something() || (now < self.propose_at && is_known) {
             return;
         }
-        self.propose_at = now + PROPOSE_AGAIN;
+        (self.propose_at, self.proposed_to) = (now + PROPOSE_AGAIN, leader);
         let wanted = self.wanted.iter().chain(&self.wanted_of_copies).take(PROPOSALS_MAX).cloned();
         let commands: Vec<wire::MapCommand> = wanted.collect();
         if self.group.propose(commands.iter().cloned()) {

@@ -86,6 +86,7 @@ impl World {
             pid: 1,
             seed,
             late: node as usize >= self.first.members.len(),
+            mutant: None,
         };
         let partition = kvs::keys::META_PARTITION;
         let records = machine.records.iter().map(|(key, value)| Record {

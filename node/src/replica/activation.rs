@@ -8,10 +8,11 @@
 //!            all of them, so nothing of it is beyond the one who lags most, and the rest does
 //!            no harm
 //! reading    the records of this node's copy are read
-//! ready      the map is to say that it is active; it serves when it does
+//! ready      all members have that position, or have refused to be brought there. Then the map is
+//!            to say that it is active; it serves when it does
 //! ```
-//! A member whose copy cannot be brought to that position by the changes at hand refuses the
-//! first change it is sent, and leaves the configuration then.
+//! A member whose copy cannot be brought to that position by the changes at hand leaves the
+//! configuration as soon as this node serves: who was primary before may wait for just that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use kvs::replica::{Position, position};
 use kvs::{Page, PageRequest, Record};
 use proto::limits::COPY_PAGE_BYTES;
+use proto::marks::{Mark, mark};
 use proto::wire::{self, CopyQuestion};
 use proto::{NodeId, PartitionId, Time};
 use scheduler::Mutant;
@@ -28,8 +30,10 @@ use super::Replica;
 #[derive(Debug)]
 pub(super) struct Activation {
     pub(super) epoch: u64,
-    members: Vec<NodeId>,
+    pub(super) members: Vec<NodeId>,
     pub(super) stage: Stage,
+    /// Members whose copies turned out to be others: they have to leave.
+    pub(super) refusing: BTreeSet<NodeId>,
 }
 
 #[derive(Debug)]
@@ -48,6 +52,14 @@ pub(super) struct Promising {
     own_batch: Option<u64>,
 }
 
+impl Promising {
+    /// All the others have promised.
+    fn is_enough(&self, mutant: Option<Mutant>) -> bool {
+        let by_majority = mutant == Some(Mutant::MajorityActivates);
+        self.waiting.is_empty() || (by_majority && self.told.len() + 1 > self.waiting.len())
+    }
+}
+
 impl Replica {
     /// This node is to become the primary of a partition with these other members.
     pub(super) fn begin_activation(
@@ -57,7 +69,8 @@ impl Replica {
         members: Vec<NodeId>,
     ) {
         let waiting: BTreeSet<NodeId> = members.iter().copied().collect();
-        let activation = Activation { epoch, members, stage: Stage::Draining { waiting } };
+        let (stage, refusing) = (Stage::Draining { waiting }, BTreeSet::new());
+        let activation = Activation { epoch, members, stage, refusing };
         self.activations.insert(partition, activation);
         self.unasked_members.insert(partition);
     }
@@ -146,7 +159,7 @@ impl Replica {
             self.unasked_members.insert(partition);
         }
         if let Stage::Promising(promising) = &mut activation.stage
-            && promising.waiting.is_empty()
+            && promising.is_enough(self.mutant)
             && promising.own_batch.is_some_and(|batch| batch <= durable)
         {
             if now < free_at && !careless {
@@ -173,19 +186,41 @@ impl Replica {
         let at = |answer: &wire::CopyAnswer| -> Position { position(answer.position.as_ref()) };
         let whole = told.values().filter(|answer| !answer.filling);
         let furthest = whole.max_by_key(|answer| at(answer));
+        let furthest = furthest.filter(|_| !self.is(Mutant::ShortestWins));
         let tail = furthest.filter(|answer| at(answer) > self.copies.position(partition));
         for change in tail.into_iter().flat_map(|answer| &answer.tail) {
             let change = Arc::new(wire::Change { epoch, ..change.clone() });
             if self.copies.take(&change, &mut self.batch).is_err() {
                 break; // As far as it goes; who has more will leave.
             }
+            mark(Mark::TailTaken);
         }
         for (&node, answer) in told {
-            let missing = self.copies.since(partition, at(answer)).unwrap_or_default();
+            let missing = self.copies.since(partition, at(answer)).filter(|_| !answer.filling);
+            let Some(mut missing) = missing else {
+                self.member_refuses(partition, node);
+                continue;
+            };
+            if self.is(Mutant::TailsUnsent) {
+                missing.clear();
+            }
+            if !missing.is_empty() {
+                mark(Mark::MemberBrought);
+            }
             let out = self.out.entry(node).or_default();
             for change in missing {
                 out.add(wire::Change { epoch, ..change.as_ref().clone() }, true);
             }
+        }
+    }
+
+    /// A member of a partition that is to be taken over has another copy. Nobody may ever write to
+    /// the partition again, so nothing but this tells that it has to leave.
+    pub(super) fn member_refuses(&mut self, partition: PartitionId, node: NodeId) {
+        if let Some(activation) = self.activations.get_mut(&partition)
+            && activation.members.contains(&node)
+        {
+            activation.refusing.insert(node);
         }
     }
 

@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 
 use proto::limits::COPY_ASKS_MAX;
+use proto::marks::{Mark, mark};
 use proto::wire::{self, CopyQuestion};
 use proto::{NodeId, PartitionId, Time};
+use scheduler::Mutant;
 
 use super::{Replica, map};
 
@@ -72,9 +74,15 @@ impl Replica {
         match ask.question() {
             // By an older map this node may have to let its copy go, and would after it has
             // answered for it.
-            CopyQuestion::Where if self.map.epoch < ask.map_epoch => false,
+            CopyQuestion::Where
+                if self.map.epoch < ask.map_epoch && !self.is(Mutant::LearnersAnswerEarly) =>
+            {
+                false
+            }
             CopyQuestion::Where => {
-                // It may be counted as a copy at once, with all that it is said to have.
+                // It may be counted as a copy at once, with all that it is said to have. A page
+                // that an earlier primary sent, and that is late, must not take that away.
+                self.copies.promise(partition, ask.epoch, &mut self.batch);
                 let answer = self.copy_answer(ask);
                 self.asked.unsynced.push_back((None, from, answer));
                 true
@@ -86,7 +94,9 @@ impl Replica {
             CopyQuestion::Drained => {
                 let busy = self.served.contains_key(&partition)
                     || self.shipping.is_open_elsewhere(self.me, partition);
-                if !busy {
+                if busy {
+                    mark(Mark::DrainWaits);
+                } else {
                     let answer = self.copy_answer(ask);
                     self.asked.ready.push((from, answer));
                 }
@@ -94,6 +104,7 @@ impl Replica {
             }
             CopyQuestion::Promise => {
                 if now < free_at {
+                    mark(Mark::PromiseWaits);
                     self.wake(free_at);
                     return false;
                 }
@@ -122,6 +133,9 @@ impl Replica {
 
     /// When nobody who may have been replaced holds a lease of this node any more.
     pub(super) fn leases_run_out_at(&self) -> Time {
+        if self.is(Mutant::LeasesUnwaited) {
+            return Time::ZERO;
+        }
         let map = &self.map;
         self.leases.free_at(|peer, incarnation| map::may_still_run(map, peer, incarnation))
     }

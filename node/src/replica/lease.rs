@@ -25,12 +25,12 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(crate) fn new(now: Time) -> Self {
+    pub(crate) fn new(now: Time, forgets: bool) -> Self {
         Self {
             had: BTreeMap::new(),
             asked_at: None,
             given: BTreeMap::new(),
-            given_before: now + LEASE_GIVEN,
+            given_before: if forgets { Time::ZERO } else { now + LEASE_GIVEN },
         }
     }
 

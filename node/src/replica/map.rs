@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use kvs::Record;
 use kvs::membership::{is_serving, member, min_in_sync};
+use proto::marks::{Mark, mark};
 use proto::wire::{self, MemberPhase};
 use proto::{Incarnation, NodeId, PartitionId};
+use scheduler::Mutant;
 
 use super::Replica;
 use super::activation::{Activation, Stage};
@@ -27,6 +29,8 @@ pub(crate) struct MapNews {
     pub(crate) given_up: Vec<PartitionId>,
     /// It serves these.
     pub(crate) taken_over: Vec<TakenOver>,
+    /// This incarnation has said or done what its copies may not have, and has to end.
+    pub(crate) must_end: bool,
 }
 
 /// Whether the map takes this incarnation for a live one that may serve. A map that was agreed on
@@ -53,14 +57,19 @@ pub(super) fn may_still_run(map: &wire::ClusterMap, node: NodeId, own: Incarnati
 }
 
 impl Replica {
-    fn serve(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
+    fn serve(
+        &mut self,
+        partition: PartitionId,
+        entry: &wire::PartitionEntry,
+        refusing: BTreeSet<NodeId>,
+    ) {
         let served = Served {
             epoch: 0,
             members: Vec::new(),
             learners: BTreeMap::new(),
             is_short: false,
             must_register: false,
-            refusing: BTreeSet::new(),
+            refusing,
         };
         self.served.insert(partition, served);
         self.update(partition, entry);
@@ -86,17 +95,23 @@ impl Replica {
             if is_mine && !entry.active {
                 let begun = self.activations.get(&partition);
                 if begun.is_none_or(|activation| activation.epoch != entry.epoch) {
+                    if !entry.former.is_empty() && entry.replicas.len() == 1 {
+                        mark(Mark::FormerFollows);
+                    }
                     let others = entry.replicas[1..].iter().map(|&node| NodeId(node));
                     self.begin_activation(partition, entry.epoch, others.collect());
                 }
-            } else if let Some(records) = self.records_at_hand(partition)
+            } else if let Some((records, refusing)) = self.records_at_hand(partition)
                 && is_mine
                 && !self.served.contains_key(&partition)
             {
-                self.serve(partition, entry);
+                self.serve(partition, entry, refusing);
                 // The epoch it was read under is the one it was registered under.
                 let epoch = entry.epoch;
                 news.taken_over.push(TakenOver { partition, epoch, records });
+            }
+            if !same && !self.served.contains_key(&partition) {
+                self.wait_for_map(partition, &nodes(&entry.former));
             }
             // An earlier life may not have heard that it should. A map that does not know this one
             // yet may be older than what that life has heard of.
@@ -105,25 +120,48 @@ impl Replica {
             }
         }
         self.has_looked |= is_current;
+        self.note_restarts(&older);
+        news.must_end = self.is_dropped();
         self.retain_shipped();
         self.count_backups();
         self.wants_anew = true;
         news
     }
 
+    /// Peers of which the map knows a later life than this node has heard of: what they say first
+    /// may be lost, and they may have nothing else to say.
+    fn note_restarts(&mut self, older: &wire::ClusterMap) {
+        let map = Arc::clone(&self.map);
+        for it in &map.members {
+            let node = NodeId(it.node);
+            let known = member(older, node).map_or(0, |before| before.incarnation);
+            let heard = self.links.incarnation_of(node);
+            if node != self.me && it.incarnation > known && it.incarnation > heard && heard > 0 {
+                self.peer_restarted(node);
+            }
+        }
+    }
+
     /// All that a partition consists of, if this node may begin to serve it: it has registered as
     /// its primary; or it is there for the first time, and the first map calls it active and empty.
-    fn records_at_hand(&mut self, partition: PartitionId) -> Option<Vec<Record>> {
+    /// And the members that have other copies.
+    fn records_at_hand(
+        &mut self,
+        partition: PartitionId,
+    ) -> Option<(Vec<Record>, BTreeSet<NodeId>)> {
         match self.activations.remove(&partition) {
-            Some(Activation { stage: Stage::Ready { records }, .. }) => Some(records),
+            Some(Activation { stage: Stage::Ready { records }, refusing, .. }) => {
+                Some((records, refusing))
+            }
             Some(_) => None,
-            None => (self.incarnation == Incarnation(1)).then(Vec::new),
+            None => (self.incarnation == Incarnation(1)).then(Default::default),
         }
     }
 
     /// Others have everything and this node is none of them: its copy goes.
     fn drop_copy(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
-        let holders = entry.replicas.iter().chain(&entry.learners).chain(&entry.former);
+        let formers = if self.is(Mutant::FormersLetGo) { &[] } else { entry.former.as_slice() };
+        let holders = entry.replicas.iter().chain(&entry.learners).chain(formers);
         let is_holder = holders.into_iter().any(|&node| node == self.me.0);
         if entry.active && !is_holder {
             self.copies.give_up(partition, entry.epoch, &mut self.batch);
@@ -133,24 +171,39 @@ impl Replica {
     /// The configuration of a partition that this node serves.
     fn update(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
         let short = entry.replicas.len() < min_in_sync(self.map.copies);
+        let short = short && !self.is(Mutant::ShortServes);
+        let careless = self.is(Mutant::LoneUnregistered);
         let served = self.served.get_mut(&partition).expect("the caller serves it");
+        let mut begun_anew = BTreeSet::new();
         if served.epoch != entry.epoch {
-            // A learner that began anew may have become a member just before it could be let go.
-            served.refusing.retain(|member| {
-                served.learners.contains_key(member) && entry.replicas.contains(&member.0)
-            });
+            // Whoever has refused something as a member has another copy for good. A learner that
+            // began anew may have become a member just before it could be let go; if it has not, no
+            // word of its having caught up counts any more.
+            begun_anew = std::mem::take(&mut served.refusing);
+            served.refusing =
+                begun_anew.extract_if(.., |node| entry.replicas.contains(&node.0)).collect();
+            begun_anew.retain(|node| served.learners.contains_key(node));
             // An answer that is still to come speaks of the epoch before, and is passed over.
             let asked = |(_, learner): &(_, &Learner)| matches!(learner, Learner::Asked);
             let asked = served.learners.iter().filter(asked);
             self.unasked.extend(asked.map(|(&node, _)| (partition, node)));
         }
         served.epoch = entry.epoch;
-        served.members = entry.replicas[1..].iter().map(|&node| NodeId(node)).collect();
+        let members = nodes(&entry.replicas[1..]);
+        let before = std::mem::replace(&mut served.members, members);
         served.is_short = short;
-        served.must_register = !entry.former.is_empty();
+        served.must_register = !entry.former.is_empty() && !careless;
         if served.must_register {
-            let left: Vec<NodeId> = entry.former.iter().map(|&node| NodeId(node)).collect();
-            self.shipping.wait_for_map(self.me, &left, partition);
+            mark(Mark::LeftAlone);
+        }
+        if served.waits_for_map() {
+            // Those who were dropped, too: what they have not got may be nowhere else.
+            let gone = before.into_iter().filter(|node| !served.members.contains(node));
+            let left: Vec<NodeId> = gone.chain(nodes(&entry.former)).collect();
+            self.wait_for_map(partition, &left);
+        }
+        for node in begun_anew {
+            self.learn_anew(partition, node); // If the map wants it again, or still.
         }
         let served = self.served.get_mut(&partition).expect("the caller serves it");
         let learners: BTreeSet<NodeId> = entry.learners.iter().map(|&node| NodeId(node)).collect();
@@ -165,11 +218,36 @@ impl Replica {
         }
     }
 
+    /// What those who have left have not answered waits until the map says that it goes on without
+    /// them: until then they may, whoever is to be primary.
+    fn wait_for_map(&mut self, partition: PartitionId, left: &[NodeId]) {
+        self.shipping.wait_for_map(self.me, left, partition);
+        // So does what this very step has for them, and what would be sent at its end.
+        let is_open = |node: &NodeId| {
+            self.out.get(node).is_some_and(|outgoing| outgoing.counted.contains(&partition))
+        };
+        if left.iter().any(is_open) {
+            self.out.entry(self.me).or_default().counted.push(partition);
+        }
+    }
+
+    /// A partition was handed over, and its new primary has let this node go because their copies
+    /// differ: what this node wrote and others have not taken may be nowhere else, and it must not
+    /// go on as if it were.
+    fn is_dropped(&self) -> bool {
+        let is_in = |partition: PartitionId| {
+            let entry = &self.map.partitions[partition.0 as usize];
+            self.served.contains_key(&partition) || entry.replicas.contains(&self.me.0)
+        };
+        let open = self.shipping.open_partitions();
+        open.into_iter().any(|partition| !is_in(partition))
+    }
+
     /// Who has left is waited for no more.
     fn retain_shipped(&mut self) {
         let (me, served, activations) = (self.me, &self.served, &self.activations);
         let map = &self.map;
-        self.shipping.retain(|peer, partition| match served.get(&partition) {
+        let counts = |peer: NodeId, partition: PartitionId| match served.get(&partition) {
             Some(served) if peer == me => served.waits_for_map(),
             Some(served) => {
                 let learner = served.learners.get(&peer);
@@ -182,15 +260,30 @@ impl Replica {
             // What was shipped before the partition was handed over.
             None => {
                 let entry = &map.partitions[partition.0 as usize];
-                let waits = peer != me || !entry.former.is_empty();
+                let is_short = entry.replicas.len() < min_in_sync(map.copies);
+                let waits = peer != me || !entry.former.is_empty() || is_short;
                 waits && entry.replicas.contains(&peer.0) && entry.replicas.contains(&me.0)
             }
-        });
+        };
+        self.shipping.retain(counts);
+        for (&peer, outgoing) in &mut self.out {
+            outgoing.counted.retain(|&partition| counts(peer, partition));
+        }
     }
 
-    fn count_backups(&mut self) {
-        let members = self.served.values().flat_map(|served| served.members.iter().copied());
-        let all: BTreeSet<NodeId> = members.collect();
+    /// Whose leases it needs: a learner may be counted, and the next primary, before this node
+    /// hears of it.
+    pub(super) fn count_backups(&mut self) {
+        let mut all = BTreeSet::new();
+        for served in self.served.values() {
+            all.extend(&served.members);
+            let ready = served.learners.iter().filter(|(_, learner)| learner.may_be_counted());
+            all.extend(ready.map(|(&node, _)| node));
+        }
         self.backups = all.into_iter().collect();
     }
+}
+
+fn nodes(of: &[u32]) -> Vec<NodeId> {
+    of.iter().map(|&node| NodeId(node)).collect()
 }

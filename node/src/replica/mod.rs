@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use kvs::replica::{Copies, Shipping};
 use kvs::{Batch, DamagedRecord, Page, PageRequest, Record};
+use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::wire::{self, CopyQuestion};
 use proto::{Incarnation, NodeId, PartitionId, Time};
@@ -65,7 +66,7 @@ pub(crate) struct Replica {
     sources: Sources,
     leases: Leases,
     served: BTreeMap<PartitionId, Served>,
-    /// All nodes that are members of what is served.
+    /// All nodes that are members of what is served, or may be before this node knows.
     backups: Vec<NodeId>,
     activations: BTreeMap<PartitionId, Activation>,
     /// Learners and members that have to be asked.
@@ -99,7 +100,7 @@ impl Replica {
             copies: Copies::default(),
             shipping: Shipping::default(),
             sources: Sources::default(),
-            leases: Leases::new(now),
+            leases: Leases::new(now, config.mutant == Some(Mutant::LeasesForgotten)),
             served: BTreeMap::new(),
             backups: Vec::new(),
             activations: BTreeMap::new(),
@@ -159,21 +160,28 @@ impl Replica {
         let (from, incarnation) = (NodeId(packet.from), Incarnation(packet.from_incarnation));
         let received = self.links.receive(packet);
         if received.restarted {
-            self.shipping.peer_restarted(from);
-            self.sources.forget(from);
-            self.asked.forget(from);
-            self.learner_restarted(from);
-            self.member_restarted(from);
+            self.peer_restarted(from);
         }
         for body in received.bodies {
             self.on_body(now, from, incarnation, body);
         }
     }
 
+    /// What an earlier life of a peer was told, and had asked, is gone.
+    pub(super) fn peer_restarted(&mut self, peer: NodeId) {
+        if !self.is(Mutant::RestartedMembers) {
+            self.shipping.peer_restarted(peer);
+        }
+        self.sources.forget(peer);
+        self.asked.forget(peer);
+        self.learner_restarted(peer);
+        self.member_restarted(peer);
+    }
+
     fn on_body(&mut self, now: Time, from: NodeId, incarnation: Incarnation, body: Body) {
         match body {
             Body::Replicate(replicate) => self.on_replicate(from, replicate),
-            Body::Replicated(told) => self.on_replicated(from, &told),
+            Body::Replicated(told) => self.on_replicated(from, told),
             Body::CopyAsks(asks) => self.asked.add(from, asks.asks),
             Body::CopyAnswers(answers) => {
                 for answer in answers.answers {
@@ -194,11 +202,19 @@ impl Replica {
         }
     }
 
+    /// Whether it is broken on purpose in this way.
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
     fn on_replicate(&mut self, from: NodeId, replicate: wire::Replicate) {
         let number = replicate.number;
         let mut refused = Vec::new();
-        for change in replicate.changes {
+        for mut change in replicate.changes {
             let partition = PartitionId(change.partition);
+            if self.is(Mutant::ChangesAnywhere) {
+                change.before = Some(self.copies.position(partition).into());
+            }
             let exists = change.partition < self.map.partitions.len() as u32;
             let change = Arc::new(change);
             let serves = self.served.contains_key(&partition);
@@ -283,13 +299,14 @@ impl Replica {
         if !waiting {
             return false;
         }
-        let holds = self.leases.holds(now, &self.backups);
+        let holds = self.leases.holds(now, &self.backups) || self.is(Mutant::ReadsUnleased);
         if self.leases.is_due(now) {
             for &peer in &self.backups {
                 self.links.send_loose(peer, Body::LeaseAsk(wire::LeaseAsk { sent_ns: now.0 }));
             }
         }
         if !holds {
+            mark(Mark::AnswerUnleased);
             self.wake(self.leases.next_ask());
         }
         holds
@@ -304,10 +321,11 @@ impl Replica {
     pub(crate) fn flush(&mut self, now: Time, last: u64, durable: u64, effects: &mut Vec<Effect>) {
         self.ask_learners();
         self.ask_members();
-        for (to, answers) in self.asked.answers(durable) {
+        let said = |hasty: bool| if hasty { u64::MAX } else { durable };
+        for (to, answers) in self.asked.answers(said(self.is(Mutant::PromiseUnsynced))) {
             self.links.send(to, Body::CopyAnswers(wire::CopyAnswers { answers }));
         }
-        for (to, told) in self.sources.answers(durable) {
+        for (to, told) in self.sources.answers(said(self.is(Mutant::LoggedIsSynced))) {
             self.links.send(to, Body::Replicated(told));
         }
         effects.extend(self.reads.drain(..).map(Effect::Read));
@@ -339,3 +357,8 @@ impl Replica {
         self.links.messages
     }
 }
+
+#[cfg(test)]
+mod mutant_tests;
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,10 @@ use bytes::Bytes;
 use kvs::replica::{is_own_record, position};
 use kvs::{Page, PageRequest, Write};
 use proto::limits::{COPIES_FILLING_MAX, COPY_PAGE_BYTES};
+use proto::marks::{Mark, mark};
 use proto::wire::{self, CopyQuestion, Fill};
 use proto::{NodeId, PartitionId};
+use scheduler::Mutant;
 
 use super::Replica;
 
@@ -51,7 +53,7 @@ pub(super) enum Learner {
 }
 
 impl Learner {
-    fn may_be_counted(&self) -> bool {
+    pub(super) fn may_be_counted(&self) -> bool {
         matches!(self, Self::CaughtUp { ready: true, .. })
     }
 }
@@ -85,6 +87,7 @@ impl Replica {
     }
 
     fn ship_one(&mut self, partition: PartitionId, writes: Vec<wire::RecordWrite>) {
+        let (mutant, all) = (self.mutant, self.mutant != Some(Mutant::FirstCopyCounts));
         let served = self.served.get_mut(&partition);
         let served = served.unwrap_or_else(|| {
             let key = writes.first().map(|write| &write.key);
@@ -94,8 +97,8 @@ impl Replica {
         if served.waits_for_map() {
             self.out.entry(self.me).or_default().counted.push(partition);
         }
-        for &member in &served.members {
-            self.out.entry(member).or_default().add(change.as_ref().clone(), true);
+        for (at, &member) in served.members.iter().enumerate() {
+            self.out.entry(member).or_default().add(change.as_ref().clone(), all || at == 0);
         }
         for (&node, learner) in &mut served.learners {
             let out = self.out.entry(node).or_default();
@@ -103,6 +106,9 @@ impl Replica {
                 Learner::Asked | Learner::Queued => {}
                 Learner::Filling(filling) => {
                     filling.changed.extend(change.writes.iter().map(|write| write.key.clone()));
+                    if mutant == Some(Mutant::FillingForgets) {
+                        continue;
+                    }
                     let fill = Fill::Middle as i32;
                     out.add(wire::Change { fill, after: None, ..change.as_ref().clone() }, false);
                 }
@@ -132,8 +138,11 @@ impl Replica {
             return;
         };
         // Without a change to send nothing would tell that it still stands there.
-        let ready = tail.is_empty();
+        let ready = tail.is_empty() || self.mutant == Some(Mutant::LearnersCountEarly);
         *learner = Learner::CaughtUp { number, ready };
+        if !tail.is_empty() {
+            mark(Mark::LearnerByTail);
+        }
         let out = self.out.entry(from).or_default();
         for change in tail {
             out.add(wire::Change { epoch: served.epoch, ..change.as_ref().clone() }, true);
@@ -165,7 +174,7 @@ impl Replica {
 
     /// Sends learners what can be sent now. After the step's own changes.
     pub(super) fn fill_learners(&mut self) {
-        let number = self.next_number();
+        let (number, mutant) = (self.next_number(), self.mutant);
         let filling = |learner: &Learner| matches!(learner, Learner::Filling(_));
         let learners = self.served.values().flat_map(|served| served.learners.values());
         let mut filled = learners.filter(|learner| filling(learner)).count();
@@ -187,16 +196,24 @@ impl Replica {
                 if let Some(page) = self.pages.remove(&filling.page) {
                     filling.after = page.records.last().map(|record| record.key.clone());
                     filling.in_flight = Some(number);
+                    if mutant == Some(Mutant::PagesOverwrite) {
+                        filling.changed.clear();
+                    }
                     let writes = page_writes(&page, &filling.changed);
                     out.add(filling_change(partition, served.epoch, Fill::Middle, writes), false);
-                    if page.end {
+                    if page.end || mutant == Some(Mutant::FillingEndsEarly) {
                         let mut end =
                             filling_change(partition, served.epoch, Fill::End, Vec::new());
                         end.after = Some(self.copies.position(partition).into());
                         out.add(end, true);
-                        *learner = Learner::CaughtUp { number, ready: false };
+                        let ready = mutant == Some(Mutant::LearnersCountEarly);
+                        *learner = Learner::CaughtUp { number, ready };
+                        self.wants_anew |= ready;
                     }
                 } else if filling.page == 0 {
+                    if filling.after.is_some() {
+                        mark(Mark::FilledByPages);
+                    }
                     self.page_number += 1;
                     filling.page = self.page_number;
                     filling.changed.clear();
@@ -212,14 +229,27 @@ impl Replica {
     }
 
     /// A peer tells how far it is.
-    pub(super) fn on_replicated(&mut self, from: NodeId, told: &wire::Replicated) {
-        self.shipping.answered(from, told);
+    pub(super) fn on_replicated(&mut self, from: NodeId, mut told: wire::Replicated) {
+        if self.is(Mutant::RefusalsIgnored) {
+            told.refused.clear();
+        }
+        self.shipping.answered(from, &told);
+        for refusal in &told.refused {
+            if self.activations.contains_key(&PartitionId(refusal.partition)) {
+                mark(Mark::DropWhileActivating);
+            }
+            self.member_refuses(PartitionId(refusal.partition), from);
+        }
+        // What is ready to be called active may have waited for this.
+        self.wants_anew |= !self.activations.is_empty();
         let refuses = |partition: PartitionId| {
             told.refused.iter().any(|refusal| refusal.partition == partition.0)
         };
+        let mut asked_again = Vec::new();
         for (&partition, served) in &mut self.served {
             let refused = refuses(partition);
             if served.members.contains(&from) && refused {
+                mark(Mark::MemberRefuses);
                 self.wants_anew |= served.refusing.insert(from);
             }
             let Some(learner) = served.learners.get_mut(&from) else { continue };
@@ -228,9 +258,8 @@ impl Replica {
                 continue;
             }
             if refused {
-                *learner = Learner::Asked;
-                self.unasked.insert((partition, from));
-                self.shipping.forget(from, partition);
+                mark(Mark::LearnerRefuses);
+                asked_again.push(partition);
                 continue;
             }
             match learner {
@@ -246,22 +275,38 @@ impl Replica {
                 _ => {}
             }
         }
+        asked_again.into_iter().for_each(|partition| self.learn_anew(partition, from));
+    }
+
+    /// What a learner was told counts no more.
+    pub(super) fn learn_anew(&mut self, partition: PartitionId, node: NodeId) {
+        let served = self.served.get_mut(&partition);
+        let Some(learner) = served.and_then(|served| served.learners.get_mut(&node)) else {
+            return;
+        };
+        *learner = Learner::Asked;
+        self.unasked.insert((partition, node));
+        self.shipping.forget(node, partition);
     }
 
     /// A peer is there under another incarnation: what it was told is gone. Where the word that it
     /// has caught up may be on its way, nothing goes on without it before the map has let it go:
     /// it could be the next primary.
     pub(super) fn learner_restarted(&mut self, peer: NodeId) {
+        if self.is(Mutant::RestartedLearners) {
+            return;
+        }
+        let mut asked_again = Vec::new();
         for (&partition, served) in &mut self.served {
-            let Some(learner) = served.learners.get_mut(&peer) else { continue };
+            let Some(learner) = served.learners.get(&peer) else { continue };
             if learner.may_be_counted() {
+                mark(Mark::LearnerRestarted);
                 self.wants_anew |= served.refusing.insert(peer);
             } else {
-                *learner = Learner::Asked;
-                self.unasked.insert((partition, peer));
-                self.shipping.forget(peer, partition);
+                asked_again.push(partition);
             }
         }
+        asked_again.into_iter().for_each(|partition| self.learn_anew(partition, peer));
     }
 }
 
@@ -283,7 +328,14 @@ fn filling_change(
 
 /// The records of a page but for those that the learner knows newer values of.
 fn page_writes(page: &Page, changed: &BTreeSet<Bytes>) -> Vec<wire::RecordWrite> {
-    let stale = |key: &[u8]| changed.contains(key) || is_own_record(key);
+    let is_older = |key: &[u8]| {
+        let is_older = changed.contains(key);
+        if is_older {
+            mark(Mark::PageIsOlder);
+        }
+        is_older
+    };
+    let stale = |key: &[u8]| is_own_record(key) || is_older(key);
     let records = page.records.iter().filter(|record| !stale(&record.key));
     let write = |record: &kvs::Record| wire::RecordWrite {
         key: Bytes::copy_from_slice(&record.key),

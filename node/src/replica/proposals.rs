@@ -1,12 +1,13 @@
 //! What this node wants the map to say of the copies it has to do with.
 
+use std::collections::BTreeSet;
+
 use kvs::membership::{command, member, would_change};
 use proto::wire;
 use proto::wire::map_command::Body;
 
 use super::Replica;
 use super::activation::Stage;
-use super::primary::Learner;
 
 impl Replica {
     /// All that it wants by now, if that may have changed.
@@ -14,6 +15,7 @@ impl Replica {
         if !std::mem::take(&mut self.wants_anew) {
             return None;
         }
+        self.count_backups();
         let mut open = self.proposals();
         open.retain(|command| would_change(&self.map, command));
         Some(open)
@@ -26,8 +28,14 @@ impl Replica {
             return Vec::new();
         }
         let mut commands = Vec::new();
+        let awaited = if self.activations.is_empty() {
+            BTreeSet::new()
+        } else {
+            self.shipping.awaited_elsewhere(self.me)
+        };
         let ready = self.activations.iter().filter_map(|(partition, activation)| {
-            let is_ready = matches!(activation.stage, Stage::Ready { .. });
+            let is_ready =
+                matches!(activation.stage, Stage::Ready { .. }) && !awaited.contains(partition);
             let epoch = activation.epoch;
             is_ready.then_some(wire::PartitionEpoch { partition: partition.0, epoch })
         });
@@ -44,8 +52,7 @@ impl Replica {
         for (&partition, served) in &self.served {
             let (partition, epoch) = (partition.0, served.epoch);
             for (&learner, state) in &served.learners {
-                let Learner::CaughtUp { ready: true, .. } = state else { continue };
-                if served.refusing.contains(&learner) {
+                if !state.may_be_counted() || served.refusing.contains(&learner) {
                     continue;
                 }
                 let incarnation = self.links.incarnation_of(learner);

@@ -12,6 +12,7 @@ use proto::event::Stall;
 use proto::limits::{
     STALL_AFTER, STALL_JOBS_PER_LOOK_MAX, STALL_LOOK_INTERVAL, STALL_SILENT_ROUNDS,
 };
+use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Event, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
@@ -185,6 +186,7 @@ impl Job {
         let fresh = self.watch.stall.is_none();
         let other = self.watch.stall.as_ref().is_none_or(|known| known.local != stall.local);
         if other {
+            mark(Mark::StallNamed);
             out.events.push(Event::Stalled {
                 task: TaskId { job: JobId(self.state.job), local: LocalId(stall.local) },
                 stall: Stall::of_number(stall.why.into()).unwrap_or(Stall::NotCounted),

@@ -12,6 +12,7 @@
 
 use proto::event::Again;
 use proto::limits::{CRASHES_ALONE_MIN, CRASHES_MAX};
+use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
 use proto::{Attempt, Event, Incarnation, NodeId, TaskId, Time, wire};
 
@@ -126,6 +127,7 @@ impl Ledger {
         }
         self.keep_crash(task, Crash { attempt, node, incarnation, fact });
         let Incarnation(incarnation) = incarnation;
+        mark(if strikes < CRASHES_MAX { Mark::Struck } else { Mark::StruckOut });
         out.events.push(Event::Struck { task, attempt, node, incarnation, strikes });
         (strikes >= CRASHES_MAX).then(|| self.describe_crashes(task))
     }

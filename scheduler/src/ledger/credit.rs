@@ -6,6 +6,7 @@ use proto::event::Again;
 use proto::limits::{
     COPY_TOLD_BYTES, CREDIT_EDGES_MAX, FETCHES_AHEAD_WAITING_MAX, WIDE_FAN_IN_SLOTS_MIN,
 };
+use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
@@ -253,6 +254,9 @@ impl Ledger {
         let changed = self.apply_credit(task, credit, slot, output);
         if wide && changed == Changed::Filled {
             self.bring_ahead(task, credit, output);
+        }
+        if changed == Changed::Nothing {
+            mark(Mark::CreditRepeated);
         }
         let lost = self.mutant == Some(Mutant::WakeUpLost) && task.local.index() % 8 == 7;
         if changed == Changed::Filled && self.is_complete(task) && !lost {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Again;
 use proto::limits::{INPUT_LOSSES_MAX, REBUILDS_MAX};
+use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, ObjectId, TaskId, Time, wire};
 
@@ -39,6 +40,7 @@ impl Ledger {
             return false;
         }
         cell.input_losses += 1;
+        mark(Mark::InputsLost);
         let gone = |input: &&wire::InputAt| {
             let same = |object: &wire::Object| {
                 (object.task, object.attempt, object.output)
@@ -273,6 +275,7 @@ impl Ledger {
         cell.state = State::Waiting;
         (cell.started, cell.strikes) = (false, 0); // It has ended well since.
         cell.rebuilds += 1;
+        mark(Mark::Rebuilt);
         self.waiting += 1;
     }
 

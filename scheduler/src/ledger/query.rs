@@ -194,7 +194,8 @@ impl Ledger {
                 partitions.push(numbered(partition, &part.count));
             }
             if !partitions.is_empty() {
-                reports.push(wire::Counts { job: job_id.0, partitions });
+                let removing = job.cancelled;
+                reports.push(wire::Counts { job: job_id.0, partitions, removing });
             }
         }
         reports

@@ -63,13 +63,13 @@ impl Ledger {
     }
 
     /// The whole job is cancelled. False when that was known, or there is no such job here: its
-    /// home tells of the commit first, on the same link.
+    /// home tells of the commit first, on the same link. But the commit may wait until a partition
+    /// is served: then this is remembered.
     pub(crate) fn begin_removal(&mut self, job_id: JobId, out: &mut Out) -> bool {
         let Some(job) = self.jobs.get_mut(&job_id) else { return false };
-        if !job.visible || job.ended || job.cancelled {
+        if job.ended || std::mem::replace(&mut job.cancelled, true) || !job.visible {
             return false;
         }
-        job.cancelled = true;
         for (&partition, part) in &job.parts {
             let record = job.visible_record(part.chunks());
             out.facts.visible.insert((partition, job_id), record);
@@ -77,6 +77,14 @@ impl Ledger {
         out.events.push(Event::Removing { job: job_id });
         self.go_on_removing(job_id);
         true
+    }
+
+    /// The job has become visible, or more of it has: what was told before holds for all of it.
+    pub(super) fn remove_if_told(&mut self, job: JobId, out: &mut Out) {
+        if self.is_removed(job) {
+            out.events.push(Event::Removing { job });
+            self.go_on_removing(job);
+        }
     }
 
     pub(super) fn go_on_removing(&mut self, job: JobId) {

@@ -1,18 +1,23 @@
 //! *Copies*: what depends on a change leaves a node only when every member of the configuration
-//! has the change. *Map*: each epoch of a partition has one primary, and what a primary
+//! has the change, and what somebody is told only when every member would have it after a power
+//! cut. A node goes on to become primary only when every other member has promised its epoch, and
+//! serves what it has read. *Map*: each epoch of a partition has one primary, and what a primary
 //! acknowledges all primaries after it began with. It may say so late: one that slept while it was
 //! replaced wakes, finds the answers of all members, and is right; what it tells is part of what
 //! its successor went on from. (Its reads are *linear*'s.) In the end every new copy at a live
-//! node is one of the configuration.
+//! node is one of the configuration, and all members are where their primary is.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use kvs::Batch;
-use kvs::membership::member;
-use kvs::replica::{Position, copy_record};
-use proto::{Incarnation, NodeId, PartitionId};
+use kvs::membership::{member, min_in_sync};
+use kvs::replica::{CopyState, Position};
+use proto::wire::map_command::Body;
+use proto::{Incarnation, NodeId, PartitionId, wire};
 
+use super::contents::Histories;
 use super::{Verdict, Violation};
+use crate::disk::Stand;
+use crate::machine::Machine;
 use crate::world::World;
 
 /// A change that a primary has written, and that may not be everywhere yet.
@@ -32,20 +37,38 @@ struct Last {
 
 #[derive(Debug, Default)]
 pub(crate) struct Acked {
+    /// By node: what is not in every log yet, and what is not synced by all.
     written: BTreeMap<usize, VecDeque<Written>>,
+    unsettled: BTreeMap<usize, VecDeque<Written>>,
     last: BTreeMap<PartitionId, Last>,
     /// By epoch: what the primary of it began with.
     begun: BTreeMap<PartitionId, BTreeMap<u64, Position>>,
+    /// Where the copy of a node was when it was read to be served.
+    read: BTreeMap<(usize, PartitionId), Position>,
+    histories: Histories,
 }
 
 impl Acked {
     pub(crate) fn forget(&mut self, node: usize) {
         self.written.remove(&node);
+        self.unsettled.remove(&node);
+        self.read.retain(|&(reader, _), _| reader != node);
     }
 
     /// A partition is active again: its primary is at this position.
-    pub(crate) fn begins(&mut self, partition: PartitionId, epoch: u64, position: Position) {
+    fn begins(
+        &mut self,
+        node: usize,
+        partition: PartitionId,
+        epoch: u64,
+        position: Position,
+    ) -> Verdict {
         self.begun.entry(partition).or_default().insert(epoch, position);
+        if let Some(read) = self.read.remove(&(node, partition)).filter(|read| *read != position) {
+            let text = format!("{partition}: n{node} has read {read:?} and serves {position:?}");
+            return Err(Violation::new("copies", text));
+        }
+        self.histories.has_settled(&format!("n{node}, which begins,"), partition, position)
     }
 
     /// The first primary after this epoch began without the change.
@@ -57,37 +80,126 @@ impl Acked {
 }
 
 impl World {
-    /// A batch is in the log of a node; what of it are changes that it orders itself?
-    pub(crate) fn note_written(&mut self, index: usize, batch: &Batch) {
+    /// A batch is in the log of a node: where are its copies, and what of it are changes that it
+    /// orders itself?
+    pub(crate) fn note_written(&mut self, index: usize, batch: u64, stands: &[Stand]) {
         if !self.homes_move() {
             return;
         }
-        let Some(node) = &self.machines[index].node else { return };
-        let written = self.acked.written.entry(index).or_default();
-        for write in &batch.writes {
-            let partition = write.partition;
-            let served = node.serves(partition).is_some();
-            let Some(position) = served.then(|| copy_record(write)).flatten() else { continue };
-            written.push_back(Written { batch: batch.seq, partition, position: position.0 });
+        for stand in stands {
+            let verdict = self.acked.histories.on_stand(index, stand);
+            self.judge(verdict);
         }
+        let Some(node) = &self.machines[index].node else { return };
+        let served = stands.iter().filter(|stand| node.serves(stand.partition).is_some());
+        let moved = served.filter(|stand| stand.before.position != stand.state.position);
+        let written = moved.map(|stand| {
+            let (partition, position) = (stand.partition, stand.state.position);
+            Written { batch, partition, position }
+        });
+        let written: Vec<Written> = written.collect();
+        self.acked.written.entry(index).or_default().extend(&written);
+        self.acked.unsettled.entry(index).or_default().extend(written);
     }
 
-    /// What a node has let go of by now.
+    /// What a node has let go of by now, and what it would tell others for good.
     pub(crate) fn note_acknowledged(&mut self, index: usize) {
         let Some(node) = &self.machines[index].node else { return };
-        let acknowledged = node.acknowledged();
+        let bounds = (node.acknowledged(), node.settled());
         let incarnation = Incarnation(self.machines[index].incarnation);
-        let mut done = Vec::new();
-        let Some(written) = self.acked.written.get_mut(&index) else { return };
-        while let Some(first) = written.pop_front_if(|first| first.batch <= acknowledged) {
-            done.push(first);
-        }
+        let by = (NodeId(index as u32), incarnation);
+        let take = |queue: Option<&mut VecDeque<Written>>, bound: u64| {
+            let mut done = Vec::new();
+            if let Some(queue) = queue {
+                while let Some(first) = queue.pop_front_if(|first| first.batch <= bound) {
+                    done.push(first);
+                }
+            }
+            done
+        };
+        let done = take(self.acked.written.get_mut(&index), bounds.0);
+        let settled = take(self.acked.unsettled.get_mut(&index), bounds.1);
         for written in done {
-            let by = (NodeId(index as u32), incarnation);
             if let Err(violation) = self.acknowledge(written, by) {
                 return self.judge(Err(violation));
             }
         }
+        for written in settled {
+            if let Err(violation) = self.settle(written, by) {
+                return self.judge(Err(violation));
+            }
+        }
+    }
+
+    /// A node reads all records of a copy, to serve them: by now all others of the configuration
+    /// must refuse what its predecessors still say.
+    pub(crate) fn note_read(&mut self, index: usize, partition: PartitionId) {
+        let Some(node) = &self.machines[index].node else { return };
+        if node.serves(partition).is_some() {
+            return; // A new copy is filled with them.
+        }
+        let own = self.machines[index].disk.copy(partition);
+        self.acked.read.insert((index, partition), own.position);
+        let entry = &self.map.partitions[partition.0 as usize];
+        if entry.epoch != own.promised || entry.active || entry.replicas[0] as usize != index {
+            return; // There is a newer map that it has not heard of.
+        }
+        for &node in &entry.replicas {
+            let promised = self.machines[node as usize].disk.durable_copy(partition).promised;
+            if self.is_of_map(node) && promised < entry.epoch {
+                let text = format!(
+                    "{partition}: n{index} goes on under epoch {}, and n{node} has promised \
+                     nothing after {promised} for good",
+                    entry.epoch
+                );
+                return self.judge(Err(Violation::new("copies", text)));
+            }
+        }
+    }
+
+    /// A partition has a primary again; tells with what it begins.
+    pub(crate) fn note_begun(
+        &mut self,
+        partition: PartitionId,
+        epoch: u64,
+        home: usize,
+    ) -> Position {
+        let position = self.machines[home].disk.copy(partition).position;
+        // Its first changes may be in the log already.
+        let position = self.acked.histories.before(partition, position, epoch);
+        let verdict = self.acked.begins(home, partition, epoch, position);
+        self.judge(verdict);
+        position
+    }
+
+    /// The map counts a copy from now on: it must have everything.
+    pub(crate) fn note_counted(&mut self, command: &wire::MapCommand) {
+        let Some(Body::CaughtUp(caught_up)) = &command.body else { return };
+        let (node, partition) = (caught_up.learner, PartitionId(caught_up.partition));
+        if self.is_of_map(node) {
+            let state = self.machines[node as usize].disk.durable_copy(partition);
+            let verdict = self.has_all("counted from now on,", node, partition, state);
+            self.judge(verdict);
+        }
+    }
+
+    fn has_all(&self, how: &str, node: u32, partition: PartitionId, state: CopyState) -> Verdict {
+        let who = format!("n{node}, {how}");
+        if !state.is_whole {
+            let text = format!("{partition}: {who} has not all records");
+            return Err(Violation::new("copies", text));
+        }
+        self.acked.histories.has_settled(&who, partition, state.position)
+    }
+
+    /// The process is the one that the map knows; or it is down, and the map knows its disk.
+    fn is_of_map(&self, node: u32) -> bool {
+        let machine = &self.machines[node as usize];
+        let known = member(&self.map, NodeId(node));
+        let same_store = known.is_some_and(|it| it.store == 0 || it.store == machine.store);
+        let incarnation = known.map_or(0, |member| member.incarnation);
+        // What another life of it has the map does not know yet.
+        same_store && incarnation.max(1) == machine.incarnation
     }
 
     /// The cluster has come to rest: a copy that is still to be filled was forgotten.
@@ -101,6 +213,63 @@ impl World {
         Ok(())
     }
 
+    /// ... and every member is where its primary is, on its disk, with all that was settled.
+    pub(crate) fn copies_are_equal(&self) -> Verdict {
+        for (partition, entry) in (0..).map(PartitionId).zip(&self.map.partitions) {
+            let first = self.machines[entry.replicas[0] as usize].disk.copy(partition);
+            for &node in entry.replicas.iter().filter(|&&node| self.is_live(node)) {
+                let state = self.machines[node as usize].disk.durable_copy(partition);
+                self.has_all("at rest,", node, partition, state)?;
+                if state.position != first.position {
+                    let text = format!(
+                        "{partition}: at rest n{node} is at {:?}, its primary at {:?}: {entry:?}",
+                        state.position, first.position
+                    );
+                    return Err(Violation::new("copies", text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, written: Written, by: (NodeId, Incarnation)) -> Verdict {
+        let Written { partition, position, .. } = written;
+        let entry = &self.map.partitions[partition.0 as usize];
+        for &node in &entry.replicas {
+            let state = self.machines[node as usize].disk.durable_copy(partition);
+            if self.is_of_map(node) && (state.position < position || !state.is_whole) {
+                let text = format!(
+                    "{partition}: {by:?} may tell of {position:?}, but after a power cut n{node} \
+                     would be at {state:?}"
+                );
+                return Err(Violation::new("copies", text));
+            }
+        }
+        self.is_on_enough(written)?;
+        self.acked.histories.settle(partition, position)
+    }
+
+    /// What was settled would survive the loss of as many machines as was promised. Who has just
+    /// lost its disk may have answered before.
+    fn is_on_enough(&self, written: Written) -> Verdict {
+        let Written { partition, position, .. } = written;
+        let has = |machine: &&Machine| {
+            let state = machine.disk.durable_copy(partition);
+            state.position >= position && state.is_whole
+        };
+        let holders = self.machines.iter().filter(has).count();
+        let gone = ["reformat", "records-given-up"];
+        let may_be_fewer = gone.iter().any(|fault| self.faults.contains_key(fault));
+        if holders < min_in_sync(self.options.copies) && !may_be_fewer {
+            let entry = &self.map.partitions[partition.0 as usize];
+            let text = format!(
+                "{partition}: {position:?} is settled, and on {holders} disks; now {entry:?}"
+            );
+            return Err(Violation::new("copies", text));
+        }
+        Ok(())
+    }
+
     fn acknowledge(
         &mut self,
         written: Written,
@@ -109,7 +278,8 @@ impl World {
         let Written { partition, position, .. } = written;
         if let Some(next) = self.acked.is_left_out(partition, position) {
             let text = format!(
-                "{partition}: {by:?} acknowledges {position:?}, but its successor began with {next:?}"
+                "{partition}: {by:?} acknowledges {position:?}, but its successor began with \
+                 {next:?}"
             );
             return Err(Violation::new("map", text));
         }
@@ -131,16 +301,13 @@ impl World {
         let entry = &self.map.partitions[partition.0 as usize];
         for &node in &entry.replicas {
             let machine = &self.machines[node as usize];
-            let known = member(&self.map, NodeId(node)).map_or(0, |member| member.incarnation);
-            // What another life of it has the map does not know yet.
-            if !machine.is_up() || known.max(1) != machine.incarnation {
+            if !machine.is_up() || !self.is_of_map(node) {
                 continue;
             }
-            let (at, whole) = machine.disk.copy(partition);
-            if at < position || !whole {
+            let state = machine.disk.copy(partition);
+            if state.position < position || !state.is_whole {
                 let text = format!(
-                    "{partition}: {by:?} acknowledges {position:?}, but n{node} is at {at:?} \
-                     (whole: {whole})"
+                    "{partition}: {by:?} acknowledges {position:?}, but n{node} is at {state:?}"
                 );
                 return Err(Violation::new("copies", text));
             }

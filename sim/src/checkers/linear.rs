@@ -11,35 +11,38 @@ use super::{Verdict, Violation};
 const NAME: &str = "linear";
 /// States the search may visit for one key before it gives up undecided.
 const STATES_MAX: usize = 200_000;
-const OPERATIONS_MAX: usize = 128;
+pub const OPERATIONS_MAX: usize = 128;
 
 /// One operation on one key as a client saw it.
 #[derive(Clone, Debug)]
-pub(crate) struct Operation {
+pub struct Operation {
     pub op: wire::KvOp,
     pub called: Time,
     /// `None`: never answered.
     pub answered: Option<(Time, wire::KvResult)>,
 }
 
+/// What all clients saw, by key. Keys with more operations than are searched are passed over.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub struct History {
     pub keys: BTreeMap<Bytes, Vec<Operation>>,
 }
 
 impl History {
     /// Notes a call; the number is for [`Self::answered`].
-    pub(crate) fn called(&mut self, op: wire::KvOp, now: Time) -> (Bytes, usize) {
+    pub fn called(&mut self, op: wire::KvOp, now: Time) -> (Bytes, usize) {
         let key = op.key.clone();
         let list = self.keys.entry(key.clone()).or_default();
         list.push(Operation { op, called: now, answered: None });
         (key, list.len() - 1)
     }
-    pub(crate) fn answered(&mut self, at: &(Bytes, usize), now: Time, result: wire::KvResult) {
+    /// # Panics
+    /// When `at` is of no call.
+    pub fn answered(&mut self, at: &(Bytes, usize), now: Time, result: wire::KvResult) {
         let list = self.keys.get_mut(&at.0).expect("called before answered");
         list[at.1].answered = Some((now, result));
     }
-    pub(crate) fn check(&self) -> Verdict {
+    pub fn check(&self) -> Verdict {
         for (key, operations) in &self.keys {
             // An unanswered lookup tells nothing.
             let useful =

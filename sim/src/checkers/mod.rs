@@ -4,10 +4,12 @@
 
 pub(crate) mod bound;
 pub(crate) mod conservation;
+pub(crate) mod contents;
 pub(crate) mod copies;
 pub(crate) mod durable;
 pub(crate) mod inputs;
 pub(crate) mod linear;
+pub(crate) mod lists;
 pub(crate) mod once;
 pub(crate) mod order;
 pub(crate) mod poison;

@@ -4,9 +4,10 @@
 //!
 //! Demanded where nothing is broken: of a faultless world, and of any world once it is healed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use proto::{Attempt, Event, Span, TaskId, Time};
+use proto::limits::CRASHES_ALONE_MIN;
+use proto::{Attempt, Event, PartitionId, Span, TaskId, Time};
 
 use super::{Verdict, Violation};
 
@@ -58,19 +59,40 @@ impl Free {
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     waiting: BTreeMap<TaskId, Waiting>,
+    /// Suspects of crashes, which start on a node where nothing else runs.
+    alone: BTreeSet<TaskId>,
     machines: Vec<Free>,
+    /// Nobody serves these: who may not start a task of theirs without being told waits.
+    unserved: BTreeSet<PartitionId>,
+    is_cramped: bool,
     /// Nothing before this counts: there were faults.
     from: Time,
 }
 
 impl Watch {
     pub(crate) fn new(slots: impl Iterator<Item = u32>, is_cramped: bool, now: Time) -> Self {
-        let free = |slots| {
-            let since = vec![None; slots as usize];
-            Free { slots, busy: 0, fetches: 0, is_cramped, since }
-        };
-        let machines = slots.map(free).collect();
-        Self { waiting: BTreeMap::new(), machines, from: now }
+        let waiting = BTreeMap::new();
+        let (alone, unserved) = (BTreeSet::new(), BTreeSet::new());
+        let mut watch =
+            Self { waiting, alone, machines: Vec::new(), unserved, is_cramped, from: now };
+        slots.for_each(|slots| watch.joins(slots));
+        watch
+    }
+
+    /// One more machine.
+    pub(crate) fn joins(&mut self, slots: u32) {
+        let (since, is_cramped) = (vec![None; slots as usize], self.is_cramped);
+        self.machines.push(Free { slots, busy: 0, fetches: 0, is_cramped, since });
+    }
+
+    /// A partition has a home again, or has none.
+    pub(crate) fn serves(&mut self, now: Time, partition: PartitionId, is_served: bool) {
+        if !is_served {
+            self.unserved.insert(partition);
+        } else if self.unserved.remove(&partition) {
+            let of_it = self.waiting.iter_mut().filter(|(task, _)| task.partition() == partition);
+            of_it.for_each(|(_, waiting)| waiting.since = now);
+        }
     }
 
     /// What was before counts no more, or nothing counts until further notice (`Time::MAX`).
@@ -95,6 +117,9 @@ impl Watch {
             | Event::Committed { task, .. }
             | Event::Dismissed { task, .. } => {
                 self.waiting.remove(&task);
+            }
+            Event::Struck { task, strikes, .. } if strikes >= CRASHES_ALONE_MIN => {
+                self.alone.insert(task);
             }
             // Which ones is not told: all that wait here begin anew.
             Event::Shifted { .. } => {
@@ -131,11 +156,16 @@ impl Watch {
     /// Whether some machine could have run it all along.
     fn judge(&self, now: Time, task: TaskId, waiting: Waiting) -> Verdict {
         let Waiting { node, local_queue, since, cpus, .. } = waiting;
+        if self.unserved.contains(&task.partition()) {
+            return Ok(());
+        }
+        let alone = self.alone.contains(&task);
         for (at, machine) in self.machines.iter().enumerate() {
             if local_queue && at != node {
                 continue;
             }
-            let width = cpus.max(1) as usize - 1;
+            let cpus = if alone { machine.slots } else { cpus.max(1) };
+            let width = cpus as usize - 1;
             let Some(Some(free)) = machine.since.get(width) else { continue };
             let both = since.max(*free).max(self.from);
             let waited = if both < now { now.since(both) } else { Span::ZERO };
@@ -143,8 +173,7 @@ impl Watch {
                 let queue = if local_queue { "local" } else { "shared" };
                 let text = format!(
                     "{task} has waited {waited:?} in the {queue} queue of n{node} while n{at} had \
-                     {} slots free",
-                    cpus.max(1)
+                     {cpus} slots free"
                 );
                 return Err(Violation::new(NAME, text));
             }

@@ -511,7 +511,9 @@ impl Cluster<'_, '_> {
         let job_home = self.client.job_home();
         let card = |machine: &Machine| machine.out_bytes.max(machine.in_bytes);
         let card_bytes_max = self.machines.iter().map(card).max().unwrap_or(0);
-        let nodes: Vec<_> = self.machines.iter().map(|machine| machine.node.state()).collect();
+        // One node after another is let go of: there may be millions.
+        let states = self.machines.into_iter().map(|machine| machine.node.state());
+        let nodes: Vec<_> = states.collect();
         let mut facts = super::facts(self.graph, self.plan, options, &self.fold, self.kinds);
         facts.accepted = self.client.accepted;
         facts.ended = Some(ended);

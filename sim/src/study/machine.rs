@@ -73,7 +73,8 @@ pub(super) struct Machine {
     pub(super) timer_at: Option<Time>,
     pub(super) log: Log,
     pub(super) busy_slots: u32,
-    pub(super) running: HashMap<(TaskId, Attempt), Attempting, FixedState>,
+    /// Boxed, as a table has room for more than it holds.
+    pub(super) running: HashMap<(TaskId, Attempt), Box<Attempting>, FixedState>,
     pub(super) objects: HashMap<ObjectId, Held, FixedState>,
     /// Transfers under way to this node, and those that wait because there are too many.
     pub(super) fetching: usize,

@@ -5,7 +5,8 @@
 //! an entry only has to lie in the bucket of the highest bit in which its time differs from now. A
 //! bucket is looked through once when its turn comes, and its entries move to lower ones. Unlike a
 //! binary heap it walks through memory in order, which counts when there are millions of entries;
-//! and entries of one time are always in one bucket, in the order in which they came.
+//! and entries of one time are always in one bucket, in the order in which they came. Entries lie
+//! in blocks that are let go of one by one: a crowd takes no more room than it fills.
 
 use std::collections::VecDeque;
 
@@ -54,10 +55,56 @@ pub(super) struct Transfer {
 
 const BITS: usize = u64::BITS as usize;
 
+type Entry = (Time, What);
+const _: () = assert!(size_of::<Entry>() <= 32);
+
+/// Entries of one block; in tests so few that many blocks come and go.
+const BLOCK_ENTRIES: usize = if cfg!(test) { 16 } else { 2048 };
+
+/// First in, first out.
+#[derive(Debug, Default)]
+struct Line {
+    /// None is empty but the last.
+    blocks: VecDeque<VecDeque<Entry>>,
+}
+
+impl Line {
+    fn push(&mut self, entry: Entry) {
+        match self.blocks.back_mut() {
+            Some(block) if block.len() < BLOCK_ENTRIES => block.push_back(entry),
+            last => {
+                let room = if last.is_some() { BLOCK_ENTRIES } else { 1 };
+                let mut block = VecDeque::with_capacity(room);
+                block.push_back(entry);
+                self.blocks.push_back(block);
+            }
+        }
+    }
+    fn pop(&mut self) -> Option<Entry> {
+        let block = self.blocks.front_mut()?;
+        let entry = block.pop_front();
+        // The room of the last one serves again.
+        if block.is_empty() && self.blocks.len() > 1 {
+            self.blocks.pop_front();
+        }
+        entry
+    }
+    fn is_empty(&self) -> bool {
+        self.blocks.front().is_none_or(VecDeque::is_empty)
+    }
+}
+
 #[derive(Debug)]
 struct Bucket {
-    entries: Vec<(Time, What)>,
+    entries: Line,
     earliest: Time,
+    latest: Time,
+}
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self { entries: Line::default(), earliest: Time(u64::MAX), latest: Time::ZERO }
+    }
 }
 
 #[derive(Debug)]
@@ -65,7 +112,7 @@ pub(super) struct Queue {
     /// The time that was taken out last.
     now: Time,
     /// Of exactly that time.
-    current: VecDeque<What>,
+    current: Line,
     /// By the highest bit in which the times of the entries differ from `now`.
     later: Vec<Bucket>,
     /// A bit for each bucket that is not empty.
@@ -74,9 +121,8 @@ pub(super) struct Queue {
 
 impl Default for Queue {
     fn default() -> Self {
-        let bucket = |_| Bucket { entries: Vec::new(), earliest: Time(u64::MAX) };
-        let later = (0..BITS).map(bucket).collect();
-        Self { now: Time::ZERO, current: VecDeque::new(), later, filled: 0 }
+        let later = (0..BITS).map(|_| Bucket::default()).collect();
+        Self { now: Time::ZERO, current: Line::default(), later, filled: 0 }
     }
 }
 
@@ -85,11 +131,12 @@ impl Queue {
         assert!(at >= self.now, "nothing is decided for the past");
         let differs = at.0 ^ self.now.0;
         if differs == 0 {
-            return self.current.push_back(what);
+            return self.current.push((at, what));
         }
         let highest = BITS - 1 - differs.leading_zeros() as usize;
         let bucket = &mut self.later[highest];
         bucket.earliest = bucket.earliest.min(at);
+        bucket.latest = bucket.latest.max(at);
         bucket.entries.push((at, what));
         self.filled |= 1 << highest;
     }
@@ -108,23 +155,21 @@ impl Queue {
             let bucket = self.later.get_mut(lowest)?;
             self.now = std::mem::replace(&mut bucket.earliest, Time(u64::MAX));
             self.filled &= !(1 << lowest);
+            let latest = std::mem::replace(&mut bucket.latest, Time::ZERO);
             let mut entries = std::mem::take(&mut bucket.entries);
-            for (at, what) in entries.drain(..) {
-                self.push(at, what);
-            }
-            // Its room serves again, unless it was a crowd that will not come back soon.
-            if entries.capacity() <= BUCKET_KEPT {
+            if latest == self.now {
+                // All at once: nodes that do the same take the same time for it.
+                bucket.entries = std::mem::replace(&mut self.current, entries);
+            } else {
+                while let Some((at, what)) = entries.pop() {
+                    self.push(at, what);
+                }
                 self.later[lowest].entries = entries;
             }
         }
-        self.current.pop_front().map(|what| (self.now, what))
+        self.current.pop()
     }
 }
-
-/// Entries for which a bucket keeps its room.
-const BUCKET_KEPT: usize = 4096;
-
-const _: () = assert!(size_of::<(Time, What)>() <= 32);
 
 #[cfg(test)]
 mod tests {
@@ -140,7 +185,8 @@ mod tests {
             let mut now = 1_000_000_000_000;
             for number in 0..2_000_u32 {
                 if dice.chance(600) {
-                    let span = 1 << dice.below(34);
+                    // Many at one time, some far away.
+                    let span = 1 << dice.below(if seed % 2 == 0 { 34 } else { 3 });
                     let at = Time(now + dice.below(span));
                     queue.push(at, What::Timer(number));
                     expected.push((at, number));

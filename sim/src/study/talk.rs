@@ -9,6 +9,8 @@ use proto::wire::message::Body;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Probe,
+    /// A probe of a thief that has no free slot yet.
+    ProbeAhead,
     Load,
     Hint,
 }
@@ -34,6 +36,7 @@ impl Talk {
     pub(super) fn of(packet: &wire::Packet) -> Option<Self> {
         let [wire::Message { body: Some(body) }] = packet.loose.as_slice() else { return None };
         let (kind, probe, shared) = match body {
+            Body::StealProbe(probe) if probe.ahead => (Kind::ProbeAhead, probe.probe, 0),
             Body::StealProbe(probe) => (Kind::Probe, probe.probe, 0),
             Body::StealLoad(load) => (Kind::Load, load.probe, load.shared),
             Body::StealHint(hint) => (Kind::Hint, 0, hint.shared),
@@ -65,7 +68,8 @@ impl Talk {
     fn said(&self) -> (Body, Option<wire::Load>) {
         let probe = u64::from(self.probe);
         let body = match self.kind {
-            Kind::Probe => Body::StealProbe(wire::StealProbe { probe }),
+            Kind::Probe => Body::StealProbe(wire::StealProbe { probe, ahead: false }),
+            Kind::ProbeAhead => Body::StealProbe(wire::StealProbe { probe, ahead: true }),
             Kind::Load => Body::StealLoad(wire::StealLoad { probe, shared: self.shared }),
             Kind::Hint => Body::StealHint(wire::StealHint { shared: self.shared }),
         };
@@ -110,7 +114,8 @@ mod tests {
     fn small_talk_arrives_as_it_was_sent() {
         let idle = Some(wire::Load { slots: 2, ..Default::default() });
         for body in [
-            Body::StealProbe(wire::StealProbe { probe: 77 }),
+            Body::StealProbe(wire::StealProbe { probe: 77, ahead: false }),
+            Body::StealProbe(wire::StealProbe { probe: 77, ahead: true }),
             Body::StealLoad(wire::StealLoad { probe: 78, shared: 3 }),
             Body::StealHint(wire::StealHint { shared: 12 }),
         ] {
@@ -124,14 +129,14 @@ mod tests {
 
     #[test]
     fn whatever_says_more_stays_a_packet() {
-        let probe = || Body::StealProbe(wire::StealProbe { probe: 1 });
+        let probe = || Body::StealProbe(wire::StealProbe { probe: 1, ahead: false });
         let busy = wire::Load { slots: 2, work_ns: 1, ..Default::default() };
         let base = packet(probe(), None);
         let twice = vec![base.loose[0].clone(); 2];
         for more in [
             packet(probe(), Some(busy)),
             packet(probe(), Some(wire::Load::default())),
-            packet(Body::StealProbe(wire::StealProbe { probe: 1 << 40 }), None),
+            packet(Body::StealProbe(wire::StealProbe { probe: 1 << 40, ahead: false }), None),
             packet(Body::StealDone(wire::StealDone { steal: 1 }), None),
             wire::Packet { ack: 1, ..base.clone() },
             wire::Packet { first_seq: 2, ..base.clone() },

@@ -1,7 +1,10 @@
 //! Stories that random seeds hardly ever tell: one exact order of events each. They pass as the
 //! nodes are, and fail with the bug on purpose that they are about.
 
+mod copies;
 mod data;
+mod leases;
+mod power;
 mod release;
 
 use std::sync::{Arc, Mutex};
@@ -25,7 +28,7 @@ const THIRD: NodeId = NodeId(3);
 pub(crate) type Story = fn(Option<Mutant>) -> Result<(), Violation>;
 
 /// Which story is about which bug.
-pub(crate) const STORIES: [(Mutant, Story); 7] = [
+pub(crate) const STORIES: [(Mutant, Story); 11] = [
     (Mutant::GrantTwice, a_request_is_heard_twice),
     (Mutant::PassOnEarly, moves_are_heard_in_the_wrong_order),
     (Mutant::CancelForgetsTransit, a_thief_dies_with_what_was_cancelled),
@@ -33,6 +36,10 @@ pub(crate) const STORIES: [(Mutant, Story); 7] = [
     (Mutant::CancelForgottenOnRestart, a_home_dies_in_the_middle_of_a_removal),
     (Mutant::ReleaseForgottenOnRestart, release::homes_die_before_the_release),
     (Mutant::NoFetchFallback, data::copies_are_gone_when_they_are_asked_for),
+    (Mutant::AckBeforeDurable, power::a_home_loses_power),
+    (Mutant::ReadsUnleased, leases::a_primary_is_silent),
+    (Mutant::LeasesUnwaited, leases::a_primary_is_replaced_at_once),
+    (Mutant::StoresAlike, copies::a_voter_loses_its_disk),
 ];
 
 fn messages(effect: &Effect) -> Vec<Body> {

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use starling_tests::{Instance, is_alive, wait_until};
+use starling_tests::{Instance, Sandbox, is_alive, wait_until};
 
 use crate::cluster::{job, submit, wait_for_pid};
 
@@ -55,7 +55,7 @@ fn ended_whole(instance: &Instance, id: &str, tasks: u64) {
     let commits = instance.commits();
     assert!(commits.len() as u64 > tasks / 2, "{} of {tasks} in the logs", commits.len());
     for (task, times) in commits {
-        assert_eq!(times, 1, "{task} was committed {times} times");
+        assert!(times == 1, "{task} was committed {times} times:\n{}", instance.story_of(task));
     }
     let list = instance.json(&["task", "list", id]);
     let listed = list["tasks"].as_array().expect("a list of tasks");
@@ -139,7 +139,7 @@ fn children(pid: u32) -> Vec<u32> {
 
 #[test]
 fn an_interrupted_run_stops_its_cluster_and_exits_130() {
-    let sandbox = starling_tests::Sandbox::new();
+    let sandbox = Sandbox::new();
     let running = sandbox.start(&["run", "bag:tasks=4,duration=600s", "--nodes", "2"]);
     // Long enough to be under way on any machine; too early is an interrupt all the same.
     std::thread::sleep(Duration::from_secs(1));
@@ -170,17 +170,24 @@ fn garbage_on_its_port_does_not_crash_a_node() {
     instance.down();
 }
 
-/// A short campaign of kills and stops; its trees have a published size.
+/// Short campaigns of kills and stops; their trees have a published size, and callers use the
+/// store meanwhile.
 #[test]
 fn a_campaign_loses_nothing_and_does_nothing_twice() {
-    let sandbox = starling_tests::Sandbox::new();
-    let arguments = ["check", "--processes", "--kills", "5", "--seed", "4", "--json"];
-    let seen = sandbox.starling(&arguments).ok().json();
-    assert_eq!(seen["tasks_each"], 1732, "{seen}");
-    let runs = seen["runs"].as_u64().expect("a number");
-    assert!(runs > 0 && seen["kills"].as_u64() >= Some(5), "{seen}");
-    assert_eq!(seen["tasks_done"], runs * 1732, "{seen}");
-    for wrong in ["lost", "twice", "stuck"] {
-        assert_eq!(seen[wrong], 0, "{seen}");
+    let sandbox = Sandbox::new();
+    for copies in ["1", "2"] {
+        let arguments = ["check", "--processes", "--kills", "5", "--seed", "4", "--json"];
+        let arguments = [&arguments[..], &["--replicas", copies]].concat();
+        let seen = sandbox.starling(&arguments).ok().json();
+        assert_eq!(seen["tasks_each"], 1732, "{seen}");
+        let runs = seen["runs"].as_u64().expect("a number");
+        assert!(runs > 0 && seen["kills"].as_u64() >= Some(5), "{seen}");
+        assert_eq!(seen["tasks_done"], runs * 1732, "{seen}");
+        for wrong in ["lost", "twice", "stuck", "kv_wrong"] {
+            assert_eq!(seen[wrong], 0, "{seen}");
+        }
+        for used in ["kv_operations", "kv_watched"] {
+            assert!(seen[used].as_u64() > Some(10), "{used}: {seen}");
+        }
     }
 }

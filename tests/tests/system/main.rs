@@ -3,12 +3,15 @@
 mod bad_input;
 mod cluster;
 mod commands;
+mod cuts;
 mod data;
 mod evaluation;
 mod faults;
 mod faults_data;
 mod formats;
+mod full_disk;
 mod launchers;
+mod poison;
 mod recorded;
 mod removal;
 mod replicas;

@@ -1,22 +1,23 @@
 //! Clusters that keep copies lose nodes, for good or for a while, and nothing else.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proto::JobId;
 use rustix::process::{Pid, Signal, kill_process};
-use starling_tests::{Instance, is_alive, wait_until};
+use starling_tests::{Instance, Ran, is_alive, wait_until};
 
 use crate::cluster::{job, submit};
 
 /// A tree of known size.
-const TREE: &str = "uts:tree=tiny,duration=5ms";
-const TREE_TASKS: u64 = 1732;
+pub(crate) const TREE: &str = "uts:tree=tiny,duration=5ms";
+pub(crate) const TREE_TASKS: u64 = 1732;
 
 /// Writes keys until it is told to end, and then tells how many were acknowledged.
-struct Writer {
+pub(crate) struct Writer {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<u32>,
 }
@@ -24,9 +25,14 @@ struct Writer {
 impl Writer {
     /// Runs as long as `instance` does.
     fn start(instance: &Instance) -> Self {
+        Self::start_in(instance.directory())
+    }
+
+    /// In the instance of that directory.
+    pub(crate) fn start_in(directory: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&stop);
-        let directory = instance.directory().display().to_string();
+        let directory = directory.display().to_string();
         let thread = std::thread::spawn(move || {
             let mut written = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -42,17 +48,23 @@ impl Writer {
         Self { stop, thread }
     }
 
-    fn end(self) -> u32 {
+    pub(crate) fn end(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("every write was acknowledged")
     }
 }
 
 fn all_there(instance: &Instance, written: u32) {
+    all_found(written, |arguments| instance.starling(arguments));
+}
+
+/// Looks up what a [`Writer`] has written.
+pub(crate) fn all_found(written: u32, starling: impl Fn(&[&str]) -> Ran) {
     assert!(written > 0);
     for number in 0..written {
-        let found = instance.starling(&["kv", "lookup", &format!("key-{number}")]);
-        assert_eq!((found.code, found.stdout.as_str()), (0, &*format!("value-{number}")));
+        let found = starling(&["kv", "lookup", &format!("key-{number}")]);
+        let expected = format!("value-{number}");
+        assert_eq!((found.code, found.stdout.as_str()), (0, &*expected), "{found:?}");
     }
 }
 

@@ -38,7 +38,7 @@ impl Cluster<'_, '_> {
         let machine = &mut self.machines[index];
         machine.busy_slots += run.cpus;
         let busy = machine.busy_slots;
-        machine.running.insert((launch.task, launch.attempt), run);
+        machine.running.insert((launch.task, launch.attempt), Box::new(run));
         if busy > self.slots {
             let text = format!("{} makes {busy} of {} slots busy", launch.task, self.slots);
             self.break_off("bound", text);
@@ -52,6 +52,9 @@ impl Cluster<'_, '_> {
         let machine = &mut self.machines[index];
         let Some(run) = machine.running.remove(&(task, attempt)) else { return };
         machine.busy_slots = machine.busy_slots.checked_sub(run.cpus).expect(NO_CPU_IS_FREE);
+        if machine.running.is_empty() {
+            machine.running.shrink_to_fit(); // Most of a large cluster waits for work in the end.
+        }
         machine.keep(run.objects);
         self.deliver(index, Input::Finished { task, attempt, outcome: run.outcome });
     }

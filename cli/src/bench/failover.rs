@@ -1,0 +1,297 @@
+//! What the death of a node costs those who use the cluster.
+//!
+//! *Writes*: callers insert without a pause, each on a key of its own: keys whose home is the node
+//! that dies, keys of which it has a copy, and keys with which it has nothing to do. Their longest
+//! insert around a kill says how long writes waited there.
+//!
+//! *Tasks*: the same bag of sleeping tasks without kills, and with a kill in each interval; the
+//! node is started again a second later. The sleeps keep slots busy and not CPUs, so that what is
+//! measured is not the machine.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use client::{Client, ClientOptions, SubmitOptions};
+use proto::PartitionId;
+use scheduler::Tuning;
+
+use super::report::Report;
+use super::{Ended, Resolved, Round, cluster};
+use crate::embed::{self, ClusterPlan};
+use crate::node_list;
+use crate::processes::{self, Life, NodeProcess};
+
+/// A write that takes longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Callers of each kind.
+const CALLERS: usize = 4;
+/// Around a kill: callers run for so long before it, and after it until none of them waits.
+const BEFORE: Duration = Duration::from_millis(500);
+const AFTER: Duration = Duration::from_secs(6);
+const PAUSE: Duration = Duration::from_millis(2);
+const AWAY: Duration = Duration::from_secs(1);
+const WHOLE_WITHIN: Duration = Duration::from_secs(120);
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct FailoverArgs {
+    /// Nodes of the cluster
+    #[arg(long, default_value_t = 5)]
+    nodes: u32,
+    /// Slots of each node
+    #[arg(long, default_value_t = 8)]
+    slots: u32,
+    /// Copies of each partition
+    #[arg(long, value_name = "R", default_value_t = 3)]
+    #[arg(value_parser = crate::args::replicas_parser())]
+    replicas: u32,
+    /// How often a node is killed while writes are measured
+    #[arg(long, default_value_t = 20)]
+    kills: u32,
+    /// How often the run of tasks is measured, without kills and with them
+    #[arg(long, default_value_t = 1)]
+    rounds: u32,
+    /// Tasks of a run
+    #[arg(long, default_value_t = 72_000)]
+    tasks: u64,
+    /// How long a task sleeps
+    #[arg(long, default_value_t = 50, value_name = "MILLISECONDS")]
+    duration_ms: u32,
+    /// From one kill to the next while tasks are measured
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    every_s: u32,
+    /// Connections are not encrypted
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// Processes that are killed and started again.
+struct Nodes {
+    dir: tempfile::TempDir,
+    plan: ClusterPlan,
+    processes: Vec<NodeProcess>,
+    client: Client,
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.processes.iter_mut().for_each(NodeProcess::abandon);
+    }
+}
+
+impl Nodes {
+    async fn start(args: &FailoverArgs) -> anyhow::Result<Self> {
+        let plan = ClusterPlan::new(args.nodes, args.slots, Tuning::default());
+        let replicas = embed::check_replicas(args.replicas, args.nodes).map_err(Ended)?;
+        let plan = ClusterPlan { replicas, insecure: args.insecure, ..plan };
+        let dir = tempfile::Builder::new().prefix("starling-bench-").tempdir()?;
+        let mut processes = Vec::new();
+        for node in 0..plan.nodes {
+            processes.push(processes::spawn(dir.path(), node, &plan, Life::Ours).map_err(Ended)?);
+        }
+        processes::await_listening(dir.path(), &mut processes).await.map_err(Ended)?;
+        let options = ClientOptions { patience: PATIENCE };
+        let client = Client::connect_with(dir.path(), options).await?;
+        let nodes = Self { dir, plan, processes, client };
+        nodes.await_whole().await?;
+        Ok(nodes)
+    }
+
+    fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    async fn await_whole(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + WHOLE_WITHIN;
+        while self.plan.replicas > 1 && !node_list::is_fully_replicated(&self.client).await {
+            anyhow::ensure!(Instant::now() < deadline, "copies do not become whole again");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+
+    async fn start_again(&mut self, victim: usize) -> anyhow::Result<()> {
+        let node = victim as u32;
+        let process = processes::spawn(self.dir(), node, &self.plan, Life::Ours).map_err(Ended)?;
+        self.processes[victim] = process;
+        let dir = self.dir.path().to_owned();
+        processes::await_listening(&dir, &mut self.processes).await.map_err(Ended)?;
+        Ok(())
+    }
+
+    /// Keys of partitions that stand to a node as told.
+    fn keys(&self, stands: impl Fn(&[u32]) -> bool) -> Vec<Vec<u8>> {
+        let map = self.client.map();
+        let partitions = map.partitions.len() as u32;
+        let fits = |key: &Vec<u8>| {
+            let PartitionId(at) = kvs::key_partition(key, partitions);
+            stands(&map.partitions[at as usize].replicas)
+        };
+        // Bounded: of few partitions there may be none that fits.
+        let all = (0..100_000_u32).map(|number| format!("failover-{number}").into_bytes());
+        all.filter(fits).take(CALLERS).collect()
+    }
+}
+
+pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<Report> {
+    let resolved = Resolved {
+        nodes: args.nodes,
+        slots: args.slots,
+        tasks: args.tasks,
+        rounds: args.rounds,
+        processes: true,
+        replicas: args.replicas,
+        insecure: args.insecure,
+    };
+    let mut report = Report::new("failover", resolved);
+    let mut nodes = Nodes::start(args).await?;
+    let mut waits = Waits::default();
+    for kill in 0..args.kills {
+        report.add(around_a_kill(&mut nodes, (kill % args.nodes) as usize, &mut waits).await?);
+    }
+    waits.tell(&mut report, args.kills);
+    for _ in 0..args.rounds {
+        report.add(tasks_with_kills(&mut nodes, args).await?);
+    }
+    Ok(report)
+}
+
+/// The longest inserts of all callers around all kills, milliseconds.
+#[derive(Default)]
+struct Waits {
+    home: Vec<f64>,
+    copy: Vec<f64>,
+    apart: Vec<f64>,
+    errors: u64,
+}
+
+impl Waits {
+    fn tell(&mut self, report: &mut Report, kills: u32) {
+        let lists =
+            [("home", &mut self.home), ("copy", &mut self.copy), ("apart", &mut self.apart)];
+        for (name, list) in lists {
+            list.sort_by(f64::total_cmp);
+            let at = |percent: usize| list.get((list.len() * percent / 100).min(list.len() - 1));
+            if let (false, Some(middle), Some(most)) = (list.is_empty(), at(50), at(99)) {
+                report.note(format!(
+                    "{name}: longest insert of a caller around a kill, p50 {middle:.0} ms, p99 \
+                     {most:.0} ms ({} callers over {kills} kills)",
+                    list.len()
+                ));
+            }
+        }
+        report.note(format!("{} inserts failed", self.errors));
+    }
+}
+
+/// The callers of one kind.
+struct Callers {
+    stop: Arc<AtomicBool>,
+    tasks: tokio::task::JoinSet<(Duration, u64)>,
+}
+
+impl Callers {
+    fn start(client: &Client, keys: Vec<Vec<u8>>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut tasks = tokio::task::JoinSet::new();
+        for key in keys {
+            let (kv, is_over) = (client.kv(), Arc::clone(&stop));
+            tasks.spawn(async move {
+                let (mut longest, mut errors) = (Duration::ZERO, 0);
+                while !is_over.load(Ordering::Relaxed) {
+                    let start = Instant::now();
+                    errors += u64::from(kv.insert(&key, b"value").await.is_err());
+                    longest = longest.max(start.elapsed());
+                    tokio::time::sleep(PAUSE).await;
+                }
+                (longest, errors)
+            });
+        }
+        Self { stop, tasks }
+    }
+
+    /// The longest of each, and how many failed in all.
+    async fn end(mut self) -> anyhow::Result<(Vec<f64>, u64)> {
+        self.stop.store(true, Ordering::Relaxed);
+        let (mut longest, mut errors) = (Vec::new(), 0);
+        while let Some(caller) = self.tasks.join_next().await {
+            let (took, failed) = caller?;
+            longest.push(took.as_secs_f64() * 1e3);
+            errors += failed;
+        }
+        Ok((longest, errors))
+    }
+}
+
+async fn around_a_kill(
+    nodes: &mut Nodes,
+    victim: usize,
+    waits: &mut Waits,
+) -> anyhow::Result<Round> {
+    let node = victim as u32;
+    let home = nodes.keys(|replicas| replicas.first() == Some(&node));
+    let copy = nodes.keys(|replicas| replicas[1..].contains(&node));
+    let apart = nodes.keys(|replicas| !replicas.contains(&node));
+    let callers = [home, copy, apart].map(|keys| Callers::start(&nodes.client, keys));
+    tokio::time::sleep(BEFORE).await;
+    nodes.processes[victim].abandon();
+    tokio::time::sleep(AFTER).await;
+    let mut round = Round::new();
+    let [home, copy, apart] = callers;
+    let lists = [
+        ("home_wait_ms", home, &mut waits.home),
+        ("copy_wait_ms", copy, &mut waits.copy),
+        ("apart_wait_ms", apart, &mut waits.apart),
+    ];
+    for (name, callers, all) in lists {
+        let (longest, errors) = callers.end().await?;
+        round.extend(longest.iter().copied().reduce(f64::max).map(|most| (name, most)));
+        all.extend(longest);
+        waits.errors += errors;
+    }
+    nodes.start_again(victim).await?;
+    nodes.await_whole().await?;
+    Ok(round)
+}
+
+async fn tasks_with_kills(nodes: &mut Nodes, args: &FailoverArgs) -> anyhow::Result<Round> {
+    let text = format!("bag:tasks={},body=sleep,duration={}ms", args.tasks, args.duration_ms);
+    let without_s = run_to_the_end(nodes.client.clone(), text.clone()).await?;
+    let every = Duration::from_secs(args.every_s.into());
+    let start = Instant::now();
+    let mut run = tokio::spawn(run_to_the_end(nodes.client.clone(), text));
+    let mut kills = 0_u32;
+    let with_s = loop {
+        let next = tokio::time::sleep_until((start + every * kills + every / 2).into());
+        tokio::select! {
+            ended = &mut run => break ended??,
+            () = next => {}
+        }
+        let victim = (kills % args.nodes) as usize;
+        nodes.processes[victim].abandon();
+        tokio::time::sleep(AWAY).await;
+        nodes.start_again(victim).await?;
+        kills += 1;
+    };
+    nodes.await_whole().await?;
+    let tasks = args.tasks as f64;
+    Ok(vec![
+        ("tasks_per_s", tasks / without_s),
+        ("tasks_per_s_with_kills", tasks / with_s),
+        ("kills_while_running", f64::from(kills)),
+        ("rate_left", without_s / with_s),
+    ])
+}
+
+/// How long it took, seconds.
+async fn run_to_the_end(client: Client, text: String) -> anyhow::Result<f64> {
+    let graph = cluster::generate(&text)?;
+    let start = Instant::now();
+    let handle = client.submit(&graph, SubmitOptions::default()).await?;
+    let end = client.wait_job(handle.job, |_| {}).await?;
+    let done = end.sum.as_ref().map_or(0, |sum| sum.done);
+    anyhow::ensure!(done == graph.len() as u64, "{done} of {} tasks done", graph.len());
+    Ok(start.elapsed().as_secs_f64())
+}

@@ -1,0 +1,85 @@
+//! A task is tried more than once: one try counts, and what another makes is nobody's.
+
+#![expect(clippy::print_stdout, reason = "a test says how many states it has visited")]
+
+mod state;
+mod steps;
+
+use state::{Mutant, Options, State, Step};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+impl Model for Options {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::first()]
+    }
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        state.steps(steps);
+    }
+    fn next_state(&self, state: &State, step: Step) -> Option<State> {
+        state.after(self, step)
+    }
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always("counts once", |_, state: &State| state.counts_once()),
+            Property::always("told", |_, state: &State| state.keeps_what_was_told()),
+            Property::always("unique", |_, state: &State| state.attempts_are_unique()),
+            Property::always("outputs", |options: &Self, state: &State| {
+                state.outputs_are_of_their_attempt(options)
+            }),
+            Property::always("ends well", |options: &Self, state: &State| state.ends_well(options)),
+        ];
+        if self.mutant.is_none() {
+            properties.extend([
+                Property::sometimes("a zombie finishes", |_, state: &State| {
+                    state.a_zombie_finishes()
+                }),
+                Property::sometimes("a successor counts", |_, state: &State| {
+                    state.a_successor_counts()
+                }),
+            ]);
+        }
+        properties
+    }
+}
+
+fn explore(name: &str, options: Options) {
+    let checker = options.checker().threads(2).spawn_bfs().join();
+    println!(
+        "{name}: {} states, {} with repetitions, depth {}",
+        checker.unique_state_count(),
+        checker.state_count(),
+        checker.max_depth()
+    );
+    checker.assert_properties();
+}
+
+#[test]
+fn one_attempt_counts() {
+    explore("attempts", Options { lives: 2, attempts: 2, mutant: None });
+}
+
+/// The property that each bug on purpose breaks.
+const FOUND: [(Mutant, &str); 7] = [
+    (Mutant::CompletionWithoutAttempt, "counts once"),
+    (Mutant::TermForgotten, "unique"),
+    (Mutant::AcknowledgedBeforeLogged, "told"),
+    (Mutant::OutputsWithoutAttempt, "outputs"),
+    (Mutant::GoneHolderKeeps, "ends well"),
+    (Mutant::EarlierAttemptTaken, "ends well"),
+    (Mutant::RepeatCountsAgain, "counts once"),
+];
+
+#[test]
+fn every_mutant_is_found() {
+    for (mutant, property) in FOUND {
+        let options = Options { lives: 2, attempts: 2, mutant: Some(mutant) };
+        let found = HasDiscoveries::AnyOf([property].into());
+        let checker = options.checker().threads(2).finish_when(found).spawn_bfs().join();
+        let path = checker.discovery(property);
+        let path = path.unwrap_or_else(|| panic!("{mutant:?} does not break {property}"));
+        println!("{mutant:?}: {property} after {} steps", path.into_actions().len());
+    }
+}

@@ -1,0 +1,324 @@
+//! What the model of partitions found (`docs/design/019-model.md`), one story each.
+
+use std::sync::Arc;
+
+use kvs::membership::{apply, command};
+use kvs::{Page, Write, make_replicated_map};
+use proto::wire::map_command::Body as Change;
+use proto::{Incarnation, NodeId, PartitionId, Span, Time, wire};
+use scheduler::{Mutant, Tuning};
+
+use super::map::MapNews;
+use super::{Config, CopyQuestion, Replica};
+
+pub(super) const P: PartitionId = PartitionId(0);
+/// Leases of an earlier life have run out.
+pub(super) const LATER: Time = Time(Span::from_secs(100).0);
+
+/// Three nodes have a copy of one partition each, n0 is its primary, and all are there.
+fn first_map() -> wire::ClusterMap {
+    let mut map = make_replicated_map(1, 3, 1, 3);
+    map.partitions[0].replicas = vec![0, 1, 2];
+    for node in 0..3 {
+        let (incarnation, store) = (1, u64::from(node) + 1);
+        let up = wire::MemberUp { node, incarnation, store, slots: 1, ..Default::default() };
+        assert!(apply(&mut map, &command(Change::Up(up))));
+    }
+    map
+}
+
+/// One node's side, and the map that all have agreed on.
+pub(super) struct Story {
+    pub(super) replica: Replica,
+    pub(super) map: wire::ClusterMap,
+    batch: u64,
+}
+
+impl Story {
+    pub(super) fn of(node: u32) -> Self {
+        Self::broken(node, None)
+    }
+    pub(super) fn broken(node: u32, mutant: Option<Mutant>) -> Self {
+        let map = first_map();
+        let config = Config {
+            node: NodeId(node),
+            incarnation: Incarnation(1),
+            slots: 1,
+            store: u64::from(node) + 1,
+            tuning: Tuning::default(),
+            seed: 1,
+            map: Arc::new(map.clone()),
+            mutant,
+            address: String::new(),
+            data_address: String::new(),
+            pid: 0,
+            late: false,
+        };
+        let replica = Replica::new(&config, Arc::new(map.clone()), Time(0));
+        let mut story = Self { replica, map, batch: 0 };
+        story.learn();
+        story
+    }
+    pub(super) fn learn(&mut self) -> MapNews {
+        self.replica.on_map(Arc::new(self.map.clone()))
+    }
+    pub(super) fn agree(&mut self, change: Change) -> MapNews {
+        assert!(apply(&mut self.map, &command(change)));
+        self.learn()
+    }
+    pub(super) fn epoch(&self) -> u64 {
+        self.map.partitions[0].epoch
+    }
+    pub(super) fn hand_over(&mut self, to: u32) -> MapNews {
+        let epoch = self.epoch();
+        self.agree(Change::Handover(wire::Handover { partition: 0, epoch, to }))
+    }
+    pub(super) fn write(&mut self) {
+        let (key, value) = (b"k".to_vec(), Some(b"v".to_vec()));
+        self.replica.ship(vec![Write { partition: P, key, value }]);
+        self.step();
+    }
+    /// All that was written is synced.
+    pub(super) fn step(&mut self) {
+        let batch = self.replica.end_step(LATER, self.batch, self.batch);
+        self.batch = batch.map_or(self.batch, |batch| batch.seq);
+    }
+    pub(super) fn hear(&mut self, from: u32, refused: bool) {
+        let number = self.replica.number;
+        let refusal = wire::Refusal { number, partition: P.0 };
+        let refused = refused.then_some(refusal).into_iter().collect();
+        let told = wire::Replicated { logged: number, synced: number, refused };
+        self.replica.on_replicated(NodeId(from), told);
+    }
+    pub(super) fn is_everywhere(&self) -> bool {
+        self.replica.synced(self.batch) == self.batch
+    }
+    pub(super) fn answer(&mut self, from: u32, question: CopyQuestion, position: wire::Position) {
+        let (epoch, question) = (self.epoch(), question as i32);
+        let (position, partition) = (Some(position), P.0);
+        let answer =
+            wire::CopyAnswer { partition, epoch, question, position, ..Default::default() };
+        self.replica.member_answered(NodeId(from), answer);
+    }
+    pub(super) fn wants(&mut self, wanted: &Change) -> bool {
+        self.replica.wants_anew = true;
+        let commands = self.replica.wanted().expect("it was told to look");
+        commands.iter().any(|command| command.body.as_ref() == Some(wanted))
+    }
+    pub(super) fn activated(&self, node: u32) -> Change {
+        let partitions = vec![wire::PartitionEpoch { partition: 0, epoch: self.epoch() }];
+        Change::Activated(wire::Activated { node, incarnation: 1, partitions })
+    }
+    pub(super) fn drop_of(&self, node: u32) -> Change {
+        Change::DropReplica(wire::DropReplica { partition: 0, epoch: self.epoch(), node })
+    }
+}
+
+#[test]
+fn who_takes_back_what_it_handed_over_acknowledges_nothing_before_the_map_says_so() {
+    let mut n0 = Story::of(0);
+    n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
+    n0.agree(n0.drop_of(2));
+    n0.write();
+    n0.hand_over(1);
+    // The successor dies with everything that was on its way to it. It may come back, and follow.
+    n0.agree(Change::Down(wire::MemberDown { node: 1, incarnation: 1 }));
+    assert_eq!(n0.map.partitions[0].former, [1]);
+    n0.step();
+    assert!(!n0.is_everywhere(), "n1 has not got it and could be the next primary");
+    n0.step();
+    let page = n0.replica.page_number;
+    let page = Page { partition: P, number: page, records: Vec::new(), end: true };
+    n0.replica.on_page(page);
+    assert!(!n0.is_everywhere());
+    n0.agree(n0.activated(0));
+    assert!(n0.is_everywhere(), "nobody can follow without it any more");
+}
+
+#[test]
+fn what_is_written_in_the_step_in_which_a_primary_is_left_alone_waits_for_the_map() {
+    let mut n0 = Story::of(0);
+    n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
+    n0.agree(n0.drop_of(2));
+    let (key, value) = (b"k".to_vec(), Some(b"v".to_vec()));
+    n0.replica.ship(vec![Write { partition: P, key, value }]);
+    // In the same step: n1 begins a new life, and is to learn everything.
+    let up = wire::MemberUp { node: 1, incarnation: 2, store: 2, slots: 1, ..Default::default() };
+    n0.agree(Change::Up(up));
+    assert_eq!(n0.map.partitions[0].former, [1]);
+    n0.step();
+    // It begins one more before it has heard anything, and is asked anew.
+    n0.replica.learner_restarted(NodeId(1));
+    n0.replica.learn_anew(P, NodeId(1));
+    n0.step();
+    assert!(!n0.is_everywhere(), "n1 may go on without it");
+    n0.agree(n0.activated(0));
+    assert!(n0.is_everywhere());
+}
+
+#[test]
+fn one_of_three_that_is_left_by_those_who_refused_acknowledges_nothing() {
+    let mut n0 = Story::of(0);
+    n0.write();
+    n0.hear(1, true);
+    n0.hear(2, true);
+    n0.agree(n0.drop_of(1));
+    assert!(!n0.is_everywhere());
+    n0.agree(n0.drop_of(2));
+    assert!(!n0.is_everywhere(), "nobody else has it");
+    let epoch = n0.epoch();
+    n0.agree(Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 }));
+    assert!(!n0.is_everywhere());
+    let caught_up = wire::CaughtUp { partition: 0, epoch, learner: 1, incarnation: 1 };
+    n0.agree(Change::CaughtUp(caught_up));
+    assert!(n0.is_everywhere(), "two have it: a learner has all when it is counted");
+}
+
+#[test]
+fn who_is_let_go_with_what_its_successor_refused_ends() {
+    let mut n0 = Story::of(0);
+    n0.write();
+    n0.hear(1, true);
+    n0.hear(2, false);
+    assert!(!n0.hand_over(1).must_end);
+    n0.agree(n0.activated(1));
+    assert!(!n0.is_everywhere());
+    assert!(n0.agree(n0.drop_of(0)).must_end, "it would tell clients of what is nowhere else");
+    // One whose changes have all been taken just goes.
+    let mut n0 = Story::of(0);
+    n0.write();
+    n0.hear(1, false);
+    n0.hear(2, false);
+    n0.hand_over(1);
+    n0.agree(n0.activated(1));
+    assert!(!n0.agree(n0.drop_of(0)).must_end);
+}
+
+#[test]
+fn a_copy_that_turned_out_to_be_another_one_leaves_although_nobody_writes() {
+    let mut n1 = Story::of(1);
+    n1.hand_over(1);
+    n1.step();
+    let (here, elsewhere) = (wire::Position::default(), wire::Position { epoch: 1, seq: 7 });
+    for node in [0, 2] {
+        n1.answer(node, CopyQuestion::Drained, here);
+    }
+    n1.step();
+    n1.answer(0, CopyQuestion::Promise, here);
+    n1.answer(2, CopyQuestion::Promise, elsewhere);
+    n1.step();
+    let page = n1.replica.page_number;
+    n1.replica.on_page(Page { partition: P, number: page, records: Vec::new(), end: true });
+    let activated = n1.activated(1);
+    assert!(n1.wants(&activated));
+    n1.agree(activated);
+    assert!(n1.wants(&n1.drop_of(2)) && !n1.wants(&n1.drop_of(0)));
+}
+
+#[test]
+fn it_is_called_active_when_all_have_what_it_found_and_who_refuses_leaves() {
+    let mut n1 = Story::of(1);
+    // n1 and n2 have a change of n0 each that the others lack a part of.
+    let change = |seq: u64| wire::Change {
+        partition: P.0,
+        epoch: 1,
+        before: Some(wire::Position { epoch: u64::from(seq > 1), seq: seq - 1 }),
+        after: Some(wire::Position { epoch: 1, seq }),
+        ..Default::default()
+    };
+    let changes = vec![change(1), change(2)];
+    n1.replica.on_replicate(NodeId(0), wire::Replicate { number: 1, changes });
+    n1.step();
+    n1.hand_over(1);
+    n1.step();
+    let (whole, lags) = (wire::Position { epoch: 1, seq: 2 }, wire::Position { epoch: 1, seq: 1 });
+    for node in [0, 2] {
+        n1.answer(node, CopyQuestion::Drained, whole);
+    }
+    n1.step();
+    n1.answer(0, CopyQuestion::Promise, whole);
+    n1.answer(2, CopyQuestion::Promise, lags);
+    n1.step();
+    let page = n1.replica.page_number;
+    n1.replica.on_page(Page { partition: P, number: page, records: Vec::new(), end: true });
+    let activated = n1.activated(1);
+    assert!(!n1.wants(&activated), "n2 has not said that it has taken what it lacked");
+    n1.hear(2, true);
+    assert!(n1.wants(&activated), "it never will");
+    n1.agree(activated);
+    assert!(n1.wants(&n1.drop_of(2)));
+}
+
+#[test]
+fn a_learner_that_the_map_may_count_has_to_give_a_lease() {
+    let mut n0 = Story::of(0);
+    n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
+    n0.agree(n0.drop_of(1));
+    n0.agree(n0.drop_of(2));
+    let epoch = n0.epoch();
+    n0.agree(Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 }));
+    n0.step();
+    assert!(n0.replica.may_answer(LATER, true), "nobody else can be primary");
+    let answer = wire::CopyAnswer {
+        partition: 0,
+        epoch: n0.epoch(),
+        question: CopyQuestion::Where as i32,
+        position: Some(wire::Position::default()),
+        ..Default::default()
+    };
+    n0.replica.learner_answered(NodeId(1), &answer);
+    n0.replica.wanted().expect("it wants the map to count it");
+    // The map may say so now, and take n0 for dead the next moment.
+    assert!(!n0.replica.may_answer(LATER, true));
+    n0.replica.leases.confirmed(NodeId(1), LATER);
+    assert!(n0.replica.may_answer(LATER, true));
+}
+
+#[test]
+fn a_page_of_an_earlier_primary_that_comes_late_does_not_empty_a_copy() {
+    let mut n1 = Story::of(1);
+    let change = wire::Change {
+        partition: P.0,
+        epoch: 1,
+        before: Some(wire::Position::default()),
+        after: Some(wire::Position { epoch: 1, seq: 1 }),
+        ..Default::default()
+    };
+    let replicate = |number, change| wire::Replicate { number, changes: vec![change] };
+    n1.replica.on_replicate(NodeId(0), replicate(1, change));
+    n1.step();
+    n1.hand_over(2);
+    // n2 is told where this copy stands, and may have it counted with that.
+    let ask = wire::CopyAsk {
+        partition: P.0,
+        epoch: n1.epoch(),
+        question: CopyQuestion::Where as i32,
+        position: None,
+        map_epoch: n1.map.epoch,
+    };
+    n1.replica.asked.add(NodeId(2), vec![ask]);
+    n1.step();
+    let begin = wire::Fill::Begin as i32;
+    let late = wire::Change { partition: P.0, epoch: 1, fill: begin, ..Default::default() };
+    n1.replica.on_replicate(NodeId(0), replicate(2, late));
+    n1.step();
+    assert!(!n1.replica.copies.is_filling(P), "it has told n2 that it has everything");
+}
+
+#[test]
+fn a_learner_of_whose_new_life_only_the_map_tells_is_asked_again() {
+    let mut n0 = Story::of(0);
+    n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
+    n0.agree(n0.drop_of(1));
+    n0.agree(n0.drop_of(2));
+    let (from, from_incarnation, to, to_incarnation) = (1, 1, 0, 1);
+    let packet = wire::Packet { from, from_incarnation, to, to_incarnation, ..Default::default() };
+    n0.replica.receive(LATER, packet);
+    let epoch = n0.epoch();
+    n0.agree(Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 }));
+    n0.replica.ask_learners();
+    assert!(n0.replica.unasked.is_empty());
+    let up = wire::MemberUp { node: 1, incarnation: 2, store: 2, slots: 1, ..Default::default() };
+    n0.agree(Change::Up(up));
+    assert!(n0.replica.unasked.contains(&(P, NodeId(1))), "its earlier life may have been asked");
+}

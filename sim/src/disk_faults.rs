@@ -1,0 +1,133 @@
+//! Disks that fail to write or to read, and values that have changed on them. Whoever finds that
+//! gives all its records up: its next life has another store and is filled by the others.
+//!
+//! The checksums of records are the shell's: here a changed value is known by its place.
+
+use kvs::{PageRequest, keys};
+use proto::PartitionId;
+use proto::limits::RECORDS_RENEWED_MAX;
+
+use crate::faults::Fault;
+use crate::machine::Doom;
+use crate::world::World;
+
+/// How often disks fail, out of a thousand operations.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskFaults {
+    pub writes_permille: u64,
+    pub reads_permille: u64,
+}
+
+/// A record whose value is another one than was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Flipped {
+    partition: PartitionId,
+    key: Vec<u8>,
+    /// What was written: who writes anew makes it right.
+    value: Vec<u8>,
+}
+
+impl World {
+    /// More must not fail than the others can make good.
+    fn may_fail(&self, index: usize) -> bool {
+        self.now < self.faults_until
+            && self.machines[index].renewals < RECORDS_RENEWED_MAX
+            && !self.is_unbearable(Fault::Reformat)
+            && self.can_do_without(index, Fault::Reformat)
+    }
+
+    /// Whether this write fails, or a sync after it: then the process ends at once.
+    pub(crate) fn write_fails(&mut self, index: usize) -> bool {
+        let permille = self.fault_options.disks.writes_permille;
+        let fails = self.dice.chance(permille) && self.may_fail(index);
+        if fails {
+            self.count_fault("failed-write");
+            self.give_records_up(index, "a write failed");
+        }
+        fails
+    }
+
+    /// Whether a page cannot be read, or has a record in it that is not what was written.
+    pub(crate) fn read_fails(&mut self, index: usize, request: &PageRequest) -> bool {
+        if self.is_damaged_in(index, request) {
+            self.give_records_up(index, "a record does not fit its checksum");
+            return true;
+        }
+        let permille = self.fault_options.disks.reads_permille;
+        let fails = self.dice.chance(permille) && self.may_fail(index);
+        if fails {
+            self.count_fault("failed-read");
+            self.give_records_up(index, "a read failed");
+        }
+        fails
+    }
+
+    /// One value of a disk becomes another one, and nobody knows.
+    pub(crate) fn flip(&mut self, index: usize) {
+        if !self.may_fail(index) {
+            return;
+        }
+        let of_partitions = |record: &kvs::Record| record.partition != keys::META_PARTITION;
+        let count = self.machines[index].disk.records().filter(of_partitions).count();
+        if count == 0 {
+            return;
+        }
+        let at = self.dice.index(count);
+        let machine = &mut self.machines[index];
+        let record = machine.disk.records().filter(of_partitions).nth(at);
+        machine.flipped = record.map(|record| Flipped {
+            partition: record.partition,
+            key: record.key,
+            value: record.value,
+        });
+        self.count_fault("flipped");
+        self.tell(|| format!("n{index}: a value is another one"));
+    }
+
+    /// The faults are over. What nobody has found by now is right again.
+    pub(crate) fn mend_disks(&mut self) {
+        self.fault_options.disks = DiskFaults::default();
+        for machine in &mut self.machines {
+            machine.flipped = None;
+        }
+    }
+
+    fn is_damaged_in(&self, index: usize, request: &PageRequest) -> bool {
+        let Some(flipped) = &self.machines[index].flipped else { return false };
+        self.is_damaged(index)
+            && flipped.partition == request.partition
+            && request.after.as_ref().is_none_or(|after| *after < flipped.key)
+    }
+
+    /// A value of its disk is still another one.
+    pub(crate) fn is_damaged(&self, index: usize) -> bool {
+        let machine = &self.machines[index];
+        machine.flipped.as_ref().is_some_and(|flipped| {
+            let value = machine.disk.value(flipped.partition, &flipped.key);
+            value == Some(flipped.value.as_slice())
+        })
+    }
+
+    /// Whether some copy is less than it seems to be.
+    pub(crate) fn has_hidden_damage(&self) -> bool {
+        (0..self.machines.len()).any(|index| self.is_damaged(index))
+    }
+
+    /// Its directory is put aside; what comes next is another disk to the others.
+    pub(crate) fn give_records_up(&mut self, index: usize, why: &str) {
+        self.count_fault("records-given-up");
+        self.tell(|| format!("n{index} gives its records up: {why}"));
+        if self.machines[index].is_up() {
+            self.machines[index].doom = Some(Doom::Crash);
+            self.die(index);
+        }
+        let store = self.dice.number() | 1;
+        let machine = &mut self.machines[index];
+        machine.renewals += 1;
+        machine.store = store;
+        machine.is_late = true;
+        machine.disk = crate::disk::Disk::default();
+        machine.flipped = None;
+        machine.unsynced.clear();
+    }
+}

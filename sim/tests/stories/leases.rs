@@ -1,0 +1,73 @@
+//! A primary is cut off from all others, and somebody else takes its partitions over; its clients
+//! still reach it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use node::Effect;
+use proto::{NodeId, Span};
+use scheduler::Mutant;
+use sim::{Action, HammerPlan, Violation, World, WorldOptions};
+
+const PRIMARY: NodeId = NodeId(0);
+
+fn world(seed: u64, mutant: Option<Mutant>) -> World {
+    let mut options = WorldOptions::healthy(seed, 3, 1);
+    (options.copies, options.faultless, options.mutant) = (2, false, mutant);
+    World::new(options)
+}
+
+/// Nothing goes to the primary or comes from it while this is set.
+fn cut_off(world: &mut World) -> Arc<AtomicBool> {
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let cut = Arc::clone(&is_cut);
+    world.on_effect(Box::new(move |_, from, effect| match effect {
+        Effect::Send { to, .. }
+            if (from == PRIMARY || *to == PRIMARY) && cut.load(Ordering::Relaxed) =>
+        {
+            Action::Drop
+        }
+        _ => Action::Carry,
+    }));
+    is_cut
+}
+
+fn hammer(world: &mut World, span: Span) {
+    let plan = HammerPlan { keys: 8, pace: Span::from_millis(1), appends_permille: 100 };
+    (0..3).for_each(|_| world.add_hammer(plan, span));
+}
+
+fn ends_well(world: &mut World) -> Result<(), Violation> {
+    world.must_end()?;
+    world.must_remember()
+}
+
+/// It is silent until the others take it for dead.
+pub(super) fn a_primary_is_silent(mutant: Option<Mutant>) -> Result<(), Violation> {
+    let mut world = world(5, mutant);
+    world.must_be_whole()?;
+    let is_cut = cut_off(&mut world);
+    hammer(&mut world, Span::from_secs(9));
+    world.run_for(Span::from_millis(500));
+    is_cut.store(true, Ordering::Relaxed);
+    world.run_for(Span::from_secs(8));
+    is_cut.store(false, Ordering::Relaxed);
+    ends_well(&mut world)
+}
+
+/// It is declared dead at once, and does not hear of it.
+pub(super) fn a_primary_is_replaced_at_once(mutant: Option<Mutant>) -> Result<(), Violation> {
+    for seed in 1..=8 {
+        let mut world = world(seed, mutant);
+        world.must_be_whole()?;
+        let is_cut = cut_off(&mut world);
+        hammer(&mut world, Span::from_secs(2));
+        world.run_for(Span::from_millis(500));
+        is_cut.store(true, Ordering::Relaxed);
+        world.declare_dead(PRIMARY.0);
+        world.run_for(Span::from_secs(1));
+        is_cut.store(false, Ordering::Relaxed);
+        ends_well(&mut world)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! Nodes in network namespaces of their own, on one bridge, with keys: links are cut both ways and
+//! one way, and heal. Jobs complete, each task counted once, and no acknowledged key is lost.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use starling_tests::{Foreground, Sandbox, Shape, skip, wait_until};
+
+use crate::replicas::{TREE, TREE_TASKS, Writer, all_found};
+
+const NODES: u32 = 5;
+/// A link between two nodes stays cut for so long: longer than a silent node is put up with.
+const CUT_FOR: Duration = Duration::from_secs(8);
+
+/// What of a node's packets gets lost.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    In,
+    Out,
+    Both,
+}
+
+/// Namespaces and the bridge between them; they go when this is dropped.
+struct Net {
+    tag: u32,
+}
+
+impl Net {
+    /// `None`, with a printed reason, where it cannot be made.
+    fn make() -> Option<Self> {
+        // Two runs on one machine must not share names.
+        let net = Self { tag: std::process::id() % 50_000 };
+        if let Err(reason) = net.try_to_make() {
+            skip(&format!("no network namespaces: {reason}"));
+            return None;
+        }
+        Some(net)
+    }
+
+    fn try_to_make(&self) -> Result<(), String> {
+        let bridge = self.bridge();
+        run(&format!("ip link add {bridge} type bridge"))?;
+        run(&format!("ip addr add {}/24 dev {bridge}", self.address(254)))?;
+        run(&format!("ip link set {bridge} up"))?;
+        for node in 0..NODES {
+            let (name, port, address) = (self.name(node), self.port(node), self.address(node + 1));
+            run(&format!("ip netns add {name}"))?;
+            run(&format!("ip link add {port} type veth peer name eth0 netns {name}"))?;
+            run(&format!("ip link set {port} master {bridge} up"))?;
+            run(&format!("ip -n {name} addr add {address}/24 dev eth0"))?;
+            run(&format!("ip -n {name} link set lo up"))?;
+            run(&format!("ip -n {name} link set eth0 up"))?;
+            // The tables must be there before anything is to be cut.
+            run(&format!("ip netns exec {name} iptables -S"))?;
+        }
+        Ok(())
+    }
+
+    fn bridge(&self) -> String {
+        format!("stb{}", self.tag)
+    }
+    fn name(&self, node: u32) -> String {
+        format!("starling-test-{}-{node}", self.tag)
+    }
+    fn port(&self, node: u32) -> String {
+        format!("stv{}x{node}", self.tag)
+    }
+    fn address(&self, last: u32) -> String {
+        format!("10.{}.{}.{last}", 100 + self.tag / 250 % 100, self.tag % 250)
+    }
+
+    /// Nothing of this kind passes between a node and these; all others where there are none.
+    fn cut(&self, node: u32, way: Way, others: &[u32]) {
+        let drop_packets = |chain: &str, side: &str| {
+            let name = self.name(node);
+            let rule = format!("ip netns exec {name} iptables -A {chain} -j DROP");
+            if others.is_empty() {
+                run(&rule).expect("a rule that was checked before");
+            }
+            for &other in others {
+                let with = format!("{rule} {side} {}", self.address(other + 1));
+                run(&with).expect("a rule that was checked before");
+            }
+        };
+        if matches!(way, Way::In | Way::Both) {
+            drop_packets("INPUT", "-s");
+        }
+        if matches!(way, Way::Out | Way::Both) {
+            drop_packets("OUTPUT", "-d");
+        }
+    }
+
+    fn heal(&self) {
+        for node in 0..NODES {
+            run(&format!("ip netns exec {} iptables -F", self.name(node))).expect("ours");
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for node in 0..NODES {
+            let _ = run(&format!("ip netns del {}", self.name(node)));
+        }
+        let _ = run(&format!("ip link del {}", self.bridge()));
+    }
+}
+
+fn run(line: &str) -> Result<(), String> {
+    let mut words = line.split(' ');
+    let program = words.next().unwrap_or_default();
+    let output = Command::new(program).args(words).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// A cluster with a node in each namespace.
+fn up(net: &Net) -> Foreground {
+    let mut shape = Shape::new(NODES, 1, 3);
+    for node in 0..NODES {
+        let place = format!("ip netns exec {}", net.name(node));
+        shape.place.insert(node, place.split(' ').map(str::to_owned).collect());
+        let listen = format!("{}:0", net.address(node + 1));
+        shape.flags.insert(node, vec!["--listen".to_owned(), listen]);
+    }
+    Foreground::up(Sandbox::new(), shape)
+}
+
+fn submit(cluster: &Foreground) -> String {
+    let submitted = cluster.json(&["submit", "--file", TREE]);
+    submitted["job"].as_str().expect("jobs have ids").to_owned()
+}
+
+/// Each task is done, and was counted once.
+fn must_be_whole(cluster: &Foreground, id: &str) {
+    cluster.starling(&["job", "wait", id, "--timeout", "110s"]).ok();
+    let info = cluster.json(&["job", "info", id]);
+    for (what, number) in [("total", TREE_TASKS), ("done", TREE_TASKS), ("failed", 0)] {
+        assert_eq!(info["tasks"][what], number, "{what}: {info}");
+    }
+}
+
+fn incarnations(cluster: &Foreground) -> Vec<Option<u64>> {
+    (0..NODES).map(|node| cluster.seen(node).map(|seen| seen.incarnation)).collect()
+}
+
+/// Cuts nodes off from others (none named: from all, us too) until they are given up; then they
+/// come back. Tells how long it took until they were.
+fn give_up_and_take_back(
+    net: &Net,
+    cluster: &Foreground,
+    nodes: &[u32],
+    way: Way,
+    others: &[u32],
+) -> Duration {
+    let before = incarnations(cluster);
+    let id = submit(cluster);
+    for &node in nodes {
+        net.cut(node, way, others);
+    }
+    let since = Instant::now();
+    let mut last = Duration::ZERO;
+    for &node in nodes {
+        let is_given_up = || cluster.seen(node).is_some_and(|seen| seen.is_given_up);
+        wait_until("a silent node is given up", is_given_up);
+        last = since.elapsed();
+    }
+    net.heal();
+    for &node in nodes {
+        wait_until("it begins anew", || {
+            let now = cluster.seen(node).filter(|seen| seen.is_up);
+            now.map(|seen| seen.incarnation) > before[node as usize]
+        });
+    }
+    cluster.wait_for_copies();
+    must_be_whole(cluster, &id);
+    let after = incarnations(cluster);
+    for node in (0..NODES).filter(|node| !nodes.contains(node)) {
+        let node = node as usize;
+        assert_eq!(after[node], before[node], "n{node} was never away");
+    }
+    last
+}
+
+#[test]
+fn cut_links_lose_nothing_and_do_nothing_twice() {
+    let Some(net) = Net::make() else { return };
+    let cluster = up(&net);
+    let writer = Writer::start_in(cluster.directory());
+    // The last two hear each other, and we hear them.
+    for (nodes, way, others) in [
+        (&[1][..], Way::Both, &[][..]),
+        (&[2], Way::In, &[]),
+        (&[3], Way::Out, &[]),
+        (&[0, 4], Way::Both, &[1, 2, 3]),
+    ] {
+        let took = give_up_and_take_back(&net, &cluster, nodes, way, others);
+        eprintln!("n{nodes:?} cut off ({way:?}): given up after {took:.1?}");
+    }
+    // Two that cannot hear each other are heard by the rest: nobody is given up.
+    let before = incarnations(&cluster);
+    for way in [Way::Both, Way::In] {
+        let id = submit(&cluster);
+        net.cut(1, way, &[3]);
+        std::thread::sleep(CUT_FOR);
+        assert_eq!(incarnations(&cluster), before, "{way:?} between two nodes");
+        net.heal();
+        must_be_whole(&cluster, &id);
+    }
+    let written = writer.end();
+    all_found(written, |arguments| cluster.starling(arguments));
+    let commits = cluster.commits();
+    assert!(commits.len() as u64 > TREE_TASKS, "{} commits in the logs", commits.len());
+    let twice: Vec<_> = commits.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.is_empty(), "counted twice: {twice:?}");
+    for node in 0..NODES {
+        // Keys are asked of everybody, also on a network of our own.
+        let said = fs::read_to_string(cluster.directory().join(format!("nodes/{node}/state/log")));
+        assert!(said.is_ok_and(|text| text.contains("listens on 10.")), "n{node}");
+    }
+}
