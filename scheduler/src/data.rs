@@ -304,7 +304,14 @@ impl Scheduler {
             let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
             let asker = Asking { node: from, maker, copies_only: !made };
             let kept = self.locate_timeout(asked.size_bytes);
-            let found = self.data.locations.ask((now, kept), object, &asker);
+            let mut found = self.data.locations.ask((now, kept), object, &asker);
+            // Who takes its maker for dead may not have heard yet that it is back.
+            if let (Where::Unknown, Some(maker)) = (&found, maker)
+                && maker != from
+                && !self.is_dead(maker)
+            {
+                found = Where::Node(maker);
+            }
             self::locate(out, from, *asked, found);
         }
     }

@@ -315,7 +315,8 @@ impl Scheduler {
             self.object_changed(&object);
             return;
         }
-        if self.is_dead(maker) {
+        // Its home may know that the maker is back before this node does: then it is tried again.
+        if self.is_dead(maker) && from != maker {
             self.look_for_copies(now, object, out);
             return;
         }

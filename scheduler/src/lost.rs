@@ -13,8 +13,8 @@ use crate::out::Out;
 impl Scheduler {
     /// The map says that a node has died, and nothing was heard of a later life of it.
     pub(crate) fn is_dead(&self, node: NodeId) -> bool {
-        let heard = self.peers.get(&node).copied().unwrap_or_default();
-        self.homes.is_gone(node) && heard <= self.homes.incarnation_of(node)
+        // Of itself too the map may know its last life alone.
+        self.homes.is_gone(node) && self.incarnation_of(node) <= self.homes.incarnation_of(node)
     }
 
     /// Asks the home of the maker for copies, a bounded number of times.

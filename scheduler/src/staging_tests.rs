@@ -6,8 +6,11 @@ use proto::limits::{
     STORE_PASSED_MIN, WAITING_PER_SLOT_MAX,
 };
 use proto::wire::message::Body;
-use proto::work::Fetch;
-use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
+use proto::wire::{MemberPhase, request};
+use proto::work::{Fetch, Outcome};
+use proto::{
+    Attempt, ClientId, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
+};
 
 use crate::out::Out;
 use crate::{Homes, Options, Policy, Scheduler, Tuning};
@@ -15,7 +18,16 @@ use crate::{Homes, Options, Policy, Scheduler, Tuning};
 const SLOTS: u32 = 1;
 
 fn scheduler(tuning: Tuning) -> Scheduler {
-    let member = |node| wire::Member { node, slots: SLOTS, ..Default::default() };
+    scheduler_where(tuning, &[])
+}
+
+/// Of these nodes the map says that their first incarnation is dead.
+fn scheduler_where(tuning: Tuning, down: &[u32]) -> Scheduler {
+    let member = |node| {
+        let phase = if down.contains(&node) { MemberPhase::Down } else { MemberPhase::Up };
+        let phase = phase as i32;
+        wire::Member { node, slots: SLOTS, phase, incarnation: 1, ..Default::default() }
+    };
     let entry = |node| wire::PartitionEntry {
         epoch: 1,
         replicas: vec![node],
@@ -110,6 +122,84 @@ fn copies_and_the_maker_are_asked_by_turns() {
     assert_eq!(out.launches.len(), 1);
     assert_eq!((scheduler.data.stalled_bytes, scheduler.data.stalled_tasks), (0, 0));
     assert_eq!(scheduler.data.reserved_bytes, 0);
+}
+
+#[test]
+fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
+    let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), &[2]);
+    let mut out = Out::default();
+    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 1 << 20)], 0)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let asked = std::mem::take(&mut out.locate)[&NodeId(1)].copies_only[0];
+    let located = |nodes: Vec<u32>| {
+        let at = wire::ObjectAt { object: Some(asked), nodes, later: false };
+        Body::Located(wire::Located { objects: vec![at] })
+    };
+    scheduler.on_message(Time(0), NodeId(1), located(vec![2]), &mut out);
+    let fetch = out.fetches.pop().expect("its home has heard that it is back");
+    assert_eq!(fetch.from, NodeId(2));
+    // It cannot be reached from here yet: after a pause its home is asked once more.
+    scheduler.on_fetched(Time(0), fetch.object, Err("unreachable".to_owned()), &mut out);
+    assert!(out.locate.is_empty() && out.completions.is_empty());
+    let later = Time(0) + FETCH_RETRY_MAX;
+    scheduler.act(later, &mut out);
+    assert_eq!(std::mem::take(&mut out.locate)[&NodeId(1)].copies_only, [asked]);
+    scheduler.on_message(later, NodeId(1), located(vec![]), &mut out);
+    assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1, "it is really dead");
+}
+
+#[test]
+fn a_home_names_the_maker_to_who_takes_it_for_dead() {
+    // It is its own maker, and its map has not heard of its second life.
+    for down in [&[][..], &[0]] {
+        let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), down);
+        scheduler.options.incarnation = Incarnation(2);
+        let mut out = Out::default();
+        let task = TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) };
+        run_here(&mut scheduler, task, &mut out);
+        let attempt = Attempt(out.launches[0].attempt.0);
+        let outcome = Outcome { output_sizes: vec![1 << 20], ..Default::default() };
+        scheduler.on_finished(Time(0), task, attempt, outcome, &mut out);
+        scheduler.settle(Time(0), &mut out);
+        let object = wire::Object {
+            job: 1,
+            task: task.local.0,
+            attempt: attempt.0,
+            output: 0,
+            size_bytes: 1 << 20,
+        };
+        let locate = wire::Locate { copies_only: vec![object], ..Default::default() };
+        scheduler.on_message(Time(0), NodeId(1), Body::Locate(locate), &mut out);
+        let found = out.located[&NodeId(1)][0].nodes.clone();
+        assert_eq!(found, [0], "down {down:?}");
+    }
+}
+
+/// A job of one task that this node is home of.
+fn run_here(scheduler: &mut Scheduler, task: TaskId, out: &mut Out) {
+    let spec = wire::Spec {
+        body: Some(wire::spec::Body::Sleep(Default::default())),
+        ..Default::default()
+    };
+    let job = task.job.0;
+    let chunk = wire::Chunk {
+        job,
+        specs: vec![spec],
+        tasks: vec![wire::Task { output_sizes: vec![1 << 20], ..Default::default() }],
+        ..Default::default()
+    };
+    let total = wire::PartitionTotal { partition: 0, chunks: 1, tasks: 1 };
+    let commit = wire::JobCommit { job, partitions: vec![total], ..Default::default() };
+    for mut body in [request::Body::Submit(chunk), request::Body::Commit(commit)] {
+        scheduler.on_request(Time(0), ClientId(1), 1, &mut body, out);
+        scheduler.settle(Time(0), out);
+        for (_, body) in std::mem::take(&mut out.reliable) {
+            scheduler.on_message(Time(0), NodeId(0), body, out);
+        }
+        scheduler.settle(Time(0), out);
+    }
+    scheduler.act(Time(0), out);
+    assert_eq!(out.launches.len(), 1, "it runs");
 }
 
 fn with_marks(soft: u64, hard: u64) -> Scheduler {

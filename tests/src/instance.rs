@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use proto::event::{Decoder, End};
+use proto::event::{Again, Decoder, End};
 use proto::{Event, TaskId};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
@@ -133,15 +133,22 @@ impl Instance {
         wait_until("the killed node is gone", || !is_alive(pid));
     }
 
-    /// How often each task was committed as done, by the event logs of all nodes. What a killed
-    /// node had not written of its log yet is missing here.
+    /// How often each task was committed as done, by the event logs of all nodes, without the times
+    /// that were taken back because what it had made was lost. What a killed node had not written
+    /// of its log yet is missing here.
     #[must_use]
-    pub fn commits(&self) -> BTreeMap<TaskId, u32> {
+    pub fn commits(&self) -> BTreeMap<TaskId, i32> {
         let mut times = BTreeMap::new();
         for node in 0..self.nodes {
             for event in node_events(&self.directory, node) {
-                if let Event::Committed { task, end: End::Done, .. } = event {
-                    *times.entry(task).or_default() += 1;
+                match event {
+                    Event::Committed { task, end: End::Done, .. } => {
+                        *times.entry(task).or_default() += 1;
+                    }
+                    Event::Replaced { task, why: Again::Rebuilt, .. } => {
+                        *times.entry(task).or_default() -= 1;
+                    }
+                    _ => {}
                 }
             }
         }

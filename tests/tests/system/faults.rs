@@ -10,9 +10,11 @@ use starling_tests::{Instance, Sandbox, is_alive, wait_until};
 
 use crate::cluster::{job, submit, wait_for_pid};
 
-/// A graph of many short commands that note their execution, in three layers.
+/// A graph of many short commands that note their execution, in three layers; the last one waits
+/// while there is a file `hold`.
 fn layers(instance: &Instance, tasks: u32) {
     let log = instance.sandbox().path("ran").display().to_string();
+    let hold = instance.sandbox().path("hold").display().to_string();
     let note = format!("echo $STARLING_TASK_ID $STARLING_ATTEMPT >> {log}; sleep 0.05");
     instance.sandbox().write(
         "w.toml",
@@ -23,7 +25,8 @@ fn layers(instance: &Instance, tasks: u32) {
              inputs={{x='a{{i}}'}}\noutputs={{y='b{{i}}'}}\n\
              command=['sh','-c','cat {{in:x}} {{in:x}} > b{{i}}; {note}']\n\
              [[task]]\nname='c-{{i}}'\narray='1-{tasks}'\ninputs={{y='b{{i}}'}}\n\
-             command=['sh','-c','test $(wc -l < {{in:y}}) = 2; {note}']\n"
+             command=['sh','-c','while test -e {hold}; do sleep 0.1; done; \
+             test $(wc -l < {{in:y}}) = 2; {note}']\n"
         ),
     );
 }
@@ -95,6 +98,7 @@ fn all_nodes_killed_at_once_lose_nothing() {
 fn a_killed_client_leaves_its_job_running_and_another_attaches() {
     let instance = Instance::up_with_copies(2, 2, 1);
     layers(&instance, 40);
+    instance.sandbox().write("hold", "");
     let client = instance.start(&["submit", "--file", "w.toml", "--wait", "--json"]);
     let jobs = || instance.json(&["job", "list"])["jobs"].as_array().cloned().unwrap_or_default();
     wait_until("the job is accepted", || !jobs().is_empty());
@@ -102,6 +106,7 @@ fn a_killed_client_leaves_its_job_running_and_another_attaches() {
     wait_until("the job gets on", || done(&instance, &id) >= 10);
     client.signal(Signal::KILL);
     assert_eq!(client.end().code, 128 + 9);
+    fs::remove_file(instance.sandbox().path("hold")).expect("it is there");
     ended_whole(&instance, &id, 120);
     instance.down();
 }
