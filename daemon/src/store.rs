@@ -16,6 +16,7 @@
 //! end of the log, which no sync had covered (see `mark`); any other damage is an error, never
 //! skipped.
 
+mod logs;
 mod mark;
 
 use std::path::{Path, PathBuf};
@@ -123,6 +124,7 @@ impl RocksStore {
         std::fs::create_dir_all(&path).map_err(|error| from_io(&path, &error))?;
         refuse_half_a_store(&path)?;
         let mut mark = Mark::check(&path)?;
+        logs::check(&path)?;
         let db = DB::open(&options(), &path).map_err(|error| from_rocksdb(&path, &error))?;
         let last_seq = match db.get(LAST_SEQ_KEY).map_err(|error| from_rocksdb(&path, &error))? {
             None => 0,

@@ -190,6 +190,9 @@ fn a_flipped_bit_is_told_or_changes_nothing() {
             for at in last_lengths(&bytes) {
                 let what = format!("the length at {at} of {} of {}", bytes.len(), file.display());
                 seen.try_one(&saved_at, &expected, &file, &|bytes| bytes[at] ^= 0x40, &what);
+                let (kind, bit) = (at + 1, 1_u8 << (at % 8));
+                let what = format!("bit {bit:#x} of the kind at {kind} of {}", file.display());
+                seen.try_one(&saved_at, &expected, &file, &|bytes| bytes[kind] ^= bit, &what);
             }
         }
     }

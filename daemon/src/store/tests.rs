@@ -132,6 +132,35 @@ fn damage_inside_the_log_is_never_skipped() {
     assert!(matches!(flipped, Err(StoreError::Damaged { .. })), "{flipped:?}");
 }
 
+/// A bit of its kind makes a record one of a recycled log; RocksDB alone reads on at it for ever.
+#[test]
+fn a_record_of_a_recycled_log_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = RocksStore::open(dir.path()).unwrap();
+    for seq in 1..=3 {
+        let writes = vec![write(1, &format!("key-{seq}"), Some(&[7; 20_000]))];
+        store.write(&Batch { seq, cleared: Vec::new(), writes }).unwrap();
+    }
+    store.sync().unwrap();
+    let log = the_log(dir.path());
+    let whole = fs::read(&log).unwrap();
+    let second = 7 + usize::from(u16::from_le_bytes([whole[4], whole[5]]));
+    for (record, kind) in [(0, 1), (second, 2), (32 << 10, 4)] {
+        let copy = tempfile::tempdir().unwrap();
+        copied(dir.path(), copy.path());
+        let mut bytes = whole.clone();
+        assert_eq!(bytes[record + 6], kind, "whole, first and last part of a record");
+        bytes[record + 6] = kind + 4;
+        fs::write(copy.path().join(log.file_name().unwrap()), bytes).unwrap();
+        let error = RocksStore::open(copy.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("at byte {record}")), "{error}");
+    }
+    let copy = tempfile::tempdir().unwrap();
+    copied(dir.path(), copy.path());
+    assert!(RocksStore::open(copy.path()).is_ok(), "what nobody has damaged");
+}
+
 #[test]
 fn a_store_without_its_root_file_is_not_taken_for_an_empty_one() {
     let dir = tempfile::tempdir().unwrap();
