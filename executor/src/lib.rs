@@ -50,6 +50,7 @@ pub mod expand;
 mod names;
 pub mod objects;
 mod pool;
+mod room;
 mod spare;
 pub mod spawner;
 mod stage;

@@ -19,8 +19,11 @@ use proto::work::Stored;
 use proto::{Attempt, JobId, LocalId, ObjectId, TaskId, wire};
 
 use crate::error::{ExecutorError, reason};
+use crate::room;
 
 const PART_SUFFIX: &str = ".part";
+/// Each time so much more of an object is written, the room that is left is looked at.
+const ROOM_LOOK_BYTES: u64 = 1 << 20;
 /// Taking room beforehand pays from here on.
 const RESERVE_BYTES_MIN: u64 = 1 << 20;
 
@@ -336,7 +339,11 @@ impl IncomingObject {
     pub fn write(&mut self, piece: &[u8]) -> Result<(), ObjectError> {
         let size_bytes = self.size_bytes + piece.len() as u64;
         self.store.check_limit(self.object, size_bytes)?;
-        self.file.write_all(piece).map_err(|error| failed("write", self.object, &error))?;
+        let wrong = |error| failed("write", self.object, &error);
+        if self.size_bytes / ROOM_LOOK_BYTES < size_bytes / ROOM_LOOK_BYTES {
+            room::check(&self.file, piece.len() as u64).map_err(wrong)?;
+        }
+        self.file.write_all(piece).map_err(wrong)?;
         self.size_bytes = size_bytes;
         Ok(())
     }
@@ -347,6 +354,8 @@ impl IncomingObject {
         if total_bytes < RESERVE_BYTES_MIN {
             return Ok(());
         }
+        room::check(&self.file, total_bytes)
+            .map_err(|error| failed("write", self.object, &error))?;
         let mode = rustix::fs::FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, mode, 0, total_bytes) {
             Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {

@@ -18,6 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{ExecutorError, reason};
+use crate::room;
 
 /// Copied between two looks at whether the copy is still wanted.
 const PIECE_BYTES: u64 = 8 << 20;
@@ -167,6 +168,7 @@ impl StagedFiles {
                 if !is_wanted() {
                     return Err(given_up());
                 }
+                room::check(&to, PIECE_BYTES)?;
                 let copied_bytes = io::copy(&mut (&mut from).take(PIECE_BYTES), &mut to)?;
                 size_bytes += copied_bytes;
                 if copied_bytes < PIECE_BYTES {

@@ -17,6 +17,7 @@ use proto::{Attempt, JobId, ObjectId, TaskId};
 
 use crate::error::{ExecutorError, reason};
 use crate::objects::{ObjectError, ObjectKind, ObjectStore};
+use crate::room;
 
 const PART_SUFFIX: &str = ".part";
 
@@ -84,7 +85,10 @@ impl Uploads {
         let part = directory.join(format!("{}-{number}{PART_SUFFIX}", task.local));
         let file = File::create(&part).map_err(|error| failed(task, &error))?;
         let to = self.path(task);
-        Ok(IncomingUpload { task, size_bytes, came_bytes: 0, part, to, file, is_whole: false })
+        let upload =
+            IncomingUpload { task, size_bytes, came_bytes: 0, part, to, file, is_whole: false };
+        room::check(&upload.file, size_bytes).map_err(|error| failed(task, &error))?;
+        Ok(upload)
     }
 
     /// Removes the files of a job.

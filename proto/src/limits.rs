@@ -204,6 +204,8 @@ pub const STALL_PARENTS_SCAN_MAX: usize = 64;
 pub const STALL_ASKED_PER_HOLDER_MAX: usize = 8;
 /// A task that waits for its home to know that it starts keeps its slot for so long.
 pub const START_ASK_PATIENCE: Span = Span::from_secs(1);
+/// Without its slot it looks so often whether its home is another one by now, and asks that one.
+pub const START_ASK_AGAIN: Span = Span::from_secs(5);
 /// What was sent to a node that is not home is sent again after this, or when the map changes.
 pub const PARKED_RETRY_AFTER: Span = Span::from_millis(50);
 /// Edges told, and newly visible tasks looked at, in one step of a node.
@@ -320,6 +322,9 @@ pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
 /// Of the room on the file system of a node: soft and hard mark of its store by default.
 pub const STORE_SOFT_PERCENT: u64 = 90;
 pub const STORE_HARD_PERCENT: u64 = 95;
+/// Objects leave so much of a file system to records and logs, of a small one this share.
+pub const DISK_LEFT_BYTES: u64 = 32 << 20;
+pub const DISK_LEFT_SHARE: u64 = 16;
 /// Objects that one node brings from others at a time; the rest wait.
 pub const FETCHES_IN_FLIGHT_MAX: usize = 32;
 /// A fetch from a node that cannot be reached is given up after this; the core asks again, there or

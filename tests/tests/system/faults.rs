@@ -103,7 +103,7 @@ fn a_killed_client_leaves_its_job_running_and_another_attaches() {
     let jobs = || instance.json(&["job", "list"])["jobs"].as_array().cloned().unwrap_or_default();
     wait_until("the job is accepted", || !jobs().is_empty());
     let id = jobs()[0]["job"].as_str().expect("jobs have ids").to_owned();
-    wait_until("the job gets on", || done(&instance, &id) >= 10);
+    wait_until("the job gets on", || done(&instance, &id) >= 8);
     client.signal(Signal::KILL);
     assert_eq!(client.end().code, 128 + 9);
     fs::remove_file(instance.sandbox().path("hold")).expect("it is there");
