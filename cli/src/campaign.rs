@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, SubmitOptions};
-use proto::event::{End, Event};
+use proto::event::{Again, End, Event};
 use proto::{JobId, NodeId, TaskId, wire};
 use rustix::process::Signal;
 use serde::Serialize;
@@ -89,6 +89,8 @@ struct Campaign {
     lost: u64,
     /// Tasks that were committed twice.
     twice: u64,
+    /// Tasks whose outputs were lost with a node, and made again.
+    made_again: u64,
     /// Runs that did not end, and copies that did not become whole again.
     stuck: u64,
     wall_s: f64,
@@ -208,7 +210,7 @@ pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
 fn text(seen: &Campaign) -> String {
     format!(
         "{} runs of {} tasks, {} kills ({} with the disk), {} stops in {:.0} s\n\
-         tasks done   {}\nlost         {}\ntwice        {}\nstuck        {}\n\
+         tasks done   {}\nlost         {}\ntwice        {}\nmade again   {}\nstuck        {}\n\
          store        {} operations ({} without an answer), {} changes watched, {} wrong\n",
         seen.runs,
         seen.tasks_each,
@@ -219,6 +221,7 @@ fn text(seen: &Campaign) -> String {
         seen.tasks_done,
         seen.lost,
         seen.twice,
+        seen.made_again,
         seen.stuck,
         seen.kv_operations,
         seen.kv_unanswered,
@@ -318,18 +321,23 @@ async fn judge(
     }
     // A log may lack its last moments before a kill, but what it has it has once. Where there are
     // copies a home may die with a commit that no copy has: then its successor commits, and nobody
-    // was told of the first. So each life of a home counts for itself.
+    // was told of the first. So each life of a home counts for itself. An end that was taken back,
+    // because what the task had made was lost with a node, does not count.
     let mut lives: BTreeMap<NodeId, u32> = BTreeMap::new();
-    let mut commits: BTreeMap<(TaskId, Option<(NodeId, u32)>), u32> = BTreeMap::new();
+    let mut commits: BTreeMap<(TaskId, Option<(NodeId, u32)>), i64> = BTreeMap::new();
     Logs::read(client, job, None).await?.for_each(|entry| {
+        let life = lives.get(&entry.node).copied().unwrap_or_default();
+        let home = (seen.replicas > 1).then_some((entry.node, life));
         match entry.event {
             Event::NodeStarted { incarnation, .. } => {
                 lives.insert(entry.node, incarnation);
             }
             Event::Committed { task, end: End::Done, .. } => {
-                let life = lives.get(&entry.node).copied().unwrap_or_default();
-                let home = (seen.replicas > 1).then_some((entry.node, life));
                 *commits.entry((task, home)).or_default() += 1;
+            }
+            Event::Replaced { task, why: Again::Rebuilt, .. } => {
+                *commits.entry((task, home)).or_default() -= 1;
+                seen.made_again += 1;
             }
             _ => {}
         }

@@ -13,7 +13,12 @@ struct Tally {
     ignored: u64,
     /// Names of what failed, repeated at the end so that nobody has to scroll.
     broken: Vec<String>,
+    in_failures: bool,
+    /// What failed tests printed, repeated as well.
+    reasons: Vec<String>,
 }
+
+const REASON_LINES_MAX: usize = 500;
 
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut tally = Tally::default();
@@ -33,6 +38,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     tally.tests(test);
 
     println!();
+    tally.reasons.iter().for_each(|line| println!("{line}"));
     for name in &tally.broken {
         println!("failed: {name}");
     }
@@ -116,6 +122,11 @@ impl Tally {
     }
 
     fn test_line(&mut self, line: &str) {
+        self.in_failures |= line == "failures:";
+        self.in_failures &= !line.starts_with("test result: ");
+        if self.in_failures && self.reasons.len() < REASON_LINES_MAX {
+            self.reasons.push(line.to_owned());
+        }
         if let Some(counts) = line.strip_prefix("test result: ") {
             self.passed += count(counts, "passed");
             self.failed += count(counts, "failed");
@@ -148,7 +159,11 @@ mod tests {
         tally.test_line("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured");
         tally.test_line("test kv::cas ... FAILED");
         tally.test_line("test kv::insert ... ok");
+        for line in ["failures:", "---- kv::cas stdout ----", "wrong", "test result: FAILED.", ""] {
+            tally.test_line(line);
+        }
         assert_eq!((tally.passed, tally.failed, tally.ignored), (15, 2, 1));
         assert_eq!(tally.broken, ["kv::cas"]);
+        assert_eq!(tally.reasons, ["failures:", "---- kv::cas stdout ----", "wrong"]);
     }
 }
