@@ -49,6 +49,8 @@ pub struct Census {
     pub in_transit: BTreeSet<(TaskId, Attempt)>,
     /// Held here, but in no queue, and waiting for nothing: it would never start.
     pub stuck: Vec<(TaskId, Attempt)>,
+    /// Something is still to be said to homes that were not served when it was tried last.
+    pub has_parked: bool,
 }
 
 impl Scheduler {
@@ -75,6 +77,7 @@ impl Scheduler {
             held,
             in_transit: self.transit.values().flat_map(|transit| transit.all()).collect(),
             stuck,
+            has_parked: !self.parked.is_empty(),
         }
     }
 }

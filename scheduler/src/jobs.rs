@@ -21,6 +21,8 @@ struct Job {
     /// The latest report of each partition.
     counts: BTreeMap<u32, wire::PartitionCount>,
     watchers: Vec<(ClientId, u64)>,
+    /// Nodes that have come back with something of it, and asked whether it has ended.
+    asked: BTreeSet<NodeId>,
     watch: Watch,
 }
 
@@ -174,6 +176,7 @@ impl Jobs {
             return;
         };
         if asks && job.state.ended_ns == 0 {
+            job.asked.insert(from);
             if job.homes(homes).contains(&from) {
                 job.tell_home(from, homes, out);
                 job.cancel_again_at(from, out);
@@ -289,7 +292,7 @@ impl Jobs {
 impl Job {
     fn new(state: wire::JobState) -> Self {
         let (counts, watchers) = (BTreeMap::new(), Vec::new());
-        Self { state, counts, watchers, watch: Watch::default() }
+        Self { state, counts, watchers, asked: BTreeSet::new(), watch: Watch::default() }
     }
 
     /// As clients see it.
@@ -411,7 +414,9 @@ impl Job {
             self.cancel_everywhere(homes, out);
         }
         // Nodes that are home of none of it may have run some, and hold objects.
-        for member in homes.living() {
+        // The map may not know yet that one who has asked is back.
+        let asked = std::mem::take(&mut self.asked).into_iter();
+        for member in homes.living().chain(asked.filter(|&node| homes.is_gone(node))) {
             out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job.0 })));
         }
     }

@@ -197,11 +197,11 @@ impl Cluster {
         ended
             && self.commits.is_empty()
             && self.queues.iter().all(|(&(_, to), queue)| queue.is_empty() || !self.is_up(to))
-            && self
-                .machines
-                .iter()
-                .filter_map(|machine| machine.process.as_ref())
-                .all(|process| process.map.epoch == self.map.epoch && process.fetching.is_empty())
+            && self.machines.iter().filter_map(|machine| machine.process.as_ref()).all(|process| {
+                process.map.epoch == self.map.epoch
+                    && process.fetching.is_empty()
+                    && !process.scheduler.census().has_parked
+            })
     }
 
     /// This node is home of nothing.
