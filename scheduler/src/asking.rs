@@ -2,12 +2,13 @@
 //!
 //! It asks when its turn has come, and keeps its slot until the answer is here; so that what its
 //! home notes as started runs. Where the answer does not come for long (the home is away) others
-//! have the slot meanwhile.
+//! have the slot, and it gets into line again when the answer is here. Several of one home that is
+//! away must not keep the others waiting one after another.
 
 use std::collections::VecDeque;
 
-use proto::limits::START_ASK_PATIENCE;
-use proto::{Attempt, TaskId, Time};
+use proto::limits::{START_ASK_AGAIN, START_ASK_PATIENCE};
+use proto::{Attempt, Incarnation, NodeId, TaskId, Time};
 
 use crate::ledger::runs_alone;
 use crate::out::{Out, task_attempt};
@@ -20,11 +21,16 @@ pub(crate) enum Asks {
     Not,
     /// It was told, and the task keeps a slot until it answers.
     Waits,
-    /// It was told, and has not answered for long: the task is in line again.
+    /// It was told, and has not answered for long: the task is in no line until it does.
     Late,
     /// It knows.
     Knows,
 }
+
+/// Which life of which home.
+type Asked = (Option<NodeId>, Incarnation);
+/// Until when, who, and whom it has asked.
+type Line = VecDeque<(Time, TaskId, Asked)>;
 
 /// Tasks that wait for an answer. On most nodes there are never any.
 #[derive(Debug, Default)]
@@ -33,8 +39,9 @@ pub(crate) struct Asking(Option<Box<Waiting>>);
 #[derive(Debug, Default)]
 struct Waiting {
     /// Those that keep a slot, and for how long.
-    until: VecDeque<(Time, TaskId)>,
-    late: usize,
+    until: Line,
+    /// Those that keep none, and when they look whether another home is to be asked.
+    late: Line,
     /// It runs, and nothing else may beside it.
     alone: Option<TaskId>,
 }
@@ -44,7 +51,7 @@ impl Asking {
         self.0.get_or_insert_default()
     }
     pub(crate) fn late(&self) -> usize {
-        self.0.as_ref().map_or(0, |waiting| waiting.late)
+        self.0.as_ref().map_or(0, |waiting| waiting.late.len())
     }
     /// Nothing else may start.
     pub(crate) fn any_alone(&self) -> bool {
@@ -60,19 +67,27 @@ impl Asking {
         }
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.0.as_ref()?.until.front().map(|&(until, _)| until)
+        let waiting = self.0.as_ref()?;
+        let first = |line: &Line| line.front().map(|&(at, ..)| at);
+        first(&waiting.until).into_iter().chain(first(&waiting.late)).min()
     }
     pub(crate) fn forget(&mut self, task: TaskId, asks: Asks) {
         match asks {
-            Asks::Waits => self.waiting().until.retain(|&(_, other)| other != task),
-            Asks::Late => self.waiting().late -= 1,
+            Asks::Waits => self.waiting().until.retain(|&(_, other, _)| other != task),
+            Asks::Late => self.waiting().late.retain(|&(_, other, _)| other != task),
             Asks::Not | Asks::Knows => {}
         }
     }
-    fn take_due(&mut self, now: Time) -> Option<TaskId> {
-        let until = &mut self.0.as_mut()?.until;
-        until.pop_front_if(|(until, _)| *until <= now).map(|(_, task)| task)
+    fn take_due(&mut self, now: Time) -> Option<(TaskId, Asked)> {
+        take_due(&mut self.0.as_mut()?.until, now)
     }
+    fn take_late(&mut self, now: Time) -> Option<(TaskId, Asked)> {
+        take_due(&mut self.0.as_mut()?.late, now)
+    }
+}
+
+fn take_due(line: &mut Line, now: Time) -> Option<(TaskId, Asked)> {
+    line.pop_front_if(|(at, ..)| *at <= now).map(|(_, task, asked)| (task, asked))
 }
 
 impl Scheduler {
@@ -86,17 +101,15 @@ impl Scheduler {
     /// Its turn has come, and there is room for it.
     pub(crate) fn ask_to_start(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let staged = self.staging.get_mut(&task).expect("who is in line is staged");
-        let before = std::mem::replace(&mut staged.asks, Asks::Waits);
+        staged.asks = Asks::Waits;
         staged.slot = Some(self.slots.take(staged.work.cpus()));
         if runs_alone(staged.work.strikes, self.options.mutant) {
             self.asking.leave_alone(task);
         }
-        let asked = task_attempt(task, staged.attempt);
-        // A first question may still be on its way.
-        self.asking.forget(task, before);
-        self.asking.waiting().until.push_back((now + START_ASK_PATIENCE, task));
-        // Again, too, if it has waited for long: the home that was asked may be another one by now.
-        self.tell_start(asked, out);
+        let start = task_attempt(task, staged.attempt);
+        let asked = self.home_asked(task);
+        self.asking.waiting().until.push_back((now + START_ASK_PATIENCE, task, asked));
+        self.tell_start(start, out);
     }
 
     /// Its home knows.
@@ -105,21 +118,37 @@ impl Scheduler {
         let Some(staged) = staged.filter(|staged| staged.asks != Asks::Not) else { return };
         let before = std::mem::replace(&mut staged.asks, Asks::Knows);
         self.asking.forget(task, before);
-        if before == Asks::Waits {
-            self.start_staged(now, task, out);
+        match before {
+            Asks::Waits => self.start_staged(now, task, out),
+            Asks::Late => self.staged.push_back(task),
+            Asks::Not | Asks::Knows => {}
         }
     }
 
     /// Others have the slots of those that have waited for long.
-    pub(crate) fn stop_waiting(&mut self, now: Time) {
-        while let Some(task) = self.asking.take_due(now) {
+    pub(crate) fn stop_waiting(&mut self, now: Time, out: &mut Out) {
+        while let Some((task, asked)) = self.asking.take_due(now) {
             let staged = self.staging.get_mut(&task).expect("who asks is staged");
             staged.asks = Asks::Late;
-            self.asking.waiting().late += 1;
             let slot = staged.slot.take();
             self.slots.give_back(slot);
             self.asking.ended(task);
-            self.staged.push_back(task);
+            self.asking.waiting().late.push_back((now + START_ASK_AGAIN, task, asked));
         }
+        while let Some((task, before)) = self.asking.take_late(now) {
+            let asked = self.home_asked(task);
+            self.asking.waiting().late.push_back((now + START_ASK_AGAIN, task, asked));
+            // The one that was asked may have died with the answer. While it is only away the
+            // question is on its way.
+            if asked != before {
+                let staged = self.staging.get(&task).expect("who asks is staged");
+                self.tell_start(task_attempt(task, staged.attempt), out);
+            }
+        }
+    }
+
+    fn home_asked(&self, task: TaskId) -> Asked {
+        let home = self.homes.owner(task.partition());
+        (home, home.map_or(Incarnation(0), |home| self.incarnation_of(home)))
     }
 }

@@ -379,7 +379,7 @@ impl Scheduler {
         self.ask_in_doubt(out);
         self.let_go(out);
         self.retry_fetches(now, out);
-        self.stop_waiting(now);
+        self.stop_waiting(now, out);
         self.dispatch(now, out);
         self.watch_queues(now, out);
         self.steal(now, out);

@@ -55,9 +55,9 @@ impl Staged {
     pub(crate) fn missing(&self) -> usize {
         self.missing.len()
     }
-    /// For a slot, in the line of those that do; or for objects.
+    /// For a slot, in the line of those that do; for its home; or for objects.
     pub(crate) fn waits(&self, in_line: bool) -> bool {
-        in_line || self.asks == Asks::Waits || !self.missing.is_empty()
+        in_line || matches!(self.asks, Asks::Waits | Asks::Late) || !self.missing.is_empty()
     }
 }
 
