@@ -359,8 +359,7 @@ impl IncomingObject {
         let mode = rustix::fs::FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, mode, 0, total_bytes) {
             Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
-                let full = io::Error::from(io::ErrorKind::StorageFull);
-                Err(failed("write", self.object, &full))
+                Err(failed("write", self.object, &rustix::io::Errno::NOSPC.into()))
             }
             // Not every file system can; then it is found out while writing.
             Ok(()) | Err(_) => Ok(()),

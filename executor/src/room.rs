@@ -15,7 +15,7 @@ pub(crate) fn check(file: &File, more_bytes: u64) -> io::Result<()> {
     if bytes(system.f_bavail) >= more_bytes.saturating_add(left_bytes) {
         return Ok(());
     }
-    Err(io::Error::from(io::ErrorKind::StorageFull))
+    Err(rustix::io::Errno::NOSPC.into())
 }
 
 #[cfg(test)]
