@@ -107,6 +107,9 @@ impl Past {
             Event::Dismissed { attempt, .. } => {
                 format!("{} heard that attempt {attempt} is not wanted any more", name(node))
             }
+            Event::TakenOver { from, .. } => {
+                format!("{} took over what it had made from {}", name(node), name(from))
+            }
             Event::Woken { .. } => {
                 "the reconciler found that a parent's completion had not reached it".into()
             }

@@ -235,6 +235,7 @@ pub fn task_of(event: &Event) -> Option<TaskId> {
         | Event::Replaced { task, .. }
         | Event::Stale { task, .. }
         | Event::Dismissed { task, .. }
+        | Event::TakenOver { task, .. }
         | Event::Struck { task, .. }
         | Event::Stalled { task, .. }
         | Event::Woken { task } => Some(task),

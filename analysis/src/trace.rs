@@ -100,6 +100,9 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             Event::Dismissed { task, attempt } => {
                 self.instant(node, time, "dismissed", task, attempt, json!({}))
             }
+            Event::TakenOver { task, attempt, from } => {
+                self.instant(node, time, "taken over", task, attempt, json!({"from": from.0}))
+            }
             Event::Woken { task } => {
                 self.instant(node, time, "woken", task, Attempt::default(), json!({}))
             }

@@ -10,7 +10,7 @@ use clap::Args;
 use client::{Client, ClientError};
 use proto::event::End;
 use proto::wire::{self, spec::Body};
-use proto::{JobId, LocalId, NodeId, ObjectId, TaskId};
+use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId};
 use serde::Serialize;
 use workloads::{Graph, Plan};
 
@@ -105,11 +105,22 @@ pub(crate) async fn copy(
     if kept.is_empty() {
         return Ok(outcome);
     }
-    let ran = logs.committed(job)?;
+    let mut ran = logs.committed(job)?;
+    for (local, (attempt, node)) in logs.taken_over(job)? {
+        // The log of its home may have gone with the node, too. A later attempt may have ended since.
+        let known = ran.entry(local).or_insert(Committed { node, attempt, end: End::Done });
+        if known.attempt == attempt {
+            known.node = node;
+        }
+    }
     outcome.away = client.nodes().into_iter().filter(|node| !logs.has(*node)).collect();
     for (task, output, file) in kept {
         let local = LocalId(*task);
-        let Some(&Committed { node, attempt, end: End::Done }) = ran.get(&local) else {
+        let known = match ran.get(&local) {
+            Some(known) => Some(*known),
+            None => ask_home(client, job, local).await,
+        };
+        let Some(Committed { node, attempt, end: End::Done }) = known else {
             outcome.undone += 1;
             continue;
         };
@@ -136,6 +147,14 @@ pub(crate) async fn copy(
         }
     }
     Ok(outcome)
+}
+
+/// What the home of a task says where no log tells of its end: who committed it may have left.
+async fn ask_home(client: &Client, job: JobId, task: LocalId) -> Option<Committed> {
+    let state = client.explain(job, task).await.ok()?.task?;
+    let is_done = state.phase() == wire::TaskPhase::TaskDone && state.placed;
+    let (node, attempt) = (NodeId(state.node), Attempt(state.attempt));
+    is_done.then_some(Committed { node, attempt, end: End::Done })
 }
 
 /// Where a file belongs in `dir`; never outside of it.

@@ -176,6 +176,9 @@ struct NodeInfo {
     cpu_s: f64,
     peak_rss_bytes: u64,
     data: NodeData,
+    /// Of a node that leaves: what it has made and others do not have yet.
+    leaving_objects: u64,
+    leaving_bytes: u64,
     tuning: tuning::Shown,
 }
 
@@ -271,6 +274,8 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             cpu_s: state.cpu_ns as f64 / 1e9,
             peak_rss_bytes: state.peak_rss_bytes,
             data: NodeData::of(&state),
+            leaving_objects: state.leaving_objects,
+            leaving_bytes: state.leaving_bytes,
             tuning: (&state.tuning.clone().unwrap_or_default()).into(),
         };
         if context.output.json {
@@ -319,6 +324,8 @@ fn known(client: &Client, node: NodeId) -> Result<(), Failure> {
 
 /// How often a drain looks how far it is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// And how long the node may take to say so.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Has nodes hand over what they have and leave for good.
 pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duration>) -> Done {
@@ -341,19 +348,30 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
         }
         let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
         for node in nodes {
-            client.propose(map_command::Body::Leave(wire::MemberLeave { node: node.0 })).await?;
+            client.propose(leave(*node)).await?;
         }
         for node in nodes {
+            let mut has_room = true;
             loop {
                 let map = client.newest_map(PATIENCE).await;
+                let left = left_on(&client, *node).await;
+                if std::mem::replace(&mut has_room, !left.refused) && left.refused {
+                    let text = format!("node {node} waits: no other node has room for {left}");
+                    context.output.note(&text);
+                }
                 let phase = kvs::membership::member(&map, *node).map(wire::Member::phase);
                 if phase.is_none_or(|phase| phase == wire::MemberPhase::Removed) {
                     context.output.note(&format!("node {node} has left"));
                     break;
                 }
+                if phase == Some(wire::MemberPhase::Up) {
+                    // It died meanwhile, and has come back as any other.
+                    client.propose(leave(*node)).await?;
+                }
                 if deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline) {
                     let held = held_by(&map, *node);
-                    let text = format!("node {node} still has copies of {held} partitions");
+                    let text =
+                        format!("node {node} still has copies of {held} partitions and {left}");
                     return Err(Failure::new(Exit::TimedOut, text)
                         .hint("it goes on leaving; 'starling node list' shows when it has"));
                 }
@@ -362,6 +380,31 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
         }
         Ok(Exit::Ok)
     })
+}
+
+fn leave(node: NodeId) -> map_command::Body {
+    map_command::Body::Leave(wire::MemberLeave { node: node.0 })
+}
+
+/// What a node that leaves has made and others do not have yet.
+struct Left {
+    objects: u64,
+    bytes: u64,
+    refused: bool,
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let objects = units::number_of(self.objects, "output");
+        write!(f, "{objects} of tasks, {}", units::bytes(self.bytes))
+    }
+}
+
+async fn left_on(client: &Client, node: NodeId) -> Left {
+    // Who does not answer may have left already.
+    let state = client.node_state(node, LOOK_PATIENCE).await.unwrap_or_default();
+    let (objects, bytes) = (state.leaving_objects, state.leaving_bytes);
+    Left { objects, bytes, refused: state.leaving_refused }
 }
 
 fn held_by(map: &wire::ClusterMap, node: NodeId) -> usize {

@@ -106,6 +106,24 @@ impl Logs {
         Ok(committed)
     }
 
+    /// Where the outputs of tasks lie that were handed over by nodes that have left: the attempt,
+    /// and the last of those that took them over.
+    pub(crate) fn taken_over(
+        &self,
+        job: JobId,
+    ) -> Result<HashMap<LocalId, (Attempt, NodeId)>, Failure> {
+        let mut taken = HashMap::new();
+        self.for_each(|entry| {
+            if let Event::TakenOver { task, attempt, .. } = entry.event
+                && task.job == job
+            {
+                taken.insert(task.local, (attempt, entry.node));
+            }
+            Ok(())
+        })?;
+        Ok(taken)
+    }
+
     /// Whether this node's log was read.
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.logs.iter().any(|(read, _)| *read == node)

@@ -161,6 +161,7 @@ fn subject(event: &Event) -> Subject {
         | Event::Replaced { task, .. }
         | Event::Stale { task, .. }
         | Event::Dismissed { task, .. }
+        | Event::TakenOver { task, .. }
         | Event::Struck { task, .. }
         | Event::Stalled { task, .. }
         | Event::Woken { task } => Subject::Task(task),

@@ -66,7 +66,14 @@ impl Transfers {
             return;
         }
         let (object, local) = (fetch.object, self.local.clone());
+        let (taken, store) = (fetch.taken, self.shared.executor.objects().clone());
         let wanted = Wanted::new(object, fetch.size_bytes, move |result| {
+            let result = match taken {
+                Some(keep) => result.and_then(|()| {
+                    store.take_over(object, keep).map_err(|error| error.to_string())
+                }),
+                None => result,
+            };
             // A loop that is gone wants nothing any more.
             let _ = local.send(Local::Input(Input::Fetched { object, result }));
         });

@@ -235,6 +235,21 @@ impl ObjectStore {
         Ok(metadata.len())
     }
 
+    /// An object that came as a copy stays here for good from now on: who made it leaves.
+    pub fn take_over(&self, object: ObjectId, keep: bool) -> Result<(), ObjectError> {
+        let kind = if keep { ObjectKind::Kept } else { ObjectKind::Made };
+        let mut index = self.index();
+        let entry =
+            index.objects.get_mut(&object).ok_or(ObjectError::Absent(ObjectName(object)))?;
+        let before = std::mem::replace(&mut entry.kind, kind);
+        if before != kind {
+            // Under the lock: nobody looks for it where it is not.
+            fs::rename(self.path_of(object, before), self.path_of(object, kind))
+                .map_err(|error| failed("keep", object, &error))?;
+        }
+        Ok(())
+    }
+
     /// Removes every object of an attempt that is here.
     pub fn discard(&self, task: TaskId, attempt: Attempt) {
         let range =
@@ -538,6 +553,20 @@ mod tests {
         drop(incoming);
         let job = directory.path().join(directory_name(JobId(9)));
         assert_eq!(fs::read_dir(job).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_taken_over_is_no_copy_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ObjectStore::open(dir.path(), u64::MAX).unwrap();
+        for number in 0..2 {
+            store.create_incoming(object(number, 0), ObjectKind::Copy).unwrap().commit().unwrap();
+            store.take_over(object(number, 0), number == 1).unwrap();
+        }
+        store.take_over(object(7, 0), true).unwrap_err();
+        let listed = ObjectStore::open(dir.path(), u64::MAX).unwrap().list();
+        let kinds: Vec<_> = listed.iter().map(|stored| (stored.keep, stored.copy)).collect();
+        assert_eq!(kinds, [(false, false), (true, false)]);
     }
 
     #[test]

@@ -310,6 +310,11 @@ impl Links {
         bodies
     }
 
+    /// All that was said reliably to those who are there has been acknowledged.
+    pub(crate) fn owe_nothing(&self) -> bool {
+        self.links.iter().all(|(&peer, link)| link.queue.is_empty() || self.is_shut(peer))
+    }
+
     /// A fresh transport: whatever was on its way may be lost.
     pub(crate) fn reconnected(&mut self, peer: NodeId) {
         let link = self.link(peer);

@@ -167,6 +167,19 @@ impl Node {
         }
     }
 
+    /// A node that leaves says so when others have all that it had, and all that it had to say.
+    pub(crate) fn consider_departure(&mut self, now: Time) {
+        let waits = !self.held.is_empty() || !self.reports.is_empty() || self.unfinished;
+        if waits || !self.scheduler.has_handed_over() || !self.links.owe_nothing() {
+            return;
+        }
+        let departure = kvs::membership::departure(&self.map, self.own.node);
+        if let (Some(member), Some(departure)) = (&mut self.member, departure) {
+            member.membership.propose(departure);
+            member.due = member.membership.deadline(now);
+        }
+    }
+
     /// The commands that lead from the map of that epoch to the present one: for checks.
     #[must_use]
     pub fn map_commands_since(&self, epoch: u64) -> Option<Vec<wire::MapCommand>> {

@@ -95,6 +95,7 @@ impl Node {
         for peer in self.links.take_forgotten() {
             self.scheduler.forget_peer(peer);
         }
+        self.consider_departure(now);
         if self.own.mutant == Some(Mutant::SpeakBeforeWriting)
             && matches!(effects.first(), Some(Effect::Persist(_)))
         {

@@ -123,6 +123,8 @@ pub enum Event {
     Removing { job: JobId },
     /// What ran this attempt of a command, or may have run it, has died: so often by now.
     Struck { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, strikes: u8 },
+    /// What a task had made was handed to this node by one that leaves the cluster.
+    TakenOver { task: TaskId, attempt: Attempt, from: NodeId },
     /// A job gets no further: this task blocks it.
     Stalled { task: TaskId, stall: Stall, home: NodeId, holder: NodeId, quiet: Span },
 }
@@ -248,6 +250,11 @@ impl Encoder {
             Event::Dismissed { task, attempt } => {
                 self.task(task, attempt);
                 25
+            }
+            Event::TakenOver { task, attempt, from } => {
+                self.task(task, attempt);
+                self.number(from.0.into());
+                29
             }
             Event::Struck { .. } | Event::Stalled { .. } => self.trouble_body(event),
         }
@@ -436,7 +443,7 @@ impl<'a> Decoder<'a> {
             15 => Ok(Event::Shifted { tasks: self.number()?, wait_max: Span(self.number()?) }),
             16 => Ok(Event::PolicyChanged { from: self.policy()?, to: self.policy()? }),
             26 => Ok(Event::Removing { job: JobId(self.number()?) }),
-            4..=13 | 25 | 27 | 28 => self.task_event(tag),
+            4..=13 | 25 | 27..=29 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
         }
     }
@@ -500,6 +507,7 @@ impl<'a> Decoder<'a> {
                 holder: NodeId(self.small()?),
                 quiet: Span(self.number()?),
             },
+            29 => Event::TakenOver { task, attempt, from: NodeId(self.small()?) },
             _ => Event::Woken { task },
         })
     }

@@ -413,6 +413,11 @@ pub const OFFERED_TASKS_MAX: usize = 1024;
 pub const STEP_EVICTIONS_MAX: usize = 1024;
 /// Objects of one message about copies or readers.
 pub const OBJECTS_TOLD_MAX: usize = 4096;
+/// Attempts whose outputs a node that leaves hands over at a time. Each is offered to the same node
+/// so often before another one is asked; who had no room is asked again after a pause.
+pub const HANDOVERS_AT_A_TIME_MAX: usize = 256;
+pub const HANDOVER_TRIES_MAX: u32 = 4;
+pub const HANDOVER_PAUSE: Span = Span::from_secs(2);
 /// Inputs of a ready task by which its queue knows it, and from which size on.
 pub const INDEXED_INPUTS_MAX: usize = 16;
 pub const INDEXED_INPUT_BYTES_MIN: u64 = 1024;

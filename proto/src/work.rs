@@ -38,6 +38,8 @@ pub struct Fetch {
     pub from: NodeId,
     pub size_bytes: u64,
     pub settings: Arc<wire::JobSettings>,
+    /// It is to lie here as if it had been made here; and whether it outlives its job.
+    pub taken: Option<bool>,
 }
 
 /// An object that an earlier incarnation left on this node.

@@ -10,6 +10,8 @@ use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::admission::{Passed, Patience};
 use crate::fetching::{Ahead, Flight};
+use crate::handover::{self, Taking};
+use crate::leaving::Made;
 use crate::locations::{Asking, Locations, Where};
 use crate::near::NearFiles;
 use crate::objects::Objects;
@@ -87,6 +89,8 @@ pub(crate) struct Data {
     pub(crate) left_over: bool,
     /// Objects of ended jobs, which go some at a time.
     leaving: VecDeque<Leaving>,
+    /// What comes from nodes that leave the cluster.
+    pub(crate) taking: BTreeMap<Made, Taking>,
     /// Jobs of which tasks were staged or objects brought here, or stored before.
     pub(crate) touched: BTreeSet<JobId>,
     /// Of these, jobs that may have ended while this node was down.
@@ -123,6 +127,7 @@ impl Data {
             offered: BTreeSet::new(),
             left_over: false,
             leaving: VecDeque::new(),
+            taking: BTreeMap::new(),
             touched: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
             fetch_time: Span::ZERO,
@@ -394,6 +399,7 @@ impl Scheduler {
             self.object_changed(&object);
         }
         self.data.ahead.retain(|ahead| ahead.object.task.job != job);
+        handover::forget(&mut self.data.taking, |made, _| made.0.job == job);
         let gone = self.data.objects.forget_job(job);
         for object in &gone {
             self.object_changed(object);
@@ -415,6 +421,7 @@ impl Scheduler {
                 self.data.objects.copied(object, size_bytes, true, (false, false));
             } else {
                 self.data.objects.made(object, size_bytes, true, keep);
+                self.note_made(&object);
             }
             self.data.touched.insert(object.task.job);
             self.data.in_doubt.insert(object.task.job);
@@ -476,6 +483,7 @@ impl Scheduler {
         state.inputs = totals.inputs;
         state.inputs_local = totals.made_here;
         state.inputs_copied = totals.copied;
+        self.leaving_state(state);
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Flight {
     real: bool,
     /// One task reads it.
     single: bool,
+    /// It is to lie here as if made here; and whether it outlives its job.
+    taken: Option<bool>,
     pub(crate) phase: Phase,
     pub(crate) tries: u32,
     /// Its maker could not give it; until it is here it keeps no other task waiting.
@@ -73,6 +75,8 @@ pub(crate) struct Wish<'a> {
     /// Tasks that read it; 0: not known.
     pub(crate) readers: u32,
     pub(crate) settings: &'a Settings,
+    /// See [`Fetch::taken`].
+    pub(crate) taken: Option<bool>,
 }
 
 impl Scheduler {
@@ -100,6 +104,7 @@ impl Scheduler {
             settings: wish.settings.clone(),
             real: wish.settings.real_data,
             single: wish.readers == 1,
+            taken: wish.taken,
             phase: if asked.is_some() { Phase::Locating } else { Phase::Moving },
             tries: 0,
             stalled: false,
@@ -158,8 +163,8 @@ impl Scheduler {
         flight.phase = Phase::Moving;
         flight.from = from;
         flight.since = now;
-        let settings = Arc::clone(&flight.settings);
-        out.fetches.push(Fetch { object, from, size_bytes: flight.size_bytes, settings });
+        let (settings, taken) = (Arc::clone(&flight.settings), flight.taken);
+        out.fetches.push(Fetch { object, from, size_bytes: flight.size_bytes, settings, taken });
     }
 
     /// How long an asker waits to hear where an object lies, and how long its home takes it for
@@ -257,17 +262,21 @@ impl Scheduler {
 
     fn arrived(&mut self, now: Time, object: ObjectId, out: &mut Out) {
         let flight = self.end_flight(&object).expect("it was on its way");
-        let Flight { maker, from, size_bytes, real, .. } = flight;
+        let Flight { maker, from, size_bytes, real, taken, .. } = flight;
         if maker == self.options.me {
             // An earlier incarnation made it; whether it is to be kept is not known.
             self.data.objects.made(object, size_bytes, real, true);
         } else {
             let kind = (flight.first.is_none(), flight.single);
-            self.data.objects.copied(object, size_bytes, real, kind);
+            match taken {
+                Some(keep) => self.data.objects.take(object, size_bytes, real, keep),
+                None => self.data.objects.copied(object, size_bytes, real, kind),
+            }
             self.data.totals.brought_bytes += size_bytes;
             self.estimates.transferred(from, size_bytes, now.since(flight.since));
             self.data.fetched(now.since(flight.asked));
             if size_bytes >= COPY_TOLD_BYTES
+                && taken.is_none()
                 && let Some(home) = self.home_of_object(&object)
             {
                 let copies = out.copies.entry(home).or_default();
@@ -280,6 +289,7 @@ impl Scheduler {
         }
         self.object_changed(&object);
         self.evict(self.options.tuning.store_hard_bytes, out);
+        self.look_whether_taken((object.task, object.attempt), out);
     }
 
     fn input_arrived(
@@ -409,7 +419,8 @@ impl Scheduler {
                 return; // It stays the next.
             }
             self.data.ahead.pop_front();
-            let wish = Wish { object, maker, size_bytes, readers, settings: &settings };
+            let settings = &settings;
+            let wish = Wish { object, maker, size_bytes, readers, settings, taken: None };
             self.begin_flight(now, &wish, None, out);
         }
         self.data.left_over = true;

@@ -192,6 +192,16 @@ impl Homes {
         (0..self.map.members.len())
             .map(|node| NodeId(u32::try_from(node).expect("nodes are bounded")))
     }
+    /// It hands over what it has.
+    #[must_use]
+    pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
+        let member = self.map.members.get(node.0 as usize);
+        member.is_some_and(|member| member.phase() == wire::MemberPhase::Leaving)
+    }
+    /// Those that are not gone and are not about to go.
+    pub(crate) fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.living().filter(|&node| !self.is_leaving(node))
+    }
     /// Those that are not gone.
     pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.members().filter(|&node| !self.is_gone(node))
@@ -204,7 +214,7 @@ impl Homes {
     /// A task that takes so many slots can be sent there.
     #[must_use]
     pub(crate) fn fits(&self, node: NodeId, cpus: u32) -> bool {
-        cpus <= self.slots_of(node).max(1) && !self.is_gone(node)
+        cpus <= self.slots_of(node).max(1) && !self.is_gone(node) && !self.is_leaving(node)
     }
     #[must_use]
     pub fn nodes(&self) -> usize {

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use proto::{Attempt, JobId, LocalId, ObjectId, TaskId};
+use proto::{Attempt, JobId, LocalId, ObjectId, TaskId, wire};
+
+use crate::leaving::Made;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -102,6 +104,44 @@ impl Objects {
         (fresh, single): (bool, bool),
     ) {
         self.insert(object, size_bytes, real, Kind::Copy { fresh, single });
+    }
+    /// Another node had made it, and leaves: it lies here as if made here, from now on.
+    pub(crate) fn take(&mut self, object: ObjectId, size_bytes: u64, real: bool, keep: bool) {
+        self.made(object, size_bytes, real, keep);
+        if self.is_made(&object) {
+            return;
+        }
+        self.make_busy(object); // What is firm is never idle.
+        let Some(entry) = self.entries.get_mut(&object) else { return };
+        entry.kind = Kind::Made { keep };
+        self.copied_bytes -= entry.size_bytes;
+        self.copies -= 1;
+    }
+    /// It was made here, or taken over from its maker.
+    #[must_use]
+    pub(crate) fn is_made(&self, object: &ObjectId) -> bool {
+        let entry = self.entries.get(object);
+        entry.is_some_and(|entry| matches!(entry.kind, Kind::Made { .. }))
+    }
+    /// All of these.
+    pub(crate) fn made_here(&self) -> impl Iterator<Item = &ObjectId> {
+        let made = |entry: &Entry| matches!(entry.kind, Kind::Made { .. });
+        self.entries.iter().filter(move |(_, entry)| made(entry)).map(|(object, _)| object)
+    }
+    /// Of one attempt, those that somebody may still want.
+    pub(crate) fn outputs_of(&self, (task, attempt): Made) -> Vec<wire::HandedOutput> {
+        let bound = |output| ObjectId { task, attempt, output };
+        let all = self.entries.range(bound(0)..=bound(u32::MAX));
+        let made = all.filter_map(|(object, entry)| match entry.kind {
+            Kind::Made { keep } if !entry.doomed => Some(wire::HandedOutput {
+                output: object.output,
+                size_bytes: entry.size_bytes,
+                keep,
+                real: entry.real,
+            }),
+            _ => None,
+        });
+        made.collect()
     }
     fn insert(&mut self, object: ObjectId, size_bytes: u64, real: bool, kind: Kind) {
         if self.entries.contains_key(&object) {
@@ -295,6 +335,22 @@ mod tests {
         objects.copied(object(6), 10, true, (false, true));
         objects.pin(object(6));
         assert!(objects.unpin(object(6)), "nobody else reads this copy");
+    }
+
+    #[test]
+    fn a_copy_that_is_taken_over_is_never_evicted() {
+        let mut objects = Objects::default();
+        objects.copied(object(1), 10, true, (false, false));
+        objects.copied(object(2), 10, true, (false, true));
+        objects.pin(object(2));
+        objects.take(object(1), 10, true, true);
+        objects.take(object(2), 10, true, false);
+        objects.take(object(3), 10, true, false);
+        assert_eq!(gone(&mut objects, 0, 0), [0; 0]);
+        assert!(!objects.unpin(object(2)), "it is no copy for one reader any more");
+        assert_eq!((objects.copies, objects.copied_bytes, objects.firm_bytes()), (0, 0, 30));
+        assert_eq!(objects.outputs_of((TaskId::new(1, 1), Attempt(7))).len(), 1);
+        assert_eq!(objects.forget_job(JobId(1)), [object(2), object(3)]);
     }
 
     #[test]

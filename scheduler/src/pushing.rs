@@ -21,7 +21,10 @@ impl Scheduler {
     ) {
         let (widest, cpus) = (self.homes.slots_max(), work.cpus());
         let fits = |node: &NodeId| self.homes.slots_of(*node) >= cpus && *node != self.options.me;
-        let fitting: Vec<NodeId> = self.homes.living().filter(fits).collect();
+        let mut fitting: Vec<NodeId> = self.homes.staying().filter(fits).collect();
+        if fitting.is_empty() {
+            fitting.extend(self.homes.living().filter(fits)); // It goes after that task.
+        }
         let turn = task.local.index() as usize;
         match fitting.get(turn % fitting.len().max(1)).copied() {
             Some(node) => {

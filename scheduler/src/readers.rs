@@ -50,6 +50,13 @@ impl Readers {
         }
     }
 
+    /// It lies on another node from now on.
+    pub(crate) fn moved(&mut self, object: &ObjectId, node: NodeId) {
+        if let Some(reading) = self.objects.get_mut(object) {
+            reading.node = node;
+        }
+    }
+
     /// So many edges' readers have ended. Returns where it was made when those were the last.
     pub(crate) fn consume(&mut self, object: &ObjectId, readers: u32) -> Option<NodeId> {
         let reading = self.objects.get_mut(object)?;

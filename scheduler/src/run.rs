@@ -171,6 +171,7 @@ impl Scheduler {
                 let declared = running.spec.outputs.get(output as usize);
                 let keep = declared.is_some_and(|declared| declared.keep);
                 self.data.objects.made(object, size_bytes, real, keep);
+                self.note_made(&object);
             }
         }
     }

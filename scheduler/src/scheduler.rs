@@ -18,6 +18,7 @@ use crate::grant::Transit;
 use crate::guests::Guests;
 use crate::homes::Homes;
 use crate::jobs::Jobs;
+use crate::leaving::Leaving;
 use crate::ledger::{Ledger, State};
 use crate::monitor::Monitor;
 use crate::out::Out;
@@ -110,6 +111,8 @@ pub struct Scheduler {
     #[expect(clippy::box_collection, reason = "most nodes never load any: it takes less room")]
     pub(crate) loading: Option<Box<BTreeMap<PartitionId, Loading>>>,
     reconcile_at: Option<Time>,
+    /// This node leaves the cluster.
+    pub(crate) leaving: Option<Box<Leaving>>,
 }
 
 impl Scheduler {
@@ -147,6 +150,7 @@ impl Scheduler {
             parked: Parked::default(),
             loading: None,
             reconcile_at: None,
+            leaving: None,
             homes,
             options,
         };
@@ -259,6 +263,7 @@ impl Scheduler {
             Body::Located(located) => self.on_located(now, &located, out),
             Body::Consumed(consumed) => self.on_consumed(&consumed, out),
             Body::Unwanted(unwanted) => self.on_unwanted(&unwanted, out),
+            Body::HandOver(said) => self.on_hand_over(now, from, said, out),
             Body::StallAsk(ask) => self.on_stall_ask(now, &ask, out),
             Body::Pulse(pulse) => self.jobs.on_pulse(from, pulse, self.homes.nodes()),
             Body::NotHome(not_home) => self.on_not_home(now, from, &not_home),
@@ -378,6 +383,7 @@ impl Scheduler {
         self.retry_parked(now, out);
         self.ask_in_doubt(out);
         self.let_go(out);
+        self.hand_over(now, out);
         self.retry_fetches(now, out);
         self.stop_waiting(now, out);
         self.dispatch(now, out);
@@ -480,6 +486,7 @@ impl Scheduler {
             self.jobs.next_look(),
             self.asking.deadline(),
             self.parked.deadline(),
+            self.leaving.as_ref().and_then(|leaving| leaving.deadline()),
             expiry,
             retry,
         ];

@@ -509,6 +509,7 @@ impl Scheduler {
                 size_bytes: input.size_bytes,
                 readers: input.consumers,
                 settings: &staged.work.settings,
+                taken: None,
             };
             self.begin_flight(now, &wish, Some(task), out);
             !made_here

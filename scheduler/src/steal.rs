@@ -118,7 +118,7 @@ impl Scheduler {
     }
     /// Dry, or about to be before what it could steal now would be here: inputs take their time.
     fn is_hungry(&self) -> bool {
-        if self.is_full() || self.asking.any_alone() {
+        if self.is_full() || self.asking.any_alone() || self.leaving.is_some() {
             return false;
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();

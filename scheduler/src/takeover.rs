@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::event::Again;
 use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::handover;
 use crate::homes::Homes;
 use crate::ledger::{Ledger, State};
 use crate::out::Out;
@@ -158,6 +159,7 @@ impl Scheduler {
         let older = self.homes.succeed(homes);
         self.ledger.report_interval = report_interval(&self.homes);
         self.ledger.ready.extend(self.homeless.drain(..));
+        self.consider_leaving(out);
         let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
         if changed.is_empty() {
             return;
@@ -206,6 +208,7 @@ impl Scheduler {
             self.loads.forget(peer);
         }
         self.data.locations.forget_node(peer);
+        handover::forget(&mut self.data.taking, |_, leaver| leaver == peer);
         self.source_gone(now, peer, out);
     }
 }

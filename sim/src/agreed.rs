@@ -65,6 +65,9 @@ impl World {
         if let Some(Body::Join(join)) = &command.body {
             self.has_joined(join);
         }
+        if let Some(Body::Leave(leave)) = &command.body {
+            self.starve.leaves(self.now, leave.node as usize);
+        }
         if let Some(Body::Down(down)) = &command.body
             && self.options.faultless
         {

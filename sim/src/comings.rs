@@ -1,5 +1,7 @@
 //! Machines that join the cluster and machines that leave it, while it works.
 
+use kvs::membership::command;
+use node::Input;
 use proto::wire::map_command::Body;
 use proto::wire::{self, MemberPhase};
 use proto::{NodeId, Span};
@@ -13,6 +15,8 @@ use crate::world::World;
 const JOINS_MAX: u32 = 2;
 /// From the word that it may to the start of its process.
 const STARTS_WITHIN: Span = Span::from_millis(300);
+/// From the word that it is to leave until it has left.
+const LEAVES_WITHIN: Span = Span::from_secs(300);
 
 impl World {
     /// A new machine asks to be let in.
@@ -41,6 +45,24 @@ impl World {
         if self.is_whole() && !self.somebody_leaves() && self.can_do_without(index, Fault::Leave) {
             self.propose(Body::Leave(wire::MemberLeave { node: index as u32 }));
         }
+    }
+
+    /// As when an operator asks for it, whatever else is under way.
+    pub fn leave(&mut self, node: usize) {
+        let leave = Body::Leave(wire::MemberLeave { node: node as u32 });
+        let by = (0..self.machines.len()).find(|&other| self.is_live(other as u32));
+        if let Some(by) = by {
+            self.deliver(by, Input::Propose(Box::new(command(leave))));
+        }
+    }
+
+    /// Until it is a member no more, for some minutes at most.
+    pub fn run_until_gone(&mut self, node: usize) -> bool {
+        let is_gone = move |world: &Self| {
+            let member = kvs::membership::member(&world.map, NodeId(node as u32));
+            member.is_none_or(|member| member.phase() == MemberPhase::Removed)
+        };
+        self.run_until(self.now + LEAVES_WITHIN, is_gone)
     }
 
     /// Somebody was asked to leave and has not left yet.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use node::Effect;
+use proto::event::Again;
 use proto::wire::membership_message::Body;
 use proto::{Event, JobId, PartitionId, Span};
 use sim::{Action, ClientPlan, Dice, Draft, World, WorldOptions};
@@ -129,4 +130,38 @@ fn work_goes_on_without_the_group() {
     ends_well(&mut world);
     assert!(world.told(client).is_some());
     assert_eq!(*failed.lock().expect("one thread"), 0);
+}
+
+/// Tasks that are done again because what they had made is gone, and nodes that go.
+fn count_rebuilt(world: &mut World) -> Arc<Mutex<u32>> {
+    let rebuilt = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&rebuilt);
+    world.on_effect(Box::new(move |_, _, effect| {
+        if let Effect::Trace(Event::Replaced { why: Again::Rebuilt, .. }) = effect {
+            *count.lock().expect("one thread") += 1;
+        }
+        Action::Carry
+    }));
+    rebuilt
+}
+
+/// Its children wait for a last one that takes long: meanwhile node after node leaves with what
+/// they are to read, those that took over from others too.
+#[test]
+fn who_leaves_hands_over_what_others_want() {
+    for seed in 1..=12 {
+        let mut world = world(seed, 5, 2);
+        let rebuilt = count_rebuilt(&mut world);
+        let client = submit(&mut world, 0, &Draft::fan_in(600, Span::from_millis(100), 300_000));
+        world.run_for(Span::from_millis(400 + 37 * seed));
+        for node in [4, 1] {
+            world.leave(node);
+            assert!(world.run_until_gone(node), "seed {seed}: n{node} does not leave");
+        }
+        ends_well(&mut world);
+        assert!(world.told(client).is_some(), "seed {seed}");
+        assert_eq!(*rebuilt.lock().expect("one thread"), 0, "seed {seed}: done again");
+        world.must_be_whole().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        world.must_leave_nothing().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
 }

@@ -197,7 +197,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-const EVENT_KINDS: usize = 20;
+const EVENT_KINDS: usize = 21;
 
 fn events() -> [Event; EVENT_KINDS] {
     let task = TaskId::new(0x0102_0304, 5 << 40 | 6);
@@ -236,6 +236,7 @@ fn events() -> [Event; EVENT_KINDS] {
         Event::Shifted { tasks: 2_000, wait_max: Span(20_000_000_000) },
         Event::PolicyChanged { from: 3, to: 1 },
         Event::Removing { job },
+        Event::TakenOver { task, attempt, from: node },
         Event::Struck { task, attempt, node, incarnation: 3, strikes: 2 },
         Event::Stalled {
             task,

@@ -36,7 +36,7 @@ mod voters;
 use proto::wire::map_command::Body;
 use proto::{NodeId, wire};
 
-pub use plan::plan;
+pub use plan::{departure, plan};
 pub use voters::{first_voters, wanted_voters};
 
 use wire::MemberPhase::{Leaving, Up};

@@ -3,7 +3,7 @@
 //! Stateless: it looks at the map alone, so any leader goes on where another stopped. It speaks
 //! only of partitions that are active and waits for the rest. In this order:
 //!
-//! 1. Nodes that leave and hold nothing are removed; voters are exchanged, one at a time.
+//! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.)
 //! 2. Copies too many are dropped, those of leaving nodes first, then of the fullest node. A home
 //!    is handed over before its copy goes.
 //! 3. Copies too few are made, on the nodes that hold least.
@@ -15,19 +15,19 @@
 //! should hold and no more.
 
 use proto::limits::{PLAN_COMMANDS_MAX, PLAN_LEARNERS_MAX};
-use proto::wire;
 use proto::wire::MemberPhase::Leaving;
 use proto::wire::map_command::Body;
+use proto::{NodeId, wire};
 
 use super::balance::Loads;
-use super::{command, is_up, members, min_in_sync, wanted_voters};
+use super::{command, is_up, member, members, min_in_sync, wanted_voters};
 
 /// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty: all is as it should be, or the rest
 /// depends on nodes that have not answered yet.
 #[must_use]
 pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
     let mut commands: Vec<wire::MapCommand> =
-        removals(map).chain(wanted_voters(map).map(set_voters)).collect();
+        wanted_voters(map).map(set_voters).into_iter().collect();
     let mut loads = Loads::new(map);
     if loads.up.is_empty() {
         return commands;
@@ -63,13 +63,13 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
     commands
 }
 
-fn removals(map: &wire::ClusterMap) -> impl Iterator<Item = wire::MapCommand> {
-    let leaving = map.members.iter().filter(|member| member.phase() == Leaving);
-    leaving
-        .map(|member| wire::MemberRemove { node: member.node })
-        .filter(|remove| members::remove_holds(map, remove))
-        .map(|remove| command(Body::Remove(remove)))
-        .take(1)
+/// What a node that leaves says when it has nothing left that is not in the map, once the map
+/// lets it go: it holds nothing, and has no vote.
+#[must_use]
+pub fn departure(map: &wire::ClusterMap, node: NodeId) -> Option<wire::MapCommand> {
+    let remove = wire::MemberRemove { node: node.0 };
+    let leaves = member(map, node).is_some_and(|member| member.phase() == Leaving);
+    (leaves && members::remove_holds(map, &remove)).then(|| command(Body::Remove(remove)))
 }
 
 fn set_voters(voters: Vec<u32>) -> wire::MapCommand {

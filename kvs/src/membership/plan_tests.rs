@@ -27,9 +27,13 @@ fn settle(map: &mut wire::ClusterMap) -> usize {
     panic!("the planner does not come to rest")
 }
 
-/// What live primaries do; whether there was anything to do.
+/// What live primaries do, and who leaves; whether there was anything to do.
 fn answer(map: &mut wire::ClusterMap) -> bool {
     let mut any = false;
+    for node in 0..map.members.len() as u32 {
+        let departure = departure(map, NodeId(node));
+        any |= departure.is_some_and(|command| apply(map, &command));
+    }
     for at in 0..map.partitions.len() {
         let entry = map.partitions[at].clone();
         let (partition, epoch, node) = (at as u32, entry.epoch, entry.replicas[0]);

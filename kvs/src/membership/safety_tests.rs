@@ -172,7 +172,9 @@ impl Ghost {
             Step::Activate { node } => self.activate(node),
             Step::CatchUp { partition } => self.catch_up(partition),
             Step::Plan => {
-                for said in plan(&self.map) {
+                let leavers = self.map.members.iter();
+                let gone = leavers.filter_map(|it| departure(&self.map, NodeId(it.node)));
+                for said in gone.chain(plan(&self.map)).collect::<Vec<_>>() {
                     self.carry_out(&said);
                     self.said.push(said);
                 }

@@ -31,6 +31,8 @@ pub(crate) fn survives_restart(body: &Body) -> bool {
         | Body::Holding(_)
         | Body::Locate(_)
         | Body::Located(_)
+        // Who leaves asks again.
+        | Body::HandOver(_)
         | Body::StallAsk(_)
         | Body::Pulse(_)
         // What the old incarnation owed the new one tells from its records.

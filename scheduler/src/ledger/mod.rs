@@ -10,6 +10,7 @@ mod census;
 mod check;
 mod crashes;
 mod credit;
+mod handed;
 mod lineage;
 mod part;
 mod query;

@@ -67,6 +67,7 @@ impl Ledger {
                 for at in 0..record.index.len() {
                     self.load_holder(place(record.index[at]), &record, at)?;
                 }
+                self.load_handed(&record, place);
             }
             LedgerRecord::Start(record) => self.load_starts(&record, place)?,
         }

@@ -37,13 +37,16 @@ struct Free {
     fetches: u32,
     /// Its store may refuse what is more than one task at a time.
     is_cramped: bool,
+    /// It takes no further work.
+    leaves: bool,
     /// For each number of slots since when at least so many have been free.
     since: Vec<Option<Time>>,
 }
 
 impl Free {
     fn settle(&mut self, now: Time, is_usable: bool) {
-        let is_usable = is_usable && self.fetches == 0 && !(self.is_cramped && self.busy > 0);
+        let is_usable =
+            is_usable && !self.leaves && self.fetches == 0 && !(self.is_cramped && self.busy > 0);
         let free = if is_usable { self.slots.saturating_sub(self.busy) } else { 0 };
         for (width, since) in (1..).zip(&mut self.since) {
             match (width <= free, &since) {
@@ -82,7 +85,14 @@ impl Watch {
     /// One more machine.
     pub(crate) fn joins(&mut self, slots: u32) {
         let (since, is_cramped) = (vec![None; slots as usize], self.is_cramped);
-        self.machines.push(Free { slots, busy: 0, fetches: 0, is_cramped, since });
+        let leaves = false;
+        self.machines.push(Free { slots, busy: 0, fetches: 0, is_cramped, leaves, since });
+    }
+
+    /// A machine hands over what it has.
+    pub(crate) fn leaves(&mut self, now: Time, node: usize) {
+        self.machines[node].leaves = true;
+        self.machines[node].settle(now, false);
     }
 
     /// A partition has a home again, or has none.

@@ -310,3 +310,48 @@ fn nodes_come_and_go_while_a_job_runs() {
     instance.wait_for_copies();
     instance.down();
 }
+
+/// A newcomer makes some of what a last task is to read, and of what is kept, and leaves before that
+/// task may begin. The gate takes two slots: it never runs there.
+#[test]
+fn what_lies_on_a_node_that_leaves_is_handed_over() {
+    const MAKERS: u64 = 30;
+    let instance = Instance::up_with_copies(2, 2, 2);
+    instance.wait_for_copies();
+    let list = instance.json(&["node", "list"]);
+    let by = list["nodes"][0]["addr"].as_str().expect("an address").to_owned();
+    let newcomer = instance.start(&["node", "--join", &by, "--slots", "1"]);
+    wait_until("there are three", || state_of(&instance, 2).0 == "up");
+    instance.wait_for_copies();
+    let directory = instance.sandbox().path("").display().to_string();
+    let inputs: Vec<String> = (1..=MAKERS).map(|number| format!("x{number}='x{number}'")).collect();
+    let text = "[[task]]\nname='gate'\ncpus=2\noutputs={g='g'}\n\
+         command=['sh','-c','while ! test -e DIR/go; do sleep 0.05; done; echo > g']\n\
+         [[task]]\nname='make-{i}'\narray='1-30'\noutputs={x='x{i}',k={file='k{i}',keep=true}}\n\
+         command=['sh','-c','echo {i} >> DIR/ran; head -c 100000 /dev/zero > x{i}; \
+         echo {i} > k{i}; sleep 0.1']\n\
+         [[task]]\nname='last'\ninputs={g='g',ALL}\n\
+         command=['sh','-c','test $(cat $STARLING_INPUTS | wc -c) = 3000001']\n";
+    let text = text.replace("DIR", &directory).replace("ALL", &inputs.join(","));
+    instance.sandbox().write("w.toml", text);
+    let id = submit(&instance, &["--file", "w.toml"]);
+    let done = || job(&instance, &id)["tasks"]["done"].as_u64();
+    wait_until("all is made", || done() == Some(MAKERS));
+    let stored = instance.json(&["node", "info", "n2"])["data"]["bytes_stored"].as_u64();
+    assert!(stored > Some(100_000), "the newcomer has made nothing: {stored:?}");
+    instance.starling(&["node", "drain", "n2", "--timeout", "60s"]).ok();
+    newcomer.end().expect_code(3);
+    instance.sandbox().write("go", "");
+    instance.starling(&["job", "wait", &id]).ok();
+    let end = job(&instance, &id);
+    assert_eq!(end["tasks"]["done"], MAKERS + 2, "{end}");
+    let ran = fs::read_to_string(instance.sandbox().path("ran")).expect("tasks wrote it");
+    assert_eq!(ran.lines().count() as u64, MAKERS, "each has run once: {ran}");
+    let out = instance.sandbox().path("out");
+    instance.starling(&["job", "fetch", &id, "-o", &out.display().to_string()]).ok();
+    for number in 1..=MAKERS {
+        let kept = fs::read_to_string(out.join(format!("k{number}"))).expect("it was fetched");
+        assert_eq!(kept, format!("{number}\n"));
+    }
+    instance.down();
+}

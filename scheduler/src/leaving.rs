@@ -1,0 +1,279 @@
+//! A node that leaves the cluster: what its tasks have made, and others may want, goes to those who
+//! stay. It begins when the map says that this node leaves, and it is over when nothing is left.
+//!
+//! All outputs of an attempt go to one node, whichever has room, in turn. Whether they are wanted
+//! their home says (`handover.rs`), and whether they have come. What is said may be lost: here it
+//! is said again. Until the node is gone it gives out what it has handed over, too.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proto::limits::{
+    HANDOVER_PAUSE, HANDOVER_TRIES_MAX, HANDOVERS_AT_A_TIME_MAX, OBJECTS_TOLD_MAX, STEP_POPS_MAX,
+};
+use proto::wire::message::Body;
+use proto::{Attempt, Incarnation, NodeId, ObjectId, TaskId, Time, wire};
+
+use crate::Scheduler;
+use crate::out::{Out, task_attempt};
+
+/// Outputs of one attempt, which stay together.
+pub(crate) type Made = (TaskId, Attempt);
+
+#[derive(Debug, Default)]
+struct Offer {
+    to: Option<NodeId>,
+    tries: u32,
+    /// An answer is awaited until then.
+    until: Option<Time>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Leaving {
+    /// What is still to be handed over.
+    offers: BTreeMap<Made, Offer>,
+    /// Of these, those that wait for their turn; some may have gone meanwhile.
+    waiting: VecDeque<Made>,
+    /// And those that were offered, by the time at which they are offered again.
+    asked: BTreeSet<(Time, Made)>,
+    /// Who had no room, and until when it is not asked again.
+    full: BTreeMap<NodeId, Time>,
+    turn: usize,
+    /// Nobody has room for what is next.
+    blocked: bool,
+}
+
+impl Leaving {
+    fn add(&mut self, made: Made) {
+        if !self.offers.contains_key(&made) {
+            self.offers.insert(made, Offer::default());
+            self.waiting.push_back(made);
+        }
+    }
+    /// It is with somebody else, or nobody wants it.
+    fn done(&mut self, made: &Made) {
+        if let Some(until) = self.offers.remove(made).and_then(|offer| offer.until) {
+            self.asked.remove(&(until, *made));
+        }
+    }
+    fn refused(&mut self, now: Time, made: &Made, by: NodeId) {
+        self.full.insert(by, now + HANDOVER_PAUSE);
+        let Some(offer) = self.offers.get_mut(made) else { return };
+        if offer.to == Some(by)
+            && let Some(until) = offer.until.take()
+        {
+            *offer = Offer::default();
+            self.asked.remove(&(until, *made));
+            self.waiting.push_back(*made);
+        }
+    }
+    /// What was not answered in time is offered again: to the same node, or after some times to
+    /// another one.
+    fn take_back(&mut self, now: Time) {
+        while let Some(&(until, made)) = self.asked.first()
+            && until <= now
+        {
+            self.asked.pop_first();
+            let Some(offer) = self.offers.get_mut(&made) else { continue };
+            offer.until = None;
+            offer.tries += 1;
+            if offer.tries >= HANDOVER_TRIES_MAX {
+                *offer = Offer::default();
+            }
+            self.waiting.push_back(made);
+        }
+        self.full.retain(|_, until| now < *until);
+    }
+    /// Who is to have it: those who had no room are passed over.
+    fn taker(&mut self, made: &Made, others: &[NodeId]) -> Option<NodeId> {
+        let may = |node: &NodeId| others.contains(node) && !self.full.contains_key(node);
+        let before = self.offers.get(made).and_then(|offer| offer.to).filter(may);
+        let turn = self.turn % others.len().max(1);
+        let in_turn = others[turn..].iter().chain(&others[..turn]).copied().find(may);
+        if before.is_none() {
+            self.turn = self.turn.wrapping_add(1);
+        }
+        before.or(in_turn)
+    }
+    fn offered(&mut self, made: Made, to: NodeId, until: Time) {
+        let Some(offer) = self.offers.get_mut(&made) else { return };
+        (offer.to, offer.until) = (Some(to), Some(until));
+        self.asked.insert((until, made));
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let asked = self.asked.first().map(|&(until, _)| until);
+        if self.waiting.is_empty() || self.asked.len() >= HANDOVERS_AT_A_TIME_MAX {
+            return asked;
+        }
+        match self.blocked {
+            true => asked.into_iter().chain(self.full.values().copied()).min(),
+            false => Some(Time::ZERO),
+        }
+    }
+}
+
+impl Scheduler {
+    /// The map may say that this node leaves, from now on.
+    pub(crate) fn consider_leaving(&mut self, out: &mut Out) {
+        if self.leaving.is_some() || !self.homes.is_leaving(self.options.me) {
+            return;
+        }
+        let mut leaving = Box::<Leaving>::default();
+        self.data.objects.made_here().for_each(|object| leaving.add((object.task, object.attempt)));
+        self.leaving = Some(leaving);
+        self.give_guests_back(out);
+    }
+
+    /// Tasks of other homes that wait in a queue here are placed anew by their homes.
+    fn give_guests_back(&mut self, out: &mut Out) {
+        let known = self.guests.iter().filter(|(_, guest)| guest.home_knows);
+        let mut guests: Vec<Made> = known.map(|(&task, guest)| (task, guest.attempt)).collect();
+        guests.sort_unstable();
+        let mut told: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
+        for (task, attempt) in guests {
+            self.guests.remove(&task);
+            told.entry(self.homes.home_of(task)).or_default().push(task_attempt(task, attempt));
+        }
+        for (home, tasks) in told {
+            for piece in tasks.chunks(OBJECTS_TOLD_MAX) {
+                let tasks = piece.to_vec();
+                out.reliable.push((home, Body::NotHeld(wire::NotHeld { tasks })));
+            }
+        }
+    }
+
+    /// A task has made something here; it may be that this is to go at once.
+    pub(crate) fn note_made(&mut self, object: &ObjectId) {
+        if let Some(leaving) = &mut self.leaving {
+            leaving.add((object.task, object.attempt));
+        }
+    }
+
+    /// Offers what is left to others, so much at a time.
+    pub(crate) fn hand_over(&mut self, now: Time, out: &mut Out) {
+        let Some(mut leaving) = self.leaving.take() else { return };
+        leaving.take_back(now);
+        leaving.blocked = false;
+        let me = self.options.me;
+        // Who joins, and was never there yet, answers nothing.
+        let has_come = |node: &NodeId| self.homes.incarnation_of(*node) != Incarnation(0);
+        let others = self.homes.staying().filter(|node| *node != me && has_come(node));
+        let others: Vec<NodeId> = others.collect();
+        let mut said: BTreeMap<(NodeId, NodeId), Vec<wire::Handed>> = BTreeMap::new();
+        for _ in 0..STEP_POPS_MAX {
+            if leaving.asked.len() >= HANDOVERS_AT_A_TIME_MAX {
+                break;
+            }
+            let Some(made) = leaving.waiting.pop_front() else { break };
+            let outputs = self.data.objects.outputs_of(made);
+            let home = self.homes.owner(made.0.partition());
+            let Some(home) = home.filter(|_| !outputs.is_empty()) else {
+                leaving.done(&made); // Nobody wants it any more.
+                continue;
+            };
+            if !leaving.offers.contains_key(&made) {
+                continue;
+            }
+            let Some(to) = leaving.taker(&made, &others) else {
+                leaving.waiting.push_front(made);
+                leaving.blocked = true;
+                break;
+            };
+            let bytes = outputs.iter().fold(0, |sum: u64, it| sum.saturating_add(it.size_bytes));
+            leaving.offered(made, to, now + self.locate_timeout(bytes));
+            let (task, attempt) = (made.0, made.1.0);
+            let (job, task) = (task.job.0, task.local.0);
+            let handed = wire::Handed { job, task, attempt, outputs };
+            said.entry((home, to)).or_default().push(handed);
+        }
+        self.leaving = Some(leaving);
+        for ((home, to), made) in said {
+            crate::handover::say(home, wire::HandStage::Offered, (me, to), made, out);
+        }
+    }
+
+    /// Its home says that these are with others now, or that nobody wants them.
+    pub(crate) fn on_let_go(&mut self, made: &[wire::Handed]) {
+        let Some(leaving) = &mut self.leaving else { return };
+        made.iter().for_each(|handed| leaving.done(&crate::handover::made_of(handed)));
+    }
+    /// Who was to have these has no room for them.
+    pub(crate) fn on_no_room(&mut self, now: Time, from: NodeId, made: &[wire::Handed]) {
+        let Some(leaving) = &mut self.leaving else { return };
+        made.iter().for_each(|it| leaving.refused(now, &crate::handover::made_of(it), from));
+    }
+
+    /// The node leaves, and has nothing that others would miss.
+    #[must_use]
+    pub fn has_handed_over(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| leaving.offers.is_empty())
+            && self.running.is_empty()
+            && self.staging.is_empty()
+            && self.guests.iter().next().is_none()
+            && self.transit.is_empty()
+            && self.pending_moves.is_empty()
+            && self.parked.is_empty()
+    }
+
+    /// How much is left, as a node tells it.
+    pub(crate) fn leaving_state(&self, state: &mut wire::NodeState) {
+        let Some(leaving) = &self.leaving else { return };
+        state.leaving_refused = leaving.blocked;
+        for &made in leaving.offers.keys() {
+            for output in self.data.objects.outputs_of(made) {
+                state.leaving_objects += 1;
+                state.leaving_bytes = state.leaving_bytes.saturating_add(output.size_bytes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time(1_000_000_000);
+    fn made(number: u64) -> Made {
+        (TaskId::new(1, number), Attempt(7))
+    }
+
+    #[test]
+    fn who_has_no_room_is_passed_over_for_a_while() {
+        let mut leaving = Leaving::default();
+        let others = [NodeId(1), NodeId(2)];
+        leaving.add(made(1));
+        leaving.add(made(1));
+        assert_eq!(leaving.waiting.pop_front(), Some(made(1)));
+        assert_eq!(leaving.waiting.pop_front(), None, "once");
+        let first = leaving.taker(&made(1), &others).expect("nobody is full");
+        leaving.offered(made(1), first, NOW);
+        leaving.refused(NOW, &made(1), first);
+        let second = leaving.taker(&made(1), &others).expect("one is not full");
+        assert_ne!(first, second);
+        leaving.offered(made(1), second, NOW);
+        leaving.refused(NOW, &made(1), first);
+        assert_eq!(leaving.asked.len(), 1, "the other one has not answered");
+        leaving.refused(NOW, &made(1), second);
+        assert_eq!(leaving.taker(&made(1), &others), None);
+        leaving.take_back(NOW + HANDOVER_PAUSE);
+        assert!(leaving.taker(&made(1), &others).is_some());
+    }
+
+    #[test]
+    fn what_is_not_answered_is_offered_to_the_same_node_and_then_to_another() {
+        let mut leaving = Leaving::default();
+        let others = [NodeId(1), NodeId(2)];
+        leaving.add(made(1));
+        let first = leaving.taker(&made(1), &others).expect("nobody is full");
+        for _ in 1..HANDOVER_TRIES_MAX {
+            leaving.offered(made(1), first, NOW);
+            leaving.take_back(NOW);
+            assert_eq!(leaving.taker(&made(1), &others), Some(first));
+        }
+        leaving.offered(made(1), first, NOW);
+        leaving.take_back(NOW);
+        assert_ne!(leaving.taker(&made(1), &others), Some(first));
+        leaving.done(&made(1));
+        assert!(leaving.offers.is_empty() && leaving.asked.is_empty());
+    }
+}
