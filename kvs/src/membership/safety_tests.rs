@@ -2,7 +2,8 @@
 //!
 //! The ghost's rules: an active primary that has registered acknowledges something at every moment,
 //! so whoever is not in the configuration misses it at once. A node that loses its disk has
-//! nothing. A learner has everything when its primary says so, unless it has restarted since.
+//! nothing, and who is dropped by an active primary deletes what it has. A learner has everything
+//! when its primary says so, unless it has restarted since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,6 +97,13 @@ impl Ghost {
         check_map(&self.map).unwrap();
         assert_eq!(changed, self.map != before, "{said:?}");
         assert_eq!(self.map.epoch, before.epoch + u64::from(changed));
+        if let Some(Body::DropReplica(drop)) = said.body.as_ref().filter(|_| changed) {
+            let at = drop.partition as usize;
+            let entry = &self.map.partitions[at];
+            if entry.active && !entry.former.contains(&drop.node) {
+                self.full[at].remove(&drop.node);
+            }
+        }
         let once = self.map.clone();
         assert!(!apply(&mut self.map, said), "said twice at once it changes twice: {said:?}");
         assert_eq!(self.map, once);
