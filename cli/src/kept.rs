@@ -107,7 +107,7 @@ pub(crate) async fn copy(
     }
     let mut ran = logs.committed(job)?;
     for (local, (attempt, node)) in logs.taken_over(job)? {
-        // The log of its home may have gone with the node, too. A later attempt may have ended since.
+        // The log of its home may have gone with the node, too; a later attempt may have ended.
         let known = ran.entry(local).or_insert(Committed { node, attempt, end: End::Done });
         if known.attempt == attempt {
             known.node = node;

@@ -5,6 +5,7 @@
 //! their home says (`handover.rs`), and whether they have come. What is said may be lost: here it
 //! is said again. Until the node is gone it gives out what it has handed over, too.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::limits::{
@@ -44,8 +45,8 @@ pub(crate) struct Leaving {
 
 impl Leaving {
     fn add(&mut self, made: Made) {
-        if !self.offers.contains_key(&made) {
-            self.offers.insert(made, Offer::default());
+        if let Entry::Vacant(offer) = self.offers.entry(made) {
+            offer.insert(Offer::default());
             self.waiting.push_back(made);
         }
     }

@@ -311,8 +311,8 @@ fn nodes_come_and_go_while_a_job_runs() {
     instance.down();
 }
 
-/// A newcomer makes some of what a last task is to read, and of what is kept, and leaves before that
-/// task may begin. The gate takes two slots: it never runs there.
+/// A newcomer makes some of what a last task is to read, and of what is kept, and leaves before
+/// that task may begin. The gate takes two slots: it never runs there.
 #[test]
 fn what_lies_on_a_node_that_leaves_is_handed_over() {
     const MAKERS: u64 = 30;
