@@ -47,7 +47,7 @@ pub(crate) struct Totals {
 
 /// What is to go of an ended job.
 #[derive(Clone, Copy, Debug)]
-enum Leaving {
+enum Going {
     Object(ObjectId),
     /// All its objects have gone: what else there is may go too.
     Rest(JobId),
@@ -88,7 +88,7 @@ pub(crate) struct Data {
     /// A step took out as many entries of queues as it may.
     pub(crate) left_over: bool,
     /// Objects of ended jobs, which go some at a time.
-    leaving: VecDeque<Leaving>,
+    going: VecDeque<Going>,
     /// What comes from nodes that leave the cluster.
     pub(crate) taking: BTreeMap<Made, Taking>,
     /// Jobs of which tasks were staged or objects brought here, or stored before.
@@ -126,7 +126,7 @@ impl Data {
             aside: Vec::new(),
             offered: BTreeSet::new(),
             left_over: false,
-            leaving: VecDeque::new(),
+            going: VecDeque::new(),
             taking: BTreeMap::new(),
             touched: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
@@ -145,7 +145,7 @@ impl Data {
         learn(&mut self.fetch_time, took);
     }
     pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
-        if !self.leaving.is_empty() || self.left_over {
+        if !self.going.is_empty() || self.left_over {
             return Some(now);
         }
         let flights = self.timers.first().map(|&(at, _)| at);
@@ -403,10 +403,10 @@ impl Scheduler {
             self.object_changed(object);
         }
         self.guests.forget_job(job);
-        self.data.leaving.extend(gone.into_iter().map(Leaving::Object));
+        self.data.going.extend(gone.into_iter().map(Going::Object));
         // A home of it may have taken uploads; others have nothing unless tasks came.
         if self.data.touched.remove(&job) || self.ledger.jobs.contains_key(&job) {
-            self.data.leaving.push_back(Leaving::Rest(job));
+            self.data.going.push_back(Going::Rest(job));
         }
         self.data.locations.forget_job(job);
         self.ledger.readers.forget_job(job);
@@ -443,19 +443,19 @@ impl Scheduler {
         if idle_bytes > 0 && self.data.objects.copied_bytes > tuning.cache_bytes {
             self.evict(tuning.store_hard_bytes, out);
         }
-        let count = self.data.leaving.len().min(STEP_EVICTIONS_MAX);
-        let gone: Vec<Leaving> = self.data.leaving.drain(..count).collect();
-        for leaving in gone {
-            match leaving {
-                Leaving::Object(object) if self.presence(&object) == Presence::Absent => {
+        let count = self.data.going.len().min(STEP_EVICTIONS_MAX);
+        let gone: Vec<Going> = self.data.going.drain(..count).collect();
+        for going in gone {
+            match going {
+                Going::Object(object) if self.presence(&object) == Presence::Absent => {
                     out.evicted.push(object);
                 }
-                Leaving::Object(_) => {}
-                Leaving::Rest(job) => out.forgotten.push(job),
+                Going::Object(_) => {}
+                Going::Rest(job) => out.forgotten.push(job),
             }
         }
-        if self.data.leaving.is_empty() {
-            self.data.leaving = VecDeque::new();
+        if self.data.going.is_empty() {
+            self.data.going = VecDeque::new();
         }
     }
 
