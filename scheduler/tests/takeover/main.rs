@@ -18,7 +18,7 @@ use scheduler::Mutant;
 /// In the test command; `TAKEOVER_SEEDS=20000` asks for more.
 fn seeds() -> std::ops::RangeInclusive<u64> {
     let asked = std::env::var("TAKEOVER_SEEDS").ok().and_then(|text| text.parse().ok());
-    1..=asked.unwrap_or(400)
+    1..=asked.unwrap_or(2_000)
 }
 
 /// A random graph: each task reads some of those before it, or just comes after them.
