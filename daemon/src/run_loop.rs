@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use executor::Executor;
 use kvs::Batch;
-use node::{Effect, Input, Node};
+use node::{Effect, Input, Node, SyncWish};
 use proto::work::Launch;
 use proto::{ClientId, Event, Incarnation, NodeId, Span, Time, limits, wire};
 use tokio::sync::mpsc::error::TrySendError;
@@ -61,10 +61,11 @@ impl Durability {
     /// When the next sync may start; `None` while there is nothing to sync or one is under way.
     fn due(&self, node: &Node) -> Option<Time> {
         let idle = self.asked_seq == self.synced_seq;
-        let gap = match (self.client_waits, node.awaits_sync()) {
-            (true, _) => Span::ZERO,
-            (false, true) => limits::SYNC_GAP,
-            (false, false) => limits::SYNC_GAP_IDLE,
+        let gap = match node.sync_wish() {
+            _ if self.client_waits => Span::ZERO,
+            SyncWish::Now => Span::ZERO,
+            SyncWish::Soon => limits::SYNC_GAP,
+            SyncWish::None => limits::SYNC_GAP_IDLE,
         };
         (idle && self.written_seq > self.synced_seq).then(|| self.synced_at + gap)
     }

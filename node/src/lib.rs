@@ -30,3 +30,4 @@ mod step;
 pub use config::Config;
 pub use io::{Effect, Input};
 pub use node::{Node, RecoverError};
+pub use step::SyncWish;

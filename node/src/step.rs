@@ -23,6 +23,17 @@ use crate::{Effect, records};
 /// Rounds of messages to itself that one step carries out; more wait for the next step.
 const LOOPBACK_ROUNDS_MAX: usize = 64;
 
+/// How much somebody waits for the next sync of a node's log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum SyncWish {
+    #[default]
+    None,
+    /// Other nodes wait for what they can do without for some milliseconds.
+    Soon,
+    /// A client waits for it, or all others do.
+    Now,
+}
+
 /// What a step wants done and said.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
@@ -232,7 +243,8 @@ impl Node {
         let batch = if let Some(replica) = &mut self.replica {
             replica.ship(writes);
             replica.write_own(of_group);
-            replica.end_step(now, self.batch_seq, self.durable_seq)
+            let client_waits = !self.out.answers.is_empty();
+            replica.end_step(now, self.batch_seq, self.durable_seq, client_waits)
         } else if writes.is_empty() {
             None
         } else {
@@ -328,13 +340,17 @@ impl Node {
         }
     }
 
-    /// Whether something that somebody waits for waits until what was written is synced.
-    /// Acknowledgements do too, but nobody waits for them.
+    /// How much somebody waits until what was written is synced. Acknowledgements do too, but
+    /// nobody waits for them.
     #[must_use]
-    pub fn awaits_sync(&self) -> bool {
-        let of_copies = self.replica.as_ref().is_some_and(|replica| replica.awaits_sync());
+    pub fn sync_wish(&self) -> SyncWish {
         let of_group = self.member.as_ref().is_some_and(|member| member.awaits_sync());
-        !self.reports.is_empty() || !self.answers.is_empty() || of_copies || of_group
+        if of_group {
+            return SyncWish::Now; // Rare, and it is what everybody waits for then.
+        }
+        let waits = !self.reports.is_empty() || !self.answers.is_empty();
+        let own = if waits { SyncWish::Soon } else { SyncWish::None };
+        self.replica.as_ref().map_or(own, |replica| own.max(replica.sync_wish()))
     }
 
     /// When it wants `Input::Timer`; the past means at once.

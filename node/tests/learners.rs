@@ -136,7 +136,7 @@ fn where_a_copy_stands_is_said_when_that_is_synced() {
 
     let fill = wire::Fill::Begin as i32;
     let change = wire::Change { partition, epoch: 1, fill, ..Default::default() };
-    let replicate = wire::Replicate { number: 1, changes: vec![change] };
+    let replicate = wire::Replicate { number: 1, changes: vec![change], client_waits: false };
     let question = wire::CopyQuestion::Where as i32;
     let ask = wire::CopyAsk { partition, epoch: 1, question, map_epoch: 1, ..Default::default() };
     let asks = wire::CopyAsks { asks: vec![ask] };

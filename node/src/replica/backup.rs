@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proto::{NodeId, wire};
 
+use crate::SyncWish;
+
 /// The changes of one primary.
 #[derive(Debug, Default)]
 struct Source {
@@ -13,6 +15,8 @@ struct Source {
     synced: u64,
     /// What is not synced yet: own batch, number of the message.
     unsynced: VecDeque<(u64, u64)>,
+    /// The last message whose sync a client waits for.
+    client_waits: u64,
     refused: Vec<wire::Refusal>,
     /// What it was told last.
     told: (u64, u64),
@@ -23,9 +27,18 @@ pub(crate) struct Sources(BTreeMap<NodeId, Source>);
 
 impl Sources {
     /// A message was taken into the batch of this step, but for what is refused.
-    pub(crate) fn took(&mut self, from: NodeId, number: u64, refused: Vec<wire::Refusal>) {
+    pub(crate) fn took(
+        &mut self,
+        from: NodeId,
+        number: u64,
+        client_waits: bool,
+        refused: Vec<wire::Refusal>,
+    ) {
         let source = self.0.entry(from).or_default();
         source.taken = source.taken.max(number);
+        if client_waits {
+            source.client_waits = source.client_waits.max(number);
+        }
         source.refused.extend(refused);
     }
 
@@ -65,8 +78,37 @@ impl Sources {
         answers
     }
 
-    /// Somebody waits for the next sync.
-    pub(crate) fn awaits_sync(&self) -> bool {
-        self.0.values().any(|source| !source.unsynced.is_empty())
+    /// How much somebody waits for the next sync.
+    pub(crate) fn sync_wish(&self) -> SyncWish {
+        let wish = |source: &Source| match source.unsynced.is_empty() {
+            true => SyncWish::None,
+            false if source.client_waits > source.synced => SyncWish::Now,
+            false => SyncWish::Soon,
+        };
+        self.0.values().map(wish).max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_syncs_at_once_for_as_long_as_a_client_waits_for_it() {
+        let mut sources = Sources::default();
+        let primary = NodeId(0);
+        assert_eq!(sources.sync_wish(), SyncWish::None);
+        sources.took(primary, 1, false, Vec::new());
+        sources.note_batch(1);
+        assert_eq!(sources.sync_wish(), SyncWish::Soon);
+        sources.took(primary, 2, true, Vec::new());
+        sources.note_batch(2);
+        sources.took(primary, 3, false, Vec::new());
+        sources.note_batch(3);
+        assert_eq!(sources.sync_wish(), SyncWish::Now);
+        sources.answers(2);
+        assert_eq!(sources.sync_wish(), SyncWish::Soon, "nobody waits for the third");
+        sources.answers(3);
+        assert_eq!(sources.sync_wish(), SyncWish::None);
     }
 }

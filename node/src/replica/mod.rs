@@ -29,7 +29,7 @@ use proto::{Incarnation, NodeId, PartitionId, Time};
 use scheduler::Mutant;
 
 use crate::link::Links;
-use crate::{Config, Effect};
+use crate::{Config, Effect, SyncWish};
 use activation::Activation;
 use asked::Asked;
 use backup::Sources;
@@ -222,7 +222,7 @@ impl Replica {
                 refused.push(wire::Refusal { number, partition: partition.0 });
             }
         }
-        self.sources.took(from, number, refused);
+        self.sources.took(from, number, replicate.client_waits, refused);
     }
 
     fn send_asks(&mut self, to: NodeId, asks: Vec<wire::CopyAsk>) {
@@ -237,8 +237,15 @@ impl Replica {
     }
 
     /// Ends a step: all that it writes. `last` is the last batch so far, the next has the number
-    /// after it; what was synced are the batches up to `durable`.
-    pub(crate) fn end_step(&mut self, now: Time, last: u64, durable: u64) -> Option<Batch> {
+    /// after it; what was synced are the batches up to `durable`. `client_waits` for an answer that
+    /// depends on it.
+    pub(crate) fn end_step(
+        &mut self,
+        now: Time,
+        last: u64,
+        durable: u64,
+        client_waits: bool,
+    ) -> Option<Batch> {
         self.wake_at = None;
         self.activate(now, durable);
         self.answer_asks(now);
@@ -247,14 +254,14 @@ impl Replica {
         let mut batch = std::mem::take(&mut self.batch);
         let writes = !batch.writes.is_empty() || !batch.cleared.is_empty();
         batch.seq = last + u64::from(writes);
-        self.send_changes(batch.seq);
+        self.send_changes(batch.seq, client_waits);
         self.sources.note_batch(batch.seq);
         self.asked.note_batch(batch.seq);
         self.note_promises(batch.seq);
         writes.then_some(batch)
     }
 
-    fn send_changes(&mut self, batch: u64) {
+    fn send_changes(&mut self, batch: u64, client_waits: bool) {
         self.out.retain(|_, out| !out.changes.is_empty() || !out.counted.is_empty());
         if self.out.is_empty() {
             return;
@@ -268,7 +275,8 @@ impl Replica {
                 self.shipping.sent(peer, number, batch, counted);
             }
             if peer != self.me {
-                self.links.send(peer, Body::Replicate(wire::Replicate { number, changes }));
+                let replicate = wire::Replicate { number, changes, client_waits };
+                self.links.send(peer, Body::Replicate(replicate));
             }
         }
     }
@@ -349,9 +357,9 @@ impl Replica {
         let timers = [self.links.deadline(), self.wake_at];
         timers.into_iter().flatten().min()
     }
-    /// Others wait for the next sync of this node.
-    pub(crate) fn awaits_sync(&self) -> bool {
-        self.sources.awaits_sync() || self.asked.awaits_sync()
+    /// How much others wait for the next sync of this node.
+    pub(crate) fn sync_wish(&self) -> SyncWish {
+        if self.asked.awaits_sync() { SyncWish::Now } else { self.sources.sync_wish() }
     }
     pub(crate) fn messages(&self) -> u64 {
         self.links.messages

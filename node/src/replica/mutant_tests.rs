@@ -51,7 +51,7 @@ fn who_has_left_keeps_its_copy(mutant: Option<Mutant>) -> bool {
     let mut n1 = Story::broken(1, mutant);
     n1.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
     n1.agree(n1.drop_of(2));
-    let replicate = wire::Replicate { number: 1, changes: vec![change(1)] };
+    let replicate = wire::Replicate { number: 1, changes: vec![change(1)], client_waits: false };
     n1.replica.on_replicate(NodeId(0), replicate);
     n1.step();
     let up = wire::MemberUp { node: 1, incarnation: 2, store: 2, slots: 1, ..Default::default() };
@@ -68,7 +68,7 @@ fn who_has_left_keeps_its_copy(mutant: Option<Mutant>) -> bool {
 fn takes_over(mutant: Option<Mutant>, own: u64, other: u64) -> Story {
     let mut n1 = Story::broken(1, mutant);
     let changes = (1..=own).map(change).collect();
-    n1.replica.on_replicate(NodeId(0), wire::Replicate { number: 1, changes });
+    n1.replica.on_replicate(NodeId(0), wire::Replicate { number: 1, changes, client_waits: false });
     n1.step();
     n1.hand_over(1);
     n1.step();
@@ -114,7 +114,7 @@ fn an_earlier_life_may_have_given_a_lease(mutant: Option<Mutant>) -> bool {
     };
     n2.replica.asked.add(NodeId(1), vec![ask]);
     let promises = |n2: &mut Story, now: Time| {
-        n2.replica.end_step(now, 0, 0);
+        n2.replica.end_step(now, 0, 0, false);
         n2.replica.copies.promised(P) == n2.epoch()
     };
     // It has just started.

@@ -80,7 +80,7 @@ impl Story {
     }
     /// All that was written is synced.
     pub(super) fn step(&mut self) {
-        let batch = self.replica.end_step(LATER, self.batch, self.batch);
+        let batch = self.replica.end_step(LATER, self.batch, self.batch, false);
         self.batch = batch.map_or(self.batch, |batch| batch.seq);
     }
     pub(super) fn hear(&mut self, from: u32, refused: bool) {
@@ -227,7 +227,7 @@ fn it_is_called_active_when_all_have_what_it_found_and_who_refuses_leaves() {
         ..Default::default()
     };
     let changes = vec![change(1), change(2)];
-    n1.replica.on_replicate(NodeId(0), wire::Replicate { number: 1, changes });
+    n1.replica.on_replicate(NodeId(0), wire::Replicate { number: 1, changes, client_waits: false });
     n1.step();
     n1.hand_over(1);
     n1.step();
@@ -284,7 +284,8 @@ fn a_page_of_an_earlier_primary_that_comes_late_does_not_empty_a_copy() {
         after: Some(wire::Position { epoch: 1, seq: 1 }),
         ..Default::default()
     };
-    let replicate = |number, change| wire::Replicate { number, changes: vec![change] };
+    let replicate =
+        |number, change| wire::Replicate { number, changes: vec![change], client_waits: false };
     n1.replica.on_replicate(NodeId(0), replicate(1, change));
     n1.step();
     n1.hand_over(2);
