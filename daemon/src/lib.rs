@@ -49,6 +49,7 @@ pub mod launcher;
 mod life;
 mod links;
 mod log;
+mod map_news;
 mod members;
 mod open_files;
 mod options;

@@ -31,6 +31,7 @@ use crate::error::NodeError;
 use crate::events::EventLog;
 use crate::inbox::{Incoming, Local};
 use crate::links;
+use crate::map_news;
 use crate::members::Members;
 use crate::replies::ReplySender;
 use crate::service::Shared;
@@ -429,6 +430,9 @@ impl Loop {
             } else if before.is_none_or(|it| it.incarnation != member.incarnation) {
                 shared.others.knock(node);
             }
+        }
+        for line in map_news::news(shared.identity.node, self.members.map(), map) {
+            shared.log.peer(&line);
         }
         self.members.set_map(map);
     }
