@@ -182,14 +182,16 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 /// Whether a process is a node of the instance in `dir`. Numbers of processes are used again, so
 /// an address file that a killed node left may name a stranger's.
 pub(crate) fn is_node(pid: u32, dir: &Path) -> bool {
-    let name = |link: &str| std::fs::read_link(link).ok().as_deref().and_then(program_name);
-    let own = name("/proc/self/exe");
-    if !is_alive(pid) || own.is_none() || name(&format!("/proc/{pid}/exe")) != own {
+    if !is_alive(pid) {
         return false;
     }
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    is_node_line(&words, &cwd, dir)
+    is_node_line(&words, &cwd, dir).unwrap_or_else(|| {
+        let name = |link: &str| std::fs::read_link(link).ok().as_deref().and_then(program_name);
+        let own = name("/proc/self/exe");
+        own.is_some() && name(&format!("/proc/{pid}/exe")) == own
+    })
 }
 
 /// A program's name; that of a running one may have been replaced on disk since it started.
@@ -199,11 +201,11 @@ fn program_name(path: &Path) -> Option<String> {
 }
 
 /// Whether a command line (words that end with a zero) starts a node, and not one of another
-/// directory. A line without a directory may have it from the environment.
-fn is_node_line(line: &[u8], cwd: &Path, dir: &Path) -> bool {
+/// directory. `None`: a line without a directory may have it from the environment.
+fn is_node_line(line: &[u8], cwd: &Path, dir: &Path) -> Option<bool> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).skip(1).collect();
     if !words.contains(&&b"node"[..]) {
-        return false;
+        return Some(false);
     }
     let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let value_of = |flag: &str| {
@@ -217,10 +219,8 @@ fn is_node_line(line: &[u8], cwd: &Path, dir: &Path) -> bool {
         }
         None
     };
-    let named = value_of("--rendezvous").or_else(|| value_of("--dir"));
-    named.is_none_or(|named| {
-        resolved(&cwd.join(std::ffi::OsStr::from_bytes(named))) == resolved(dir)
-    })
+    let named = value_of("--rendezvous").or_else(|| value_of("--dir"))?;
+    Some(resolved(&cwd.join(std::ffi::OsStr::from_bytes(named))) == resolved(dir))
 }
 
 /// Sends a signal to a process of the instance in `dir`, if it still is one of its nodes.
@@ -259,13 +259,25 @@ mod tests {
             let line = line.replace(' ', "\0") + "\0";
             is_node_line(line.as_bytes(), Path::new("/home/me"), Path::new(dir))
         };
-        assert!(is_node("starling --dir /run/a node --rank 0", "/run/a"));
-        assert!(is_node("starling node --dir=a", "/home/me/a"));
-        assert!(is_node("starling node --rendezvous /run/a", "/run/a"));
-        assert!(is_node("starling node", "/run/a"), "its environment may name the directory");
-        assert!(!is_node("starling --dir /run/b node", "/run/a"), "of another instance");
-        assert!(!is_node("starling run bag:tasks=5", "/run/a"));
-        assert!(!is_node("node --dir /run/a", "/run/a"), "its name is no word of its own");
+        assert_eq!(is_node("starling --dir /run/a node --rank 0", "/run/a"), Some(true));
+        assert_eq!(is_node("starling node --dir=a", "/home/me/a"), Some(true));
+        assert_eq!(is_node("starling node --rendezvous /run/a", "/run/a"), Some(true));
+        assert_eq!(
+            is_node("starling node", "/run/a"),
+            None,
+            "its environment may name the directory"
+        );
+        assert_eq!(
+            is_node("starling --dir /run/b node", "/run/a"),
+            Some(false),
+            "of another instance"
+        );
+        assert_eq!(is_node("starling run bag:tasks=5", "/run/a"), Some(false));
+        assert_eq!(
+            is_node("node --dir /run/a", "/run/a"),
+            Some(false),
+            "its name is no word of its own"
+        );
         let old = Path::new("/bin/starling (deleted)");
         assert_eq!(program_name(old).as_deref(), Some("starling"));
     }
