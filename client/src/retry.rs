@@ -12,7 +12,7 @@ use crate::link::Lost;
 pub(crate) const BACKOFF_START: Duration = Duration::from_millis(20);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Homes move on their own: whoever waits for one looks again this often.
-const HOME_BACKOFF_MAX: Duration = Duration::from_millis(200);
+const HOME_BACKOFF_MAX: Duration = Duration::from_millis(100);
 
 /// Who is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,8 @@
 //! insert around a kill says how long writes waited there.
 //!
 //! *Tasks*: the same bag of sleeping tasks without kills, and with a kill in each interval; the
-//! node is started again a second later. The sleeps keep slots busy and not CPUs, so that what is
+//! node is started again a second later. The event logs tell how soon what ran there runs
+//! elsewhere. The sleeps keep slots busy and not CPUs, so that what is
 //! measured is not the machine.
 
 use std::path::Path;
@@ -15,14 +16,17 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use client::{Client, ClientOptions, SubmitOptions};
-use proto::PartitionId;
+use daemon::Clock;
+use proto::{JobId, NodeId, PartitionId};
 use scheduler::Tuning;
 
 use super::report::Report;
+use super::reruns::Reruns;
 use super::{Ended, Resolved, Round, cluster};
 use crate::embed::{self, ClusterPlan};
 use crate::node_list;
 use crate::processes::{self, Life, NodeProcess};
+use crate::story::Logs;
 
 /// A write that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -151,10 +155,12 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<Report> {
     for kill in 0..args.kills {
         report.add(around_a_kill(&mut nodes, (kill % args.nodes) as usize, &mut waits).await?);
     }
-    waits.tell(&mut report, args.kills);
+    let mut reruns = Reruns::default();
     for _ in 0..args.rounds {
-        report.add(tasks_with_kills(&mut nodes, args).await?);
+        report.add(tasks_with_kills(&mut nodes, args, &mut reruns).await?);
     }
+    waits.tell(&mut report, args.kills);
+    tell_reruns(&mut report, &mut reruns);
     Ok(report)
 }
 
@@ -172,9 +178,7 @@ impl Waits {
         let lists =
             [("home", &mut self.home), ("copy", &mut self.copy), ("apart", &mut self.apart)];
         for (name, list) in lists {
-            list.sort_by(f64::total_cmp);
-            let at = |percent: usize| list.get((list.len() * percent / 100).min(list.len() - 1));
-            if let (false, Some(middle), Some(most)) = (list.is_empty(), at(50), at(99)) {
+            if let Some((middle, most)) = middle_and_most(list) {
                 report.note(format!(
                     "{name}: longest insert of a caller around a kill, p50 {middle:.0} ms, p99 \
                      {most:.0} ms ({} callers over {kills} kills)",
@@ -184,6 +188,30 @@ impl Waits {
         }
         report.note(format!("{} inserts failed", self.errors));
     }
+}
+
+fn tell_reruns(report: &mut Report, reruns: &mut Reruns) {
+    let lists = [
+        ("their homes give them a further attempt", &mut reruns.noticed_ms),
+        ("they start elsewhere", &mut reruns.rerun_ms),
+    ];
+    for (what, list) in lists {
+        if let Some((middle, most)) = middle_and_most(list) {
+            report.note(format!(
+                "tasks that ran on a killed node, until {what}: p50 {middle:.0} ms, p99 {most:.0} \
+                 ms ({} tasks)",
+                list.len()
+            ));
+        }
+    }
+}
+
+/// The 50th and the 99th of a hundred.
+fn middle_and_most(list: &mut [f64]) -> Option<(f64, f64)> {
+    list.sort_by(f64::total_cmp);
+    let last = list.len().checked_sub(1)?;
+    let at = |percent: usize| list[(list.len() * percent / 100).min(last)];
+    Some((at(50), at(99)))
 }
 
 /// The callers of one kind.
@@ -256,26 +284,40 @@ async fn around_a_kill(
     Ok(round)
 }
 
-async fn tasks_with_kills(nodes: &mut Nodes, args: &FailoverArgs) -> anyhow::Result<Round> {
+async fn tasks_with_kills(
+    nodes: &mut Nodes,
+    args: &FailoverArgs,
+    reruns: &mut Reruns,
+) -> anyhow::Result<Round> {
+    let clock = Clock::start();
     let text = format!("bag:tasks={},body=sleep,duration={}ms", args.tasks, args.duration_ms);
-    let without_s = run_to_the_end(nodes.client.clone(), text.clone()).await?;
+    let (_, without_s) = run_to_the_end(nodes.client.clone(), text.clone()).await?;
     let every = Duration::from_secs(args.every_s.into());
     let start = Instant::now();
     let mut run = tokio::spawn(run_to_the_end(nodes.client.clone(), text));
     let mut kills = 0_u32;
-    let with_s = loop {
+    let mut killed = Vec::new();
+    let (job, with_s) = loop {
         let next = tokio::time::sleep_until((start + every * kills + every / 2).into());
         tokio::select! {
             ended = &mut run => break ended??,
             () = next => {}
         }
         let victim = (kills % args.nodes) as usize;
+        killed.push((clock.now(), NodeId(victim as u32)));
         nodes.processes[victim].abandon();
         tokio::time::sleep(AWAY).await;
         nodes.start_again(victim).await?;
         kills += 1;
     };
     nodes.await_whole().await?;
+    reruns.kills(&killed);
+    let logs = Logs::read(&nodes.client, job, None).await.map_err(Ended)?;
+    logs.for_each(|entry| {
+        reruns.see(entry);
+        Ok(())
+    })
+    .map_err(Ended)?;
     let tasks = args.tasks as f64;
     Ok(vec![
         ("tasks_per_s", tasks / without_s),
@@ -285,13 +327,13 @@ async fn tasks_with_kills(nodes: &mut Nodes, args: &FailoverArgs) -> anyhow::Res
     ])
 }
 
-/// How long it took, seconds.
-async fn run_to_the_end(client: Client, text: String) -> anyhow::Result<f64> {
+/// The job, and how long it took, seconds.
+async fn run_to_the_end(client: Client, text: String) -> anyhow::Result<(JobId, f64)> {
     let graph = cluster::generate(&text)?;
     let start = Instant::now();
     let handle = client.submit(&graph, SubmitOptions::default()).await?;
     let end = client.wait_job(handle.job, |_| {}).await?;
     let done = end.sum.as_ref().map_or(0, |sum| sum.done);
     anyhow::ensure!(done == graph.len() as u64, "{done} of {} tasks done", graph.len());
-    Ok(start.elapsed().as_secs_f64())
+    Ok((handle.job, start.elapsed().as_secs_f64()))
 }

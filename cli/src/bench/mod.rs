@@ -19,6 +19,7 @@ mod noop;
 mod redis;
 mod redis_copies;
 mod report;
+mod reruns;
 mod sleep;
 mod submit;
 mod transfer;

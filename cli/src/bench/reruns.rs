@@ -1,0 +1,110 @@
+//! How soon what ran on a node that died runs elsewhere, as the event logs tell.
+
+use std::collections::{HashMap, HashSet};
+
+use analysis::Entry;
+use proto::{Event, NodeId, TaskId, Time};
+
+/// What ran on a node when it was killed, from there on.
+#[derive(Debug)]
+struct Struck {
+    killed_at: Time,
+    noticed: bool,
+}
+
+/// Fed with all events of a job in the order of time, and told of the kills.
+#[derive(Debug, Default)]
+pub(super) struct Reruns {
+    /// Kills to come, the next one last.
+    kills: Vec<(Time, NodeId)>,
+    running: HashMap<NodeId, HashSet<TaskId>>,
+    struck: HashMap<TaskId, Struck>,
+    /// From the kill to the home's giving the task a further attempt, milliseconds.
+    pub(super) noticed_ms: Vec<f64>,
+    /// From the kill to the start of that attempt.
+    pub(super) rerun_ms: Vec<f64>,
+}
+
+impl Reruns {
+    /// Of a further job: its kills.
+    pub(super) fn kills(&mut self, kills: &[(Time, NodeId)]) {
+        self.kills = kills.to_vec();
+        self.kills.sort_unstable_by_key(|&(at, _)| std::cmp::Reverse(at));
+        self.running.clear();
+        self.struck.clear();
+    }
+
+    pub(super) fn see(&mut self, entry: &Entry) {
+        while let Some(&(killed_at, node)) = self.kills.last()
+            && killed_at <= entry.time
+        {
+            self.kills.pop();
+            for task in self.running.remove(&node).unwrap_or_default() {
+                self.struck.insert(task, Struck { killed_at, noticed: false });
+            }
+        }
+        let since = |at: Time| entry.time.since(at).as_secs_f64() * 1e3;
+        match entry.event {
+            Event::Started { task, .. } => {
+                if let Some(struck) = self.struck.remove(&task) {
+                    self.rerun_ms.push(since(struck.killed_at));
+                }
+                self.running.entry(entry.node).or_default().insert(task);
+            }
+            Event::Ended { task, .. } => {
+                self.running.entry(entry.node).or_default().remove(&task);
+            }
+            // It had ended before, and the log that would tell died with the node.
+            Event::Committed { task, .. } => {
+                self.struck.remove(&task);
+                self.running.values_mut().for_each(|tasks| _ = tasks.remove(&task));
+            }
+            Event::Replaced { task, .. } => {
+                if let Some(struck) = self.struck.get_mut(&task)
+                    && !std::mem::replace(&mut struck.noticed, true)
+                {
+                    self.noticed_ms.push(since(struck.killed_at));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::event::{Again, End};
+    use proto::{Attempt, JobId, LocalId};
+
+    use super::*;
+
+    #[test]
+    fn only_what_ran_on_the_dead_node_counts_from_its_death() {
+        let task = |local| TaskId { job: JobId(1), local: LocalId(local) };
+        let (first, second) = (Attempt(1), Attempt(2));
+        let started = |local, attempt| Event::Started { task: task(local), attempt, slot: 0 };
+        let committed = |local, attempt| {
+            let (end, node) = (End::Done, NodeId(0));
+            Event::Committed { task: task(local), attempt, end, node, output_bytes: 0 }
+        };
+        let replaced =
+            |local| Event::Replaced { task: task(local), attempt: second, why: Again::HolderGone };
+        let mut reruns = Reruns::default();
+        reruns.kills(&[(Time(100_000_000), NodeId(1))]);
+        let story = [
+            (10, 1, started(1, first)), // Runs when the node dies.
+            (20, 1, started(2, first)), // Its end is told by its home alone.
+            (30, 0, started(3, first)), // Runs elsewhere.
+            (90, 0, committed(2, first)),
+            (400, 0, replaced(1)),
+            (450, 0, started(1, second)),
+            (500, 0, committed(1, second)),
+            (510, 2, replaced(3)),
+            (520, 2, started(3, second)),
+        ];
+        for (ms, node, event) in story {
+            reruns.see(&Entry { node: NodeId(node), time: Time(ms * 1_000_000), event });
+        }
+        assert_eq!((reruns.noticed_ms, reruns.rerun_ms), (vec![300.0], vec![350.0]));
+    }
+}
