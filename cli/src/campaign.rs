@@ -96,6 +96,12 @@ struct Campaign {
     wall_s: f64,
 }
 
+impl Campaign {
+    fn is_good(&self) -> bool {
+        self.lost + self.twice + self.stuck + self.kv_wrong == 0
+    }
+}
+
 fn pause(dice: &mut Dice, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(dice.between(range.start, range.end - 1))
 }
@@ -203,8 +209,7 @@ pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
         }
     }
     ended?;
-    let is_good = seen.lost + seen.twice + seen.stuck + seen.kv_wrong == 0;
-    Ok(if is_good { Exit::Ok } else { Exit::Failed })
+    Ok(if seen.is_good() { Exit::Ok } else { Exit::Failed })
 }
 
 fn text(seen: &Campaign) -> String {
@@ -230,13 +235,29 @@ fn text(seen: &Campaign) -> String {
     )
 }
 
+/// What the nodes wrote is kept where something went wrong.
 async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("starling-check-").tempdir();
-    let dir = dir.map_err(|error| Failure::refused(format!("no temporary directory: {error}")))?;
+    let mut dir =
+        dir.map_err(|error| Failure::refused(format!("no temporary directory: {error}")))?;
+    let ended = all_in(dir.path(), args, graph, seen).await;
+    if ended.is_err() || !seen.is_good() {
+        dir.disable_cleanup(true);
+        say(&format!("the files of the nodes are kept in {}", dir.path().display()));
+    }
+    ended
+}
+
+async fn all_in(
+    dir: &Path,
+    args: CampaignArgs<'_>,
+    graph: &Graph,
+    seen: &mut Campaign,
+) -> Result<(), Failure> {
     let plan = ClusterPlan::new(args.nodes, 2, scheduler::Tuning::default());
     let plan = ClusterPlan { replicas: args.replicas, ..plan };
-    let mut victims = Victims::start(dir.path(), plan).await?;
-    let client = Client::connect_with(dir.path(), ClientOptions { patience: PATIENCE }).await?;
+    let mut victims = Victims::start(dir, plan).await?;
+    let client = Client::connect_with(dir, ClientOptions { patience: PATIENCE }).await?;
     let mut dice = Dice::new(args.seed);
     if !victims.are_whole(&client).await {
         return Err(Failure::lost("the copies of a new cluster do not become whole"));

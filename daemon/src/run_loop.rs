@@ -117,6 +117,7 @@ pub(crate) struct State {
     pending_bytes: usize,
     waiting_for_events: Vec<oneshot::Sender<()>>,
     fenced: Option<Option<Incarnation>>,
+    told_late_at: Time,
 }
 
 impl Loop {
@@ -287,6 +288,7 @@ impl Loop {
         }
         self.share_store();
         self.launch();
+        self.tell_late(now);
         self.state.held = held;
         self.ask();
         self.flush_events(now)
@@ -344,6 +346,16 @@ impl Loop {
             self.sync.request();
         }
         Ok(())
+    }
+
+    /// Names what this node has tried to serve for too long.
+    fn tell_late(&mut self, now: Time) {
+        if now.since(self.state.told_late_at) >= limits::ACTIVATION_LATE
+            && let Some(late) = self.node.late_activations(now)
+        {
+            self.state.told_late_at = now;
+            self.shared.log.line(&late);
+        }
     }
 
     /// Tells the executor what the core leaves of the store for files copied from elsewhere.

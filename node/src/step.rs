@@ -135,6 +135,11 @@ impl Node {
              held; {copies}"
         )
     }
+    /// What it has tried to serve for too long, in words.
+    #[must_use]
+    pub fn late_activations(&self, now: Time) -> Option<String> {
+        self.replica.as_ref()?.late_activations(now)
+    }
     /// The epoch under which it serves a partition, where homes move: for checks.
     #[must_use]
     pub fn serves(&self, partition: PartitionId) -> Option<u64> {

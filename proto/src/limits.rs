@@ -256,6 +256,9 @@ pub const LEASE: Span = Span::from_millis(300);
 /// by a tenth faster or slower than each other's.
 pub const LEASE_GIVEN: Span = Span::from_millis(375);
 
+/// A partition that a node has tried to serve for so long is told of in its log, this often.
+pub const ACTIVATION_LATE: Span = Span::from_secs(10);
+
 // The key-value store.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 pub const VALUE_BYTES_MAX: usize = 8 << 20;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use kvs::replica::{Position, position};
 use kvs::{Page, PageRequest, Record};
-use proto::limits::COPY_PAGE_BYTES;
+use proto::limits::{ACTIVATION_LATE, COPY_PAGE_BYTES};
 use proto::marks::{Mark, mark};
 use proto::wire::{self, CopyQuestion};
 use proto::{NodeId, PartitionId, Time};
@@ -34,6 +34,32 @@ pub(super) struct Activation {
     pub(super) stage: Stage,
     /// Members whose copies turned out to be others: they have to leave.
     pub(super) refusing: BTreeSet<NodeId>,
+    /// When this node first went on with it.
+    begun: Option<Time>,
+}
+
+impl Activation {
+    fn is_late(&self, now: Time) -> bool {
+        self.begun.is_some_and(|begun| begun + ACTIVATION_LATE <= now)
+    }
+    /// What it is at, for a human.
+    pub(super) fn describe(&self) -> String {
+        match &self.stage {
+            Stage::Draining { waiting } => format!("waits until {} let go of it", listed(waiting)),
+            Stage::Promising(promising) if promising.waiting.is_empty() => {
+                "waits for its own promise, or for leases to run out".to_owned()
+            }
+            Stage::Promising(promising) => {
+                format!("waits for promises of {}", listed(&promising.waiting))
+            }
+            Stage::Reading { .. } => "reads its records".to_owned(),
+            Stage::Ready { .. } => "waits for members, or for the map to say so".to_owned(),
+        }
+    }
+}
+
+fn listed(nodes: &BTreeSet<NodeId>) -> String {
+    nodes.iter().map(NodeId::to_string).collect::<Vec<String>>().join(", ")
 }
 
 #[derive(Debug)]
@@ -70,7 +96,7 @@ impl Replica {
     ) {
         let waiting: BTreeSet<NodeId> = members.iter().copied().collect();
         let (stage, refusing) = (Stage::Draining { waiting }, BTreeSet::new());
-        let activation = Activation { epoch, members, stage, refusing };
+        let activation = Activation { epoch, members, stage, refusing, begun: None };
         self.activations.insert(partition, activation);
         self.unasked_members.insert(partition);
     }
@@ -143,10 +169,22 @@ impl Replica {
         }
     }
 
+    /// The partitions that this node has tried to serve for too long, and what the first waits for.
+    pub(crate) fn late_activations(&self, now: Time) -> Option<String> {
+        let mut late = self.activations.iter().filter(|(_, activation)| activation.is_late(now));
+        let (partition, first) = late.next()?;
+        let (epoch, others) = (first.epoch, late.count());
+        Some(format!(
+            "{partition} at epoch {epoch} has no active home, this node {}; {others} others alike",
+            first.describe()
+        ))
+    }
+
     fn activate_one(&mut self, now: Time, durable: u64, partition: PartitionId) {
         let free_at = self.leases_run_out_at();
         let careless = self.mutant == Some(Mutant::ActivateWithoutPromise);
         let activation = self.activations.get_mut(&partition).expect("listed by the caller");
+        activation.begun.get_or_insert(now);
         let epoch = activation.epoch;
         if let Stage::Draining { waiting } = &activation.stage
             && (waiting.is_empty() || careless)

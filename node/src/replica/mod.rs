@@ -127,12 +127,7 @@ impl Replica {
 
     pub(crate) fn describe(&self) -> String {
         let activations = self.activations.iter().map(|(partition, activation)| {
-            let stage = match &activation.stage {
-                activation::Stage::Reading { .. } => "reading".to_owned(),
-                activation::Stage::Ready { .. } => "ready".to_owned(),
-                stage => format!("{stage:?}"),
-            };
-            format!("{partition} at epoch {}: {stage}", activation.epoch)
+            format!("{partition} at epoch {}: {}", activation.epoch, activation.describe())
         });
         let activations: Vec<String> = activations.collect();
         format!("to become active: {activations:?}; {:?}; asked: {:?}", self.shipping, self.asked)
