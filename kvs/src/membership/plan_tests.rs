@@ -142,6 +142,19 @@ fn a_death_is_made_up_for_with_what_the_node_held() {
     }
 }
 
+/// The disks of n0 and n1 are lost, both come back with others, and their copies are filled before
+/// they vote again: then two of n2, n3 and n4 must not be lost yet.
+#[test]
+fn who_has_copies_but_no_vote_yet_makes_no_cluster_whole() {
+    let mut map = start(5, 64, 3);
+    for voters in [vec![2, 3, 4], vec![0, 2, 3, 4]] {
+        map.voters = voters;
+        assert!(!is_fully_replicated(&map), "{:?}", map.voters);
+    }
+    map.voters = vec![0, 1, 2, 3, 4];
+    assert!(is_fully_replicated(&map));
+}
+
 #[test]
 fn one_copy_alone_waits_for_its_node_and_moves_nothing() {
     let mut map = start(4, 512, 1);
