@@ -1,10 +1,12 @@
 //! `starling bound`: what no schedule can beat, and what the paper's programme says.
 
 mod figures;
+mod measured;
 mod plot;
 mod published;
 mod tasks;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use analysis::bounds::Form;
@@ -18,6 +20,7 @@ use workloads::generate::{Implicit, is_generator};
 
 use crate::args::LoadArgs;
 use crate::errors::{Done, Exit, Failure};
+use crate::output::say;
 use crate::units::{Bandwidth, Factor, Timespan};
 use crate::workload::load;
 use crate::{Context, jobs, story, units};
@@ -121,6 +124,8 @@ struct Ran {
     /// Of all nodes.
     slots: u32,
     makespan_s: f64,
+    /// What its commands took, by the names of tasks.
+    took: HashMap<String, Span>,
 }
 
 /// How the run stands beside its bounds.
@@ -148,7 +153,16 @@ pub(crate) fn run(context: &Context, args: &BoundArgs) -> Done {
         }
     };
     let assumed = assumed(context, args, ran.as_ref())?;
-    let work = Work::read(context, &workflow, args)?;
+    let mut work = Work::read(context, &workflow, args)?;
+    if let (Work::Stored(graph), Some(ran)) = (&mut work, &ran) {
+        let unknown = graph.measure_commands(|name| ran.took.get(name).copied());
+        if unknown > 0 {
+            let (run, unknown) = (&ran.run, units::count(unknown));
+            say(&format!(
+                "warning: {run} does not tell what {unknown} commands took: they count 0"
+            ));
+        }
+    }
     let figures = match &work {
         Work::Stored(graph) => Figures::of_graph(&workflow, graph, &assumed),
         Work::Implicit(shape) => Figures::of_shape(&workflow, shape, &assumed),
@@ -244,6 +258,7 @@ fn ran(context: &Context, run: &str) -> Result<Ran, Failure> {
         let state = client.job(proto::JobId(job)).await?;
         let logs = story::Logs::read(&client, proto::JobId(job), None).await?;
         let fold = logs.fold(proto::JobId(job), None)?;
+        let took = measured::durations(&client, proto::JobId(job), &logs).await?;
         let report = story::report(&fold, &story::facts(&state, logs.states.clone()), &state);
         if jobs::state_word(&state) != "finished" {
             let text = format!("job {job} is {}: its makespan says nothing", report.state);
@@ -255,6 +270,7 @@ fn ran(context: &Context, run: &str) -> Result<Ran, Failure> {
             nodes: report.nodes,
             slots: report.slots,
             makespan_s: report.makespan_s,
+            took,
         })
     })
 }
@@ -279,6 +295,7 @@ fn ran_of_file(path: &Path) -> Result<Ran, Failure> {
         nodes: whole("nodes")?,
         slots: whole("slots")?,
         makespan_s: number("makespan_s").ok_or_else(|| missing("makespan_s"))?,
+        took: HashMap::new(),
     })
 }
 

@@ -77,6 +77,7 @@ impl GraphBuilder {
             order: None,
             edge_pairs: 0,
             clocks_loads: false,
+            commands_are_measured: false,
             seed: 0,
             notes: Vec::new(),
         };

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use proto::wire;
+use proto::{Span, wire};
 
 /// A finished, checked graph. Made by [`crate::GraphBuilder::finish`]; it is acyclic and not empty.
 ///
@@ -40,6 +40,8 @@ pub struct Graph {
     pub(crate) order: Option<Vec<u32>>,
     pub(crate) edge_pairs: u64,
     pub(crate) clocks_loads: bool,
+    /// The durations of commands are those of a run, and no guesses.
+    pub(crate) commands_are_measured: bool,
     /// Decides where loads go.
     pub(crate) seed: u64,
     pub(crate) notes: Vec<String>,
@@ -291,6 +293,26 @@ impl Graph {
         let is_upload =
             |task: &TaskView<'_>| matches!(task.spec.body, Some(wire::spec::Body::Upload(_)));
         self.tasks().filter(is_upload).map(|task| (task.index, PathBuf::from(task.name)))
+    }
+
+    /// Whether the task starts a program, whose duration nobody knows beforehand.
+    #[must_use]
+    pub fn is_command(&self, task: u32) -> bool {
+        let spec = &self.specs[self.task_spec[task as usize] as usize];
+        matches!(spec.body, Some(wire::spec::Body::Command(_)))
+    }
+
+    /// Commands last from now on what they took in a run, by their names; how many did not run then
+    /// and last no time.
+    pub fn measure_commands(&mut self, took: impl Fn(&str) -> Option<Span>) -> u64 {
+        let mut unknown = 0;
+        for task in self.indices().filter(|&task| self.is_command(task)).collect::<Vec<u32>>() {
+            let measured = took(&self.task_name(task));
+            unknown += u64::from(measured.is_none());
+            self.task_duration_ns[task as usize] = measured.unwrap_or_default().0;
+        }
+        self.commands_are_measured = true;
+        unknown
     }
 
     /// Whether the task only puts data where a run shall find them.

@@ -34,14 +34,13 @@ pub struct Info {
 }
 
 impl Graph {
-    /// How long a task lasts, where that is fixed before the run; 0 for a command, whatever is
-    /// estimated of it: bounds must not rest on guesses.
+    /// How long a task lasts, where that is fixed before the run or was measured; 0 for any other
+    /// command, whatever is estimated of it: bounds must not rest on guesses.
     #[must_use]
     pub fn known_duration_ns(&self, task: u32) -> u64 {
-        let spec = &self.specs[self.task_spec[task as usize] as usize];
-        match spec.body {
-            Some(proto::wire::spec::Body::Command(_)) => 0,
-            _ => self.task_duration_ns[task as usize],
+        match self.is_command(task) && !self.commands_are_measured {
+            true => 0,
+            false => self.task_duration_ns[task as usize],
         }
     }
 

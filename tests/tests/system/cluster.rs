@@ -202,3 +202,23 @@ fn a_state_directory_in_use_or_of_a_newer_version_is_refused() {
     assert_ne!(ran.code, 0, "{ran:?}");
     assert!(ran.stderr.contains("99"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_job_of_commands_stands_beside_its_bound_by_what_they_took() {
+    let instance = Instance::up(2, 2);
+    let file = instance.sandbox().write(
+        "w.toml",
+        "[[task]]\nname = 'first'\ncommand = ['sleep', '0.3']\n\
+         [[task]]\nname = 'second-{i}'\narray = '1-2'\ncommand = ['sleep', '0.2']\nafter = ['first']\n",
+    );
+    let file = file.display().to_string();
+    instance.starling(&["submit", "--file", &file, "--wait"]).ok();
+    let alone = instance.json(&["bound", &file, "--nodes", "2"]);
+    assert_eq!(alone["critical_path_s"], 0.0, "a file does not tell what commands take");
+    let bound = instance.json(&["bound", &file, "--run", "1"]);
+    let path_s = bound["critical_path_s"].as_f64().expect("a number");
+    let makespan_s = bound["run"]["makespan_s"].as_f64().expect("a number");
+    assert!(path_s >= 0.5, "both slept: {bound}");
+    assert!(path_s <= makespan_s, "{bound}");
+    instance.down();
+}
