@@ -124,7 +124,7 @@ fn body(dice: &mut Dice) -> Body {
         4 => Body::StealHint(wire::StealHint { shared: dice.number() as u32 }),
         5 => {
             let (steal, slots) = (dice.number(), dice.number() as u32);
-            Body::StealRequest(wire::StealRequest { steal, slots, free: slots })
+            Body::StealRequest(wire::StealRequest { steal, slots, free: slots, held: 0 })
         }
         6 => {
             let (steal, bundle) = (dice.number(), bundle(dice));

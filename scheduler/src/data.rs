@@ -149,7 +149,9 @@ impl Data {
             return Some(now);
         }
         let flights = self.timers.first().map(|&(at, _)| at);
-        let others = self.patience.deadline().into_iter().chain(self.gathers_until);
+        // Once it is over it is not to be waited for, though what is queued may still go nowhere.
+        let gathers = self.gathers_until.filter(|&until| until > now);
+        let others = self.patience.deadline().into_iter().chain(gathers);
         flights.into_iter().chain(others).min()
     }
 }

@@ -108,7 +108,7 @@ impl Scheduler {
 
     /// How much one steal takes: the share that was set, rounded up, as the last task may be stolen
     /// too; but never more than is good for the thief.
-    fn wanted_by(&self, request: &wire::StealRequest) -> usize {
+    pub(crate) fn wanted_by(&self, request: &wire::StealRequest) -> usize {
         let share = self.options.tuning.steal_share;
         // A thief that has to fetch more slowly than it runs takes what both end at the same time.
         let length = self.mean_length();
@@ -116,7 +116,13 @@ impl Scheduler {
         let ratio = moving / length.0.max(1) as f64;
         let share =
             if self.policy() == Policy::Eft { share * 2.0 / (1.0 + ratio.max(1.0)) } else { share };
-        (self.spare(request.free > 0) as f64 * share).ceil() as usize
+        let spare = self.spare(request.free > 0) as f64;
+        if request.held == 0 {
+            return (spare * share).ceil() as usize;
+        }
+        // What it has counts as its own, and no task is worth moving that would make it the fuller.
+        let held = f64::from(request.held);
+        ((spare + held) * share - held).max(0.0) as usize
     }
 
     /// What a thief may have a share of. One that is not dry yet leaves what this node is about to
@@ -124,9 +130,20 @@ impl Scheduler {
     fn spare(&self, dry: bool) -> usize {
         let tasks = self.stealable();
         if dry || self.data.full {
-            return tasks;
+            return tasks.saturating_sub(self.own_use());
         }
         tasks.saturating_sub(2 * self.slots.total() as usize)
+    }
+
+    /// Queued tasks that the free slots of this node are for. Were they given away, they would go
+    /// round among idle nodes that wait for their inputs, or for more to choose from, for ever.
+    /// Where a source gives nothing, what is queued behind it is not kept for it.
+    pub(crate) fn own_use(&self) -> usize {
+        let blocked = self.data.full
+            || !self.staged.is_empty()
+            || self.asking.any_alone()
+            || self.data.stalled_tasks > 0;
+        if blocked { 0 } else { (self.slots.free() as usize).saturating_sub(self.underway()) }
     }
 
     /// From SReadyQ what this node would miss least, then what LReadyQ has too much of.

@@ -216,7 +216,7 @@ fn what_has_no_room_here_is_offered_once_then_refused() {
     scheduler.act(Time(0), &mut out);
     assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, 1), "others may have it");
     assert_eq!(scheduler.stats.steals_tried, 0, "a full node is not hungry");
-    let request = wire::StealRequest { steal: 1, slots: 1, free: 1 };
+    let request = wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0 };
     scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request), &mut out);
     let granted = out.reliable.pop().expect("a grant").1;
     let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
@@ -238,7 +238,7 @@ fn what_was_stolen_and_has_no_room_is_passed_on_once() {
     push(&mut victim, vec![placed(0, vec![], 20_000)], &mut out);
     victim.act(Time(0), &mut out);
     let mut grant_of = |scheduler: &mut Scheduler, steal: u64| {
-        let request = wire::StealRequest { steal, slots: 1, free: 1 };
+        let request = wire::StealRequest { steal, slots: 1, free: 1, held: 0 };
         scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request), &mut out);
         let granted = out.reliable.pop().expect("a grant").1;
         let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
@@ -488,21 +488,74 @@ fn what_waits_for_a_busy_source_keeps_nobody_from_asking_for_something_else() {
     assert_eq!(scheduler.data.waiting, 0);
 }
 
-/// What it is about to start itself it tells only those of that have a slot free already.
+/// Puts so many tasks that read nothing into the shared queue.
+fn share(scheduler: &mut Scheduler, tasks: u64) {
+    for task in 0..tasks {
+        let task = TaskId::new(1, task);
+        scheduler.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &[]);
+    }
+}
+
+/// What a node says that a thief could have.
+fn told(victim: &mut Scheduler, ahead: bool) -> u32 {
+    let mut out = Out::default();
+    let probe = Body::StealProbe(wire::StealProbe { probe: 1, ahead });
+    victim.on_message(Time(0), NodeId(2), probe, &mut out);
+    let (_, load) = out.loose.pop().expect("an answer");
+    let Body::StealLoad(load) = load else { panic!("{load:?}") };
+    load.shared
+}
+
+/// What it is about to start itself it tells only those that have a slot free already, and what
+/// its own free slot is for nobody.
 #[test]
-fn a_thief_that_looks_ahead_hears_what_it_may_have() {
-    let mut victim = scheduler(Tuning::of(Policy::Mlb));
-    let told = |victim: &mut Scheduler, ahead: bool| {
-        let mut out = Out::default();
-        let probe = Body::StealProbe(wire::StealProbe { probe: 1, ahead });
-        victim.on_message(Time(0), NodeId(2), probe, &mut out);
-        let (_, load) = out.loose.pop().expect("an answer");
-        let Body::StealLoad(load) = load else { panic!("{load:?}") };
-        load.shared
-    };
+fn a_thief_hears_what_it_may_have() {
     for (tasks, spare) in [(1, 0), (2, 0), (3, 1), (4, 2)] {
-        let task = TaskId::new(1, tasks);
-        victim.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &[]);
+        let mut victim = scheduler(Tuning::of(Policy::Mlb));
+        share(&mut victim, tasks);
+        assert_eq!(told(&mut victim, false), tasks as u32 - 1, "its slot is free");
+        victim.slots.take(1);
         assert_eq!((told(&mut victim, false), told(&mut victim, true)), (tasks as u32, spare));
     }
+}
+
+#[test]
+fn a_thief_that_has_tasks_gets_what_makes_both_alike() {
+    let mut victim = scheduler(Tuning::of(Policy::Mlb));
+    share(&mut victim, 9);
+    victim.slots.take(1);
+    let wanted = |held| {
+        let request = wire::StealRequest { steal: 1, slots: 1, free: 1, held };
+        victim.wanted_by(&request)
+    };
+    assert_eq!([0, 1, 2, 5, 8, 9, 100].map(wanted), [5, 4, 3, 2, 0, 0, 0]);
+}
+
+/// An idle node with a stalled fetch, behind which a task is queued, does not gather for ever, and
+/// keeps nobody from that task.
+#[test]
+fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
+    let mut node = scheduler(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    let reader = |index| placed(index, vec![input(0, 2, 50_000_000)], 0);
+    push(&mut node, vec![reader(0)], &mut out);
+    node.act(Time(0), &mut out);
+    node.ledger.waiting = 10;
+    let asked = out.locate.remove(&NodeId(1)).map(|asked| asked.objects[0]);
+    if let Some(object) = asked {
+        let at = wire::ObjectAt { object: Some(object), nodes: vec![2], later: false };
+        let located = Body::Located(wire::Located { objects: vec![at] });
+        node.on_message(Time(0), NodeId(1), located, &mut out);
+    }
+    let fetch = out.fetches.pop().expect("it is fetched");
+    node.on_fetched(Time(0), fetch.object, Err("unreachable".into()), &mut out);
+    let task = TaskId::new(1, 7);
+    let missing = [(fetch.object, crate::queue::Presence::Coming)];
+    node.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &missing);
+    node.act(Time(0), &mut out);
+    let until = node.data.gathers_until.expect("it gathers");
+    node.act(until, &mut out);
+    assert_eq!((node.underway(), node.shared.len()), (0, 1), "it goes nowhere");
+    assert!(node.data.deadline(until).is_none_or(|due| due > until));
+    assert_eq!(told(&mut node, false), 1);
 }

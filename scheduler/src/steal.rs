@@ -122,9 +122,19 @@ impl Scheduler {
             return false;
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.slots.total() as usize;
-        let here = self.local.len() + self.shared.len() + self.underway();
+        let here = self.here();
         // What has just become visible or ready is about to be placed.
         !self.ledger.places_more() && (self.is_dry() || here < self.started_meanwhile().min(ahead))
+    }
+
+    /// Tasks that are here and do not run.
+    fn here(&self) -> usize {
+        self.local.len() + self.shared.len() + self.underway()
+    }
+    /// Of these, what is for later: more than the free slots are for.
+    fn held(&self) -> u32 {
+        let held = self.here().saturating_sub(self.slots.free() as usize);
+        u32::try_from(held).unwrap_or(u32::MAX)
     }
 
     /// Moves the thief on.
@@ -213,13 +223,14 @@ impl Scheduler {
         load: &wire::StealLoad,
         out: &mut Out,
     ) -> bool {
+        let held = self.held();
         let Phase::Probing { probe, awaited, fullest, .. } = &mut self.thief.phase else {
             return false;
         };
         if *probe != load.probe || !awaited.remove(&from) {
             return false;
         }
-        if load.shared > fullest.map_or(0, |(shared, _)| shared) {
+        if load.shared > fullest.map_or(held, |(shared, _)| shared) {
             *fullest = Some((load.shared, from));
         }
         let last = awaited.is_empty();
@@ -243,8 +254,12 @@ impl Scheduler {
         }
         self.thief.number += 1;
         let steal = u64::from(self.options.incarnation.0) << 32 | self.thief.number;
-        let request =
-            wire::StealRequest { steal, slots: self.slots.total(), free: self.slots.free() };
+        let request = wire::StealRequest {
+            steal,
+            slots: self.slots.total(),
+            free: self.slots.free(),
+            held: self.held(),
+        };
         out.loose.push((victim, Body::StealRequest(request)));
         self.thief.phase = Phase::Requesting { victim, steal, until: now + STEAL_TIMEOUT };
     }
@@ -286,7 +301,7 @@ impl Scheduler {
         hint: &wire::StealHint,
         out: &mut Out,
     ) -> bool {
-        if self.options.mutant == Some(Mutant::StealingRetires) || hint.shared == 0 {
+        if self.options.mutant == Some(Mutant::StealingRetires) || hint.shared <= self.held() {
             return false;
         }
         let busy = matches!(self.thief.phase, Phase::Probing { .. } | Phase::Requesting { .. });
@@ -490,8 +505,7 @@ impl Scheduler {
     /// A surplus of shared tasks is offered to random peers as long as it lasts.
     pub(crate) fn hint(&mut self, now: Time, out: &mut Out) {
         let stealable = self.stealable();
-        let own = if self.data.full { 0 } else { self.slots.free() as usize };
-        let surplus = stealable > own;
+        let surplus = stealable > self.own_use();
         if !surplus || self.homes.living_others() == 0 {
             self.hints = Hints::default();
             return;
