@@ -143,7 +143,8 @@ impl Scheduler {
         let queued = (self.local.len() + self.staging.len()) as u64;
         let queued_ns = self.mean_length().0.saturating_mul(queued);
         let rest_ns = self.estimates.rest(assumed).0.saturating_mul(self.running.len() as u64);
-        Span(queued_ns.saturating_add(rest_ns))
+        let work_ns = queued_ns.saturating_add(rest_ns);
+        Span((work_ns as f64 * self.estimates.width()) as u64)
     }
 
     /// What peers are told now and then; `None` when nobody would make use of it.
@@ -182,7 +183,15 @@ impl Scheduler {
     pub(crate) fn started_meanwhile(&self) -> usize {
         let length = self.mean_length().0.max(1);
         let rounds = usize::try_from(self.moving_time().0.div_ceil(length)).unwrap_or(usize::MAX);
-        rounds.saturating_mul(self.slots.total() as usize)
+        rounds.saturating_mul(self.lanes())
+    }
+    /// So many tasks as wide as usual run here at once.
+    pub(crate) fn lanes(&self) -> usize {
+        ((f64::from(self.slots.total()) / self.estimates.width()) as usize).max(1)
+    }
+    /// And so many the free slots are for, the last of which may have to be narrower.
+    pub(crate) fn free_lanes(&self) -> usize {
+        (f64::from(self.slots.free()) / self.estimates.width()).ceil() as usize
     }
     /// Tasks that others may have: all of SReadyQ, and of LReadyQ what is worth the transfer.
     pub(crate) fn stealable(&self) -> usize {
@@ -195,7 +204,7 @@ impl Scheduler {
         }
         // Others want their inputs moved too: one transfer seldom has the line for itself.
         let kept = self.started_meanwhile().saturating_mul(LINE_SHARED_BY);
-        let kept = kept.saturating_add(self.slots.total() as usize);
+        let kept = kept.saturating_add(self.lanes());
         self.local.len().saturating_sub(kept)
     }
 }

@@ -93,6 +93,9 @@ pub(crate) struct Estimates {
     /// Of the tasks with inputs that were placed or taken in here, the recent ones counting most.
     input_bytes: f64,
     with_inputs: u32,
+    /// The slots that one takes.
+    width: f64,
+    widths: u32,
 }
 
 impl Estimates {
@@ -178,12 +181,20 @@ impl Estimates {
     }
 
     /// A task was placed here or came here.
-    pub(crate) fn placed(&mut self, input_bytes: u64) {
+    pub(crate) fn placed(&mut self, input_bytes: u64, cpus: u32) {
+        self.widths = self.widths.saturating_add(1);
+        let weight = Self::NEWEST.max(1.0 / f64::from(self.widths));
+        self.width += weight * (f64::from(cpus) - self.width);
         if input_bytes > 0 {
             self.with_inputs = self.with_inputs.saturating_add(1);
             let weight = Self::NEWEST.max(1.0 / f64::from(self.with_inputs));
             self.input_bytes += weight * (input_bytes as f64 - self.input_bytes);
         }
+    }
+    /// Slots of a task, on the average of those that were placed here or came here.
+    #[must_use]
+    pub(crate) fn width(&self) -> f64 {
+        self.width.max(1.0)
     }
     /// What a task with inputs reads here, about.
     #[must_use]

@@ -132,7 +132,7 @@ impl Scheduler {
         if dry || self.data.full {
             return tasks.saturating_sub(self.own_use());
         }
-        tasks.saturating_sub(2 * self.slots.total() as usize)
+        tasks.saturating_sub(2 * self.lanes())
     }
 
     /// Queued tasks that the free slots of this node are for. Were they given away, they would go
@@ -143,7 +143,7 @@ impl Scheduler {
             || !self.staged.is_empty()
             || self.asking.any_alone()
             || self.data.stalled_tasks > 0;
-        if blocked { 0 } else { (self.slots.free() as usize).saturating_sub(self.underway()) }
+        if blocked { 0 } else { self.free_lanes().saturating_sub(self.underway()) }
     }
 
     /// From SReadyQ what this node would miss least, then what LReadyQ has too much of.

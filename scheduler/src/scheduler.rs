@@ -547,7 +547,7 @@ impl Scheduler {
     /// As a ready queue orders it.
     pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
         let input_bytes = work.input_bytes();
-        self.estimates.placed(input_bytes);
+        self.estimates.placed(input_bytes, work.cpus());
         let rank = match self.options.tuning.order {
             Order::Bytes => input_bytes,
             Order::Urgency => work.urgency,

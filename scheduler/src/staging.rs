@@ -155,7 +155,7 @@ impl Scheduler {
                 }
                 continue;
             }
-            if self.underway() >= STAGING_PER_SLOT_MAX * self.slots.total() as usize {
+            if self.underway() >= STAGING_PER_SLOT_MAX * self.lanes() {
                 break;
             }
             pops += 1;
@@ -207,7 +207,7 @@ impl Scheduler {
     fn gathers(&mut self, now: Time) -> bool {
         let idle = self.slots.free() == self.slots.total() && self.underway() == 0;
         let queued = self.local.len() + self.shared.len() > 0;
-        let more = self.ledger.waiting > (STAGING_PER_SLOT * self.slots.total() as usize) as u64;
+        let more = self.ledger.waiting > (STAGING_PER_SLOT * self.lanes()) as u64;
         let moving = self.moving_time();
         if !(idle && queued && more && moving > LONG_FETCH) {
             self.data.gathers_until = None;
@@ -223,7 +223,7 @@ impl Scheduler {
     }
 
     fn wants_more_staged(&self) -> bool {
-        let (slots, idle) = (self.slots.total() as usize, self.slots.free() as usize);
+        let (lanes, idle) = (self.lanes(), self.free_lanes());
         let underway = self.underway();
         let coming = self.data.coming_bytes - self.data.stalled_bytes;
         let needed = self.data.objects.pinned_bytes().saturating_add(coming);
@@ -232,16 +232,16 @@ impl Scheduler {
             return underway < idle;
         }
         let at_hand = self.staged.len() + self.local.here() + self.shared.here();
-        if underway >= idle && at_hand >= slots * self.at_hand_per_slot() {
+        if underway >= idle && at_hand >= lanes * self.at_hand_per_slot() {
             return false;
         }
         if self.fetch_time() <= LONG_FETCH {
-            return underway < (slots * STAGING_PER_SLOT_MAX).max(STAGING_MIN);
+            return underway < (lanes * STAGING_PER_SLOT_MAX).max(STAGING_MIN);
         }
         // What waits for a source keeps nobody from asking for something else.
         let flights = self.data.flights.len() - self.data.ahead_in_flight - self.data.waiting;
-        flights < (slots * STAGING_PER_SLOT).max(STAGING_MIN)
-            && underway < slots * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX)
+        flights < (lanes * STAGING_PER_SLOT).max(STAGING_MIN)
+            && underway < lanes * (STAGING_PER_SLOT + WAITING_PER_SLOT_MAX)
     }
 
     /// So many that a slot does not wait for the network while there is work: more where fetching

@@ -531,6 +531,19 @@ fn a_thief_that_has_tasks_gets_what_makes_both_alike() {
     assert_eq!([0, 1, 2, 5, 8, 9, 100].map(wanted), [5, 4, 3, 2, 0, 0, 0]);
 }
 
+/// Four of eight slots each: two run at once, and as many more are about to.
+#[test]
+fn wide_tasks_count_by_the_slots_that_they_take() {
+    let mut victim = scheduler(Tuning::of(Policy::Mlb));
+    victim.slots = crate::slots::Slots::new(8);
+    share(&mut victim, 9);
+    assert_eq!(told(&mut victim, false), 1, "all but one for each slot");
+    victim.estimates.placed(0, 4);
+    assert_eq!((told(&mut victim, false), told(&mut victim, true)), (7, 5));
+    victim.slots.take(3);
+    assert_eq!(victim.free_lanes(), 2, "narrower ones may come");
+}
+
 /// An idle node with a stalled fetch, behind which a task is queued, does not gather for ever, and
 /// keeps nobody from that task.
 #[test]

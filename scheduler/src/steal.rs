@@ -114,14 +114,14 @@ impl Scheduler {
             && self.local.is_empty()
             && self.shared.is_empty()
             && self.staged.is_empty()
-            && self.underway() < self.slots.free() as usize
+            && self.underway() < self.free_lanes()
     }
     /// Dry, or about to be before what it could steal now would be here: inputs take their time.
     fn is_hungry(&self) -> bool {
         if self.is_full() || self.asking.any_alone() || self.leaving.is_some() {
             return false;
         }
-        let ahead = STEAL_AHEAD_PER_SLOT * self.slots.total() as usize;
+        let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();
         let here = self.here();
         // What has just become visible or ready is about to be placed.
         !self.ledger.places_more() && (self.is_dry() || here < self.started_meanwhile().min(ahead))
@@ -133,7 +133,7 @@ impl Scheduler {
     }
     /// Of these, what is for later: more than the free slots are for.
     fn held(&self) -> u32 {
-        let held = self.here().saturating_sub(self.slots.free() as usize);
+        let held = self.here().saturating_sub(self.free_lanes());
         u32::try_from(held).unwrap_or(u32::MAX)
     }
 
