@@ -197,12 +197,18 @@ impl Scheduler {
     pub(crate) fn stealable(&self) -> usize {
         self.shared.len() + self.surplus()
     }
-    /// Tasks of LReadyQ that this node would start only after a thief could have their inputs.
+    /// Tasks of LReadyQ that this node would start only after a thief could have their inputs: all
+    /// of them where tasks take longer than that.
     pub(crate) fn surplus(&self) -> usize {
         if self.policy() != Policy::Eft {
             return 0;
         }
         // Others want their inputs moved too: one transfer seldom has the line for itself.
+        let moving_ns = self.moving_time().0.saturating_mul(LINE_SHARED_BY as u64);
+        if moving_ns <= self.mean_length().0 {
+            // A thief has the inputs before anything that runs here ends, about.
+            return self.local.len();
+        }
         let kept = self.started_meanwhile().saturating_mul(LINE_SHARED_BY);
         let kept = kept.saturating_add(self.lanes());
         self.local.len().saturating_sub(kept)

@@ -544,6 +544,21 @@ fn wide_tasks_count_by_the_slots_that_they_take() {
     assert_eq!(victim.free_lanes(), 2, "narrower ones may come");
 }
 
+#[test]
+fn all_may_be_stolen_where_tasks_take_longer_than_their_inputs() {
+    let surplus = |length| {
+        let mut victim = scheduler(Tuning::of(Policy::Eft));
+        victim.estimates.placed(1 << 20, 1);
+        victim.estimates.completed("", length);
+        for task in 0..3 {
+            let task = TaskId::new(1, task);
+            victim.local.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &[]);
+        }
+        victim.surplus()
+    };
+    assert_eq!((surplus(Span::from_millis(5)), surplus(Span::from_secs(1))), (0, 3));
+}
+
 /// An idle node with a stalled fetch, behind which a task is queued, does not gather for ever, and
 /// keeps nobody from that task.
 #[test]
