@@ -135,6 +135,7 @@ fn body(dice: &mut Dice) -> Body {
             steal: dice.number(),
             tasks: tasks(dice),
             starts: dice.below(2) == 0,
+            waits: dice.below(2) == 0,
             gone_node: dice.number() as u32,
             gone_incarnation: dice.number() as u32,
         }),

@@ -204,6 +204,8 @@ pub const STALL_PARENTS_SCAN_MAX: usize = 64;
 pub const STALL_ASKED_PER_HOLDER_MAX: usize = 8;
 /// A task that waits for its home to know that it starts keeps its slot for so long.
 pub const START_ASK_PATIENCE: Span = Span::from_secs(1);
+/// Twice as long after each answer that came too late, so often at most.
+pub const START_ASK_DOUBLED_MAX: u32 = 3;
 /// Without its slot it looks so often whether its home is another one by now, and asks that one.
 pub const START_ASK_AGAIN: Span = Span::from_secs(5);
 /// What was sent to a node that is not home is sent again after this, or when the map changes.

@@ -2,13 +2,15 @@
 //!
 //! It asks when its turn has come, and keeps its slot until the answer is here; so that what its
 //! home notes as started runs. Where the answer does not come for long (the home is away) others
-//! have the slot, and it gets into line again when the answer is here. Several of one home that is
-//! away must not keep the others waiting one after another.
+//! have the slot, and the home is told that the task does not start: with what others do to this
+//! node it has nothing to do. It gets into line again when the home knows that, and asks again when
+//! its turn has come. Several of one home that is away so do not keep the others waiting one after
+//! another.
 
 use std::collections::VecDeque;
 
-use proto::limits::{START_ASK_AGAIN, START_ASK_PATIENCE};
-use proto::{Attempt, Incarnation, NodeId, TaskId, Time};
+use proto::limits::{START_ASK_AGAIN, START_ASK_DOUBLED_MAX, START_ASK_PATIENCE};
+use proto::{Attempt, Incarnation, NodeId, Span, TaskId, Time};
 
 use crate::ledger::runs_alone;
 use crate::out::{Out, task_attempt};
@@ -21,10 +23,9 @@ pub(crate) enum Asks {
     Not,
     /// It was told, and the task keeps a slot until it answers.
     Waits,
-    /// It was told, and has not answered for long: the task is in no line until it does.
+    /// It was told, and has not answered for long: the task is in no line until it knows that it
+    /// does not start.
     Late,
-    /// It knows.
-    Knows,
 }
 
 /// Which life of which home.
@@ -75,7 +76,7 @@ impl Asking {
         match asks {
             Asks::Waits => self.waiting().until.retain(|&(_, other, _)| other != task),
             Asks::Late => self.waiting().late.retain(|&(_, other, _)| other != task),
-            Asks::Not | Asks::Knows => {}
+            Asks::Not => {}
         }
     }
     fn take_due(&mut self, now: Time) -> Option<(TaskId, Asked)> {
@@ -92,7 +93,7 @@ fn take_due(line: &mut Line, now: Time) -> Option<(TaskId, Asked)> {
 
 impl Scheduler {
     pub(crate) fn must_ask(&self, task: TaskId) -> bool {
-        let unsure = |staged: &Staged| staged.work.strikes > 0 && staged.asks != Asks::Knows;
+        let unsure = |staged: &Staged| staged.work.strikes > 0;
         !self.homes.is_home_of(task)
             && self.staging.get(&task).is_some_and(|staged| unsure(staged))
             && self.options.mutant != Some(Mutant::SuspectsUnasked)
@@ -107,22 +108,33 @@ impl Scheduler {
             self.asking.leave_alone(task);
         }
         let start = task_attempt(task, staged.attempt);
+        let doubled = staged.late.min(START_ASK_DOUBLED_MAX);
+        let until = now + Span(START_ASK_PATIENCE.0 << doubled);
         let asked = self.home_asked(task);
-        self.asking.waiting().until.push_back((now + START_ASK_PATIENCE, task, asked));
+        let line = &mut self.asking.waiting().until;
+        let place = line.partition_point(|&(other, ..)| other <= until);
+        line.insert(place, (until, task, asked));
         self.tell_start(start, out);
     }
 
     /// Its home knows.
     pub(crate) fn may_start(&mut self, now: Time, task: TaskId, attempt: Attempt, out: &mut Out) {
-        let staged = self.staging.get_mut(&task).filter(|staged| staged.attempt == attempt);
-        let Some(staged) = staged.filter(|staged| staged.asks != Asks::Not) else { return };
-        let before = std::mem::replace(&mut staged.asks, Asks::Knows);
-        self.asking.forget(task, before);
-        match before {
-            Asks::Waits => self.start_staged(now, task, out),
-            Asks::Late => self.staged.push_back(task),
-            Asks::Not | Asks::Knows => {}
+        let waits = |staged: &Staged| staged.attempt == attempt && staged.asks == Asks::Waits;
+        if !self.staging.get(&task).is_some_and(|staged| waits(staged)) {
+            return;
         }
+        self.asking.forget(task, Asks::Waits);
+        self.start_staged(now, task, out);
+    }
+
+    /// Its home knows that it has not started.
+    pub(crate) fn may_ask_again(&mut self, task: TaskId, attempt: Attempt) {
+        let staged = self.staging.get_mut(&task).filter(|staged| staged.attempt == attempt);
+        let Some(staged) = staged.filter(|staged| staged.asks == Asks::Late) else { return };
+        staged.asks = Asks::Not;
+        staged.late += 1;
+        self.asking.forget(task, Asks::Late);
+        self.staged.push_back(task);
     }
 
     /// Others have the slots of those that have waited for long.
@@ -130,19 +142,21 @@ impl Scheduler {
         while let Some((task, asked)) = self.asking.take_due(now) {
             let staged = self.staging.get_mut(&task).expect("who asks is staged");
             staged.asks = Asks::Late;
+            let start = task_attempt(task, staged.attempt);
             let slot = staged.slot.take();
             self.slots.give_back(slot);
             self.asking.ended(task);
             self.asking.waiting().late.push_back((now + START_ASK_AGAIN, task, asked));
+            self.tell_no_start(start, out);
         }
         while let Some((task, before)) = self.asking.take_late(now) {
             let asked = self.home_asked(task);
             self.asking.waiting().late.push_back((now + START_ASK_AGAIN, task, asked));
-            // The one that was asked may have died with the answer. While it is only away the
-            // question is on its way.
+            // The one that was told may have died with the answer. While it is only away the word
+            // is on its way.
             if asked != before {
                 let staged = self.staging.get(&task).expect("who asks is staged");
-                self.tell_start(task_attempt(task, staged.attempt), out);
+                self.tell_no_start(task_attempt(task, staged.attempt), out);
             }
         }
     }

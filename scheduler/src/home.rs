@@ -153,15 +153,15 @@ impl Scheduler {
     pub(crate) fn on_moved(&mut self, thief: NodeId, moved: &wire::Moved, out: &mut Out) {
         let (mut stale, mut doubtful) = (Vec::new(), Vec::new());
         let misses = self.options.mutant == Some(Mutant::CancelMissesHolder);
-        let starts = moved.starts;
+        let (starts, waits) = (moved.starts, moved.waits);
         // Who speaks has not run it.
-        let anew = moved.starts || moved.gone_incarnation > 0;
+        let anew = starts || waits || moved.gone_incarnation > 0;
         let gone = (NodeId(moved.gone_node), Incarnation(moved.gone_incarnation));
         for moved in &moved.tasks {
             let task = TaskId::new(moved.job, moved.local);
             let attempt = Attempt(moved.attempt);
             let Some(cell) = self.ledger.cell(task) else {
-                if starts {
+                if starts || waits {
                     stale.push(task_attempt(task, attempt)); // It ended long ago.
                 }
                 continue;
@@ -180,6 +180,9 @@ impl Scheduler {
                     let incarnation = self.incarnation_of(thief);
                     if cell.holder != thief || cell.holder_incarnation != incarnation {
                         self.ledger.set_holder(task, thief, incarnation, out);
+                    }
+                    if waits {
+                        self.ledger.start_is_over(task, out); // So it has not run.
                     }
                     self.note_of_holder(task, starts, gone, out);
                     // An earlier incarnation may have called it stale before a power cut took

@@ -16,6 +16,8 @@ still reads → `data.rs`.
 
 mod admission;
 mod asking;
+#[cfg(test)]
+mod asking_tests;
 mod census;
 mod client;
 mod data;

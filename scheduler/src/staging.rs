@@ -40,6 +40,8 @@ pub(crate) struct Staged {
     pub(crate) complete: bool,
     /// Whether its home knows that it starts, where that matters.
     pub(crate) asks: Asks,
+    /// How often the answer came too late.
+    pub(crate) late: u32,
     /// The first of its slots, while it asks.
     pub(crate) slot: Option<u32>,
     /// Its inputs that are here and may not go.
@@ -468,6 +470,7 @@ impl Scheduler {
         self.evict(self.options.tuning.store_soft_bytes, out);
     }
 
+            late: 0,
     fn stage_input(
         &mut self,
         now: Time,

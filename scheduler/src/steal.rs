@@ -399,6 +399,20 @@ impl Scheduler {
         self.say_moves(wire::Moved { tasks: vec![task], starts: true, ..Default::default() }, out);
     }
 
+    /// Tells it that the task does not start though that was said. Who hears this hears it after
+    /// that, and whoever has not heard either yet hears this alone.
+    pub(crate) fn tell_no_start(&mut self, task: wire::TaskAttempt, out: &mut Out) {
+        let start = |said: &wire::Moved| said.starts || said.waits;
+        let is_of = |told: &Move| start(&told.said) && told.said.tasks.contains(&task);
+        let told = self.moves.iter().filter(|(_, told)| is_of(told));
+        let told: Vec<u64> = told.map(|(&number, _)| number).collect();
+        for number in told {
+            let told = self.moves.remove(&number).expect("listed above");
+            self.told(told.steal, out);
+        }
+        self.say_moves(wire::Moved { tasks: vec![task], waits: true, ..Default::default() }, out);
+    }
+
     fn say_moves(&mut self, moved: wire::Moved, out: &mut Out) {
         if !moved.tasks.is_empty() {
             let number = self.next_number();
@@ -448,6 +462,9 @@ impl Scheduler {
             if told.said.starts {
                 // What is stale was dropped above.
                 self.may_start(now, task, Attempt(held.attempt), out);
+            }
+            if told.said.waits {
+                self.may_ask_again(task, Attempt(held.attempt));
             }
             let guest = self.guests.get_mut(&task);
             if let Some(guest) = guest.filter(|guest| guest.attempt.0 == held.attempt) {

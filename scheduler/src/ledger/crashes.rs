@@ -67,7 +67,7 @@ impl Ledger {
     }
 
     /// The attempt has ended in a way that says nothing against the task.
-    pub(super) fn start_is_over(&mut self, task: TaskId, out: &mut Out) {
+    pub(crate) fn start_is_over(&mut self, task: TaskId, out: &mut Out) {
         let started = self.cell_mut(task).is_some_and(|cell| std::mem::take(&mut cell.started));
         if started {
             self.record_start(task, StartFact::StartOver, out);

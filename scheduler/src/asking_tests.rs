@@ -1,0 +1,155 @@
+//! A task that may start asks its home, which notes that; while it waits for the answer, and after
+//! it has waited for long.
+
+use proto::limits::START_ASK_PATIENCE;
+use proto::wire::message::Body;
+use proto::wire::request;
+use proto::{
+    Attempt, ClientId, Event, Incarnation, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
+};
+
+use crate::out::{Out, task_attempt};
+use crate::{Homes, Options, Policy, Scheduler, Tuning};
+
+/// Each with one slot, and home of the partition of its number.
+fn node(me: u32) -> Scheduler {
+    let member = |node| wire::Member { node, slots: 1, incarnation: 1, ..Default::default() };
+    let entry = |node| wire::PartitionEntry {
+        epoch: 1,
+        replicas: vec![node],
+        active: true,
+        ..Default::default()
+    };
+    let map = wire::ClusterMap {
+        members: (0..2).map(member).collect(),
+        partitions: (0..2).map(entry).collect(),
+        ..Default::default()
+    };
+    let homes = Homes::new(NodeId(me), &map.into(), |_, _| PartitionId(0));
+    let (tuning, incarnation) = (Tuning::of(Policy::Mlb), Incarnation(1));
+    let options = Options { me: NodeId(me), incarnation, slots: 1, tuning, seed: 1, mutant: None };
+    Scheduler::new(options, homes)
+}
+
+fn command() -> wire::Spec {
+    let body = Some(wire::spec::Body::Command(Default::default()));
+    wire::Spec { body, ..Default::default() }
+}
+
+fn task(index: u64) -> TaskId {
+    TaskId::new(1, LocalId::new(PartitionId(1), index).0)
+}
+
+/// Tasks of node 1, of which two have died with it.
+fn push(holder: &mut Scheduler, strikes: &[u32], out: &mut Out) {
+    let placed = |(index, &strikes)| wire::Placed {
+        job: 1,
+        local: task(index).local.0,
+        attempt: 1,
+        strikes,
+        ..Default::default()
+    };
+    let tasks = (0..).zip(strikes).map(placed).collect();
+    let settings = vec![wire::JobSettings::default()];
+    let bundle = Some(wire::Bundle { specs: vec![command()], settings, tasks });
+    holder.on_message(Time(0), NodeId(1), Body::Push(wire::Push { bundle }), out);
+}
+
+/// What its home is told.
+fn moves(out: &mut Out) -> Vec<wire::Moved> {
+    let said = std::mem::take(&mut out.reliable).into_iter();
+    let moved = said.filter_map(|(to, body)| match body {
+        Body::Moved(moved) if to == NodeId(1) => Some(moved),
+        _ => None,
+    });
+    moved.collect()
+}
+
+fn answer(holder: &mut Scheduler, now: Time, steal: u64, out: &mut Out) {
+    let reply = wire::MovedReply { steal, stale: Vec::new() };
+    holder.on_message(now, NodeId(1), Body::MovedReply(reply), out);
+    holder.act(now, out);
+}
+
+fn launched(out: &mut Out) -> Vec<TaskId> {
+    std::mem::take(&mut out.launches).into_iter().map(|launch| launch.task).collect()
+}
+
+/// Otherwise its home would take for running what is in line behind something that runs, and count
+/// the death of the node against it.
+#[test]
+fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
+    let (mut holder, mut out) = (node(0), Out::default());
+    push(&mut holder, &[2, 0], &mut out);
+    holder.act(Time(0), &mut out);
+    let asked = moves(&mut out);
+    assert!(
+        matches!(&asked[..], [start] if start.starts && start.tasks[0].local == task(0).local.0)
+    );
+    assert!(launched(&mut out).is_empty(), "it waits for the answer, and nothing runs beside it");
+    let late = Time(0) + START_ASK_PATIENCE;
+    holder.act(late, &mut out);
+    assert_eq!(launched(&mut out), [task(1)], "others have the slot");
+    let told = moves(&mut out);
+    assert!(matches!(&told[..], [over] if over.waits && !over.starts), "{told:?}");
+    assert_eq!(told[0].tasks, asked[0].tasks);
+    // A home that comes back hears nothing of a start.
+    holder.repeat_moves(NodeId(1), &mut out);
+    assert_eq!(moves(&mut out), told);
+    answer(&mut holder, late, asked[0].steal, &mut out);
+    holder.on_finished(late, task(1), Attempt(1), Default::default(), &mut out);
+    holder.act(late, &mut out);
+    assert!(launched(&mut out).is_empty() && moves(&mut out).is_empty(), "it is in no line");
+    answer(&mut holder, late, told[0].steal, &mut out);
+    let again = moves(&mut out);
+    assert!(matches!(&again[..], [start] if start.starts), "its turn has come: {again:?}");
+    holder.act(late + START_ASK_PATIENCE, &mut out);
+    assert!(moves(&mut out).is_empty(), "who answers late is waited for longer");
+    answer(&mut holder, late + START_ASK_PATIENCE, again[0].steal, &mut out);
+    assert_eq!(launched(&mut out), [task(0)]);
+    assert_eq!(holder.asking.deadline(), None);
+}
+
+/// A job of one command of node 1, which node 0 has stolen; `said` of it in turn. How often the
+/// death of node 0 then counts.
+fn strikes(said: &[(bool, bool)]) -> usize {
+    let (mut home, mut out) = (node(1), Out::default());
+    let chunk = wire::Chunk {
+        job: 1,
+        partition: 1,
+        specs: vec![command()],
+        tasks: vec![wire::Task::default()],
+        ..Default::default()
+    };
+    let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
+    let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
+    let visible = Body::Visible(wire::Visible { commit: Some(commit) });
+    home.slots.take(1);
+    home.on_request(Time(0), ClientId(1), 1, &mut request::Body::Submit(chunk), &mut out);
+    home.on_message(Time(0), NodeId(0), visible, &mut out);
+    home.settle(Time(0), &mut out);
+    let request = wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0 };
+    home.on_message(Time(0), NodeId(0), Body::StealRequest(request), &mut out);
+    let (task, attempt) = (task(0), home.ledger.cell(task(0)).expect("it is homed here").attempt);
+    home.on_peer_incarnation(Time(0), NodeId(0), Incarnation(1), &mut out);
+    // It has a death to its name already: only what ran counts.
+    home.ledger.cell_mut(task).expect("looked at above").strikes = 1;
+    for (number, &(starts, waits)) in (1..).zip(said) {
+        let tasks = vec![task_attempt(task, attempt)];
+        let moved = wire::Moved { steal: number, tasks, starts, waits, ..Default::default() };
+        home.on_message(Time(0), NodeId(0), Body::Moved(moved), &mut out);
+    }
+    home.on_peer_incarnation(Time(0) + Span(1), NodeId(0), Incarnation(2), &mut out);
+    let replaced = |event: &&Event| matches!(event, Event::Replaced { .. });
+    assert_eq!(out.events.iter().filter(replaced).count(), 1);
+    out.events.iter().filter(|event| matches!(event, Event::Struck { .. })).count()
+}
+
+#[test]
+fn a_death_counts_while_the_task_starts_and_not_once_it_waits_again() {
+    let (starts, waits) = ((true, false), (false, true));
+    assert_eq!(strikes(&[]), 0);
+    assert_eq!(strikes(&[starts]), 1);
+    assert_eq!(strikes(&[starts, waits]), 0);
+    assert_eq!(strikes(&[starts, waits, starts]), 1);
+}
