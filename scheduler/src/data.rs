@@ -17,7 +17,7 @@ use crate::near::NearFiles;
 use crate::objects::Objects;
 use crate::out::Out;
 use crate::queue::Presence;
-use crate::staging::Aside;
+use crate::staging::{Aside, Gathering};
 use crate::takeover::ask_of_end;
 use crate::{Mutant, Scheduler};
 
@@ -58,8 +58,7 @@ pub(crate) struct Data {
     pub(crate) objects: Objects,
     pub(crate) locations: Locations,
     pub(crate) flights: BTreeMap<ObjectId, Flight>,
-    /// Until then an idle node waits for more tasks to choose from.
-    pub(crate) gathers_until: Option<Time>,
+    pub(crate) gathering: Gathering,
     /// When a flight is to be looked at again.
     pub(crate) timers: BTreeSet<(Time, ObjectId)>,
     /// Inputs of wide fan-ins that are to travel as soon as there is room.
@@ -110,7 +109,7 @@ impl Data {
             objects,
             locations: Locations::default(),
             flights: BTreeMap::new(),
-            gathers_until: None,
+            gathering: Gathering::No,
             timers: BTreeSet::new(),
             ahead: VecDeque::new(),
             ahead_in_flight: 0,
@@ -149,9 +148,7 @@ impl Data {
             return Some(now);
         }
         let flights = self.timers.first().map(|&(at, _)| at);
-        // Once it is over it is not to be waited for, though what is queued may still go nowhere.
-        let gathers = self.gathers_until.filter(|&until| until > now);
-        let others = self.patience.deadline().into_iter().chain(gathers);
+        let others = self.patience.deadline().into_iter().chain(self.gathering.deadline());
         flights.into_iter().chain(others).min()
     }
 }

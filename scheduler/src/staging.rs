@@ -63,6 +63,26 @@ impl Staged {
     }
 }
 
+/// An idle node waits for more tasks to choose from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gathering {
+    No,
+    Until(Time),
+    /// It has, though what is queued may still go nowhere: nothing is to be waited for.
+    Over,
+}
+
+impl Gathering {
+    fn tick(&mut self, now: Time) {
+        if self.deadline().is_some_and(|until| until <= now) {
+            *self = Self::Over;
+        }
+    }
+    pub(crate) fn deadline(self) -> Option<Time> {
+        if let Self::Until(until) = self { Some(until) } else { None }
+    }
+}
+
 /// What became of a task that was to be staged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Staging {
@@ -124,6 +144,7 @@ impl Scheduler {
     /// whose inputs are here. Then sees to the inputs of those that come next.
     pub(crate) fn dispatch(&mut self, now: Time, out: &mut Out) {
         self.data.full = false;
+        self.data.gathering.tick(now);
         if self.local.is_empty() && self.shared.is_empty() {
             self.data.patience.renew();
             self.data.passed = None;
@@ -212,11 +233,13 @@ impl Scheduler {
         let more = self.ledger.waiting > (STAGING_PER_SLOT * self.lanes()) as u64;
         let moving = self.moving_time();
         if !(idle && queued && more && moving > LONG_FETCH) {
-            self.data.gathers_until = None;
+            self.data.gathering = Gathering::No;
             return false;
         }
-        let until = *self.data.gathers_until.get_or_insert_with(|| now + moving.min(GATHER_MAX));
-        now < until
+        if self.data.gathering == Gathering::No {
+            self.data.gathering = Gathering::Until(now + moving.min(GATHER_MAX));
+        }
+        self.data.gathering != Gathering::Over
     }
 
     /// Staged tasks, without those whose fetches fail: no other task waits for these.

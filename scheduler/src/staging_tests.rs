@@ -581,9 +581,9 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     let missing = [(fetch.object, crate::queue::Presence::Coming)];
     node.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &missing);
     node.act(Time(0), &mut out);
-    let until = node.data.gathers_until.expect("it gathers");
+    let until = node.data.gathering.deadline().expect("it gathers");
     node.act(until, &mut out);
     assert_eq!((node.underway(), node.shared.len()), (0, 1), "it goes nowhere");
-    assert!(node.data.deadline(until).is_none_or(|due| due > until));
+    assert!(node.data.deadline(Time(0)).is_none_or(|due| due > until));
     assert_eq!(told(&mut node, false), 1);
 }
