@@ -17,6 +17,7 @@ use crate::near::NearFiles;
 use crate::objects::Objects;
 use crate::out::Out;
 use crate::queue::Presence;
+use crate::roomless::Roomless;
 use crate::staging::{Aside, Gathering};
 use crate::takeover::ask_of_end;
 use crate::{Mutant, Scheduler};
@@ -82,8 +83,7 @@ pub(crate) struct Data {
     pub(crate) passed: Option<Passed>,
     /// In this step: tasks for which there was no room, in order.
     pub(crate) aside: Vec<Aside>,
-    /// Tasks that this node had no room for and has offered to others.
-    pub(crate) offered: BTreeSet<TaskId>,
+    pub(crate) roomless: Roomless,
     /// A step took out as many entries of queues as it may.
     pub(crate) left_over: bool,
     /// Objects of ended jobs, which go some at a time.
@@ -123,7 +123,7 @@ impl Data {
             full: false,
             passed: None,
             aside: Vec::new(),
-            offered: BTreeSet::new(),
+            roomless: Roomless::default(),
             left_over: false,
             going: VecDeque::new(),
             taking: BTreeMap::new(),
@@ -385,10 +385,7 @@ impl Scheduler {
         for (task, attempt) in held {
             self.drop_task(task, attempt, out);
         }
-        let offered: Vec<TaskId> = self.data.offered.range(first..=last).copied().collect();
-        for task in offered {
-            self.data.offered.remove(&task);
-        }
+        self.data.roomless.forget_job(job);
         let flights: Vec<ObjectId> =
             self.data.flights.keys().filter(|object| object.task.job == job).copied().collect();
         for object in flights {

@@ -203,15 +203,16 @@ impl Scheduler {
         if self.policy() != Policy::Eft {
             return 0;
         }
+        let local = self.local.len().saturating_sub(self.data.roomless.staying());
         // Others want their inputs moved too: one transfer seldom has the line for itself.
         let moving_ns = self.moving_time().0.saturating_mul(LINE_SHARED_BY as u64);
         if moving_ns <= self.mean_length().0 {
             // A thief has the inputs before anything that runs here ends, about.
-            return self.local.len();
+            return local;
         }
         let kept = self.started_meanwhile().saturating_mul(LINE_SHARED_BY);
         let kept = kept.saturating_add(self.lanes());
-        self.local.len().saturating_sub(kept)
+        local.saturating_sub(kept)
     }
 }
 

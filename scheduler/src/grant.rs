@@ -62,6 +62,11 @@ impl Scheduler {
                 break;
             }
             let Some((local_queue, ready)) = self.pop_stealable(&mut surplus) else { break };
+            if local_queue && self.data.roomless.stays(ready.task) {
+                surplus += 1;
+                kept.push((local_queue, ready, None));
+                continue;
+            }
             let early = self.options.mutant == Some(Mutant::PassOnEarly);
             let guest = self.guests.get(&ready.task);
             if guest.is_some_and(|guest| !guest.home_knows && !early) {
@@ -79,6 +84,7 @@ impl Scheduler {
                 untold.push(bundle.len() as u32);
             }
             bundle.push(task, attempt, work.clone());
+            self.data.roomless.stolen(task);
             if forgets {
                 continue;
             }
@@ -90,7 +96,7 @@ impl Scheduler {
             }
         }
         for (local_queue, ready, work) in kept {
-            // Too wide for this thief, or its home does not know of it yet.
+            // Too wide for this thief, its home does not know of it yet, or nobody has room for it.
             match work {
                 Some(work) => self.put_back(local_queue, ready, work, true),
                 None => self.enqueue(local_queue, ready),

@@ -46,6 +46,7 @@ mod pushing;
 mod queue;
 mod readers;
 mod removal;
+mod roomless;
 mod route;
 mod run;
 mod scheduler;

@@ -237,9 +237,14 @@ impl Scheduler {
 
     /// Moves tasks of the lowest priority from LReadyQ to SReadyQ.
     fn shift(&mut self, tasks: usize, out: &mut Out) {
+        let mut staying = Vec::new();
         for _ in 0..tasks {
-            let Some(ready) = self.local.pop_last() else { return };
+            let Some(ready) = self.local.pop_last() else { break };
             if !self.is_current(ready) {
+                continue;
+            }
+            if self.data.roomless.stays(ready.task) {
+                staying.push(ready);
                 continue;
             }
             self.stats.shifted += 1;
@@ -249,6 +254,7 @@ impl Scheduler {
             let event = Event::Queued { task, attempt, local_queue: false, reason, input_bytes };
             out.events.push(event);
         }
+        staying.into_iter().rev().for_each(|ready| self.enqueue(true, ready));
     }
 
     /// A steal of this node found nothing: its own tasks may wait less, and once that is little

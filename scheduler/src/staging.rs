@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::limits::{
     AT_HAND_PER_SLOT_MAX, AT_HAND_PER_SLOT_MIN, GATHER_MAX, INDEXED_INPUT_BYTES_MIN,
-    INDEXED_INPUTS_MAX, LONG_FETCH, OFFERED_TASKS_MAX, STAGING_MIN, STAGING_PER_SLOT,
-    STAGING_PER_SLOT_MAX, STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STEP_POPS_MAX,
-    STORE_LOOKS_PAST_MAX, WAITING_PER_SLOT_MAX,
+    INDEXED_INPUTS_MAX, LONG_FETCH, STAGING_MIN, STAGING_PER_SLOT, STAGING_PER_SLOT_MAX,
+    STALLED_TASKS_MAX, STEP_LAUNCHES_MAX, STEP_POPS_MAX, STORE_LOOKS_PAST_MAX,
+    WAITING_PER_SLOT_MAX,
 };
 use proto::work::Outcome;
 use proto::{Attempt, NodeId, ObjectId, Span, TaskId, Time, wire};
@@ -294,11 +294,15 @@ impl Scheduler {
         out: &mut Out,
     ) -> Staging {
         let home_knows = self.guests.get(&ready.task).is_none_or(|guest| guest.home_knows);
-        let Some(work) = self.take_work(ready) else { return Staging::Done };
+        let Some(work) = self.take_work(ready) else {
+            self.data.roomless.forget(ready.task);
+            return Staging::Done;
+        };
         let is_next = self.data.aside.is_empty();
         match self.admission(ready.task, &work) {
             Admission::Now => {
                 self.data.patience.renew();
+                self.data.roomless.forget(ready.task);
                 if self.data.passed.is_some_and(|passed| passed.is_of(ready.task)) {
                     self.data.passed = None;
                 } else if let Some(passed) = self.data.passed.as_mut().filter(|_| !is_next) {
@@ -331,7 +335,7 @@ impl Scheduler {
                 let outcome = Outcome { error, exit_code: 1, ..Default::default() };
                 let Ready { task, attempt, .. } = ready;
                 self.data.patience.renew();
-                self.data.offered.remove(&task);
+                self.data.roomless.forget(task);
                 self.finish(now, task, attempt, now, Reads::default(), outcome, out);
             }
         }
@@ -354,6 +358,7 @@ impl Scheduler {
     /// What had no room in this step stands where it stood.
     fn return_aside(&mut self) {
         let mut aside = std::mem::take(&mut self.data.aside);
+        self.data.roomless.are_now(aside.iter().map(|aside| aside.ready.task));
         for Aside { offered, local_queue, ready, work, home_knows } in aside.drain(..).rev() {
             match offered {
                 true => self.put_back(false, ready, work, home_knows),
@@ -366,8 +371,7 @@ impl Scheduler {
     /// Whether others may steal a task that has no room here. One that has come back is not
     /// offered again: it would wander for ever.
     fn offers(&mut self, task: TaskId, work: &Work) -> bool {
-        let room = self.data.offered.len() < OFFERED_TASKS_MAX;
-        room && !work.is_bound() && self.data.offered.insert(task)
+        !work.is_bound() && self.data.roomless.offers(task)
     }
     /// What is staged makes room when it ends, and readers or room elsewhere may turn up.
     fn waits_for_room(&mut self, now: Time, task: TaskId, fits_alone: bool) -> bool {
@@ -466,6 +470,7 @@ impl Scheduler {
             stalled: BTreeSet::new(),
             complete: false,
             asks: Asks::Not,
+            late: 0,
             slot: None,
             pins: Vec::new(),
             reads: Reads::default(),
@@ -493,7 +498,6 @@ impl Scheduler {
         self.evict(self.options.tuning.store_soft_bytes, out);
     }
 
-            late: 0,
     fn stage_input(
         &mut self,
         now: Time,

@@ -211,6 +211,8 @@ fn with_marks(soft: u64, hard: u64) -> Scheduler {
 #[test]
 fn what_has_no_room_here_is_offered_once_then_refused() {
     let mut scheduler = with_marks(8_000, 10_000);
+    // Under which others may have of LReadyQ, too, what takes longer than its inputs.
+    scheduler.options.tuning.policy = Policy::Eft;
     let mut out = Out::default();
     push(&mut scheduler, vec![placed(0, vec![], 20_000)], &mut out);
     scheduler.act(Time(0), &mut out);
@@ -225,10 +227,13 @@ fn what_has_no_room_here_is_offered_once_then_refused() {
     scheduler.on_message(Time(0), NodeId(2), Body::StealGrant(grant), &mut out);
     scheduler.act(Time(0), &mut out);
     assert_eq!((scheduler.local.len(), scheduler.shared.len()), (1, 0), "it would wander");
+    let again = Body::StealRequest(wire::StealRequest { steal: 2, ..request });
+    scheduler.on_message(Time(0), NodeId(2), again, &mut out);
+    assert_eq!((scheduler.stealable(), scheduler.local.len()), (0, 1), "nobody may have it");
     scheduler.act(Time(0) + STORE_FULL_PATIENCE, &mut out);
     assert_eq!(out.completions[&NodeId(1)].len(), 1);
     assert!(out.completions[&NodeId(1)][0].error.contains("needs 20000 bytes"));
-    assert!(scheduler.data.offered.is_empty());
+    assert!(scheduler.data.roomless.is_empty());
 }
 
 #[test]

@@ -367,7 +367,7 @@ impl Scheduler {
                 told.push(task_attempt(task, attempt));
             }
             // What had no room here before is not passed on again.
-            let local_queue = self.data.offered.contains(&task);
+            let local_queue = self.data.roomless.comes(task);
             self.enqueue(local_queue, ready);
             out.events.push(Event::Stolen { task, attempt, from });
             let reason = Reason::Stolen;

@@ -165,3 +165,52 @@ fn no_store_grows_beyond_its_hard_mark() {
         assert!(most <= Some(24_000), "{most:?} bytes are stored");
     }
 }
+
+/// How often tasks were stolen.
+fn steals(world: &mut World) -> Arc<Mutex<u64>> {
+    count(world, |effect| matches!(effect, Effect::Trace(Event::Stolen { .. })))
+}
+
+/// Two objects lie on two nodes, and no node has room for both. Where tasks take longer than their
+/// inputs move, others may have all that is ready: whoever gets the one that reads both has no room
+/// for it either, and one of them must refuse it.
+#[test]
+fn what_fits_no_store_is_refused_however_often_it_is_stolen() {
+    for (nodes, policy) in [(2, Policy::Eft), (4, Policy::Eft), (2, Policy::Mlb), (3, Policy::Flds)]
+    {
+        let mut options = options(nodes, 1);
+        options.tuning.policy = policy;
+        options.tuning.store_soft_bytes = 8_000;
+        options.tuning.store_hard_bytes = 10_000;
+        let mut world = World::new(options);
+        let stolen = steals(&mut world);
+        let mut draft = Draft::fan_in(3, Span::from_millis(500), 7_000);
+        draft.tasks[2].output_sizes = vec![0];
+        draft.tasks[2].kind = sim::KIND_FAILING; // See above.
+        let state = run(&mut world, &draft, &[0, 1], true);
+        let sum = state.sum.expect("a finished job has counts");
+        assert_eq!((sum.done, sum.failed), (2, 1), "{policy:?}");
+        let error = &sum.failures[0].error;
+        assert!(error.contains("bytes on node n") && error.contains("at most 10000"), "{error}");
+        let stolen = *stolen.lock().expect("one thread");
+        assert!(stolen <= 4 * u64::from(nodes), "{policy:?}: {stolen} steals of three tasks");
+    }
+}
+
+/// What waits for room does not go round among nodes that have a free slot and no room.
+#[test]
+fn what_waits_for_room_does_not_wander() {
+    let mut options = options(2, 2);
+    options.tuning.store_soft_bytes = 8_000;
+    options.tuning.store_hard_bytes = 20_000;
+    let mut world = World::new(options);
+    let stolen = steals(&mut world);
+    let mut draft = Draft::bag(3, Span::from_secs(5));
+    for (task, bytes) in draft.tasks.iter_mut().zip([5_000, 5_000, 6_000]) {
+        task.output_sizes = vec![bytes];
+    }
+    let state = run(&mut world, &draft, &[0], true);
+    assert_eq!(state.sum.expect("a finished job has counts").done, 3);
+    let stolen = *stolen.lock().expect("one thread");
+    assert!(stolen <= 8, "{stolen} steals of three tasks");
+}
