@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Again;
-use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::handover;
 use crate::homes::Homes;
@@ -93,8 +93,11 @@ impl Scheduler {
                 if self.running.contains_key(&task) {
                     self.ledger.note_start(task, out);
                 }
-                self.may_start(now, task, attempt, out); // If it waits for the earlier home.
+                // If it waits for the earlier home.
+                self.may_start(now, task, attempt, out);
+                self.may_ask_again(task, attempt);
             } else {
+                out.events.push(Event::Dismissed { task, attempt });
                 self.drop_task(task, attempt, out);
             }
         }
