@@ -315,8 +315,8 @@ pub const LINK_QUEUE_PACKETS: usize = 1024;
 pub const CLIENT_QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A frame of answers is closed when it has this many bytes.
 pub const RESPONSES_BYTES: usize = 1 << 20;
-/// From the end of one sync of the log to the start of the next while no client waits for it here or
-/// at the node whose copies are synced, at least.
+/// From the end of one sync of the log to the start of the next while no client waits for it here
+/// or at the node whose copies are synced, at least.
 pub const SYNC_GAP: Span = Span::from_millis(5);
 /// The same while nothing that the node has to say waits for a sync.
 pub const SYNC_GAP_IDLE: Span = Span::from_millis(20);

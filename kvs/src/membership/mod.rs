@@ -90,8 +90,8 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
 }
 
 /// Every partition is served, and has as many copies as are wanted or as there are nodes for; and
-/// as many nodes vote as should, none of them dead: else the next loss could be one too many for the
-/// group.
+/// as many nodes vote as should, none of them dead: else the next loss could be one too many for
+/// the group.
 #[must_use]
 pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
     if !map.voters.iter().all(|&node| is_serving(map, node)) || wanted_voters(map).is_some() {
