@@ -129,11 +129,16 @@ impl<'a> Victims<'a> {
         Ok(started)
     }
 
+    /// How many may be away at once, with their disks: those who agree need a majority, too.
+    fn spare(&self) -> usize {
+        (self.plan.replicas as usize - 1).min((self.nodes.len() - 1) / 2)
+    }
+
     /// Does one thing, and puts it right again.
     async fn hurt(&mut self, dice: &mut Dice, seen: &mut Campaign) -> Result<(), Failure> {
         let count = self.nodes.len();
         let first = dice.index(count);
-        let spare = (self.plan.replicas - 1) as usize;
+        let spare = self.spare();
         let how = dice.below(100);
         if how < 30 {
             let asleep = if spare > 0 && how < 10 { ASLEEP_LONG_MS } else { ASLEEP_MS };
@@ -173,10 +178,10 @@ impl<'a> Victims<'a> {
         processes::await_listening(self.dir, &mut self.nodes).await
     }
 
-    /// Until every partition has its copies again, where there are any. False: it never will.
+    /// Until so many nodes may be lost again as there are copies to spare. False: never.
     async fn are_whole(&self, client: &Client) -> bool {
         let deadline = Instant::now() + WHOLE_WITHIN;
-        while self.plan.replicas > 1 && !node_list::is_fully_replicated(client).await {
+        while node_list::losses_survived(client).await < self.spare() {
             if Instant::now() >= deadline {
                 return false;
             }

@@ -17,6 +17,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 struct NodeList {
     /// Every partition is served and has all its copies; where each has one, every node is up.
     fully_replicated: bool,
+    /// So many nodes, whichever, may be lost at once and for good.
+    losses_survived: usize,
     nodes: Vec<NodeRow>,
 }
 
@@ -100,7 +102,11 @@ async fn look(client: &Client) -> NodeList {
         true => has_all_copies(&map, &nodes),
         false => nodes.iter().all(|node| node.state == "up"),
     };
-    NodeList { fully_replicated, nodes }
+    let losses_survived = match fully_replicated && map.copies > 1 {
+        true => kvs::membership::losses_survived(&map),
+        false => 0,
+    };
+    NodeList { fully_replicated, losses_survived, nodes }
 }
 
 /// Whether every partition is served and has all its copies.
@@ -108,13 +114,19 @@ pub(crate) async fn is_fully_replicated(client: &Client) -> bool {
     look(client).await.fully_replicated
 }
 
+/// How many nodes, whichever, may be lost at once and for good by now.
+pub(crate) async fn losses_survived(client: &Client) -> usize {
+    look(client).await.losses_survived
+}
+
 pub(crate) fn list(context: &Context) -> Done {
     crate::block_on(async {
         let client = context.connect().await?;
-        let NodeList { fully_replicated, nodes } = look(&client).await;
+        let list = look(&client).await;
         if context.output.json {
-            context.output.json(&NodeList { fully_replicated, nodes })?;
+            context.output.json(&list)?;
         } else {
+            let nodes = &list.nodes;
             let header = [
                 "node", "state", "address", "pid", "slots", "running", "local", "shared", "waiting",
             ];

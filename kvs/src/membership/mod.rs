@@ -105,6 +105,18 @@ pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
     })
 }
 
+/// How many nodes, whichever, may be lost for good at once by now: every partition keeps a copy, and
+/// those who agree on the map a majority. Of three that agree that is one, whatever the copies.
+#[must_use]
+pub fn losses_survived(map: &wire::ClusterMap) -> usize {
+    let serving = |nodes: &[u32]| nodes.iter().filter(|&&node| is_serving(map, node)).count();
+    let entries = map.partitions.iter();
+    let copies = entries.map(|entry| if entry.active { serving(&entry.replicas) } else { 0 });
+    let spare_copies = copies.min().unwrap_or(0).saturating_sub(1);
+    let majority = map.voters.len() / 2 + 1;
+    spare_copies.min(serving(&map.voters).saturating_sub(majority))
+}
+
 /// How many members of a configuration must have a change before it is acknowledged. Of three
 /// copies two; with fewer, one alone goes on.
 #[must_use]

@@ -156,6 +156,25 @@ fn who_has_copies_but_no_vote_yet_makes_no_cluster_whole() {
 }
 
 #[test]
+fn two_may_be_lost_at_once_when_three_copies_and_five_votes_are_there() {
+    let survived = |nodes, copies| losses_survived(&start(nodes, 64, copies));
+    let alone = [(1, 1), (4, 1), (2, 2)].map(|(nodes, copies)| survived(nodes, copies));
+    assert_eq!(alone, [0, 0, 0]);
+    let one = [(3, 2), (3, 3), (4, 3), (5, 2)].map(|(nodes, copies)| survived(nodes, copies));
+    assert_eq!(one, [1, 1, 1, 1]);
+    assert_eq!([survived(5, 3), survived(9, 3)], [2, 2]);
+    let mut map = start(5, 64, 3);
+    kill(&mut map, 0);
+    assert_eq!(losses_survived(&map), 0, "nobody serves yet what it served");
+    settle(&mut map);
+    assert!(is_fully_replicated(&map));
+    assert_eq!(losses_survived(&map), 1, "of three votes that are left");
+    up(&mut map, 0, 2);
+    settle(&mut map);
+    assert_eq!(losses_survived(&map), 2);
+}
+
+#[test]
 fn one_copy_alone_waits_for_its_node_and_moves_nothing() {
     let mut map = start(4, 512, 1);
     kill(&mut map, 2);
