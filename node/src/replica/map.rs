@@ -183,6 +183,15 @@ impl Replica {
             served.refusing =
                 begun_anew.extract_if(.., |node| entry.replicas.contains(&node.0)).collect();
             begun_anew.retain(|node| served.learners.contains_key(node));
+            // One step that let a member in or out touched no learner that was one before. Else a
+            // learner may have been counted or dropped, may have let its copy go, and be wanted
+            // again, and this node hears of all that at once.
+            let is_one_change =
+                served.epoch + 1 == entry.epoch && served.members.len() + 1 != entry.replicas.len();
+            if !is_one_change {
+                let still = |node: &&NodeId| entry.learners.contains(&node.0);
+                begun_anew.extend(served.learners.keys().filter(still));
+            }
             // An answer that is still to come speaks of the epoch before, and is passed over.
             let asked = |(_, learner): &(_, &Learner)| matches!(learner, Learner::Asked);
             let asked = served.learners.iter().filter(asked);

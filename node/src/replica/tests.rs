@@ -9,6 +9,7 @@ use proto::{Incarnation, NodeId, PartitionId, Span, Time, wire};
 use scheduler::{Mutant, Tuning};
 
 use super::map::MapNews;
+use super::primary::Learner;
 use super::{Config, CopyQuestion, Replica};
 
 pub(super) const P: PartitionId = PartitionId(0);
@@ -108,6 +109,11 @@ impl Story {
     pub(super) fn activated(&self, node: u32) -> Change {
         let partitions = vec![wire::PartitionEpoch { partition: 0, epoch: self.epoch() }];
         Change::Activated(wire::Activated { node, incarnation: 1, partitions })
+    }
+    /// The same after one more step of the epoch.
+    fn drop_of_next(&self, node: u32) -> Change {
+        let epoch = self.epoch() + 1;
+        Change::DropReplica(wire::DropReplica { partition: 0, epoch, node })
     }
     pub(super) fn drop_of(&self, node: u32) -> Change {
         Change::DropReplica(wire::DropReplica { partition: 0, epoch: self.epoch(), node })
@@ -322,4 +328,58 @@ fn a_learner_of_whose_new_life_only_the_map_tells_is_asked_again() {
     let up = wire::MemberUp { node: 1, incarnation: 2, store: 2, slots: 1, ..Default::default() };
     n0.agree(Change::Up(up));
     assert!(n0.replica.unasked.contains(&(P, NodeId(1))), "its earlier life may have been asked");
+}
+
+#[test]
+fn a_learner_that_was_counted_and_dropped_before_its_primary_heard_of_it_is_asked_again() {
+    let mut n0 = Story::of(0);
+    n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
+    n0.agree(n0.drop_of(1));
+    n0.agree(n0.drop_of(2));
+    let (from, from_incarnation, to, to_incarnation) = (1, 1, 0, 1);
+    let packet = wire::Packet { from, from_incarnation, to, to_incarnation, ..Default::default() };
+    n0.replica.receive(LATER, packet);
+    let learner = |epoch| Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 });
+    let caught_up = |epoch| {
+        let (partition, learner, incarnation) = (0, 1, 1);
+        Change::CaughtUp(wire::CaughtUp { partition, epoch, learner, incarnation })
+    };
+    n0.agree(learner(n0.epoch()));
+    n0.replica.ask_learners();
+    let answer = wire::CopyAnswer {
+        partition: P.0,
+        epoch: n0.epoch(),
+        question: CopyQuestion::Where as i32,
+        position: Some(n0.replica.copies.position(P).into()),
+        ..Default::default()
+    };
+    n0.replica.learner_answered(NodeId(1), &answer);
+    assert!(n0.wants(&caught_up(n0.epoch())));
+    // It is counted, dropped as one too many, and let its copy go; then it is wanted again.
+    for change in [caught_up(n0.epoch()), n0.drop_of_next(1), learner(n0.epoch() + 2)] {
+        assert!(apply(&mut n0.map, &command(change)));
+    }
+    n0.learn();
+    assert!(!n0.wants(&caught_up(n0.epoch())), "it may have nothing by now");
+    assert!(n0.replica.unasked.contains(&(P, NodeId(1))));
+}
+
+/// The same without a word of its having been counted: one step of the epoch.
+#[test]
+fn a_learner_that_was_dropped_and_is_wanted_again_is_asked_again() {
+    let mut n0 = Story::of(0);
+    n0.agree(n0.drop_of(1));
+    let learner = |epoch| Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 });
+    n0.agree(learner(n0.epoch()));
+    n0.replica.ask_learners();
+    assert!(n0.replica.unasked.is_empty());
+    let number = n0.replica.number;
+    let caught_up = Learner::CaughtUp { number, ready: true };
+    let served = n0.replica.served.get_mut(&P).expect("n0 is its primary");
+    *served.learners.get_mut(&NodeId(1)).expect("the map has it") = caught_up;
+    for change in [n0.drop_of(1), learner(n0.epoch() + 1)] {
+        assert!(apply(&mut n0.map, &command(change)));
+    }
+    n0.learn();
+    assert!(n0.replica.unasked.contains(&(P, NodeId(1))));
 }
