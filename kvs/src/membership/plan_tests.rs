@@ -185,6 +185,20 @@ fn one_copy_alone_waits_for_its_node_and_moves_nothing() {
     assert!(is_fully_replicated(&map));
 }
 
+/// A voter whose disk is lost can come back only when it votes no more.
+#[test]
+fn a_dead_node_loses_its_vote_although_all_others_leave() {
+    let mut map = start(3, 64, 2);
+    for node in 0..3 {
+        assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node }))));
+    }
+    kill(&mut map, 1);
+    let voters = wanted_voters(&map).expect("the dead one has a vote");
+    assert!(!voters.contains(&1), "{voters:?}");
+    settle(&mut map);
+    assert!(!map.voters.is_empty() && !map.voters.contains(&1), "{:?}", map.voters);
+}
+
 #[test]
 fn voters_follow_the_living_one_step_at_a_time() {
     let mut map = start(7, 8, 3);

@@ -2,7 +2,6 @@
 
 use proto::limits::VOTERS_MAX;
 use proto::wire;
-use proto::wire::MemberPhase::Up;
 
 use super::{is_serving, is_up, member};
 
@@ -29,18 +28,22 @@ pub fn first_voters(nodes: u32) -> Vec<u32> {
 /// another the last two still agree.
 #[must_use]
 pub fn wanted_voters(map: &wire::ClusterMap) -> Option<Vec<u32>> {
-    let up: Vec<u32> =
-        map.members.iter().filter(|m| m.phase() == Up).map(|member| member.node).collect();
+    let nodes = |is_meant: fn(&wire::ClusterMap, u32) -> bool| -> Vec<u32> {
+        map.members.iter().map(|member| member.node).filter(|&node| is_meant(map, node)).collect()
+    };
+    let mut up = nodes(is_up);
+    if up.is_empty() {
+        up = nodes(is_serving); // All that are left leave: they vote until somebody comes.
+    }
     if up.is_empty() {
         return None;
     }
     let wanted = wanted(up.len());
-    let voting = map.voters.iter().filter(|&&node| is_up(map, node)).count();
+    let voting = map.voters.iter().filter(|node| up.contains(node)).count();
     // Who leaves still answers: those who do not answer go first.
-    let last = |is_there: fn(&wire::ClusterMap, u32) -> bool| {
-        map.voters.iter().rev().find(|&&node| !is_there(map, node))
-    };
-    let dead = last(is_serving).or_else(|| last(is_up));
+    let last =
+        |is_there: &dyn Fn(u32) -> bool| map.voters.iter().rev().find(|&&node| !is_there(node));
+    let dead = last(&|node| is_serving(map, node)).or_else(|| last(&|node| up.contains(&node)));
     let fresh = up.iter().find(|&node| !map.voters.contains(node));
     let mut voters = map.voters.clone();
     if voting < wanted
