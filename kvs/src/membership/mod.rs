@@ -105,8 +105,8 @@ pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
     })
 }
 
-/// How many nodes, whichever, may be lost for good at once by now: every partition keeps a copy, and
-/// those who agree on the map a majority. Of three that agree that is one, whatever the copies.
+/// How many nodes, whichever, may be lost for good at once by now: every partition keeps a copy,
+/// and those who agree on the map a majority. Of three that agree that is one, whatever the copies.
 #[must_use]
 pub fn losses_survived(map: &wire::ClusterMap) -> usize {
     let serving = |nodes: &[u32]| nodes.iter().filter(|&&node| is_serving(map, node)).count();
