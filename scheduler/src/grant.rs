@@ -187,12 +187,7 @@ impl Scheduler {
                 let input_bytes = work.input_bytes();
                 let ready = self.ready(task, attempt, &work);
                 let mine = self.homes.is_home_of(task);
-                let taken = if mine {
-                    self.ledger.take_home(task, attempt, out)
-                } else {
-                    self.take_guest(task, attempt, work, out)
-                };
-                if taken {
+                if self.take_in(task, attempt, work, out) {
                     if let Some(guest) = self.guests.get_mut(&task) {
                         guest.home_knows = false;
                     }

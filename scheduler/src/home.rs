@@ -11,8 +11,9 @@ use crate::out::{Out, task_attempt};
 use crate::{Mutant, Scheduler};
 
 impl Ledger {
-    /// A task of this home comes back by a steal. False when it is not wanted any more, or runs
-    /// elsewhere: who has it here had given it away, and took it back too soon.
+    /// A task of this home comes back by a steal, or from an earlier home. False when it is not
+    /// wanted any more, or runs elsewhere: who has it here had given it away, and took it back too
+    /// soon.
     pub(crate) fn take_home(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) -> bool {
         let me = self.me;
         let current = self.cell(task).is_some_and(|cell| {

@@ -57,6 +57,8 @@ mod staging_tests;
 mod stall;
 mod steal;
 mod takeover;
+#[cfg(test)]
+mod takeover_tests;
 mod tuning;
 mod work;
 

@@ -49,7 +49,7 @@ impl Scheduler {
         for (task, attempt, work) in tasks {
             let input_bytes = work.input_bytes();
             let ready = self.ready(task, attempt, &work);
-            if self.take_guest(task, attempt, work, out) {
+            if self.take_in(task, attempt, work, out) {
                 let event = Event::Queued {
                     task,
                     attempt,
@@ -63,14 +63,24 @@ impl Scheduler {
         }
     }
 
-    /// False when a later attempt is here already.
-    pub(crate) fn take_guest(
+    /// A ready task comes here. Its home may be this node by now: then its records tell whether it
+    /// is wanted. False when it is not.
+    pub(crate) fn take_in(
         &mut self,
         task: TaskId,
         attempt: Attempt,
         work: Work,
         out: &mut Out,
     ) -> bool {
+        if self.homes.is_home_of(task) {
+            self.ledger.take_home(task, attempt, out)
+        } else {
+            self.take_guest(task, attempt, work, out)
+        }
+    }
+
+    /// False when a later attempt is here already.
+    fn take_guest(&mut self, task: TaskId, attempt: Attempt, work: Work, out: &mut Out) -> bool {
         if let Some(known) = self.held_attempt(task) {
             if known >= attempt {
                 return false;

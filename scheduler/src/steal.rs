@@ -346,12 +346,7 @@ impl Scheduler {
             let mine = self.homes.is_home_of(task);
             let input_bytes = work.input_bytes();
             let ready = self.ready(task, attempt, &work);
-            let taken = if mine {
-                self.ledger.take_home(task, attempt, out)
-            } else {
-                self.take_guest(task, attempt, work, out)
-            };
-            if !taken {
+            if !self.take_in(task, attempt, work, out) {
                 continue;
             }
             let tells = self.options.mutant != Some(Mutant::ThiefTellsNobody);

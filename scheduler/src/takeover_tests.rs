@@ -1,0 +1,112 @@
+//! A node becomes home of what it held, or was to hold, for the earlier home.
+
+use proto::event::Reason;
+use proto::wire::message::Body;
+use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+
+use crate::out::Out;
+use crate::{Homes, LedgerRecord, Options, Policy, Scheduler, Tuning};
+
+const MOVES: PartitionId = PartitionId(1);
+const ATTEMPT: Attempt = Attempt(1 << 32 | 1);
+
+fn task() -> TaskId {
+    TaskId::new(1, LocalId::new(MOVES, 0).0)
+}
+
+fn spec() -> wire::Spec {
+    let body = Some(wire::spec::Body::Sleep(Default::default()));
+    wire::Spec { body, ..Default::default() }
+}
+
+/// Node 0 of two, each home of the partition of its number; its slot is taken.
+fn heir() -> Scheduler {
+    let member = |node| wire::Member { node, slots: 1, incarnation: 1, ..Default::default() };
+    let entry = |node| wire::PartitionEntry {
+        epoch: 1,
+        replicas: vec![node],
+        active: true,
+        ..Default::default()
+    };
+    let map = wire::ClusterMap {
+        members: (0..2).map(member).collect(),
+        partitions: (0..2).map(entry).collect(),
+        ..Default::default()
+    };
+    let homes = Homes::new(NodeId(0), &map.into(), |_, _| PartitionId(0)).moving();
+    let (tuning, incarnation) = (Tuning::of(Policy::Mlb), Incarnation(1));
+    let (me, slots) = (NodeId(0), 1);
+    let options = Options { me, incarnation, slots, tuning, seed: 1, mutant: None };
+    let mut heir = Scheduler::new(options, homes);
+    heir.slots.take(1);
+    heir
+}
+
+/// The task comes from its home, node 1.
+fn push(heir: &mut Scheduler, out: &mut Out) {
+    let placed =
+        wire::Placed { job: 1, local: task().local.0, attempt: ATTEMPT.0, ..Default::default() };
+    let settings = vec![wire::JobSettings::default()];
+    let bundle = wire::Bundle { specs: vec![spec()], settings, tasks: vec![placed] };
+    let body = Body::Push(wire::Push { bundle: Some(bundle) });
+    heir.on_message(Time(0), NodeId(1), body, out);
+}
+
+/// Node 0 is its home from now on; `last` is what the earlier one has written of it last.
+fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
+    let chunk = wire::Chunk {
+        job: 1,
+        partition: MOVES.0,
+        specs: vec![spec()],
+        tasks: vec![wire::Task::default()],
+        ..Default::default()
+    };
+    let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
+    for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible), last] {
+        heir.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
+    }
+    heir.serve(Time(0), MOVES, 2, out);
+    heir.settle(Time(0), out);
+}
+
+#[test]
+fn what_an_earlier_home_sent_and_is_placed_anew_is_not_taken() {
+    let (mut heir, mut out) = (heir(), Out::default());
+    let holder = wire::HolderRecord {
+        index: vec![0],
+        attempt: vec![ATTEMPT.0],
+        node: vec![0],
+        incarnation: vec![1],
+        ..Default::default()
+    };
+    inherit(&mut heir, LedgerRecord::Holder(holder), &mut out);
+    let anew = heir.ledger.cell(task()).expect("it is homed here").attempt;
+    assert!(anew > ATTEMPT, "it had not come");
+    push(&mut heir, &mut out);
+    let pushed = |event: &Event| matches!(event, Event::Queued { reason: Reason::Pushed, .. });
+    assert!(!out.events.iter().any(pushed), "{:?}", out.events);
+    let census = heir.census();
+    assert_eq!(census.held.into_iter().collect::<Vec<_>>(), [(task(), anew)]);
+    assert_eq!(census.stuck, []);
+}
+
+#[test]
+fn what_has_ended_is_dismissed_by_the_holder_that_becomes_its_home() {
+    let (mut heir, mut out) = (heir(), Out::default());
+    push(&mut heir, &mut out);
+    let end = wire::EndRecord {
+        index: vec![0],
+        attempt: vec![ATTEMPT.0],
+        verdict: vec![wire::Verdict::Done as i32 as u32],
+        node: vec![1],
+        ..Default::default()
+    };
+    inherit(&mut heir, LedgerRecord::End(end), &mut out);
+    let dismissed = |event: &Event| match *event {
+        Event::Dismissed { task, attempt } => Some((task, attempt)),
+        _ => None,
+    };
+    let dismissed: Vec<_> = out.events.iter().filter_map(dismissed).collect();
+    assert_eq!(dismissed, [(task(), ATTEMPT)], "{:?}", out.events);
+    assert!(heir.census().held.is_empty());
+}
