@@ -138,18 +138,21 @@ impl Jobs {
 
     /// Partitions have other homes: those that have tasks of a job hear of it.
     pub(crate) fn tell_new_homes(
-        &self,
+        &mut self,
         changed: &BTreeSet<PartitionId>,
         homes: &Homes,
         out: &mut Out,
     ) {
-        let open = self.jobs.values().filter(|job| job.state.ended_ns == 0);
+        let open = self.jobs.values_mut().filter(|job| job.state.ended_ns == 0);
         for job in open.filter(|job| homes.is_mine(homes.job_partition(JobId(job.state.job)))) {
             let concerned =
                 |total: &&wire::PartitionTotal| changed.contains(&PartitionId(total.partition));
             let moved = job.state.partitions.iter().filter(concerned);
             let told: BTreeSet<NodeId> =
                 moved.filter_map(|total| homes.speaker(PartitionId(total.partition))).collect();
+            if !told.is_empty() {
+                job.watch.home_moved();
+            }
             for home in told {
                 job.tell_home(home, homes, out);
                 job.cancel_again_at(home, out);

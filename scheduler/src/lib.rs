@@ -55,6 +55,8 @@ mod staging;
 #[cfg(test)]
 mod staging_tests;
 mod stall;
+#[cfg(test)]
+mod stall_tests;
 mod steal;
 mod takeover;
 #[cfg(test)]

@@ -28,10 +28,12 @@ impl Scheduler {
         if reply_to.0 as usize >= self.homes.nodes() {
             return;
         }
-        let pulse = if ask.tasks.is_empty() {
-            self.pulse_of_home(now, ask, out)
-        } else {
-            self.pulse_of_holder(now, ask)
+        // Of a job that it does not know it says nothing: it is about to become home of its tasks,
+        // or is that no more, and would be taken for one that has nothing left to do.
+        let pulse = match self.ledger.jobs.contains_key(&JobId(ask.job)) {
+            _ if !ask.tasks.is_empty() => self.pulse_of_holder(now, ask),
+            true => self.pulse_of_home(now, ask, out),
+            false => return,
         };
         out.loose.push((reply_to, Body::Pulse(pulse)));
     }

@@ -66,6 +66,11 @@ impl Watch {
         was_stalled
     }
 
+    /// Of those who were asked some are home of it no more: silence is counted from now on.
+    pub(super) fn home_moved(&mut self) {
+        self.silent_rounds = 0;
+    }
+
     fn hear(&mut self, from: NodeId, pulse: wire::Pulse, nodes: usize) {
         if pulse.round != self.round {
             return; // Of an earlier round.

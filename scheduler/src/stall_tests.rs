@@ -1,0 +1,83 @@
+//! What is said of a job of which nothing is heard while homes of its tasks move.
+
+use proto::event::Stall;
+use proto::limits::STALL_LOOK_INTERVAL;
+use proto::wire::message::Body;
+use proto::wire::request;
+use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Time, wire};
+
+use crate::out::Out;
+use crate::{Homes, Options, Policy, Scheduler, Tuning};
+
+/// Node 0 is home of the job, and of partition 0.
+fn homes(home_of_tasks: u32) -> Homes {
+    let member = |node| wire::Member { node, slots: 1, incarnation: 1, ..Default::default() };
+    let entry = |node| wire::PartitionEntry {
+        epoch: 1,
+        replicas: vec![node],
+        active: true,
+        ..Default::default()
+    };
+    let map = wire::ClusterMap {
+        members: (0..3).map(member).collect(),
+        partitions: [0, home_of_tasks].map(entry).to_vec(),
+        ..Default::default()
+    };
+    Homes::new(NodeId(0), &map.into(), |_, _| PartitionId(0))
+}
+
+fn node() -> Scheduler {
+    let (tuning, incarnation) = (Tuning::of(Policy::Mlb), Incarnation(1));
+    let (me, slots) = (NodeId(0), 1);
+    let options = Options { me, incarnation, slots, tuning, seed: 1, mutant: None };
+    Scheduler::new(options, homes(1))
+}
+
+/// Nobody ever answers. In which look the job is said to stall and on account of which home, when
+/// node 2 becomes home of its tasks just before the look of this number.
+fn stalls(moves_before: Option<u64>) -> (u64, NodeId) {
+    let (mut node, mut out) = (node(), Out::default());
+    let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
+    let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
+    node.on_request(Time(0), ClientId(1), 1, &mut request::Body::Commit(commit), &mut out);
+    for look in 0..100 {
+        let now = Time(look * STALL_LOOK_INTERVAL.0);
+        if moves_before == Some(look) {
+            node.set_homes(now, homes(2), &mut out);
+        }
+        node.act(now, &mut out);
+        for event in std::mem::take(&mut out.events) {
+            if let Event::Stalled { stall, home, .. } = event {
+                assert_eq!(stall, Stall::HomeSilent);
+                return (look, home);
+            }
+        }
+    }
+    panic!("nobody says so");
+}
+
+#[test]
+fn a_new_home_has_as_long_to_answer_as_the_earlier_one_had() {
+    let (look, home) = stalls(None);
+    assert_eq!(home, NodeId(1));
+    assert_eq!(stalls(Some(look)), (look + 1, NodeId(2)), "it is asked before it is named");
+}
+
+#[test]
+fn who_does_not_know_a_job_does_not_say_that_nothing_of_it_is_left() {
+    let (mut node, mut out) = (node(), Out::default());
+    let ask = wire::StallAsk { job: 1, round: 1, reply_to: 2, ..Default::default() };
+    node.on_message(Time(0), NodeId(2), Body::StallAsk(ask.clone()), &mut out);
+    assert!(out.loose.is_empty(), "{:?}", out.loose);
+    // Of what it should hold it says that it is not here.
+    let tasks = vec![wire::TaskAttempt { job: 1, local: 1 << 40, attempt: 1 }];
+    let ask = wire::StallAsk { tasks, ..ask };
+    node.on_message(Time(0), NodeId(2), Body::StallAsk(ask), &mut out);
+    let is_not_here = |body: &Body| match body {
+        Body::Pulse(pulse) => {
+            pulse.stall.as_ref().is_some_and(|stall| stall.why == Stall::NotHere as u32)
+        }
+        _ => false,
+    };
+    assert!(matches!(&out.loose[..], [(NodeId(2), body)] if is_not_here(body)), "{:?}", out.loose);
+}
