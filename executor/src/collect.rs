@@ -62,6 +62,8 @@ fn exit_error(exit: &Exit, launch: &Launch, node: NodeId) -> String {
     }
     match (exit.signal, exit.code) {
         (0, 0) => String::new(),
+        // As a shell tells of what it ran.
+        (0, 137) => String::from("exited with code 137 (its command killed; out of memory?)"),
         (0, code) => format!("exited with code {code}"),
         (signal, _) => format!("killed by signal {signal}{}", signal_name(signal)),
     }
@@ -76,7 +78,8 @@ fn signal_name(signal: i32) -> &'static str {
         6 => " (SIGABRT)",
         7 => " (SIGBUS)",
         8 => " (SIGFPE)",
-        9 => " (SIGKILL)",
+        // Not by the node: then nobody would ask.
+        9 => " (SIGKILL; out of memory?)",
         11 => " (SIGSEGV)",
         13 => " (SIGPIPE)",
         14 => " (SIGALRM)",

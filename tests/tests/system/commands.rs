@@ -68,7 +68,7 @@ name = "look"
 array = "7-7"
 env = { COLOUR = "blue {i}" }
 stdin = "words.txt"
-command = ["sh", "-c", "{ echo e=$STARLING_ENTRY c=$COLOUR a=$STARLING_ATTEMPT cpus=$STARLING_CPUS; echo omp=$OMP_NUM_THREADS; echo in=$(cat); echo dir=$(pwd); echo task=$STARLING_TASK_DIR; echo out=$STARLING_OUT_report; echo slurm=$SLURM_JOB_ID; echo i={i}; } > {out:report}"]
+command = ["sh", "-c", "{ echo e=$STARLING_ENTRY c=$COLOUR a=$STARLING_ATTEMPT cpus=$STARLING_CPUS; echo omp=$OMP_NUM_THREADS; echo in=$(cat); echo dir=$(pwd); echo task=$STARLING_TASK_DIR; echo out=$STARLING_OUT_report; echo slurm=$SLURM_JOB_ID; echo i={i}; echo oom=$(cat /proc/self/oom_score_adj); } > {out:report}"]
 outputs = { report = { file = "report", keep = true } }
 "#,
     );
@@ -86,6 +86,7 @@ outputs = { report = { file = "report", keep = true } }
     assert!(!line("out=").is_empty());
     assert_eq!(line("slurm="), "", "variables of a launcher do not leak into tasks");
     assert_eq!(line("i="), "7");
+    assert_eq!(line("oom="), "1000", "where memory runs out it goes before its node");
 }
 
 /// Order without files: `after` alone.
