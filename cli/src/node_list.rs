@@ -167,7 +167,10 @@ fn has_all_copies(map: &wire::ClusterMap, nodes: &[NodeRow]) -> bool {
     };
     let mut serving =
         map.members.iter().filter(|member| kvs::membership::is_serving(map, member.node));
+    // Who is there and not yet in the map changes who votes as soon as it is.
+    let all_known = nodes.iter().all(|row| row.pid == 0 || !row.given_up);
     kvs::membership::is_fully_replicated(map)
+        && all_known
         && map.partitions.iter().all(|entry| entry.learners.is_empty())
         && serving.all(is_there)
 }
