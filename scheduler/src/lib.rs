@@ -35,8 +35,6 @@ mod ledger;
 mod lengths;
 mod locations;
 mod lost;
-#[cfg(test)]
-mod lost_tests;
 mod monitor;
 mod mutant;
 mod near;

@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(ask(&mut locations, 50), Where::Later);
         assert!(locations.strike(object(1), MAKER).is_empty(), "node 5 may have it");
         assert!(locations.nodes(&object(1)).eq([NodeId(5)]));
-        assert!(locations.giving.get(&MAKER).is_none_or(Vec::is_empty));
+        assert!(!locations.giving.get(&MAKER).is_some_and(|giving| !giving.is_empty()));
         assert_eq!(locations.strike(object(1), NodeId(5)), [NodeId(50)]);
         let but = [MAKER, NodeId(5)];
         let asking = Asking { but: &but, ..asking(51, Some(MAKER)) };

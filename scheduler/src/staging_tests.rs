@@ -1,8 +1,9 @@
 //! From queue to slot when makers fail, stores are full, and there is more than one step does.
 
 use proto::limits::{
-    GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_TOLD_MAX, STAGING_MIN, STAGING_PER_SLOT, STEP_POPS_MAX,
-    STORE_FULL_PATIENCE, STORE_PASSED_FOR, STORE_PASSED_MIN, WAITING_PER_SLOT_MAX,
+    FETCH_RETRY_MAX, GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_TOLD_MAX, STAGING_MIN,
+    STAGING_PER_SLOT, STAGING_PER_SLOT_MAX, STEP_POPS_MAX, STORE_FULL_PATIENCE, STORE_PASSED_FOR,
+    STORE_PASSED_MIN, WAITING_PER_SLOT_MAX,
 };
 use proto::wire::message::Body;
 use proto::wire::{MemberPhase, request};
@@ -14,14 +15,14 @@ use proto::{
 use crate::out::Out;
 use crate::{Homes, Options, Policy, Scheduler, Tuning};
 
-pub(crate) const SLOTS: u32 = 1;
+const SLOTS: u32 = 1;
 
-pub(crate) fn scheduler(tuning: Tuning) -> Scheduler {
+fn scheduler(tuning: Tuning) -> Scheduler {
     scheduler_where(tuning, &[])
 }
 
 /// Of these nodes the map says that their first incarnation is dead.
-pub(crate) fn scheduler_where(tuning: Tuning, down: &[u32]) -> Scheduler {
+fn scheduler_where(tuning: Tuning, down: &[u32]) -> Scheduler {
     let member = |node| {
         let phase = if down.contains(&node) { MemberPhase::Down } else { MemberPhase::Up };
         let phase = phase as i32;
@@ -44,12 +45,12 @@ pub(crate) fn scheduler_where(tuning: Tuning, down: &[u32]) -> Scheduler {
 }
 
 /// An input that the task of this number in partition 1 made on `node`.
-pub(crate) fn input(parent: u64, node: u32, size_bytes: u64) -> wire::InputAt {
+fn input(parent: u64, node: u32, size_bytes: u64) -> wire::InputAt {
     let parent = LocalId::new(PartitionId(1), parent).0;
     wire::InputAt { parent, attempt: 1, node, size_bytes, ..Default::default() }
 }
 
-pub(crate) fn push(scheduler: &mut Scheduler, tasks: Vec<wire::Placed>, out: &mut Out) {
+fn push(scheduler: &mut Scheduler, tasks: Vec<wire::Placed>, out: &mut Out) {
     let spec = wire::Spec {
         body: Some(wire::spec::Body::Sleep(Default::default())),
         ..Default::default()
@@ -60,11 +61,11 @@ pub(crate) fn push(scheduler: &mut Scheduler, tasks: Vec<wire::Placed>, out: &mu
     scheduler.on_message(Time(0), NodeId(1), body, out);
 }
 
-pub(crate) fn unreachable() -> FetchError {
+fn unreachable() -> FetchError {
     FetchError::Unreachable(String::from("no answer"))
 }
 
-pub(crate) fn placed(index: u64, inputs: Vec<wire::InputAt>, output_bytes: u64) -> wire::Placed {
+fn placed(index: u64, inputs: Vec<wire::InputAt>, output_bytes: u64) -> wire::Placed {
     wire::Placed {
         job: 1,
         local: LocalId::new(PartitionId(1), 1_000_000 + index).0,
@@ -75,8 +76,142 @@ pub(crate) fn placed(index: u64, inputs: Vec<wire::InputAt>, output_bytes: u64) 
     }
 }
 
+#[test]
+fn a_maker_that_cannot_be_reached_stops_no_other_work() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    // More than are staged at a time, of higher rank than the last.
+    let many = 2 * STAGING_PER_SLOT_MAX as u64;
+    let mut tasks: Vec<_> =
+        (0..many).map(|index| placed(index, vec![input(index, 2, 5_000)], 0)).collect();
+    tasks.push(placed(many, vec![input(many, 3, 4_000)], 0));
+    push(&mut scheduler, tasks, &mut out);
+    let mut now = Time(0);
+    for _ in 0..10 {
+        scheduler.act(now, &mut out);
+        for Fetch { object, from, .. } in std::mem::take(&mut out.fetches) {
+            let reached = from == NodeId(3);
+            let result = if reached { Ok(()) } else { Err(unreachable()) };
+            scheduler.on_fetched(now, object, result, &mut out);
+        }
+        now = now + FETCH_RETRY_MAX;
+    }
+    assert_eq!(out.launches.len(), 1, "the one whose input could be had runs");
+}
+
+#[test]
+fn copies_and_the_maker_are_asked_by_turns() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 1 << 20)], 0)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let locate = std::mem::take(&mut out.locate);
+    let asked = locate[&NodeId(1)].objects[0];
+    let located = |node: u32| {
+        let at = wire::ObjectAt { object: Some(asked), nodes: vec![node], later: false };
+        Body::Located(wire::Located { objects: vec![at] })
+    };
+    scheduler.on_message(Time(0), NodeId(1), located(2), &mut out);
+    let fetch = out.fetches.pop().expect("the maker is asked");
+    scheduler.on_fetched(Time(0), fetch.object, Err(unreachable()), &mut out);
+    let later = Time(0) + FETCH_RETRY_MAX;
+    scheduler.act(later, &mut out);
+    assert_eq!(out.locate[&NodeId(1)].copies_only, [asked]);
+    scheduler.on_message(later, NodeId(1), located(3), &mut out);
+    let fetch = out.fetches.pop().expect("the copy is asked");
+    assert_eq!(fetch.from, NodeId(3));
+    scheduler.on_fetched(later, fetch.object, Ok(()), &mut out);
+    scheduler.act(later, &mut out);
+    assert_eq!(out.launches.len(), 1);
+    assert_eq!((scheduler.data.stalled_bytes, scheduler.data.stalled_tasks), (0, 0));
+    assert_eq!(scheduler.data.reserved_bytes, 0);
+}
+
+#[test]
+fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
+    let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), &[2]);
+    let mut out = Out::default();
+    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 1 << 20)], 0)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let asked = std::mem::take(&mut out.locate)[&NodeId(1)].copies_only[0];
+    let located = |nodes: Vec<u32>| {
+        let at = wire::ObjectAt { object: Some(asked), nodes, later: false };
+        Body::Located(wire::Located { objects: vec![at] })
+    };
+    scheduler.on_message(Time(0), NodeId(1), located(vec![2]), &mut out);
+    let fetch = out.fetches.pop().expect("its home has heard that it is back");
+    assert_eq!(fetch.from, NodeId(2));
+    // It cannot be reached from here yet: after a pause its home is asked once more.
+    scheduler.on_fetched(Time(0), fetch.object, Err(unreachable()), &mut out);
+    assert!(out.locate.is_empty() && out.completions.is_empty());
+    let later = Time(0) + FETCH_RETRY_MAX;
+    scheduler.act(later, &mut out);
+    assert_eq!(std::mem::take(&mut out.locate)[&NodeId(1)].copies_only, [asked]);
+    scheduler.on_message(later, NodeId(1), located(vec![]), &mut out);
+    assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1, "it is really dead");
+}
+
+#[test]
+fn a_home_names_the_maker_to_who_takes_it_for_dead() {
+    // It is its own maker, and its map has not heard of its second life.
+    for down in [&[][..], &[0]] {
+        let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), down);
+        scheduler.options.incarnation = Incarnation(2);
+        let mut out = Out::default();
+        let object = make_here(&mut scheduler, &mut out);
+        let locate = wire::Locate { copies_only: vec![object], ..Default::default() };
+        scheduler.on_message(Time(0), NodeId(1), Body::Locate(locate), &mut out);
+        let found = out.located[&NodeId(1)][0].nodes.clone();
+        assert_eq!(found, [0], "down {down:?}");
+    }
+}
+
+#[test]
+fn what_its_maker_does_not_have_is_lost_when_nobody_else_has_it() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+    scheduler.homes = std::mem::replace(&mut scheduler.homes, Homes::empty()).moving();
+    let mut out = Out::default();
+    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let located = |asked: wire::ObjectAt, nodes: Vec<u32>| {
+        Body::Located(wire::Located { objects: vec![wire::ObjectAt { nodes, ..asked }] })
+    };
+    // All this takes no pause: the maker and a copy are asked once each, their home in between.
+    for (node, other) in [(2, Some(3)), (3, None)] {
+        let fetch = out.fetches.pop().expect("somebody may have it");
+        assert_eq!(fetch.from, NodeId(node));
+        scheduler.on_fetched(Time(0), fetch.object, Err(FetchError::NotThere), &mut out);
+        let asked = std::mem::take(&mut out.locate)[&NodeId(1)].lacking[0].clone();
+        assert_eq!(asked.nodes, (2..=node).collect::<Vec<u32>>());
+        let nodes = other.into_iter().collect();
+        scheduler.on_message(Time(0), NodeId(1), located(asked, nodes), &mut out);
+    }
+    assert!(out.fetches.is_empty());
+    assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1);
+}
+
+#[test]
+fn a_home_does_not_name_who_does_not_have_it() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    let object = make_here(&mut scheduler, &mut out);
+    let mut say = |from: u32, body: Body| {
+        scheduler.on_message(Time(0), NodeId(from), body, &mut out);
+        std::mem::take(&mut out.located).remove(&NodeId(1)).map(|at| at[0].nodes.clone())
+    };
+    let copies = wire::Copies { added: vec![object], removed: Vec::new() };
+    assert_eq!(say(3, Body::Copies(copies)), None);
+    let lacking = |nodes: &[u32]| {
+        let at = wire::ObjectAt { object: Some(object), nodes: nodes.to_vec(), later: false };
+        Body::Locate(wire::Locate { lacking: vec![at], ..Default::default() })
+    };
+    assert_eq!(say(1, lacking(&[0])), Some(vec![3]));
+    assert_eq!(say(1, lacking(&[0, 3])), Some(vec![]));
+    assert_eq!(say(1, lacking(&[3])), Some(vec![0]), "its maker may have it");
+}
+
 /// What a task that this node is home of has made here.
-pub(crate) fn make_here(scheduler: &mut Scheduler, out: &mut Out) -> wire::Object {
+fn make_here(scheduler: &mut Scheduler, out: &mut Out) -> wire::Object {
     let task = TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) };
     run_here(scheduler, task, out);
     let attempt = Attempt(out.launches[0].attempt.0);
@@ -87,7 +222,7 @@ pub(crate) fn make_here(scheduler: &mut Scheduler, out: &mut Out) -> wire::Objec
 }
 
 /// A job of one task that this node is home of.
-pub(crate) fn run_here(scheduler: &mut Scheduler, task: TaskId, out: &mut Out) {
+fn run_here(scheduler: &mut Scheduler, task: TaskId, out: &mut Out) {
     let spec = wire::Spec {
         body: Some(wire::spec::Body::Sleep(Default::default())),
         ..Default::default()
