@@ -294,59 +294,30 @@ impl Scheduler {
         locate: &wire::Locate,
         out: &mut Out,
     ) {
-        for asked in &locate.objects {
-            self.locate_one(now, from, asked, Want::Any, out);
-        }
-        for asked in &locate.copies_only {
-            self.locate_one(now, from, asked, Want::Copies, out);
-        }
-        for asked in &locate.lacking {
-            let lacking: Vec<NodeId> = asked.nodes.iter().map(|&node| NodeId(node)).collect();
-            let Some(asked) = &asked.object else { continue };
-            self.locate_one(now, from, asked, Want::Others(&lacking), out);
-        }
-    }
-
-    fn locate_one(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        asked: &wire::Object,
-        want: Want<'_>,
-        out: &mut Out,
-    ) {
-        let object = object_id(asked);
-        if !self.homes.is_home_of(object.task) {
-            return;
-        }
-        if self.ledger.jobs.get(&object.task.job).is_none_or(|job| job.ended) {
-            locate(out, from, *asked, Where::Unknown);
-            return;
-        }
-        let cell = self.ledger.cell(object.task);
-        let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
-        let but = match want {
-            Want::Any => &[],
-            Want::Copies => maker.as_slice(),
-            Want::Others(lacking) => lacking,
-        };
-        if let Want::Others(lacking) = want {
-            let waiting = lacking.iter().flat_map(|&node| self.data.locations.strike(object, node));
-            for asker in waiting {
-                locate(out, asker, *asked, Where::Unknown);
+        let all = locate.objects.iter().map(|asked| (asked, true));
+        for (asked, made) in all.chain(locate.copies_only.iter().map(|asked| (asked, false))) {
+            let object = object_id(asked);
+            if !self.homes.is_home_of(object.task) {
+                continue;
             }
+            if self.ledger.jobs.get(&object.task.job).is_none_or(|job| job.ended) {
+                self::locate(out, from, *asked, Where::Unknown);
+                continue;
+            }
+            let cell = self.ledger.cell(object.task);
+            let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
+            let asker = Asking { node: from, maker, copies_only: !made };
+            let kept = self.locate_timeout(asked.size_bytes);
+            let mut found = self.data.locations.ask((now, kept), object, &asker);
+            // Who takes its maker for dead may not have heard yet that it is back.
+            if let (Where::Unknown, Some(maker)) = (&found, maker)
+                && maker != from
+                && !self.is_dead(maker)
+            {
+                found = Where::Node(maker);
+            }
+            self::locate(out, from, *asked, found);
         }
-        let kept = self.locate_timeout(asked.size_bytes);
-        let asker = Asking { node: from, maker, but };
-        let mut found = self.data.locations.ask((now, kept), object, &asker);
-        // Who takes its maker for dead may not have heard yet that it is back.
-        if let (Where::Unknown, Want::Copies, Some(maker)) = (&found, want, maker)
-            && maker != from
-            && !self.is_dead(maker)
-        {
-            found = Where::Node(maker);
-        }
-        locate(out, from, *asked, found);
     }
 
     /// Tells the homes of what ended tasks have read that they have.
@@ -508,16 +479,6 @@ impl Scheduler {
         state.inputs_copied = totals.copied;
         self.leaving_state(state);
     }
-}
-
-/// Which of the nodes that have an object are of use to who asks.
-#[derive(Clone, Copy, Debug)]
-enum Want<'a> {
-    Any,
-    /// It cannot reach the maker.
-    Copies,
-    /// These have answered that they do not have it.
-    Others(&'a [NodeId]),
 }
 
 fn locate(out: &mut Out, asker: NodeId, object: wire::Object, found: Where) {

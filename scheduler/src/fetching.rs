@@ -8,10 +8,10 @@ use proto::limits::{
     FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES, LOCATE_TIMEOUT, LOCATE_TIMEOUT_MAX, LOCATE_WAITS,
     STEP_POPS_MAX,
 };
-use proto::work::{Fetch, FetchError};
+use proto::work::{Fetch, Outcome};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
-use crate::data::{Settings, wire_object};
+use crate::data::{Reads, Settings, wire_object};
 use crate::out::Out;
 use crate::{Mutant, Scheduler};
 
@@ -49,8 +49,6 @@ pub(crate) struct Flight {
     /// Where to ask for copies, and whether one was named lately.
     home: Option<NodeId>,
     pub(crate) copy_known: bool,
-    /// Nodes that were asked for it, are well, and do not have it.
-    pub(crate) lacking: Vec<NodeId>,
     /// When it was wished for, and when the fetch began that is under way.
     asked: Time,
     since: Time,
@@ -112,7 +110,6 @@ impl Scheduler {
             stalled: false,
             home: asked,
             copy_known: false,
-            lacking: Vec::new(),
             asked: now,
             since: now,
             timer: None,
@@ -199,8 +196,8 @@ impl Scheduler {
             let mut sources = at.nodes.iter().map(|&node| NodeId(node));
             let source = sources.find(|&node| node != me && (node.0 as usize) < members);
             let maker = flight.maker;
-            if source.is_none() && self.is_maker_out(&object) {
-                self.nowhere(now, object, out);
+            if source.is_none() && self.is_dead(maker) {
+                self.input_gone(now, object, out);
                 continue;
             }
             let source = source.unwrap_or(maker);
@@ -220,7 +217,7 @@ impl Scheduler {
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             flight.timer = None;
             let (maker, size_bytes) = (flight.maker, flight.size_bytes);
-            if self.is_maker_out(&object) {
+            if self.is_dead(maker) {
                 self.look_for_copies(now, object, out);
                 continue;
             }
@@ -246,7 +243,7 @@ impl Scheduler {
         &mut self,
         now: Time,
         object: ObjectId,
-        result: Result<(), FetchError>,
+        result: Result<(), String>,
         out: &mut Out,
     ) {
         let moving =
@@ -266,7 +263,7 @@ impl Scheduler {
     fn arrived(&mut self, now: Time, object: ObjectId, out: &mut Out) {
         let flight = self.end_flight(&object).expect("it was on its way");
         let Flight { maker, from, size_bytes, real, taken, .. } = flight;
-        if maker == self.options.me && from == maker {
+        if maker == self.options.me {
             // An earlier incarnation made it; whether it is to be kept is not known.
             self.data.objects.made(object, size_bytes, real, true);
         } else {
@@ -315,7 +312,7 @@ impl Scheduler {
         self.inputs_settled(now, task, out);
     }
 
-    fn fetch_failed(&mut self, now: Time, object: ObjectId, error: &FetchError, out: &mut Out) {
+    fn fetch_failed(&mut self, now: Time, object: ObjectId, error: &str, out: &mut Out) {
         let Some(flight) = self.data.flights.get(&object) else { return };
         let (maker, from) = (flight.maker, flight.from);
         let waits = |task: &TaskId| {
@@ -328,12 +325,8 @@ impl Scheduler {
             self.object_changed(&object);
             return;
         }
-        if *error == FetchError::NotThere && !blind {
-            self.not_there(now, object, from, out);
-            return;
-        }
         // Its home may know that the maker is back before this node does: then it is tried again.
-        if self.is_maker_out(&object) && from != maker {
+        if self.is_dead(maker) && from != maker {
             self.look_for_copies(now, object, out);
             return;
         }
@@ -357,7 +350,23 @@ impl Scheduler {
             self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
             return;
         }
-        self.give_up_fetch(now, object, &format!("on node {from}: {error}"), out);
+        if self.homes.moves() {
+            self.input_gone(now, object, out);
+            return;
+        }
+        let tasks = self.end_flight(&object).map(|flight| flight.tasks).unwrap_or_default();
+        self.object_changed(&object);
+        let error = format!("input {} of {} on node {from}: {error}", object.output, object.task);
+        for task in tasks {
+            let waits = self.staging.get(&task).is_some_and(|s| s.missing.contains_key(&object));
+            if !waits {
+                continue;
+            }
+            if let Some(staged) = self.unstage(task, out) {
+                let outcome = Outcome { error: error.clone(), exit_code: 1, ..Default::default() };
+                self.finish(now, task, staged.attempt, now, Reads::default(), outcome, out);
+            }
+        }
     }
 
     /// The tasks that wait for it are held apart from those whose inputs are on their way.

@@ -23,12 +23,12 @@ struct Giving {
 
 /// A node that needs an object, and what is known of its maker.
 #[derive(Debug)]
-pub(crate) struct Asking<'a> {
+pub(crate) struct Asking {
     pub(crate) node: NodeId,
     /// Not known any more when `None`; the asker knows it.
     pub(crate) maker: Option<NodeId>,
-    /// These are of no use to it: it cannot reach them, or they do not have the object.
-    pub(crate) but: &'a [NodeId],
+    /// It cannot reach the maker.
+    pub(crate) copies_only: bool,
 }
 
 /// The answer.
@@ -111,7 +111,7 @@ impl Locations {
     /// Sends those who wait for an object to its sources, as far as these are free.
     fn serve(&mut self, (now, kept): (Time, Span), object: ObjectId, answers: &mut Vec<Answer>) {
         while let Some(&asker) = self.objects.get(&object).and_then(|known| known.waiting.front()) {
-            let Some(source) = self.take_source((now, kept), object, asker, &[]) else { return };
+            let Some(source) = self.take_source((now, kept), object, asker, None) else { return };
             if let Some(known) = self.objects.get_mut(&object) {
                 known.waiting.pop_front();
             }
@@ -125,14 +125,13 @@ impl Locations {
         (now, kept): (Time, Span),
         object: ObjectId,
         asker: NodeId,
-        but: &[NodeId],
+        but: Option<NodeId>,
     ) -> Option<NodeId> {
         self.release(object, asker);
         let known = self.objects.get(&object)?;
         let giving = &mut self.giving;
         let mut best = None;
-        let may = |node: &&NodeId| **node != asker && !but.contains(node);
-        for &source in known.sources.iter().filter(may) {
+        for &source in known.sources.iter().filter(|&&node| node != asker && Some(node) != but) {
             let (mut of_object, mut of_all) = (0, 0);
             if let Some(giving) = giving.get_mut(&source) {
                 giving.retain(|other| now < other.until);
@@ -172,34 +171,20 @@ impl Locations {
         }
     }
 
-    /// A node that is well does not have it. Returns those who wait for it although nobody is left
-    /// who has it.
-    pub(crate) fn strike(&mut self, object: ObjectId, node: NodeId) -> Vec<NodeId> {
-        self.remove(object, node);
-        if let Some(giving) = self.giving.get_mut(&node) {
-            giving.retain(|other| other.object != object);
-        }
-        let Some(known) = self.objects.get_mut(&object) else { return Vec::new() };
-        match known.sources.is_empty() {
-            true => known.waiting.drain(..).collect(),
-            false => Vec::new(),
-        }
-    }
-
     /// Which node to fetch from. Who is sent to one is taken for fetching so long.
     pub(crate) fn ask(
         &mut self,
         (now, kept): (Time, Span),
         object: ObjectId,
-        asking: &Asking<'_>,
+        asking: &Asking,
     ) -> Where {
-        let &Asking { node: asker, maker, but } = asking;
-        let maker = maker.filter(|maker| !but.contains(maker));
+        let &Asking { node: asker, maker, copies_only } = asking;
         let Some(known) = self.known(object) else { return Where::from(maker) };
         if let Some(maker) = maker.filter(|maker| !known.sources.contains(maker)) {
             known.sources.push(maker);
         }
-        if known.sources.iter().all(|&source| source == asker || but.contains(&source)) {
+        let but = maker.filter(|_| copies_only);
+        if known.sources.iter().all(|&source| source == asker || Some(source) == but) {
             return Where::Unknown;
         }
         if let Some(source) = self.take_source((now, kept), object, asker, but) {
@@ -271,8 +256,8 @@ mod tests {
     const KEPT: Span = Span::from_secs(2);
     const MAKER: NodeId = NodeId(0);
 
-    fn asking(node: u32, maker: Option<NodeId>) -> Asking<'static> {
-        Asking { node: NodeId(node), maker, but: &[] }
+    fn asking(node: u32, maker: Option<NodeId>) -> Asking {
+        Asking { node: NodeId(node), maker, copies_only: false }
     }
     fn object(number: u64) -> ObjectId {
         ObjectId { task: TaskId::new(1, number), attempt: Attempt(7), output: 0 }
@@ -354,33 +339,12 @@ mod tests {
     fn who_cannot_reach_the_maker_is_sent_to_copies_alone() {
         let mut locations = Locations::default();
         let ask = |locations: &mut Locations| {
-            let asking = Asking { but: &[MAKER], ..asking(1, Some(MAKER)) };
+            let asking = Asking { copies_only: true, ..asking(1, Some(MAKER)) };
             locations.ask((NOW, KEPT), object(1), &asking)
         };
         assert_eq!(ask(&mut locations), Where::Unknown, "at once");
         locations.add((NOW, KEPT), object(1), NodeId(3));
         assert_eq!(ask(&mut locations), Where::Node(NodeId(3)));
-    }
-
-    #[test]
-    fn who_does_not_have_it_is_struck_and_nobody_waits_for_nothing() {
-        let mut locations = Locations::default();
-        let ask = |locations: &mut Locations, node: u32| {
-            locations.ask((NOW, KEPT), object(1), &asking(node, Some(MAKER)))
-        };
-        locations.add((NOW, KEPT), object(1), NodeId(5));
-        for node in 10..10 + 2 * ASKERS_PER_SOURCE_MAX as u32 {
-            assert!(matches!(ask(&mut locations, node), Where::Node(_)));
-        }
-        assert_eq!(ask(&mut locations, 50), Where::Later);
-        assert!(locations.strike(object(1), MAKER).is_empty(), "node 5 may have it");
-        assert!(locations.nodes(&object(1)).eq([NodeId(5)]));
-        assert!(!locations.giving.get(&MAKER).is_some_and(|giving| !giving.is_empty()));
-        assert_eq!(locations.strike(object(1), NodeId(5)), [NodeId(50)]);
-        let but = [MAKER, NodeId(5)];
-        let asking = Asking { but: &but, ..asking(51, Some(MAKER)) };
-        assert_eq!(locations.ask((NOW, KEPT), object(1), &asking), Where::Unknown);
-        assert_eq!(locations.nodes(&object(1)).count(), 0, "the maker stays struck");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Inputs whose maker is dead, or has them no more: other copies are looked for, and where there is
-//! none, the homes of the tasks that want them are told.
+//! Inputs whose maker is dead: other copies are looked for, and where there is none, the homes of
+//! the tasks that want them are told.
 
-use proto::limits::{COPIES_NAMED_MAX, FETCH_TRIES_REBUILT_MAX, OBJECTS_TOLD_MAX};
+use proto::limits::{FETCH_TRIES_REBUILT_MAX, OBJECTS_TOLD_MAX};
 use proto::work::Outcome;
 use proto::{NodeId, ObjectId, TaskId, Time, wire};
 
@@ -17,50 +17,20 @@ impl Scheduler {
         self.homes.is_gone(node) && self.incarnation_of(node) <= self.homes.incarnation_of(node)
     }
 
-    /// The maker of what is to come here is dead, or does not have it.
-    pub(crate) fn is_maker_out(&self, object: &ObjectId) -> bool {
-        let flight = self.data.flights.get(object);
-        flight.is_some_and(|flight| {
-            flight.lacking.contains(&flight.maker) || self.is_dead(flight.maker)
-        })
-    }
-
-    /// A node that is well has no such object. To ask it again is of no use: its maker may have
-    /// it, and the home knows who else.
-    pub(crate) fn not_there(&mut self, now: Time, object: ObjectId, node: NodeId, out: &mut Out) {
-        let Some(flight) = self.data.flights.get_mut(&object) else { return };
-        if !flight.lacking.contains(&node) && flight.lacking.len() < COPIES_NAMED_MAX {
-            flight.lacking.push(node);
-        }
-        let maker = flight.maker;
-        match self.is_maker_out(&object) {
-            true => self.look_for_copies(now, object, out),
-            false => self.fetch_from(now, object, maker, out),
-        }
-    }
-
     /// Asks the home of the maker for copies, a bounded number of times.
     pub(crate) fn look_for_copies(&mut self, now: Time, object: ObjectId, out: &mut Out) {
         let home = self.home_of_object(&object);
         let Some(flight) = self.data.flights.get_mut(&object) else { return };
         flight.tries += 1;
         let Some(home) = home.filter(|_| flight.tries <= FETCH_TRIES_REBUILT_MAX) else {
-            return self.nowhere(now, object, out);
+            return self.input_gone(now, object, out);
         };
         self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
         flight.phase = Phase::Locating;
         flight.copy_known = false;
         let size_bytes = flight.size_bytes;
-        let asked = wire_object(object, size_bytes);
-        let nodes: Vec<u32> = flight.lacking.iter().map(|node| node.0).collect();
-        let locate = out.locate.entry(home).or_default();
-        match nodes.is_empty() {
-            true => locate.copies_only.push(asked),
-            false => {
-                let lacking = wire::ObjectAt { object: Some(asked), nodes, later: false };
-                locate.lacking.push(lacking);
-            }
-        }
+        let copies = &mut out.locate.entry(home).or_default().copies_only;
+        copies.push(wire_object(object, size_bytes));
         self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
     }
 
@@ -73,7 +43,7 @@ impl Scheduler {
         let flights = self.data.flights.iter().filter(|(_, flight)| stops(flight));
         let stopped: Vec<_> = flights.map(|(&object, flight)| (object, flight.maker)).collect();
         for (object, maker) in stopped {
-            if self.is_maker_out(&object) {
+            if self.is_dead(maker) {
                 self.look_for_copies(now, object, out);
             } else {
                 self.fetch_from(now, object, maker, out);
@@ -81,38 +51,8 @@ impl Scheduler {
         }
     }
 
-    /// Whoever had it is dead or has it no more.
-    pub(crate) fn nowhere(&mut self, now: Time, object: ObjectId, out: &mut Out) {
-        let maker = self.data.flights.get(&object).map(|flight| flight.maker);
-        match maker.is_some_and(|maker| self.is_dead(maker)) {
-            true => self.input_gone(now, object, out),
-            false => self.give_up_fetch(now, object, "is lost: no node has it any more", out),
-        }
-    }
-
-    /// It will not come. Where homes move it is made again, elsewhere who wants it fails.
-    pub(crate) fn give_up_fetch(&mut self, now: Time, object: ObjectId, why: &str, out: &mut Out) {
-        if self.homes.moves() {
-            self.input_gone(now, object, out);
-            return;
-        }
-        let tasks = self.end_flight(&object).map(|flight| flight.tasks).unwrap_or_default();
-        self.object_changed(&object);
-        let error = format!("input {} of {} {why}", object.output, object.task);
-        for task in tasks {
-            let waits = self.staging.get(&task).is_some_and(|s| s.missing.contains_key(&object));
-            if !waits {
-                continue;
-            }
-            if let Some(staged) = self.unstage(task, out) {
-                let outcome = Outcome { error: error.clone(), exit_code: 1, ..Default::default() };
-                self.finish(now, task, staged.attempt, now, Reads::default(), outcome, out);
-            }
-        }
-    }
-
     /// Nobody has it any more. Tasks that wait for nothing else go back to their homes.
-    fn input_gone(&mut self, now: Time, object: ObjectId, out: &mut Out) {
+    pub(crate) fn input_gone(&mut self, now: Time, object: ObjectId, out: &mut Out) {
         let Some(flight) = self.end_flight(&object) else { return };
         self.object_changed(&object);
         for task in flight.tasks {
@@ -140,8 +80,7 @@ impl Scheduler {
         lost.truncate(OBJECTS_TOLD_MAX);
         let first = crate::data::object_id(&lost[0]);
         let error = format!(
-            "input {} of {} and {} more are lost: the nodes that had them are dead or have them no \
-             more",
+            "input {} of {} and {} more are lost: the nodes that had them are dead",
             first.output,
             first.task,
             lost.len() - 1

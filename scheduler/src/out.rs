@@ -112,17 +112,12 @@ impl Out {
             let pieces = locate
                 .objects
                 .chunks(OBJECTS_TOLD_MAX)
-                .map(|piece| wire::Locate { objects: piece.to_vec(), ..Default::default() });
+                .map(|piece| wire::Locate { objects: piece.to_vec(), copies_only: Vec::new() });
             let again = locate
                 .copies_only
                 .chunks(OBJECTS_TOLD_MAX)
-                .map(|piece| wire::Locate { copies_only: piece.to_vec(), ..Default::default() });
-            let lacking = locate
-                .lacking
-                .chunks(OBJECTS_TOLD_MAX)
-                .map(|piece| wire::Locate { lacking: piece.to_vec(), ..Default::default() });
-            let pieces = pieces.chain(again).chain(lacking);
-            let pieces = pieces.map(|piece| (home, Body::Locate(piece)));
+                .map(|piece| wire::Locate { objects: Vec::new(), copies_only: piece.to_vec() });
+            let pieces = pieces.chain(again).map(|piece| (home, Body::Locate(piece)));
             self.loose.extend(pieces);
         }
         for (asker, objects) in std::mem::take(&mut self.located) {

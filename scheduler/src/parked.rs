@@ -7,7 +7,7 @@ use prost::Message as _;
 use proto::limits::PARKED_RETRY_AFTER;
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{LocalId, NodeId, PartitionId, Time, wire};
+use proto::{NodeId, PartitionId, Time, wire};
 
 use crate::homes::Homes;
 use crate::out::Out;
@@ -94,7 +94,6 @@ impl Scheduler {
             return;
         }
         for body in unacknowledged {
-            let Some(body) = self.still_asked(body) else { continue };
             mark(Mark::Rerouted);
             self.send_to_homes(body, &mut out.reliable);
         }
@@ -102,17 +101,8 @@ impl Scheduler {
 
     /// Tries again with what waits: the map has changed, or some time has passed.
     pub(crate) fn release_parked(&mut self, out: &mut Out) {
-        for (home, body) in self.parked.released(&self.homes) {
-            out.reliable.extend(self.still_asked(body).map(|body| (home, body)));
-        }
+        out.reliable.extend(self.parked.released(&self.homes));
         self.retell_moves(out);
-    }
-    /// What a home asks for its tasks its successor finds out, and asks for, by itself; if it has
-    /// it by now, who hears this late would make it again for nobody.
-    fn still_asked(&self, body: Body) -> Option<Body> {
-        let Body::CreditQuery(mut query) = body else { return Some(body) };
-        query.asks.retain(|ask| self.homes.is_mine(LocalId(ask.child).partition()));
-        (!query.asks.is_empty()).then_some(Body::CreditQuery(query))
     }
     pub(crate) fn retry_parked(&mut self, now: Time, out: &mut Out) {
         if self.parked.retry_at.is_some_and(|at| at <= now) {

@@ -7,7 +7,7 @@ use proto::limits::{
 };
 use proto::wire::message::Body;
 use proto::wire::{MemberPhase, request};
-use proto::work::{Fetch, FetchError, Outcome};
+use proto::work::{Fetch, Outcome};
 use proto::{
     Attempt, ClientId, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
@@ -61,10 +61,6 @@ fn push(scheduler: &mut Scheduler, tasks: Vec<wire::Placed>, out: &mut Out) {
     scheduler.on_message(Time(0), NodeId(1), body, out);
 }
 
-fn unreachable() -> FetchError {
-    FetchError::Unreachable(String::from("no answer"))
-}
-
 fn placed(index: u64, inputs: Vec<wire::InputAt>, output_bytes: u64) -> wire::Placed {
     wire::Placed {
         job: 1,
@@ -91,7 +87,7 @@ fn a_maker_that_cannot_be_reached_stops_no_other_work() {
         scheduler.act(now, &mut out);
         for Fetch { object, from, .. } in std::mem::take(&mut out.fetches) {
             let reached = from == NodeId(3);
-            let result = if reached { Ok(()) } else { Err(unreachable()) };
+            let result = if reached { Ok(()) } else { Err("unreachable".to_string()) };
             scheduler.on_fetched(now, object, result, &mut out);
         }
         now = now + FETCH_RETRY_MAX;
@@ -113,7 +109,8 @@ fn copies_and_the_maker_are_asked_by_turns() {
     };
     scheduler.on_message(Time(0), NodeId(1), located(2), &mut out);
     let fetch = out.fetches.pop().expect("the maker is asked");
-    scheduler.on_fetched(Time(0), fetch.object, Err(unreachable()), &mut out);
+    let unreachable = || Err("unreachable".to_string());
+    scheduler.on_fetched(Time(0), fetch.object, unreachable(), &mut out);
     let later = Time(0) + FETCH_RETRY_MAX;
     scheduler.act(later, &mut out);
     assert_eq!(out.locate[&NodeId(1)].copies_only, [asked]);
@@ -142,7 +139,7 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
     let fetch = out.fetches.pop().expect("its home has heard that it is back");
     assert_eq!(fetch.from, NodeId(2));
     // It cannot be reached from here yet: after a pause its home is asked once more.
-    scheduler.on_fetched(Time(0), fetch.object, Err(unreachable()), &mut out);
+    scheduler.on_fetched(Time(0), fetch.object, Err("unreachable".to_owned()), &mut out);
     assert!(out.locate.is_empty() && out.completions.is_empty());
     let later = Time(0) + FETCH_RETRY_MAX;
     scheduler.act(later, &mut out);
@@ -158,67 +155,24 @@ fn a_home_names_the_maker_to_who_takes_it_for_dead() {
         let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), down);
         scheduler.options.incarnation = Incarnation(2);
         let mut out = Out::default();
-        let object = make_here(&mut scheduler, &mut out);
+        let task = TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) };
+        run_here(&mut scheduler, task, &mut out);
+        let attempt = Attempt(out.launches[0].attempt.0);
+        let outcome = Outcome { output_sizes: vec![1 << 20], ..Default::default() };
+        scheduler.on_finished(Time(0), task, attempt, outcome, &mut out);
+        scheduler.settle(Time(0), &mut out);
+        let object = wire::Object {
+            job: 1,
+            task: task.local.0,
+            attempt: attempt.0,
+            output: 0,
+            size_bytes: 1 << 20,
+        };
         let locate = wire::Locate { copies_only: vec![object], ..Default::default() };
         scheduler.on_message(Time(0), NodeId(1), Body::Locate(locate), &mut out);
         let found = out.located[&NodeId(1)][0].nodes.clone();
         assert_eq!(found, [0], "down {down:?}");
     }
-}
-
-#[test]
-fn what_its_maker_does_not_have_is_lost_when_nobody_else_has_it() {
-    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
-    scheduler.homes = std::mem::replace(&mut scheduler.homes, Homes::empty()).moving();
-    let mut out = Out::default();
-    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
-    scheduler.act(Time(0), &mut out);
-    let located = |asked: wire::ObjectAt, nodes: Vec<u32>| {
-        Body::Located(wire::Located { objects: vec![wire::ObjectAt { nodes, ..asked }] })
-    };
-    // All this takes no pause: the maker and a copy are asked once each, their home in between.
-    for (node, other) in [(2, Some(3)), (3, None)] {
-        let fetch = out.fetches.pop().expect("somebody may have it");
-        assert_eq!(fetch.from, NodeId(node));
-        scheduler.on_fetched(Time(0), fetch.object, Err(FetchError::NotThere), &mut out);
-        let asked = std::mem::take(&mut out.locate)[&NodeId(1)].lacking[0].clone();
-        assert_eq!(asked.nodes, (2..=node).collect::<Vec<u32>>());
-        let nodes = other.into_iter().collect();
-        scheduler.on_message(Time(0), NodeId(1), located(asked, nodes), &mut out);
-    }
-    assert!(out.fetches.is_empty());
-    assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1);
-}
-
-#[test]
-fn a_home_does_not_name_who_does_not_have_it() {
-    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
-    let mut out = Out::default();
-    let object = make_here(&mut scheduler, &mut out);
-    let mut say = |from: u32, body: Body| {
-        scheduler.on_message(Time(0), NodeId(from), body, &mut out);
-        std::mem::take(&mut out.located).remove(&NodeId(1)).map(|at| at[0].nodes.clone())
-    };
-    let copies = wire::Copies { added: vec![object], removed: Vec::new() };
-    assert_eq!(say(3, Body::Copies(copies)), None);
-    let lacking = |nodes: &[u32]| {
-        let at = wire::ObjectAt { object: Some(object), nodes: nodes.to_vec(), later: false };
-        Body::Locate(wire::Locate { lacking: vec![at], ..Default::default() })
-    };
-    assert_eq!(say(1, lacking(&[0])), Some(vec![3]));
-    assert_eq!(say(1, lacking(&[0, 3])), Some(vec![]));
-    assert_eq!(say(1, lacking(&[3])), Some(vec![0]), "its maker may have it");
-}
-
-/// What a task that this node is home of has made here.
-fn make_here(scheduler: &mut Scheduler, out: &mut Out) -> wire::Object {
-    let task = TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) };
-    run_here(scheduler, task, out);
-    let attempt = Attempt(out.launches[0].attempt.0);
-    let outcome = Outcome { output_sizes: vec![1 << 20], ..Default::default() };
-    scheduler.on_finished(Time(0), task, attempt, outcome, out);
-    scheduler.settle(Time(0), out);
-    crate::data::wire_object(proto::ObjectId { task, attempt, output: 0 }, 1 << 20)
 }
 
 /// A job of one task that this node is home of.
@@ -489,22 +443,16 @@ fn what_is_told_of_objects_goes_in_pieces() {
     let small = wire::Copies { added: vec![wire::Object::default()], removed: Vec::new() };
     out.copies.insert(NodeId(1), small);
     out.copies.insert(NodeId(2), wire::Copies { added: many(), removed: many() });
-    let lacking = many()
-        .into_iter()
-        .map(|object| wire::ObjectAt { object: Some(object), ..Default::default() });
-    let lacking = lacking.collect();
-    out.locate.insert(NodeId(1), wire::Locate { objects: many(), copies_only: many(), lacking });
+    out.locate.insert(NodeId(1), wire::Locate { objects: many(), copies_only: many() });
     out.gather();
     let size = |body: &Body| match body {
         Body::Copies(copies) => copies.added.len() + copies.removed.len(),
-        Body::Locate(locate) => {
-            locate.objects.len() + locate.copies_only.len() + locate.lacking.len()
-        }
+        Body::Locate(locate) => locate.objects.len() + locate.copies_only.len(),
         _ => panic!("nothing else was to be told"),
     };
     let sizes: Vec<usize> = out.loose.iter().map(|(_, body)| size(body)).collect();
     let two = [OBJECTS_TOLD_MAX, 1];
-    assert_eq!(sizes, [&[1][..], &two, &two, &two, &two, &two].concat());
+    assert_eq!(sizes, [&[1][..], &two, &two, &two, &two].concat());
 }
 
 #[test]
@@ -633,12 +581,7 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
         node.on_message(Time(0), NodeId(1), located, &mut out);
     }
     let fetch = out.fetches.pop().expect("it is fetched");
-    node.on_fetched(
-        Time(0),
-        fetch.object,
-        Err(FetchError::Unreachable("unreachable".into())),
-        &mut out,
-    );
+    node.on_fetched(Time(0), fetch.object, Err("unreachable".into()), &mut out);
     let task = TaskId::new(1, 7);
     let missing = [(fetch.object, crate::queue::Presence::Coming)];
     node.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &missing);

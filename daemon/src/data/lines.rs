@@ -11,7 +11,6 @@ use std::io::{Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use proto::work::FetchError;
 use proto::{NodeId, ObjectId, Span, limits};
 
 use super::frame::{self, HEAD_BYTES, Head};
@@ -28,7 +27,7 @@ fn patience() -> Duration {
 /// A thread without work ends after this.
 const IDLE: Duration = Duration::from_secs(5);
 
-type Done = Box<dyn FnOnce(Result<(), FetchError>) + Send>;
+type Done = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 /// An object that this node is to have.
 pub(crate) struct Wanted {
@@ -51,7 +50,7 @@ impl Wanted {
     pub(crate) fn new(
         object: ObjectId,
         size_bytes: u64,
-        done: impl FnOnce(Result<(), FetchError>) + Send + 'static,
+        done: impl FnOnce(Result<(), String>) + Send + 'static,
     ) -> Self {
         let wait = limits::REDIAL_AFTER;
         Self { object, size_bytes, since: None, wait, done: Box::new(done) }
@@ -62,7 +61,7 @@ impl Wanted {
         self.since.is_some_and(|since| since.elapsed() > patience())
     }
 
-    pub(crate) fn end(self, result: Result<(), FetchError>) {
+    pub(crate) fn end(self, result: Result<(), String>) {
         (self.done)(result);
     }
 }
@@ -162,8 +161,7 @@ pub(crate) fn bring(shared: &Arc<Shared>, from: NodeId, wanted: impl IntoIterato
                     let waiting = state.sources.remove(&from).unwrap_or_default().waiting;
                     drop(state);
                     for wanted in waiting {
-                        let text = format!("cannot start a thread: {error}");
-                        wanted.end(Err(FetchError::Unreachable(text)));
+                        wanted.end(Err(format!("cannot start a thread: {error}")));
                     }
                     return;
                 }
@@ -360,8 +358,7 @@ fn put_back(shared: &Arc<Shared>, from: NodeId, batch: VecDeque<Wanted>, reason:
     shared.log.refusal(&format!("cannot fetch from node {from}: {reason}"));
     for mut wanted in batch {
         if wanted.is_overdue() {
-            let text = format!("from node {from}: cannot be reached: {reason}");
-            wanted.end(Err(FetchError::Unreachable(text)));
+            wanted.end(Err(format!("from node {from}: cannot be reached: {reason}")));
             continue;
         }
         let at = Instant::now() + Duration::from_nanos(wanted.wait.0);
@@ -399,7 +396,7 @@ fn fetch_over(
                 Err(Failure::Line(reason)) => return Err(reason),
                 Err(Failure::Object(reason)) => {
                     if let Some(wanted) = batch.pop_front() {
-                        wanted.end(Err(FetchError::Disk(reason)));
+                        wanted.end(Err(reason));
                     }
                     return Err("an object could not be kept".to_owned());
                 }
@@ -407,9 +404,8 @@ fn fetch_over(
             Head::Refusal(text_bytes) => {
                 let text = &mut buffer[..text_bytes as usize];
                 stream.read_exact(text).map_err(broke)?;
-                Err(FetchError::Disk(String::from_utf8_lossy(text).into_owned()))
+                Err(String::from_utf8_lossy(text).into_owned())
             }
-            Head::Absent => Err(FetchError::NotThere),
         };
         if is_large {
             stream.socket().set_read_timeout(Some(patience())).map_err(broke)?;

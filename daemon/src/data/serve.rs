@@ -5,12 +5,10 @@ use std::io::{self, BufReader, Read, Write};
 use std::time::Duration;
 
 use executor::ObjectStore;
-use proto::work::FetchError;
 use proto::{NodeId, ObjectId, limits};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::frame::{self, Head, REQUEST_BYTES};
-use super::not_given;
 use super::socket::DataStream;
 use crate::service::Shared;
 
@@ -60,23 +58,18 @@ fn answer(
     if gathered.len() >= limits::DATA_BUFFER_BYTES {
         send(stream, gathered)?;
     }
-    let opened = store.open_object(object).map_err(|error| not_given(&error));
+    let opened = store.open_object(object).map_err(|error| error.to_string());
     let checked = opened.and_then(|(file, size_bytes)| match file.metadata() {
         Ok(metadata) if metadata.len() == size_bytes => Ok((file, size_bytes)),
         Ok(metadata) => {
-            let text = format!("its file has {} bytes instead of {size_bytes}", metadata.len());
-            Err(FetchError::Disk(text))
+            Err(format!("its file has {} bytes instead of {size_bytes}", metadata.len()))
         }
-        Err(error) => Err(FetchError::Disk(error.to_string())),
+        Err(error) => Err(error.to_string()),
     });
     let (mut file, size_bytes) = match checked {
         Ok(found) => found,
-        Err(FetchError::NotThere) => {
-            gathered.extend_from_slice(&Head::Absent.to_bytes());
-            return Ok(());
-        }
         Err(reason) => {
-            refuse(gathered, &reason.to_string());
+            refuse(gathered, &reason);
             return Ok(());
         }
     };
@@ -161,8 +154,8 @@ mod tests {
         (0..size).map(|at| (at as u64 * 31 + number) as u8).collect()
     }
 
-    /// Takes one answer: the bytes of an object, or what there is instead.
-    fn take(stream: &mut TcpStream) -> Result<Vec<u8>, Head> {
+    /// Takes one answer: the bytes of an object, or why there are none.
+    fn take(stream: &mut TcpStream) -> Result<Vec<u8>, String> {
         let mut read = |count: usize| {
             let mut bytes = vec![0; count];
             stream.read_exact(&mut bytes).unwrap();
@@ -175,7 +168,7 @@ mod tests {
                 assert_eq!(read(8), xxh3_64(&bytes).to_le_bytes());
                 Ok(bytes)
             }
-            head @ (Head::Refusal(_) | Head::Absent) => Err(head),
+            Head::Refusal(length) => Err(String::from_utf8(read(length as usize)).unwrap()),
         }
     }
 
@@ -211,7 +204,7 @@ mod tests {
                         (Ok(bytes), Some(&(_, size))) => {
                             assert!(bytes == bytes_of(number, size), "object {number}");
                         }
-                        (Err(Head::Absent), None) => {}
+                        (Err(reason), None) => assert!(reason.contains("not on this node")),
                         (answer, _) => panic!("object {number}: {answer:?}"),
                     }
                 }
