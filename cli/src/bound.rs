@@ -258,12 +258,12 @@ fn ran(context: &Context, run: &str) -> Result<Ran, Failure> {
         let state = client.job(proto::JobId(job)).await?;
         let logs = story::Logs::read(&client, proto::JobId(job), None).await?;
         let fold = logs.fold(proto::JobId(job), None)?;
-        let took = measured::durations(&client, proto::JobId(job), &logs).await?;
         let report = story::report(&fold, &story::facts(&state, logs.states.clone()), &state);
         if jobs::state_word(&state) != "finished" {
             let text = format!("job {job} is {}: its makespan says nothing", report.state);
             return Err(Failure::refused(text).hint("compare a job that has finished"));
         }
+        let took = measured::durations(&client, proto::JobId(job), &logs).await?;
         Ok(Ran {
             run: format!("job {job}"),
             workflow: Some(state.name),

@@ -2,9 +2,10 @@
 `starling check --processes`: real nodes are killed and stopped while trees of known size run.
 
 With one copy of each partition a node that was killed comes back with its disk. With R of them up
-to R - 1 nodes at a time are killed and stay away for long, lose their disks, or sleep until they
-are taken for dead; then the others get on, and before the next such fault the copies are whole
-again. All may be killed at once, and come back in any order, with their disks.
+to R - 1 nodes at a time, fewer than half of all, are killed and stay away for long, lose their
+disks, or sleep until they are taken for dead; then the others get on, and before the next such
+fault as many may be lost again. All may be killed at once, and come back in any order, with their
+disks.
 
 What must hold: each tree ends with exactly as many tasks done as it has, none failed, none
 committed twice, and none is stuck; and every key is there that was written, one after each fault.

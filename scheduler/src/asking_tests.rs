@@ -9,26 +9,12 @@ use proto::{
 };
 
 use crate::out::{Out, task_attempt};
-use crate::{Homes, Options, Policy, Scheduler, Tuning};
+use crate::{Policy, Scheduler, Tuning, test_nodes};
 
 /// Each with one slot, and home of the partition of its number.
 fn node(me: u32) -> Scheduler {
-    let member = |node| wire::Member { node, slots: 1, incarnation: 1, ..Default::default() };
-    let entry = |node| wire::PartitionEntry {
-        epoch: 1,
-        replicas: vec![node],
-        active: true,
-        ..Default::default()
-    };
-    let map = wire::ClusterMap {
-        members: (0..2).map(member).collect(),
-        partitions: (0..2).map(entry).collect(),
-        ..Default::default()
-    };
-    let homes = Homes::new(NodeId(me), &map.into(), |_, _| PartitionId(0));
-    let (tuning, incarnation) = (Tuning::of(Policy::Mlb), Incarnation(1));
-    let options = Options { me: NodeId(me), incarnation, slots: 1, tuning, seed: 1, mutant: None };
-    Scheduler::new(options, homes)
+    let homes = test_nodes::homes(me, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    test_nodes::scheduler(me, 1, Tuning::of(Policy::Mlb), homes)
 }
 
 fn command() -> wire::Spec {

@@ -61,6 +61,8 @@ mod steal;
 mod takeover;
 #[cfg(test)]
 mod takeover_tests;
+#[cfg(test)]
+mod test_nodes;
 mod tuning;
 mod work;
 

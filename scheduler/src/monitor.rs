@@ -273,10 +273,10 @@ impl Scheduler {
 #[cfg(test)]
 mod tests {
     use proto::wire::message::Body;
-    use proto::{Incarnation, LocalId, NodeId, PartitionId, wire};
+    use proto::{LocalId, NodeId, PartitionId, wire};
 
     use super::*;
-    use crate::{Homes, Options};
+    use crate::test_nodes;
 
     #[test]
     fn the_papers_example_of_shifting() {
@@ -310,22 +310,9 @@ mod tests {
     fn holder(policy: Policy, tasks: u64) -> (Scheduler, Out) {
         let slots = 2;
         let member = |node| wire::Member { node, slots, ..Default::default() };
-        let entry = |node| wire::PartitionEntry {
-            epoch: 1,
-            replicas: vec![node],
-            active: true,
-            ..Default::default()
-        };
-        let map = wire::ClusterMap {
-            members: vec![member(0), member(1)],
-            partitions: vec![entry(0), entry(1)],
-            ..Default::default()
-        };
-        let homes = Homes::new(NodeId(0), &map.into(), |_, _| PartitionId(0));
-        let (me, incarnation) = (NodeId(0), Incarnation(1));
+        let homes = test_nodes::homes(0, vec![member(0), member(1)], &[0, 1]);
         let tuning = Tuning { wait_max: Span::from_secs(30), ..Tuning::of(policy) };
-        let options = Options { me, incarnation, slots, tuning, seed: 1, mutant: None };
-        let mut scheduler = Scheduler::new(options, homes);
+        let mut scheduler = test_nodes::scheduler(0, slots, tuning, homes);
         let mut out = Out::default();
         let placed = |index| wire::Placed {
             job: 1,

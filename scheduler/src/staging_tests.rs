@@ -13,7 +13,7 @@ use proto::{
 };
 
 use crate::out::Out;
-use crate::{Homes, Options, Policy, Scheduler, Tuning};
+use crate::{Policy, Scheduler, Tuning, test_nodes};
 
 const SLOTS: u32 = 1;
 
@@ -25,23 +25,10 @@ fn scheduler(tuning: Tuning) -> Scheduler {
 fn scheduler_where(tuning: Tuning, down: &[u32]) -> Scheduler {
     let member = |node| {
         let phase = if down.contains(&node) { MemberPhase::Down } else { MemberPhase::Up };
-        let phase = phase as i32;
-        wire::Member { node, slots: SLOTS, phase, incarnation: 1, ..Default::default() }
+        wire::Member { phase: phase as i32, slots: SLOTS, ..test_nodes::member(node) }
     };
-    let entry = |node| wire::PartitionEntry {
-        epoch: 1,
-        replicas: vec![node],
-        active: true,
-        ..Default::default()
-    };
-    let map = wire::ClusterMap {
-        members: (0..4).map(member).collect(),
-        partitions: (0..4).map(entry).collect(),
-        ..Default::default()
-    };
-    let homes = Homes::new(NodeId(0), &map.into(), |_, _| PartitionId(0));
-    let (me, incarnation) = (NodeId(0), Incarnation(1));
-    Scheduler::new(Options { me, incarnation, slots: SLOTS, tuning, seed: 1, mutant: None }, homes)
+    let homes = test_nodes::homes(0, (0..4).map(member).collect(), &[0, 1, 2, 3]);
+    test_nodes::scheduler(0, SLOTS, tuning, homes)
 }
 
 /// An input that the task of this number in partition 1 made on `node`.

@@ -4,33 +4,18 @@ use proto::event::Stall;
 use proto::limits::STALL_LOOK_INTERVAL;
 use proto::wire::message::Body;
 use proto::wire::request;
-use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Time, wire};
+use proto::{ClientId, Event, NodeId, Time, wire};
 
 use crate::out::Out;
-use crate::{Homes, Options, Policy, Scheduler, Tuning};
+use crate::{Homes, Policy, Scheduler, Tuning, test_nodes};
 
 /// Node 0 is home of the job, and of partition 0.
 fn homes(home_of_tasks: u32) -> Homes {
-    let member = |node| wire::Member { node, slots: 1, incarnation: 1, ..Default::default() };
-    let entry = |node| wire::PartitionEntry {
-        epoch: 1,
-        replicas: vec![node],
-        active: true,
-        ..Default::default()
-    };
-    let map = wire::ClusterMap {
-        members: (0..3).map(member).collect(),
-        partitions: [0, home_of_tasks].map(entry).to_vec(),
-        ..Default::default()
-    };
-    Homes::new(NodeId(0), &map.into(), |_, _| PartitionId(0))
+    test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0, home_of_tasks])
 }
 
 fn node() -> Scheduler {
-    let (tuning, incarnation) = (Tuning::of(Policy::Mlb), Incarnation(1));
-    let (me, slots) = (NodeId(0), 1);
-    let options = Options { me, incarnation, slots, tuning, seed: 1, mutant: None };
-    Scheduler::new(options, homes(1))
+    test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1))
 }
 
 /// Nobody ever answers. In which look the job is said to stall and on account of which home, when

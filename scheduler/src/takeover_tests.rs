@@ -2,10 +2,10 @@
 
 use proto::event::Reason;
 use proto::wire::message::Body;
-use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Event, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::out::Out;
-use crate::{Homes, LedgerRecord, Options, Policy, Scheduler, Tuning};
+use crate::{LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
 
 const MOVES: PartitionId = PartitionId(1);
 const ATTEMPT: Attempt = Attempt(1 << 32 | 1);
@@ -21,23 +21,8 @@ fn spec() -> wire::Spec {
 
 /// Node 0 of two, each home of the partition of its number; its slot is taken.
 fn heir() -> Scheduler {
-    let member = |node| wire::Member { node, slots: 1, incarnation: 1, ..Default::default() };
-    let entry = |node| wire::PartitionEntry {
-        epoch: 1,
-        replicas: vec![node],
-        active: true,
-        ..Default::default()
-    };
-    let map = wire::ClusterMap {
-        members: (0..2).map(member).collect(),
-        partitions: (0..2).map(entry).collect(),
-        ..Default::default()
-    };
-    let homes = Homes::new(NodeId(0), &map.into(), |_, _| PartitionId(0)).moving();
-    let (tuning, incarnation) = (Tuning::of(Policy::Mlb), Incarnation(1));
-    let (me, slots) = (NodeId(0), 1);
-    let options = Options { me, incarnation, slots, tuning, seed: 1, mutant: None };
-    let mut heir = Scheduler::new(options, homes);
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes.moving());
     heir.slots.take(1);
     heir
 }

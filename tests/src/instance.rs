@@ -64,13 +64,19 @@ impl Instance {
         self.note_pids();
     }
 
-    /// Waits until every partition has all its copies.
+    /// Waits until every partition has all its copies, and as many nodes may be lost as of those
+    /// that run ever may: one that has just come back is counted by the others, too.
     ///
     /// # Panics
     /// When that takes too long.
     pub fn wait_for_copies(&self) {
+        let pids = (0..self.nodes).filter_map(|node| self.address(node)).map(|(pid, _)| pid);
+        let running = pids.filter(|&pid| is_alive(pid) && !is_stopped(pid)).count() as u64;
+        let spare_copies = u64::from(self.copies.unwrap_or(2)) - 1;
+        let survived = spare_copies.min(running.saturating_sub(1) / 2);
         wait_until("every partition has its copies", || {
-            self.json(&["node", "list"])["fully_replicated"] == true
+            let list = self.json(&["node", "list"]);
+            list["fully_replicated"] == true && list["losses_survived"].as_u64() >= Some(survived)
         });
     }
 
@@ -257,10 +263,16 @@ fn as_pid(pid: u32) -> Pid {
 /// Whether a process runs; one that is dead but not reaped does not.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
-    if test_kill_process(as_pid(pid)).is_err() {
-        return false;
-    }
-    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after_name = state.rsplit(')').next().unwrap_or_default();
-    !after_name.trim_start().starts_with('Z') && !after_name.is_empty()
+    test_kill_process(as_pid(pid)).is_ok() && !matches!(state_of(pid), None | Some('Z'))
+}
+
+/// Whether SIGSTOP holds it.
+fn is_stopped(pid: u32) -> bool {
+    state_of(pid) == Some('T')
+}
+
+/// The letter that the kernel has for what a process does.
+fn state_of(pid: u32) -> Option<char> {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    state.rsplit(')').next()?.trim_start().chars().next()
 }

@@ -28,13 +28,13 @@ fn failures_say_what_happened() {
     assert_eq!(outcome.error, "killed by signal 11 (SIGSEGV)");
     assert_eq!(outcome.exit_code, 139);
     // Where memory runs out the kernel says no more than this.
-    let outcome = bench.shell(3, "kill -KILL $$");
+    let outcome = bench.shell(30, "kill -KILL $$");
     assert_eq!(outcome.error, "killed by signal 9 (SIGKILL; out of memory?)");
-    let outcome = bench.shell(4, "sh -c 'kill -KILL $$'; exit $?");
+    let outcome = bench.shell(31, "sh -c 'kill -KILL $$'; exit $?");
     assert_eq!(outcome.error, "exited with code 137 (its command killed; out of memory?)");
 
     let spec = spec_of(bench.command(&["no-such-program", "x"]));
-    let outcome = bench.run(launch(5, spec));
+    let outcome = bench.run(launch(3, spec));
     assert_eq!(outcome.error, "command 'no-such-program' not found on n2");
     assert_eq!(outcome.exit_code, 127);
 

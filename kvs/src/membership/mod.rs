@@ -94,7 +94,7 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
 /// the group.
 #[must_use]
 pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
-    if !map.voters.iter().all(|&node| is_serving(map, node)) || wanted_voters(map).is_some() {
+    if wanted_voters(map).is_some() {
         return false;
     }
     let up = map.members.iter().filter(|member| member.phase() == Up).count();

@@ -312,8 +312,8 @@ fn a_page_of_an_earlier_primary_that_comes_late_does_not_empty_a_copy() {
     assert!(!n1.replica.copies.is_filling(P), "it has told n2 that it has everything");
 }
 
-#[test]
-fn a_learner_of_whose_new_life_only_the_map_tells_is_asked_again() {
+/// n0 has the only copy of two that are wanted, and has heard of n1.
+fn alone_beside_n1() -> Story {
     let mut n0 = Story::of(0);
     n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
     n0.agree(n0.drop_of(1));
@@ -321,8 +321,18 @@ fn a_learner_of_whose_new_life_only_the_map_tells_is_asked_again() {
     let (from, from_incarnation, to, to_incarnation) = (1, 1, 0, 1);
     let packet = wire::Packet { from, from_incarnation, to, to_incarnation, ..Default::default() };
     n0.replica.receive(LATER, packet);
-    let epoch = n0.epoch();
-    n0.agree(Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 }));
+    n0
+}
+
+/// The map is to fill a copy on n1.
+fn learner(epoch: u64) -> Change {
+    Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 })
+}
+
+#[test]
+fn a_learner_of_whose_new_life_only_the_map_tells_is_asked_again() {
+    let mut n0 = alone_beside_n1();
+    n0.agree(learner(n0.epoch()));
     n0.replica.ask_learners();
     assert!(n0.replica.unasked.is_empty());
     let up = wire::MemberUp { node: 1, incarnation: 2, store: 2, slots: 1, ..Default::default() };
@@ -332,14 +342,7 @@ fn a_learner_of_whose_new_life_only_the_map_tells_is_asked_again() {
 
 #[test]
 fn a_learner_that_was_counted_and_dropped_before_its_primary_heard_of_it_is_asked_again() {
-    let mut n0 = Story::of(0);
-    n0.agree(Change::SetCopies(wire::SetCopies { copies: 2 }));
-    n0.agree(n0.drop_of(1));
-    n0.agree(n0.drop_of(2));
-    let (from, from_incarnation, to, to_incarnation) = (1, 1, 0, 1);
-    let packet = wire::Packet { from, from_incarnation, to, to_incarnation, ..Default::default() };
-    n0.replica.receive(LATER, packet);
-    let learner = |epoch| Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 });
+    let mut n0 = alone_beside_n1();
     let caught_up = |epoch| {
         let (partition, learner, incarnation) = (0, 1, 1);
         Change::CaughtUp(wire::CaughtUp { partition, epoch, learner, incarnation })
@@ -369,7 +372,6 @@ fn a_learner_that_was_counted_and_dropped_before_its_primary_heard_of_it_is_aske
 fn a_learner_that_was_dropped_and_is_wanted_again_is_asked_again() {
     let mut n0 = Story::of(0);
     n0.agree(n0.drop_of(1));
-    let learner = |epoch| Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 });
     n0.agree(learner(n0.epoch()));
     n0.replica.ask_learners();
     assert!(n0.replica.unasked.is_empty());
