@@ -109,7 +109,8 @@ impl World {
     /// Adds a client that will submit this job. Returns the client's number.
     pub fn add_job(&mut self, submission: Submission, plan: ClientPlan) -> usize {
         let job = JobId(submission.commit.job);
-        self.jobs.insert(job, JobTruth::new(job, &submission.chunks));
+        let real_data = submission.commit.settings.as_ref().is_some_and(|it| it.real_data);
+        self.jobs.insert(job, JobTruth::new(job, &submission.chunks, real_data));
         let client = self.clients.len();
         let accepted = vec![false; submission.chunks.len()];
         let at = self.now + plan.start;

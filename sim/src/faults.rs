@@ -2,7 +2,7 @@
 
 use kvs::membership::min_in_sync;
 use node::Input;
-use proto::{Span, Time};
+use proto::{ObjectId, Span, Time};
 
 use crate::dice::Dice;
 use crate::disk_faults::DiskFaults;
@@ -236,7 +236,10 @@ impl World {
         match fault {
             // Decided where it strikes: which node it is matters.
             Fault::Lose | Fault::Reformat | Fault::Leave => {
-                !self.homes_move() || !self.is_whole() || self.has_hidden_damage()
+                !self.homes_move()
+                    || !self.is_whole()
+                    || self.has_hidden_damage()
+                    || self.now < self.evicting_until
             }
             // Who is taken for dead besides might be a voter too many.
             Fault::Evict => !self.homes_move() || self.has_hidden_damage(),
@@ -292,14 +295,16 @@ impl World {
         self.machines[node].doom = Some(Doom::Crash);
         self.die(node);
         let store = self.dice.number() | 1;
-        let machine = &mut self.machines[node];
+        let (machine, jobs) = (&mut self.machines[node], &self.jobs);
         // It was kept there, too.
         machine.incarnation = 0;
         machine.store = store;
         machine.disk = crate::disk::Disk::default();
         machine.unsynced.clear();
         machine.flipped = None;
-        machine.objects.clear();
+        // What has no bytes and is no file lies nowhere.
+        let is_real = |object: &ObjectId| jobs.get(&object.task.job).is_none_or(|it| it.real_data);
+        machine.objects.retain(|object, bytes| *bytes == 0 && !is_real(object));
     }
 
     /// Some partition of this node goes to another member of its configuration.

@@ -85,6 +85,8 @@ pub(crate) enum Promise {
 pub(crate) struct JobTruth {
     pub job: JobId,
     pub tasks: BTreeMap<LocalId, TaskTruth>,
+    /// Its tasks make files, if empty ones.
+    pub real_data: bool,
     pub promise: Promise,
     /// Its client wants all of it cancelled.
     pub cancelled: bool,
@@ -102,7 +104,7 @@ pub(crate) struct JobTruth {
 impl JobTruth {
     /// # Panics
     /// When the chunks contradict each other: the workload is wrong, not the cluster.
-    pub(crate) fn new(job: JobId, chunks: &[wire::Chunk]) -> Self {
+    pub(crate) fn new(job: JobId, chunks: &[wire::Chunk], real_data: bool) -> Self {
         let mut tasks: BTreeMap<LocalId, TaskTruth> = BTreeMap::new();
         for chunk in chunks {
             let partition = PartitionId(chunk.partition);
@@ -134,6 +136,7 @@ impl JobTruth {
         Self {
             job,
             tasks,
+            real_data,
             promise: Promise::Staged,
             cancelled: false,
             forbidden: false,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use proto::limits::{GROUP_ELECTION_AFTER, GROUP_ELECTION_SOON};
+use proto::limits::{GROUP_ELECTION_AFTER, GROUP_ELECTION_SLOW, GROUP_ELECTION_SOON};
 use proto::wire::group_message::Body;
 use proto::{Span, Time, wire};
 
@@ -26,9 +26,19 @@ impl Group {
 
     /// Soon at first, then less so: voters that stand all at once should come apart.
     fn try_again_later(&mut self, now: Time) {
-        let span = Span(GROUP_ELECTION_SOON.0 << self.tries.min(8)).min(GROUP_ELECTION_AFTER);
         self.tries = self.tries.saturating_add(1);
+        self.wait_for_answers(now);
+    }
+
+    /// Terms that come to nothing although a majority would vote take longer to be voted on than
+    /// they are given: each is given twice the time of the last.
+    pub(super) fn wait_for_answers(&mut self, now: Time) {
+        let stands = if self.is(Mutant::StandAgainSoon) { 0 } else { self.stands };
+        let most = Span(GROUP_ELECTION_AFTER.0 << stands).min(GROUP_ELECTION_SLOW);
+        let span = Span(GROUP_ELECTION_SOON.0 << self.tries.min(16)).min(most);
+        let before = self.election_at;
         self.elect_within(now, span, span);
+        self.election_at = self.election_at.max(before);
     }
 
     /// A yes promises nothing. It is given only where no leader has been heard of lately, so
@@ -64,6 +74,7 @@ impl Group {
         self.term += 1;
         self.vote = Some(self.me);
         self.save_promise();
+        self.stands = (self.stands + 1).min(8);
         self.try_again_later(now);
         // The promise goes out with the next flush.
         self.role = Role::Candidate { votes: BTreeSet::new(), own: self.written + 1 };

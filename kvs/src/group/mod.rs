@@ -16,8 +16,9 @@ group.flush(now, &mut output)     write output.writes; send output.messages
 group.synced(now, output.number)  once they are on stable storage, then flush again
 ```
 
-Whatever it says waits until all that it has written is synced: a promise that can be forgotten is
-none, and an entry that can be lost does not count. The leader counts its own entries alike.
+What it promises waits until all that it has written is synced: a promise that can be forgotten is
+none, and an entry that can be lost does not count. The leader counts its own entries alike. What
+promises nothing leaves at once: a leader is not taken for dead because somebody's disk is slow.
 
 A voter whose disk is gone has forgotten its promises: it would vote twice. So it begins *blank*
 (as a new voter does): it takes part in no election until a leader has given it a snapshot.
@@ -69,6 +70,8 @@ pub struct Group {
     election_at: Time,
     /// Elections that it has tried since it last knew a leader.
     tries: u32,
+    /// Terms that it has begun since then, and that came to nothing.
+    stands: u32,
     plans: bool,
     log_entries_max: u64,
     append_entries_max: usize,
@@ -191,6 +194,7 @@ impl Group {
             heard_at: None,
             election_at: now,
             tries: 0,
+            stands: 0,
             plans: true,
             log_entries_max: GROUP_LOG_ENTRIES_MAX,
             append_entries_max: GROUP_APPEND_ENTRIES_MAX,
@@ -315,8 +319,10 @@ impl Group {
         match self.role {
             Role::Leader { beat_at, .. } if beat_at <= now => self.beat(now),
             Role::Leader { .. } => {}
-            _ if self.may_stand() && self.election_at <= now => self.ask_for_pre_votes(now),
-            _ => {}
+            _ if !self.may_stand() || self.election_at > now => {}
+            // What it has promised already is not even said.
+            _ if !self.is_all_synced() => self.wait_for_answers(now),
+            _ => self.ask_for_pre_votes(now),
         }
     }
 
@@ -333,7 +339,10 @@ impl Group {
     /// All writes up to that flush are on stable storage.
     pub fn synced(&mut self, now: Time, number: u64) {
         assert!(number <= self.written, "flush {number} has not been");
-        self.synced = self.synced.max(number);
+        if number > self.synced {
+            self.synced = number;
+            self.wait_for_answers(now);
+        }
         while let Some(&(flush, last)) = self.unsynced.front()
             && flush <= self.synced
         {
@@ -357,8 +366,13 @@ impl Group {
         }
         output.writes = std::mem::take(&mut self.writes);
         output.number = self.written;
-        let said = self.said.drain(..);
-        self.held.extend(said.map(|(to, message)| (self.written, to, message)));
+        for (to, message) in std::mem::take(&mut self.said) {
+            if promises(&message) || self.is(Mutant::HoldEverything) {
+                self.held.push_back((self.written, to, message));
+            } else {
+                output.messages.push((NodeId(to), message));
+            }
+        }
         while let Some(&(number, _, _)) = self.held.front()
             && (number <= self.synced || self.is(Mutant::SpeakBeforeSync))
         {
@@ -373,6 +387,10 @@ impl Group {
     fn may_stand(&self) -> bool {
         let votes = self.map.voters.contains(&self.me) || self.log.names(self.me, self.commit);
         votes && !self.retired && !self.blank
+    }
+
+    fn is_all_synced(&self) -> bool {
+        self.synced == self.written && self.writes.is_empty()
     }
 
     fn elect_within(&mut self, now: Time, least: Span, more: Span) {
@@ -433,6 +451,18 @@ impl Group {
     /// A bug on purpose, in tests only.
     fn is(&self, mutant: Mutant) -> bool {
         cfg!(test) && self.mutant == Some(mutant)
+    }
+}
+
+/// Whether it may only be said once all that was written before is synced.
+fn promises(message: &wire::GroupMessage) -> bool {
+    match &message.body {
+        // What an election needs is a vote for whoever says so; its log has to be what it says.
+        Some(Body::VoteAsk(ask)) => !ask.pre,
+        Some(Body::VoteReply(reply)) => reply.granted && !reply.pre,
+        Some(Body::AppendReply(reply)) => reply.ok && reply.index > 0,
+        // A follower counts what it has synced itself.
+        Some(Body::Append(_) | Body::Install(_)) | None => false,
     }
 }
 

@@ -29,11 +29,17 @@ pub(super) enum Mutant {
     BlankVoters,
     /// Entries before the first one that does not match are not compared.
     SkipLogCheck,
+    /// Terms that come to nothing are not given more time.
+    StandAgainSoon,
+    /// What promises nothing waits for a sync, too.
+    HoldEverything,
 }
 
 #[cfg(test)]
 impl Mutant {
-    pub(super) const ALL: [Self; 13] = [
+    /// Those that only slow disks show.
+    pub(super) const SLOW: [Self; 2] = [Self::StandAgainSoon, Self::HoldEverything];
+    pub(super) const ALL: [Self; 15] = [
         Self::VoteTwice,
         Self::ForgetVote,
         Self::VoteForShorterLog,
@@ -47,5 +53,7 @@ impl Mutant {
         Self::StrandVoters,
         Self::BlankVoters,
         Self::SkipLogCheck,
+        Self::StandAgainSoon,
+        Self::HoldEverything,
     ];
 }

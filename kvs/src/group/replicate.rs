@@ -24,7 +24,7 @@ impl Group {
     /// Has won: an entry of its own term lets it find out what was agreed on before.
     pub(super) fn lead(&mut self, now: Time) {
         self.leader = Some(self.me);
-        self.tries = 0;
+        self.forget_elections();
         self.unplanned = true;
         self.proposed.clear();
         let (followers, beat_at) = (BTreeMap::new(), now + GROUP_HEARTBEAT);
@@ -268,6 +268,10 @@ impl Group {
         let trusted =
             if self.is(Mutant::CommitBeyondMatch) { self.log.last_index() } else { known };
         self.commit_to(append.commit.min(trusted));
+        if !self.is_all_synced() {
+            // The answer proper waits for a disk; that it hears the leader does not.
+            self.say(from, append_reply(true, 0, append.sent_ns));
+        }
         self.say(from, append_reply(true, known.max(self.log.snapshot_index()), append.sent_ns));
     }
 
@@ -276,7 +280,11 @@ impl Group {
         self.leader = Some(from);
         self.heard_at = Some(now);
         self.retired = false;
-        self.tries = 0;
+        self.forget_elections();
+    }
+
+    fn forget_elections(&mut self) {
+        (self.tries, self.stands) = (0, 0);
     }
 
     /// After which entry the leader should try next, when these do not fit.

@@ -45,7 +45,7 @@ struct Machine {
 }
 
 /// Rates of this seed; 0 is never.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Faults {
     lost_permille: u64,
     repeated_permille: u64,
@@ -54,6 +54,7 @@ struct Faults {
     pause_every: u64,
     cut_every: u64,
     voters_every: u64,
+    sync_least: u64,
     sync_max: u64,
     /// Deaths right after a vote, an election or a decision, when they hurt most.
     ill_timed_permille: u64,
@@ -61,6 +62,13 @@ struct Faults {
 }
 
 impl Faults {
+    /// Nothing is wrong but the disks, which take so long for a sync that a vote takes longer than
+    /// a leader is given to be heard of.
+    fn of_slow_disks() -> Self {
+        let (sync_least, sync_max) = (3_000 * MILLI, 5_000 * MILLI);
+        Self { late_max: 2 * MILLI, down_max: 1, sync_least, sync_max, ..Self::default() }
+    }
+
     /// Leaders die as soon as they lead or decide, and the voters stay: their logs come apart.
     fn of_leaders(others: Self) -> Self {
         Self {
@@ -109,6 +117,7 @@ impl World {
             pause_every: pick(&[0, 1000, 4000]) * MILLI,
             cut_every: pick(&[0, 500, 2000]) * MILLI,
             voters_every: pick(&[0, 300, 1500]) * MILLI,
+            sync_least: 0,
             sync_max: pick(&[1, 10, 100, 500]) * MILLI,
             ill_timed_permille: pick(&[0, 0, 50, 300]),
             down_max: pick(&[5, 300, 3000]) * MILLI,
@@ -163,6 +172,25 @@ impl World {
                 self.machines.iter().filter_map(|m| m.group.as_ref()).map(describe).collect();
             self.checks.fail(format!("no progress since {wanted:?}:\n{}", all.join("\n")));
         }
+    }
+
+    /// On slow disks: what is proposed every few seconds is agreed on, and how many terms it takes.
+    pub(super) fn live_with_slow_disks(options: &Options) -> Result<u64, String> {
+        let mut world = Self::new(options);
+        world.faults = Faults::of_slow_disks();
+        world.queue.retain(|_, event| {
+            matches!(event, Event::Message { .. } | Event::Synced { .. } | Event::Timer { .. })
+        });
+        world.run_for(Span::from_secs(60));
+        for _ in 0..5 {
+            world.propose_everywhere();
+            world.run_for(Span::from_secs(20));
+            if !world.all_agree() {
+                world.checks.fail(format!("nothing agreed on by {:?}", world.now));
+            }
+        }
+        let terms = world.machines.iter().filter_map(|m| m.group.as_ref()).map(|g| g.term).max();
+        world.checks.broken.map_or(Ok(terms.unwrap_or(0)), Err)
     }
 
     /// All voters have the last thing that was proposed.
@@ -358,7 +386,8 @@ impl World {
         let life = machine.life;
         if !output.writes.is_empty() {
             machine.disk.write(output.number, output.writes);
-            let at = now + Span(self.dice.below(self.faults.sync_max));
+            let Faults { sync_least, sync_max, .. } = self.faults;
+            let at = now + Span(sync_least + self.dice.below(sync_max - sync_least));
             self.push(at, Event::Synced { node, life, number: output.number });
         }
         let is_vote = |message: &wire::GroupMessage| match &message.body {
