@@ -27,6 +27,13 @@ impl Ledger {
         }
         current
     }
+
+    /// By its record this attempt is ready, or runs, on that node.
+    pub(crate) fn is_held_by(&self, task: TaskId, attempt: Attempt, node: NodeId) -> bool {
+        self.cell(task).is_some_and(|cell| {
+            cell.state == State::Ready && cell.attempt == attempt && cell.holder == node
+        })
+    }
 }
 
 impl Scheduler {
@@ -232,12 +239,7 @@ impl Scheduler {
     ) {
         for asked in tasks {
             let task = TaskId::new(asked.job, asked.local);
-            let held = self.ledger.cell(task).is_some_and(|cell| {
-                cell.state == State::Ready
-                    && cell.attempt == Attempt(asked.attempt)
-                    && cell.holder == holder
-            });
-            if held {
+            if self.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
                 self.ledger.replace_ready(task, Again::NotHeld, out);
             }
         }

@@ -4,11 +4,12 @@
 //! completion that was on its way is refused by the home, a launch by the holder, which hears on
 //! the link on which the task came to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::limits::{CANCEL_TASKS_MAX, NAME_BYTES_MAX};
+use proto::wire::message::Body;
 use proto::wire::response;
-use proto::{Attempt, Event, JobId, LocalId, TaskId, Time, wire};
+use proto::{Attempt, Event, JobId, LocalId, NodeId, TaskId, Time, wire};
 
 use crate::client::{not_yet, refused, unknown_job, wrong_home};
 use crate::ledger::{End, State};
@@ -88,14 +89,25 @@ impl Scheduler {
         }
     }
 
-    /// The home says these attempts are not wanted.
-    pub(crate) fn on_stale(&mut self, tasks: &[wire::TaskAttempt], out: &mut Out) {
+    /// The home says these attempts are not wanted. An earlier home may say so late, and because of
+    /// what it had decided and nobody else has heard of: what this node is home of by now its own
+    /// records tell, and another home hears that the attempt is here no more.
+    pub(crate) fn on_stale(&mut self, from: NodeId, tasks: &[wire::TaskAttempt], out: &mut Out) {
+        let me = self.options.me;
+        let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for stale in tasks {
             let (task, attempt) = (TaskId::new(stale.job, stale.local), Attempt(stale.attempt));
             if !self.homes.is_home_of(task) {
                 out.events.push(Event::Dismissed { task, attempt });
+                let home = self.homes.owner(task.partition()).filter(|&home| home != from);
+                home.into_iter().for_each(|home| not_held.entry(home).or_default().push(*stale));
+            } else if from != me && self.ledger.is_held_by(task, attempt, me) {
+                continue;
             }
             self.drop_task(task, attempt, out);
+        }
+        for (home, tasks) in not_held {
+            out.reliable.push((home, Body::NotHeld(wire::NotHeld { tasks })));
         }
     }
 

@@ -230,7 +230,7 @@ impl Scheduler {
                     self.complete(now, from, completion, out);
                 }
             }
-            Body::Stale(stale) => self.on_stale(&stale.tasks, out),
+            Body::Stale(stale) => self.on_stale(from, &stale.tasks, out),
             Body::Credits(credits) => self.ledger.on_credits(now, credits, out),
             Body::CreditQuery(query) => {
                 self.ledger.on_credit_query(from, &query, out);

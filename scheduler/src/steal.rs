@@ -447,7 +447,7 @@ impl Scheduler {
         reply: &wire::MovedReply,
         out: &mut Out,
     ) {
-        self.on_stale(&reply.stale, out);
+        self.on_stale(from, &reply.stale, out);
         if self.moves.get(&reply.steal).is_none_or(|told| told.home != Some(from)) {
             return; // Told again since, perhaps to another home.
         }

@@ -95,3 +95,24 @@ fn what_has_ended_is_dismissed_by_the_holder_that_becomes_its_home() {
     assert_eq!(dismissed, [(task(), ATTEMPT)], "{:?}", out.events);
     assert!(heir.census().held.is_empty());
 }
+
+/// It holds the task of node 1, which says late that another attempt counts, and has not written
+/// that down.
+#[test]
+fn what_an_earlier_home_dismisses_late_is_kept_where_the_records_count_it() {
+    let (mut heir, mut out) = (heir(), Out::default());
+    push(&mut heir, &mut out);
+    let holder = wire::HolderRecord {
+        index: vec![0],
+        attempt: vec![ATTEMPT.0],
+        node: vec![0],
+        incarnation: vec![1],
+        ..Default::default()
+    };
+    let stale = wire::TaskAttempt { job: 1, local: task().local.0, attempt: ATTEMPT.0 };
+    let stale = Body::Stale(wire::Stale { tasks: vec![stale] });
+    inherit(&mut heir, LedgerRecord::Holder(holder), &mut out);
+    heir.on_message(Time(0), NodeId(1), stale, &mut out);
+    let census = heir.census();
+    assert_eq!(census.held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
+}

@@ -174,7 +174,7 @@ impl Watch {
             if local_queue && at != node {
                 continue;
             }
-            let cpus = if alone { machine.slots } else { cpus.max(1) };
+            let cpus = if alone { machine.slots.max(cpus) } else { cpus.max(1) };
             let width = cpus as usize - 1;
             let Some(Some(free)) = machine.since.get(width) else { continue };
             let both = since.max(*free).max(self.from);
