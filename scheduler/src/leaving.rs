@@ -8,14 +8,11 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use proto::limits::{
-    HANDOVER_PAUSE, HANDOVER_TRIES_MAX, HANDOVERS_AT_A_TIME_MAX, OBJECTS_TOLD_MAX, STEP_POPS_MAX,
-};
-use proto::wire::message::Body;
+use proto::limits::{HANDOVER_PAUSE, HANDOVER_TRIES_MAX, HANDOVERS_AT_A_TIME_MAX, STEP_POPS_MAX};
 use proto::{Attempt, Incarnation, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
-use crate::out::{Out, task_attempt};
+use crate::out::{Out, say_not_held, task_attempt};
 
 /// Outputs of one attempt, which stay together.
 pub(crate) type Made = (TaskId, Attempt);
@@ -135,12 +132,7 @@ impl Scheduler {
             self.guests.remove(&task);
             told.entry(self.homes.home_of(task)).or_default().push(task_attempt(task, attempt));
         }
-        for (home, tasks) in told {
-            for piece in tasks.chunks(OBJECTS_TOLD_MAX) {
-                let tasks = piece.to_vec();
-                out.reliable.push((home, Body::NotHeld(wire::NotHeld { tasks })));
-            }
-        }
+        say_not_held(told, out);
     }
 
     /// A task has made something here; it may be that this is to go at once.

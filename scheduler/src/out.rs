@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use proto::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX, OBJECTS_TOLD_MAX};
 use proto::wire::message::Body;
 use proto::work::{Fetch, Launch};
 use proto::{Attempt, Event, JobId, NodeId, ObjectId, PartitionId, TaskId, wire};
@@ -78,7 +79,6 @@ pub struct Out {
 impl Out {
     /// Sends what was gathered per destination as messages of bounded size.
     pub fn gather(&mut self) {
-        use proto::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX, OBJECTS_TOLD_MAX};
         for (home, mut all) in std::mem::take(&mut self.completions) {
             while !all.is_empty() {
                 let rest = all.split_off(all.len().min(COMPLETIONS_MAX));
@@ -125,6 +125,16 @@ impl Out {
                 let located = wire::Located { objects: piece.to_vec() };
                 self.loose.push((asker, Body::Located(located)));
             }
+        }
+    }
+}
+
+/// Tells homes of attempts that are not on this node, in messages of bounded size.
+pub(crate) fn say_not_held(of_homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>>, out: &mut Out) {
+    for (home, tasks) in of_homes {
+        for piece in tasks.chunks(OBJECTS_TOLD_MAX) {
+            let body = Body::NotHeld(wire::NotHeld { tasks: piece.to_vec() });
+            out.reliable.push((home, body));
         }
     }
 }

@@ -7,13 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::limits::{CANCEL_TASKS_MAX, NAME_BYTES_MAX};
-use proto::wire::message::Body;
 use proto::wire::response;
 use proto::{Attempt, Event, JobId, LocalId, NodeId, TaskId, Time, wire};
 
 use crate::client::{not_yet, refused, unknown_job, wrong_home};
 use crate::ledger::{End, State};
-use crate::out::Out;
+use crate::out::{Out, say_not_held};
 use crate::{Mutant, Scheduler};
 
 impl Scheduler {
@@ -106,9 +105,7 @@ impl Scheduler {
             }
             self.drop_task(task, attempt, out);
         }
-        for (home, tasks) in not_held {
-            out.reliable.push((home, Body::NotHeld(wire::NotHeld { tasks })));
-        }
+        say_not_held(not_held, out);
     }
 
     /// Stops and forgets one attempt, in whatever form this node has it. What it left when it had

@@ -1,6 +1,7 @@
 //! Holding ready tasks and running them: launches, completions. What comes between queue and slot
 //! is in `staging.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proto::event::{End as EventEnd, Reason};
@@ -11,7 +12,7 @@ use crate::Scheduler;
 use crate::data::{Reads, is_real};
 use crate::ledger::runs_alone;
 use crate::near::NearFile;
-use crate::out::{Out, task_attempt};
+use crate::out::{Out, say_not_held, task_attempt};
 use crate::queue::Ready;
 use crate::staging::Staged;
 use crate::work::{Work, unpack};
@@ -42,11 +43,19 @@ pub(crate) struct Running {
 }
 
 impl Scheduler {
-    /// Tasks that their home sent here.
-    pub(crate) fn on_push(&mut self, push: wire::Push, out: &mut Out) {
+    /// Tasks that their home sent here. What an earlier home sent comes late: the home that there
+    /// is now has asked for it already, and gives it to somebody else.
+    pub(crate) fn on_push(&mut self, from: NodeId, push: wire::Push, out: &mut Out) {
         let partitions = self.homes.partitions();
         let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
+        let me = self.options.me;
+        let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for (task, attempt, work) in tasks {
+            let home = self.homes.owner(task.partition());
+            if let Some(home) = home.filter(|&home| home != from && home != me) {
+                not_held.entry(home).or_default().push(task_attempt(task, attempt));
+                continue;
+            }
             let input_bytes = work.input_bytes();
             let ready = self.ready(task, attempt, &work);
             if self.take_in(task, attempt, work, out) {
@@ -61,6 +70,7 @@ impl Scheduler {
                 out.events.push(event);
             }
         }
+        say_not_held(not_held, out);
     }
 
     /// A ready task comes here. Its home may be this node by now: then its records tell whether it

@@ -219,7 +219,7 @@ impl Scheduler {
             Body::StealProbe(_) | Body::StealLoad(_) | Body::StealHint(_) => {
                 unreachable!("these are small talk")
             }
-            Body::Push(push) => self.on_push(push, out),
+            Body::Push(push) => self.on_push(from, push, out),
             Body::StealRequest(request) => self.on_steal_request(from, &request, out),
             Body::StealGrant(grant) => self.on_steal_grant(now, from, grant, out),
             Body::StealDone(done) => self.on_steal_done(from, &done),

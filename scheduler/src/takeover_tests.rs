@@ -29,12 +29,16 @@ fn heir() -> Scheduler {
 
 /// The task comes from its home, node 1.
 fn push(heir: &mut Scheduler, out: &mut Out) {
+    push_from(NodeId(1), heir, out);
+}
+
+fn push_from(home: NodeId, to: &mut Scheduler, out: &mut Out) {
     let placed =
         wire::Placed { job: 1, local: task().local.0, attempt: ATTEMPT.0, ..Default::default() };
     let settings = vec![wire::JobSettings::default()];
     let bundle = wire::Bundle { specs: vec![spec()], settings, tasks: vec![placed] };
     let body = Body::Push(wire::Push { bundle: Some(bundle) });
-    heir.on_message(Time(0), NodeId(1), body, out);
+    to.on_message(Time(0), home, body, out);
 }
 
 /// Node 0 is its home from now on; `last` is what the earlier one has written of it last.
@@ -94,6 +98,22 @@ fn what_has_ended_is_dismissed_by_the_holder_that_becomes_its_home() {
     let dismissed: Vec<_> = out.events.iter().filter_map(dismissed).collect();
     assert_eq!(dismissed, [(task(), ATTEMPT)], "{:?}", out.events);
     assert!(heir.census().held.is_empty());
+}
+
+/// Node 1 is told by node 0 to run what node 2 is home of by now, and so will give to somebody.
+#[test]
+fn what_an_earlier_home_pushes_late_to_a_third_node_is_not_taken() {
+    let mut homes = test_nodes::homes(1, (0..3).map(test_nodes::member).collect(), &[0, 2]);
+    homes = homes.moving();
+    let mut third = test_nodes::scheduler(1, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    push_from(NodeId(0), &mut third, &mut out);
+    assert!(third.census().held.is_empty());
+    let told = wire::TaskAttempt { job: 1, local: task().local.0, attempt: ATTEMPT.0 };
+    let told = Body::NotHeld(wire::NotHeld { tasks: vec![told] });
+    assert_eq!(out.reliable, [(NodeId(2), told)]);
+    push_from(NodeId(2), &mut third, &mut out);
+    assert_eq!(third.census().held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
 }
 
 /// It holds the task of node 1, which says late that another attempt counts, and has not written

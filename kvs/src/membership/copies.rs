@@ -3,8 +3,8 @@
 
 use proto::wire;
 
+use super::is_serving;
 use super::mutant::{Mutant, is};
-use super::{is_serving, is_up};
 
 fn entry(map: &wire::ClusterMap, partition: u32, epoch: u64) -> Option<&wire::PartitionEntry> {
     let counts = |entry: &&wire::PartitionEntry| entry.epoch == epoch || is(Mutant::StaleEpoch);
@@ -65,7 +65,7 @@ pub(super) fn caught_up(map: &mut wire::ClusterMap, caught_up: &wire::CaughtUp) 
 
 pub(super) fn add_learner_holds(map: &wire::ClusterMap, add: &wire::AddLearner) -> bool {
     entry(map, add.partition, add.epoch).is_some_and(|entry| {
-        is_up(map, add.node)
+        is_serving(map, add.node)
             && !entry.lost
             && !entry.replicas.contains(&add.node)
             && !entry.learners.contains(&add.node)

@@ -6,7 +6,8 @@
 //! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.)
 //! 2. Copies too many are dropped, those of leaving nodes first, then of the fullest node. A home
 //!    is handed over before its copy goes.
-//! 3. Copies too few are made, on the nodes that hold least.
+//! 3. Copies too few are made, on the nodes that hold least; on one that leaves only where without
+//!    it nothing could be acknowledged.
 //! 4. While the fullest node holds at least two copies more than the emptiest, one moves.
 //! 5. While homes are uneven, they are handed over along chains of partitions' members.
 //!
@@ -20,7 +21,7 @@ use proto::wire::map_command::Body;
 use proto::{NodeId, wire};
 
 use super::balance::Loads;
-use super::{command, is_up, member, members, min_in_sync, wanted_voters};
+use super::{command, is_serving, is_up, member, members, min_in_sync, wanted_voters};
 
 /// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty: all is as it should be, or the rest
 /// depends on nodes that have not answered yet.
@@ -50,6 +51,9 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
                 room -= 1;
                 commands.push(of.add_learner(node));
             }
+        } else if let Some(node) = of.called_back().filter(|_| over.is_empty() && room > 0) {
+            room -= 1;
+            commands.push(of.add_learner(node));
         } else if over.is_empty() && of.is_settled(&loads) {
             moving.push(partition);
         }
@@ -94,6 +98,16 @@ impl Partition<'_> {
     /// It has too few copies, counting those that are being made.
     fn wants_learner(&self, loads: &Loads) -> bool {
         self.replicas_up() + self.entry.learners.len() < loads.copies
+    }
+
+    /// A node that leaves and was let go already, where the others have become too few since to
+    /// acknowledge anything. It stays until there are more.
+    fn called_back(&self) -> Option<u32> {
+        let serving = self.entry.replicas.iter().filter(|&&node| is_serving(self.map, node));
+        let lacks = serving.count() + self.entry.learners.len() < min_in_sync(self.map.copies);
+        let mut members = self.map.members.iter().filter(|_| lacks);
+        let leaves = members.find(|it| it.phase() == Leaving && !self.has(it.node));
+        leaves.map(|member| member.node)
     }
 
     /// Nothing of it is under way.

@@ -185,6 +185,26 @@ fn one_copy_alone_waits_for_its_node_and_moves_nothing() {
     assert!(is_fully_replicated(&map));
 }
 
+/// Of three one leaves and has been let go by most, when another one dies for good.
+#[test]
+fn who_leaves_is_called_back_where_too_few_are_left() {
+    let mut map = start(3, 64, 3);
+    assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 1 }))));
+    for said in plan(&map) {
+        assert!(apply(&mut map, &said));
+    }
+    let is_on = |entry: &wire::PartitionEntry, node: u32| entry.replicas.contains(&node);
+    assert!(map.partitions.iter().any(|entry| !is_on(entry, 1)), "nothing was let go");
+    kill(&mut map, 0);
+    settle(&mut map);
+    assert_eq!(map.members[1].phase(), Leaving, "it is needed");
+    let serve = |entry: &wire::PartitionEntry| entry.active && is_on(entry, 1) && is_on(entry, 2);
+    assert!(map.partitions.iter().all(serve), "{:?}", map.partitions);
+    join(&mut map);
+    settle(&mut map);
+    assert_eq!(map.members[1].phase(), wire::MemberPhase::Removed);
+}
+
 /// A voter whose disk is lost can come back only when it votes no more.
 #[test]
 fn a_dead_node_loses_its_vote_although_all_others_leave() {
