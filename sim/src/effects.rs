@@ -22,7 +22,7 @@ const FETCH_GIVES_UP_PERMILLE: u64 = 20;
 const TORN_TAIL: usize = 5;
 
 /// Reading does not wait for a disk to sync.
-const READ_MAX: Span = Span::from_millis(100);
+const READ_MAX: Span = Span::from_millis(20);
 const KILL_RACES_PERMILLE: u64 = 200;
 
 /// While no process may die, a task that would kill one lets so much time pass.

@@ -107,7 +107,8 @@ impl World {
         let map = Arc::new(map);
         let is_cramped = options.tuning.store_soft_bytes != u64::MAX;
         let slots = machines.iter().map(|machine| machine.slots);
-        let starve = starve::Watch::new(slots, is_cramped, BEGIN);
+        let mut starve = starve::Watch::new(slots, is_cramped, BEGIN);
+        starve.steals_take(options.tuning.steal_share);
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),

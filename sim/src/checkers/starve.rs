@@ -14,9 +14,11 @@ use super::{Verdict, Violation};
 const NAME: &str = "starve";
 
 /// How long a task may wait beside a free slot that could run it. A thief that has gone quiet hears
-/// a hint within a second of a surplus; the longest wait in 2,000 seeds was 7 s, where syncs are
-/// slow and thieves take a whole queue at once, which they may not pass on before its homes know.
+/// a hint within a second of a surplus.
 const WAIT_MAX: Span = Span::from_secs(20);
+/// Where thieves take a whole queue at once, which they may not pass on before its homes know, and
+/// syncs are slow: who asks meanwhile gets nothing, and the next thief takes it all again.
+const WAIT_MAX_OF_WHOLE_QUEUES: Span = Span::from_secs(60);
 
 /// A ready task in some queue.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +70,7 @@ pub(crate) struct Watch {
     /// Nobody serves these: who may not start a task of theirs without being told waits.
     unserved: BTreeSet<PartitionId>,
     is_cramped: bool,
+    wait_max: Span,
     /// Nothing before this counts: there were faults.
     from: Time,
 }
@@ -76,10 +79,16 @@ impl Watch {
     pub(crate) fn new(slots: impl Iterator<Item = u32>, is_cramped: bool, now: Time) -> Self {
         let waiting = BTreeMap::new();
         let (alone, unserved) = (BTreeSet::new(), BTreeSet::new());
+        let (machines, wait_max) = (Vec::new(), WAIT_MAX);
         let mut watch =
-            Self { waiting, alone, machines: Vec::new(), unserved, is_cramped, from: now };
+            Self { waiting, alone, machines, unserved, is_cramped, wait_max, from: now };
         slots.for_each(|slots| watch.joins(slots));
         watch
+    }
+
+    /// One steal takes so much of a victim's shared queue.
+    pub(crate) fn steals_take(&mut self, share: f64) {
+        self.wait_max = if share < 1.0 { WAIT_MAX } else { WAIT_MAX_OF_WHOLE_QUEUES };
     }
 
     /// One more machine.
@@ -152,7 +161,7 @@ impl Watch {
         let mut verdict = waited.map_or(Ok(()), |waiting| self.judge(now, task, waiting));
         // A machine that stood idle for long takes something at last: who waited meanwhile?
         let idle = self.machines[node].since.iter().flatten().min().copied();
-        if idle.is_some_and(|since| now.since(since) > WAIT_MAX) {
+        if idle.is_some_and(|since| now.since(since) > self.wait_max) {
             for (task, waiting) in self.waiting.clone() {
                 verdict = verdict.and_then(|()| self.judge(now, task, waiting));
             }
@@ -179,7 +188,7 @@ impl Watch {
             let Some(Some(free)) = machine.since.get(width) else { continue };
             let both = since.max(*free).max(self.from);
             let waited = if both < now { now.since(both) } else { Span::ZERO };
-            if waited > WAIT_MAX {
+            if waited > self.wait_max {
                 let queue = if local_queue { "local" } else { "shared" };
                 let text = format!(
                     "{task} has waited {waited:?} in the {queue} queue of n{node} while n{at} had \
