@@ -134,6 +134,7 @@ impl World {
     }
 
     fn persist(&mut self, index: usize, batch: &Batch, facts: Facts) {
+        batch.cleared.iter().for_each(|&partition| self.note_emptied(index, partition));
         let machine = &mut self.machines[index];
         let stands = machine.disk.write_noting(batch);
         machine.last_seq = batch.seq;
@@ -418,7 +419,7 @@ impl World {
         self.tell(|| format!("n{index} is killed by {task}"));
         self.count_fault("poison");
         let (node, incarnation) = (NodeId(index as u32), self.machines[index].incarnation);
-        let verdict = poison::on_kill(&mut self.jobs, task, node, incarnation);
+        let verdict = poison::on_kill(&mut self.jobs, (task, attempt), node, incarnation);
         self.judge(verdict);
         self.killers.insert((index, incarnation), task);
         self.die_as(index, Doom::Crash);

@@ -47,7 +47,8 @@ pub(crate) struct TaskTruth {
     /// Attempts that ran to a good end in some executor.
     pub finished: BTreeSet<Attempt>,
     /// How many processes it has killed.
-    pub kills: u32,
+    /// The terms of the home under which they were, see [`proto::Attempt`].
+    pub kills: Vec<u32>,
     /// It failed because of them.
     pub is_struck_out: bool,
 }

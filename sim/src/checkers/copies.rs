@@ -45,6 +45,8 @@ pub(crate) struct Acked {
     begun: BTreeMap<PartitionId, BTreeMap<u64, Position>>,
     /// Where the copy of a node was when it was read to be served.
     read: BTreeMap<(usize, PartitionId), Position>,
+    /// Where copies were that their nodes have let go, as the map goes on without them.
+    let_go: BTreeMap<(usize, PartitionId), Position>,
     histories: Histories,
 }
 
@@ -249,15 +251,25 @@ impl World {
         self.acked.histories.settle(partition, position)
     }
 
+    /// A copy is emptied: it was whole up to here.
+    pub(crate) fn note_emptied(&mut self, index: usize, partition: PartitionId) {
+        let state = self.machines[index].disk.durable_copy(partition);
+        if state.is_whole {
+            self.acked.let_go.insert((index, partition), state.position);
+        }
+    }
+
     /// What was settled would survive the loss of as many machines as was promised. Who has just
-    /// lost its disk may have answered before.
+    /// lost its disk, or has let its copy go, may have answered before.
     fn is_on_enough(&self, written: Written) -> Verdict {
         let Written { partition, position, .. } = written;
-        let has = |machine: &&Machine| {
+        let has = |&(index, machine): &(usize, &Machine)| {
             let state = machine.disk.durable_copy(partition);
-            state.position >= position && state.is_whole
+            let had = self.acked.let_go.get(&(index, partition));
+            (state.position >= position && state.is_whole)
+                || had.is_some_and(|had| *had >= position)
         };
-        let holders = self.machines.iter().filter(has).count();
+        let holders = (0..).zip(&self.machines).filter(has).count();
         let gone = ["reformat", "records-given-up"];
         let may_be_fewer = gone.iter().any(|fault| self.faults.contains_key(fault));
         if holders < min_in_sync(self.options.copies) && !may_be_fewer {
