@@ -354,10 +354,18 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
             let phase = member.phase();
             phase == wire::MemberPhase::Up && !nodes.contains(&NodeId(member.node))
         });
-        if map.copies <= 1 || stay.count() == 0 {
-            let text = match map.copies {
-                0 | 1 => "a cluster that keeps one copy of each partition cannot lose a node",
-                _ => "nobody would stay to take over what these nodes have",
+        let (stay, needed) = (stay.count(), kvs::membership::min_in_sync(map.copies));
+        if map.copies <= 1 || stay < needed {
+            let text = match (map.copies, stay) {
+                (0 | 1, _) => {
+                    "a cluster that keeps one copy of each partition cannot lose a node".to_owned()
+                }
+                (_, 0) => "nobody would stay to take over what these nodes have".to_owned(),
+                (copies, _) => format!(
+                    "{} would stay, and {needed} have to write down each change where there are to \
+                     be {copies} copies",
+                    units::number_of(stay as u64, "node")
+                ),
             };
             return Err(Failure::refused(text).hint("'starling down' stops a whole cluster"));
         }

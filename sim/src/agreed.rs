@@ -23,7 +23,7 @@ use crate::world::World;
 /// A process that dies takes its transports along; so long until others see them break.
 const RESET_MAX: Span = Span::from_millis(5);
 /// What was proposed may be agreed on so much later.
-const EVICTION_MAX: Span = Span::from_secs(5);
+pub(crate) const CHANGE_MAX: Span = Span::from_secs(5);
 /// Out of a thousand others: those that see it, and those that see it when the machine dies.
 const RESET_SEEN_PERMILLE: u64 = 800;
 const RESET_SEEN_OF_MACHINE_PERMILLE: u64 = 200;
@@ -109,7 +109,7 @@ impl World {
         let down = wire::MemberDown { node: index as u32, incarnation };
         let would_change = kvs::membership::would_change(&self.map, &command(Body::Down(down)));
         if would_change && !self.is_unbearable(Fault::Evict) {
-            self.evicting_until = self.now + EVICTION_MAX;
+            self.unsettled_until = self.now + CHANGE_MAX;
             self.propose(Body::Down(down));
         }
     }

@@ -35,7 +35,7 @@ struct Facts {
     replaced: Vec<(TaskId, Again)>,
     ended: Vec<JobId>,
     removing: Vec<JobId>,
-    struck_out: Vec<(TaskId, NodeId, u32)>,
+    struck_out: Vec<((TaskId, Attempt), NodeId, u32)>,
 }
 
 #[derive(Debug)]
@@ -62,10 +62,10 @@ impl Facts {
                     facts.replaced.push((*task, *why));
                 }
                 Effect::Trace(Event::JobEnded { job, .. }) => facts.ended.push(*job),
-                &Effect::Trace(Event::Struck { task, strikes, node, incarnation, .. })
+                &Effect::Trace(Event::Struck { task, attempt, strikes, node, incarnation })
                     if strikes >= CRASHES_MAX =>
                 {
-                    facts.struck_out.push((task, node, incarnation));
+                    facts.struck_out.push(((task, attempt), node, incarnation));
                 }
                 _ => {}
             }
@@ -153,7 +153,7 @@ impl World {
     fn valid(&self, index: usize, mut facts: Facts) -> Facts {
         let partitions = self.map.partitions.len() as u32;
         facts.commits.retain(|commit| self.speaks_for(index, commit.task.partition()));
-        facts.struck_out.retain(|(task, ..)| self.speaks_for(index, task.partition()));
+        facts.struck_out.retain(|((task, _), ..)| self.speaks_for(index, task.partition()));
         facts.replaced.retain(|(task, _)| self.speaks_for(index, task.partition()));
         facts.ended.retain(|&job| self.speaks_for(index, kvs::job_partition(job, partitions)));
         facts

@@ -53,8 +53,8 @@ pub struct World {
     pub(crate) node_states: BTreeMap<usize, wire::NodeState>,
     pub(crate) fault_options: FaultOptions,
     pub(crate) faults_until: Time,
-    /// A node that is well may be declared dead until then, and who serves in its place be alone.
-    pub(crate) evicting_until: Time,
+    /// Until then a node that is well may be declared dead, or let go, and the others be too few.
+    pub(crate) unsettled_until: Time,
     pub(crate) joins_asked: u32,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violation: Option<Violation>,
@@ -131,7 +131,7 @@ impl World {
             node_states: BTreeMap::new(),
             fault_options: FaultOptions::none(),
             faults_until: BEGIN,
-            evicting_until: BEGIN,
+            unsettled_until: BEGIN,
             joins_asked: 0,
             faults: BTreeMap::new(),
             violation: None,

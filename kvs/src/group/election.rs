@@ -73,6 +73,7 @@ impl Group {
     fn stand(&mut self, now: Time) {
         self.term += 1;
         self.vote = Some(self.me);
+        self.fresh = false;
         self.save_promise();
         self.stands = (self.stands + 1).min(8);
         self.try_again_later(now);
@@ -85,7 +86,9 @@ impl Group {
     fn would_follow(&self, ask: &wire::VoteAsk) -> bool {
         let own = (self.log.last_term(), self.log.last_index());
         let is_as_long = (ask.last_term, ask.last_index) >= own;
-        (is_as_long || self.is(Mutant::VoteForShorterLog)) && !self.blank
+        // It may have had more than that, and have been needed for it.
+        let may_have_had_more = self.fresh && ask.last_index > 0 && !self.is(Mutant::FreshVotes);
+        (is_as_long || self.is(Mutant::VoteForShorterLog)) && !self.blank && !may_have_had_more
     }
 
     pub(super) fn on_vote_ask(&mut self, now: Time, from: u32, ask: &wire::VoteAsk) {
@@ -94,6 +97,7 @@ impl Group {
         if granted {
             if self.vote != Some(from) {
                 self.vote = Some(from);
+                self.fresh = false;
                 self.save_promise();
             }
             self.put_election_off(now);

@@ -21,7 +21,9 @@ none, and an entry that can be lost does not count. The leader counts its own en
 promises nothing leaves at once: a leader is not taken for dead because somebody's disk is slow.
 
 A voter whose disk is gone has forgotten its promises: it would vote twice. So it begins *blank*
-(as a new voter does): it takes part in no election until a leader has given it a snapshot.
+(as a new voter does): it takes part in no election until a leader has given it a snapshot. One of
+the first voters may not know that it had a disk, and nobody who answers may have heard of it: so who
+begins without records votes for nobody who has entries, until it has voted or has some itself.
 */
 
 mod dice;
@@ -62,6 +64,9 @@ pub struct Group {
     role: Role,
     /// It has no state that it could vote on: it never had, or its disk is gone.
     blank: bool,
+    /// It began without any records, as all do that begin together, or as who has lost its disk
+    /// and does not know; and it has had no vote and no entry since.
+    fresh: bool,
     /// Others say that it has no vote any more.
     retired: bool,
     leader: Option<u32>,
@@ -175,6 +180,7 @@ impl Group {
     ) -> Result<Self, DamagedGroup> {
         let found = records::read(records)?;
         let blank = if found.any { found.promise.blank } else { start.blank };
+        let fresh = if found.any { found.promise.fresh } else { !start.blank };
         let snapshot = found.snapshot.unwrap_or_default();
         let map = snapshot.map.map_or(start.map, Arc::new);
         let log = Log::new(snapshot.index, snapshot.term, map.voters.clone(), found.entries)?;
@@ -189,6 +195,7 @@ impl Group {
             log,
             role: Role::Follower,
             blank,
+            fresh,
             retired: false,
             leader: None,
             heard_at: None,
@@ -211,7 +218,7 @@ impl Group {
             news: News::None,
             mutant: None,
         };
-        if blank && !found.any {
+        if !found.any {
             group.save_promise();
         }
         if group.log.voters() != [group.me] {
@@ -422,8 +429,8 @@ impl Group {
     fn save_promise(&mut self) {
         let (term, vote) = (self.term, self.vote.unwrap_or(0));
         let voted = self.vote.is_some() && !self.is(Mutant::ForgetVote);
-        let blank = self.blank;
-        self.writes.push(records::promise(&wire::GroupPromise { term, voted, vote, blank }));
+        let (blank, fresh) = (self.blank, self.fresh);
+        self.writes.push(records::promise(&wire::GroupPromise { term, voted, vote, blank, fresh }));
     }
 
     fn say(&mut self, to: u32, body: Body) {

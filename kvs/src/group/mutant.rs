@@ -29,6 +29,8 @@ pub(super) enum Mutant {
     BlankVoters,
     /// Entries before the first one that does not match are not compared.
     SkipLogCheck,
+    /// Who begins without records votes for who has entries.
+    FreshVotes,
     /// Terms that come to nothing are not given more time.
     StandAgainSoon,
     /// What promises nothing waits for a sync, too.
@@ -39,7 +41,7 @@ pub(super) enum Mutant {
 impl Mutant {
     /// Those that only slow disks show.
     pub(super) const SLOW: [Self; 2] = [Self::StandAgainSoon, Self::HoldEverything];
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::VoteTwice,
         Self::ForgetVote,
         Self::VoteForShorterLog,
@@ -53,6 +55,7 @@ impl Mutant {
         Self::StrandVoters,
         Self::BlankVoters,
         Self::SkipLogCheck,
+        Self::FreshVotes,
         Self::StandAgainSoon,
         Self::HoldEverything,
     ];

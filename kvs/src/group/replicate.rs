@@ -30,6 +30,7 @@ impl Group {
         let (followers, beat_at) = (BTreeMap::new(), now + GROUP_HEARTBEAT);
         self.role = Role::Leader { followers, newcomer: None, fewer: None, beat_at };
         self.append(Vec::new());
+        self.look_at_entries();
         self.keep_to_voters(now);
         self.replicate(now);
         self.advance_commit(now);
@@ -262,6 +263,7 @@ impl Group {
             self.writes.push(records::entry(&entry));
             self.log.push(entry);
         }
+        self.look_at_entries();
         if self.is(Mutant::TruncateAlways) {
             self.truncate(known.max(self.log.snapshot_index()) + 1);
         }
@@ -281,6 +283,14 @@ impl Group {
         self.heard_at = Some(now);
         self.retired = false;
         self.forget_elections();
+    }
+
+    /// With entries of its own its log tells whom it may vote for.
+    fn look_at_entries(&mut self) {
+        if self.fresh && self.log.last_index() > 0 {
+            self.fresh = false;
+            self.save_promise();
+        }
     }
 
     fn forget_elections(&mut self) {
@@ -334,6 +344,7 @@ impl Group {
             self.save_promise();
         }
         self.take_snapshot(index, term, map);
+        self.look_at_entries();
         self.news = News::Whole;
         self.say(from, append_reply(true, index, 0));
     }

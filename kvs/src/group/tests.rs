@@ -72,7 +72,7 @@ fn every_bug_is_found() {
         };
         // Found by directed tests below: a seed has to come by a long chain of chances, or nobody
         // is gone for good there.
-        let directed = [Mutant::CommitOldTerm, Mutant::StrandVoters];
+        let directed = [Mutant::CommitOldTerm, Mutant::StrandVoters, Mutant::FreshVotes];
         if directed.contains(&mutant) || Mutant::SLOW.contains(&mutant) {
             continue;
         }
@@ -145,6 +145,7 @@ fn voters_after_a_hasty_wish(mutant: Option<Mutant>) -> [Vec<u32>; 3] {
         group.flush(now, &mut output);
         group.synced(now, output.number);
     };
+    step(&mut group, now, None);
     now = now + Span::from_secs(1);
     group.on_time(now);
     step(&mut group, now, Some((1, vote_reply(true, true))));
@@ -181,4 +182,56 @@ fn a_voter_that_is_needed_does_not_go() {
     let stranded = [0, 2].to_vec();
     let voters = voters_after_a_hasty_wish(Some(Mutant::StrandVoters));
     assert_eq!(voters, [stranded.clone(), stranded.clone(), stranded]);
+}
+
+/// A voter that is told something, and then anew started on what it has written.
+#[derive(Default)]
+struct Restarting {
+    mutant: Option<Mutant>,
+    stored: BTreeMap<Vec<u8>, Record>,
+}
+
+impl Restarting {
+    /// Whether it gives its vote because of this.
+    fn votes(&mut self, term: u64, body: Body) -> bool {
+        let now = Time(1);
+        let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
+        let start = Start { me: NodeId(0), seed: 1, map, blank: false };
+        let records: Vec<Record> = self.stored.values().cloned().collect();
+        let mut group = Group::recover(start, records, now).unwrap();
+        group.mutant = self.mutant;
+        group.handle(now, NodeId(1), wire::GroupMessage { term, body: Some(body) });
+        let mut output = Output::default();
+        group.flush(now, &mut output);
+        for Write { partition, key, value } in std::mem::take(&mut output.writes) {
+            let value = value.expect("nothing is taken back");
+            self.stored.insert(key.clone(), Record { partition, key, value });
+        }
+        group.synced(now, output.number);
+        group.flush(now, &mut output);
+        output.messages.iter().any(|(_, said)| {
+            matches!(&said.body, Some(Body::VoteReply(reply)) if reply.granted && !reply.pre)
+        })
+    }
+}
+
+/// Whether a voter without records votes for who has entries; for the same after it has voted for
+/// who has none; and, another one, after it has been given entries instead.
+fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 3] {
+    let ask =
+        |last_index, last_term| Body::VoteAsk(wire::VoteAsk { pre: false, last_index, last_term });
+    let mut voter = Restarting { mutant, ..Restarting::default() };
+    let at_first = voter.votes(1, ask(2, 1));
+    assert!(voter.votes(2, ask(0, 0)));
+    let after_a_vote = voter.votes(3, ask(2, 1));
+    let mut voter = Restarting { mutant, ..Restarting::default() };
+    let entries = vec![wire::GroupEntry { index: 1, term: 1, commands: Vec::new() }];
+    voter.votes(1, Body::Append(wire::Append { entries, ..Default::default() }));
+    [at_first, after_a_vote, voter.votes(2, ask(2, 1))]
+}
+
+#[test]
+fn who_may_have_lost_its_disk_elects_nobody_who_may_lack_what_it_had() {
+    assert_eq!(votes_of_a_fresh_one(None), [false, true, true]);
+    assert_eq!(votes_of_a_fresh_one(Some(Mutant::FreshVotes)), [true, true, true]);
 }

@@ -33,10 +33,11 @@ pub(crate) fn on_kill(
 }
 
 /// A home fails a task because too many have died with it, this one the last. `counts`: whom it
-/// takes for dead has died; a node that others have given up may go on for a while.
+/// takes for dead has died; a node that others have given up may go on for a while. The word that
+/// the attempt has ended may have died with its node.
 pub(crate) fn on_struck_out(
     jobs: &mut Jobs,
-    task: TaskId,
+    (task, attempt): (TaskId, Attempt),
     (node, incarnation): (NodeId, u32),
     killer: Option<TaskId>,
     counts: bool,
@@ -44,7 +45,8 @@ pub(crate) fn on_struck_out(
     let truth = known(jobs, NAME, task)?;
     truth.is_struck_out = true;
     let by_other = killer.filter(|&killer| killer != task);
-    if let Some(killer) = by_other.filter(|_| counts) {
+    let is_unheard = truth.finished.contains(&attempt);
+    if let Some(killer) = by_other.filter(|_| counts && !is_unheard) {
         let text = format!(
             "{task} fails for the death of {node}'s incarnation {incarnation}, which {killer} had \
              killed"

@@ -314,6 +314,16 @@ fn nodes_come_and_go_while_a_job_runs() {
 /// A newcomer makes some of what a last task is to read, and of what is kept, and leaves before
 /// that task may begin. The gate takes two slots: it never runs there.
 #[test]
+fn a_drain_that_leaves_too_few_to_confirm_a_change_is_refused() {
+    let instance = Instance::up_with_copies(3, 1, 3);
+    instance.wait_for_copies();
+    let refused = instance.starling(&["node", "drain", "n1", "n2"]).expect_code(4);
+    assert!(refused.stderr.contains("1 node would stay, and 2 have to"), "{refused:?}");
+    assert_eq!(state_of(&instance, 1).0, "up");
+    instance.down();
+}
+
+#[test]
 fn what_lies_on_a_node_that_leaves_is_handed_over() {
     const MAKERS: u64 = 30;
     let instance = Instance::up_with_copies(2, 2, 2);
