@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use proto::event::{Again, Reason};
 use proto::limits::{COUNTS_INTERVAL, COUNTS_NODES, STEP_EDGES_MAX, STEP_TASKS_MAX};
 use proto::wire::message::Body;
-use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
+use proto::{
+    Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
@@ -233,7 +235,9 @@ impl Scheduler {
             Body::Stale(stale) => self.on_stale(from, &stale.tasks, out),
             Body::Credits(credits) => self.ledger.on_credits(now, credits, out),
             Body::CreditQuery(query) => {
-                self.ledger.on_credit_query(from, &query, out);
+                let homes = &self.homes;
+                let is_home = |child: LocalId| homes.speaker(child.partition()) == Some(from);
+                self.ledger.on_credit_query(from, &query, is_home, out);
                 self.ledger.on_asks(now, from, &query.asks, &self.homes, out);
             }
             Body::Visible(visible) => {
@@ -296,7 +300,7 @@ impl Scheduler {
                     job.report_everything(now);
                 }
             }
-            let of_peer = |local: proto::LocalId| homes.owner(local.partition()) == Some(peer);
+            let of_peer = |local: LocalId| homes.owner(local.partition()) == Some(peer);
             self.ledger.ask_again(of_peer, homes, out);
             // The end of a job may have died with its home before it was told.
             for &job in self.data.touched.iter().filter(|&&job| homes.job_home(job) == peer) {

@@ -320,6 +320,10 @@ fn world_options(
     options.launch_max = Span::from_micros(dice.pick(&[10, 1_000]));
     options.skew_max = Span::from_millis(dice.pick(&[0, 1, 5_000]));
     options.slowness = (0..nodes).map(|_| dice.pick(&[1, 1, 1, 20])).collect();
+    if options.slowness.iter().any(|&slowness| slowness > 1) {
+        // One input a step would be less than comes in: the leases alone that it asks for.
+        options.batch_max = options.batch_max.max(3);
+    }
     options.faultless = faultless;
     options.census_steps = dice.pick(&[16, 64, 256]);
     if !faultless {

@@ -88,7 +88,11 @@ impl Group {
         let is_as_long = (ask.last_term, ask.last_index) >= own;
         // It may have had more than that, and have been needed for it.
         let may_have_had_more = self.fresh && ask.last_index > 0 && !self.is(Mutant::FreshVotes);
-        (is_as_long || self.is(Mutant::VoteForShorterLog)) && !self.blank && !may_have_had_more
+        let lacks = ask.last_index < self.agreed && !self.is(Mutant::LackingStands);
+        (is_as_long || self.is(Mutant::VoteForShorterLog))
+            && !self.blank
+            && !may_have_had_more
+            && !lacks
     }
 
     pub(super) fn on_vote_ask(&mut self, now: Time, from: u32, ask: &wire::VoteAsk) {

@@ -23,7 +23,8 @@ promises nothing leaves at once: a leader is not taken for dead because somebody
 A voter whose disk is gone has forgotten its promises: it would vote twice. So it begins *blank*
 (as a new voter does): it takes part in no election until a leader has given it a snapshot. One of
 the first voters may not know that it had a disk, and nobody who answers may have heard of it: so who
-begins without records votes for nobody who has entries, until it has voted or has some itself.
+begins without records votes for nobody who has entries, until it has voted or has some itself; and
+who has heard that something is agreed on elects nobody without it, though it has nothing either.
 */
 
 mod dice;
@@ -67,6 +68,8 @@ pub struct Group {
     /// It began without any records, as all do that begin together, or as who has lost its disk
     /// and does not know; and it has had no vote and no entry since.
     fresh: bool,
+    /// All up to this index is agreed on, as leaders have said; it may have less itself.
+    agreed: u64,
     /// Others say that it has no vote any more.
     retired: bool,
     leader: Option<u32>,
@@ -196,6 +199,7 @@ impl Group {
             role: Role::Follower,
             blank,
             fresh,
+            agreed: found.promise.agreed,
             retired: false,
             leader: None,
             heard_at: None,
@@ -390,10 +394,12 @@ impl Group {
     }
 
     /// It has a vote, or had one before a change that is not agreed on yet and may have nobody else
-    /// to bring it about (section 4.2.2 of the dissertation); and it knows what it has promised.
+    /// to bring it about (section 4.2.2 of the dissertation); it knows what it has promised, and
+    /// does not know that it lacks something.
     fn may_stand(&self) -> bool {
         let votes = self.map.voters.contains(&self.me) || self.log.names(self.me, self.commit);
-        votes && !self.retired && !self.blank
+        let lacks = self.log.last_index() < self.agreed && !self.is(Mutant::LackingStands);
+        votes && !self.retired && !self.blank && !lacks
     }
 
     fn is_all_synced(&self) -> bool {
@@ -429,8 +435,9 @@ impl Group {
     fn save_promise(&mut self) {
         let (term, vote) = (self.term, self.vote.unwrap_or(0));
         let voted = self.vote.is_some() && !self.is(Mutant::ForgetVote);
-        let (blank, fresh) = (self.blank, self.fresh);
-        self.writes.push(records::promise(&wire::GroupPromise { term, voted, vote, blank, fresh }));
+        let (blank, fresh, agreed) = (self.blank, self.fresh, self.agreed);
+        let promise = wire::GroupPromise { term, voted, vote, blank, fresh, agreed };
+        self.writes.push(records::promise(&promise));
     }
 
     fn say(&mut self, to: u32, body: Body) {

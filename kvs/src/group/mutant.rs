@@ -31,6 +31,8 @@ pub(super) enum Mutant {
     SkipLogCheck,
     /// Who begins without records votes for who has entries.
     FreshVotes,
+    /// Who has heard that more is agreed on stands without it, and votes for who lacks it.
+    LackingStands,
     /// Terms that come to nothing are not given more time.
     StandAgainSoon,
     /// What promises nothing waits for a sync, too.
@@ -41,7 +43,7 @@ pub(super) enum Mutant {
 impl Mutant {
     /// Those that only slow disks show.
     pub(super) const SLOW: [Self; 2] = [Self::StandAgainSoon, Self::HoldEverything];
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::VoteTwice,
         Self::ForgetVote,
         Self::VoteForShorterLog,
@@ -56,6 +58,7 @@ impl Mutant {
         Self::BlankVoters,
         Self::SkipLogCheck,
         Self::FreshVotes,
+        Self::LackingStands,
         Self::StandAgainSoon,
         Self::HoldEverything,
     ];

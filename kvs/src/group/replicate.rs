@@ -250,6 +250,7 @@ impl Group {
             return self.say(from, Body::AppendReply(reply));
         }
         if let Some(hint) = self.refusal(&append) {
+            self.hear_of_agreement(append.commit);
             return self.say(from, append_reply(false, hint, append.sent_ns));
         }
         let known = append.prev_index + append.entries.len() as u64;
@@ -270,6 +271,7 @@ impl Group {
         let trusted =
             if self.is(Mutant::CommitBeyondMatch) { self.log.last_index() } else { known };
         self.commit_to(append.commit.min(trusted));
+        self.hear_of_agreement(append.commit);
         if !self.is_all_synced() {
             // The answer proper waits for a disk; that it hears the leader does not.
             self.say(from, append_reply(true, 0, append.sent_ns));
@@ -283,6 +285,15 @@ impl Group {
         self.heard_at = Some(now);
         self.retired = false;
         self.forget_elections();
+    }
+
+    /// Whoever leads from now on has all of this; a majority that has forgotten it must not elect
+    /// anybody else.
+    fn hear_of_agreement(&mut self, index: u64) {
+        if index > self.agreed.max(self.log.last_index()) {
+            self.agreed = index;
+            self.save_promise();
+        }
     }
 
     /// With entries of its own its log tells whom it may vote for.

@@ -72,7 +72,12 @@ fn every_bug_is_found() {
         };
         // Found by directed tests below: a seed has to come by a long chain of chances, or nobody
         // is gone for good there.
-        let directed = [Mutant::CommitOldTerm, Mutant::StrandVoters, Mutant::FreshVotes];
+        let directed = [
+            Mutant::CommitOldTerm,
+            Mutant::StrandVoters,
+            Mutant::FreshVotes,
+            Mutant::LackingStands,
+        ];
         if directed.contains(&mutant) || Mutant::SLOW.contains(&mutant) {
             continue;
         }
@@ -234,4 +239,22 @@ fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 3] {
 fn who_may_have_lost_its_disk_elects_nobody_who_may_lack_what_it_had() {
     assert_eq!(votes_of_a_fresh_one(None), [false, true, true]);
     assert_eq!(votes_of_a_fresh_one(Some(Mutant::FreshVotes)), [true, true, true]);
+}
+
+/// A voter refuses a leader's message, as it lacks what comes before, and has heard of what is agreed
+/// on: whether it votes for who has as little, and for who has that much.
+fn votes_of_one_who_lacks(mutant: Option<Mutant>) -> [bool; 2] {
+    let ask =
+        |last_index, last_term| Body::VoteAsk(wire::VoteAsk { pre: false, last_index, last_term });
+    let mut voter = Restarting { mutant, ..Restarting::default() };
+    assert!(voter.votes(1, ask(0, 0)));
+    let heard = wire::Append { prev_index: 4, prev_term: 1, commit: 3, ..Default::default() };
+    voter.votes(1, Body::Append(heard));
+    [voter.votes(2, ask(0, 0)), voter.votes(3, ask(3, 1))]
+}
+
+#[test]
+fn who_has_heard_of_an_agreement_elects_nobody_without_it() {
+    assert_eq!(votes_of_one_who_lacks(None), [false, true]);
+    assert_eq!(votes_of_one_who_lacks(Some(Mutant::LackingStands)), [true, true]);
 }

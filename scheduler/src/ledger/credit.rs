@@ -359,15 +359,19 @@ impl Ledger {
         self.ready.push_back(task);
     }
 
-    /// A home asks for credits that it thinks it should have.
+    /// A home asks for credits that it thinks it should have. Where this node still takes another
+    /// one for the home they are on their way there, and come by themselves when it has heard.
     pub(crate) fn on_credit_query(
         &mut self,
         from: NodeId,
         query: &wire::CreditQuery,
+        is_home: impl Fn(LocalId) -> bool,
         out: &mut Out,
     ) {
         let mut by_parent: BTreeMap<TaskId, BTreeSet<u64>> = BTreeMap::new();
-        for ask in query.asks.iter().filter(|ask| !ask.anew && ask.lost_attempt == 0) {
+        let is_due = |ask: &&wire::CreditAsk| is_home(LocalId(ask.child));
+        let asks = query.asks.iter().filter(|ask| !ask.anew && ask.lost_attempt == 0);
+        for ask in asks.filter(is_due) {
             by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().insert(ask.child);
         }
         for (parent, children) in by_parent {
