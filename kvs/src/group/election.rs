@@ -4,15 +4,20 @@ use std::collections::BTreeSet;
 
 use proto::limits::{GROUP_ELECTION_AFTER, GROUP_ELECTION_SLOW, GROUP_ELECTION_SOON};
 use proto::wire::group_message::Body;
-use proto::{Span, Time, wire};
+use proto::{NodeId, Span, Time, wire};
 
 use super::mutant::Mutant;
 use super::{Group, Role, vote_reply};
+use crate::membership::member;
 
 impl Group {
-    fn vote_ask(&self, pre: bool) -> Body {
+    fn ask_for_votes(&mut self, term: u64, pre: bool) {
         let (last_index, last_term) = (self.log.last_index(), self.log.last_term());
-        Body::VoteAsk(wire::VoteAsk { pre, last_index, last_term })
+        for node in self.others() {
+            let knows = member(&self.map, NodeId(node)).is_some_and(|member| member.store != 0);
+            let ask = wire::VoteAsk { pre, last_index, last_term, knows };
+            self.say_in(term, node, Body::VoteAsk(ask));
+        }
     }
 
     /// Asks whether it would be elected before it disturbs anybody with a new term.
@@ -20,7 +25,7 @@ impl Group {
         self.try_again_later(now);
         self.leader = None;
         self.role = Role::PreCandidate { votes: BTreeSet::from([self.me]) };
-        self.say_to_others(self.term + 1, &self.vote_ask(true));
+        self.ask_for_votes(self.term + 1, true);
         self.count_pre_votes(now);
     }
 
@@ -79,15 +84,17 @@ impl Group {
         self.try_again_later(now);
         // The promise goes out with the next flush.
         self.role = Role::Candidate { votes: BTreeSet::new(), own: self.written + 1 };
-        self.say_to_others(self.term, &self.vote_ask(false));
+        self.ask_for_votes(self.term, false);
     }
 
     /// It has memory, and the candidate's log holds at least what its own does.
     fn would_follow(&self, ask: &wire::VoteAsk) -> bool {
         let own = (self.log.last_term(), self.log.last_index());
         let is_as_long = (ask.last_term, ask.last_index) >= own;
-        // It may have had more than that, and have been needed for it.
-        let may_have_had_more = self.fresh && ask.last_index > 0 && !self.is(Mutant::FreshVotes);
+        // It may have had more than that, and have been needed for it; unless who asks knows its
+        // disk (who knows another one of this number is not heard at all).
+        let may_have_had_more =
+            self.fresh && ask.last_index > 0 && !ask.knows && !self.is(Mutant::FreshVotes);
         let lacks = ask.last_index < self.agreed && !self.is(Mutant::LackingStands);
         (is_as_long || self.is(Mutant::VoteForShorterLog))
             && !self.blank

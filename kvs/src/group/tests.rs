@@ -221,10 +221,12 @@ impl Restarting {
 }
 
 /// Whether a voter without records votes for who has entries; for the same after it has voted for
-/// who has none; and, another one, after it has been given entries instead.
-fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 3] {
-    let ask =
-        |last_index, last_term| Body::VoteAsk(wire::VoteAsk { pre: false, last_index, last_term });
+/// who has none; another one, after it has been given entries instead; and one whose disk is known
+/// to who asks.
+fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 4] {
+    let ask = |last_index, last_term| {
+        Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })
+    };
     let mut voter = Restarting { mutant, ..Restarting::default() };
     let at_first = voter.votes(1, ask(2, 1));
     assert!(voter.votes(2, ask(0, 0)));
@@ -232,20 +234,24 @@ fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 3] {
     let mut voter = Restarting { mutant, ..Restarting::default() };
     let entries = vec![wire::GroupEntry { index: 1, term: 1, commands: Vec::new() }];
     voter.votes(1, Body::Append(wire::Append { entries, ..Default::default() }));
-    [at_first, after_a_vote, voter.votes(2, ask(2, 1))]
+    let after_an_entry = voter.votes(2, ask(2, 1));
+    let mut voter = Restarting { mutant, ..Restarting::default() };
+    let knows = wire::VoteAsk { last_index: 2, last_term: 1, knows: true, ..Default::default() };
+    [at_first, after_a_vote, after_an_entry, voter.votes(2, Body::VoteAsk(knows))]
 }
 
 #[test]
 fn who_may_have_lost_its_disk_elects_nobody_who_may_lack_what_it_had() {
-    assert_eq!(votes_of_a_fresh_one(None), [false, true, true]);
-    assert_eq!(votes_of_a_fresh_one(Some(Mutant::FreshVotes)), [true, true, true]);
+    assert_eq!(votes_of_a_fresh_one(None), [false, true, true, true]);
+    assert_eq!(votes_of_a_fresh_one(Some(Mutant::FreshVotes)), [true; 4]);
 }
 
 /// A voter refuses a leader's message, as it lacks what comes before, and has heard of what is agreed
 /// on: whether it votes for who has as little, and for who has that much.
 fn votes_of_one_who_lacks(mutant: Option<Mutant>) -> [bool; 2] {
-    let ask =
-        |last_index, last_term| Body::VoteAsk(wire::VoteAsk { pre: false, last_index, last_term });
+    let ask = |last_index, last_term| {
+        Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })
+    };
     let mut voter = Restarting { mutant, ..Restarting::default() };
     assert!(voter.votes(1, ask(0, 0)));
     let heard = wire::Append { prev_index: 4, prev_term: 1, commit: 3, ..Default::default() };
