@@ -86,6 +86,10 @@ impl Member {
         self.membership.on_time(now);
     }
 
+    pub(crate) fn describe_group(&self) -> String {
+        self.membership.describe_group()
+    }
+
     /// Batches up to this one are on stable storage.
     pub(crate) fn synced(&mut self, now: Time, durable: u64) {
         while let Some((_, number)) = self.unsynced.pop_front_if(|(batch, _)| *batch <= durable) {

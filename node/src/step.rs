@@ -130,9 +130,10 @@ impl Node {
         let copies = self.replica.as_ref().map(|replica| replica.describe()).unwrap_or_default();
         let (held, answers, reports) = (self.held.len(), self.answers.len(), self.reports.len());
         let (batch, durable) = (self.batch_seq, self.durable_seq);
+        let group = self.member.as_ref().map(|member| member.describe_group()).unwrap_or_default();
         format!(
             "batch {batch}, synced {durable}; {held} steps, {answers} answers, {reports} reports \
-             held; {copies}"
+             held; {copies}; {group}"
         )
     }
     /// What it has tried to serve for too long, in words.

@@ -44,6 +44,7 @@ pub(crate) struct TaskTruth {
     /// the first end alone, which holds until there is another.
     pub reopened: bool,
     pub launches: u32,
+    pub launched: BTreeSet<Attempt>,
     /// Attempts that ran to a good end in some executor.
     pub finished: BTreeSet<Attempt>,
     /// How many processes it has killed.

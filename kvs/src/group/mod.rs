@@ -254,6 +254,29 @@ impl Group {
         self.term
     }
 
+    /// What it knows and has promised, in words, for who looks for a fault.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let Self { me, term, commit, log, role, vote, blank, fresh, agreed, retired, .. } = self;
+        let (last, last_term, voters) = (log.last_index(), log.last_term(), log.voters());
+        let mut is: Vec<&str> = Vec::new();
+        is.extend(blank.then_some("blank"));
+        is.extend(fresh.then_some("fresh"));
+        is.extend(retired.then_some("retired"));
+        let role = match role {
+            Role::Follower => "follower",
+            Role::PreCandidate { .. } => "before standing",
+            Role::Candidate { .. } => "candidate",
+            Role::Leader { .. } => "leader",
+        };
+        let vote = vote.map_or_else(|| "nobody".to_owned(), |node| format!("n{node}"));
+        format!(
+            "n{me} {role} {} in term {term}: voted for {vote}; voters {voters:?}; has {last} (of \
+             term {last_term}), {commit} agreed on, heard of {agreed}",
+            is.join(" ")
+        )
+    }
+
     /// A message of another node of the group.
     pub fn handle(&mut self, now: Time, from: NodeId, message: wire::GroupMessage) {
         let (from, term) = (from.0, message.term);
@@ -318,12 +341,23 @@ impl Group {
         }
     }
 
-    /// A map that was agreed on and tells of no vote of this node's: it has missed its going.
-    pub fn retire(&mut self) {
-        if !self.is_leader() {
+    /// A map of this epoch was agreed on and tells of no vote of this node's: it has missed its
+    /// going. Unless it has an entry later than that, by which it has one again.
+    pub fn retire(&mut self, epoch: u64) {
+        if !self.is_leader() && !self.is_named_after(epoch) {
             self.role = Role::Follower;
             self.retired = true;
         }
+    }
+
+    fn is_named_after(&self, epoch: u64) -> bool {
+        let mut map = self.map.as_ref().clone();
+        self.log.from(self.commit + 1, usize::MAX).iter().any(|entry| {
+            for command in &entry.commands {
+                membership::apply(&mut map, command);
+            }
+            map.epoch > epoch && log::voters_of(entry).is_some_and(|all| all.contains(&self.me))
+        })
     }
 
     /// [`Self::deadline`] has come.

@@ -264,3 +264,27 @@ fn who_has_heard_of_an_agreement_elects_nobody_without_it() {
     assert_eq!(votes_of_one_who_lacks(None), [false, true]);
     assert_eq!(votes_of_one_who_lacks(Some(Mutant::LackingStands)), [true, true]);
 }
+
+/// Its log takes away its vote and gives it one again; a map tells of the first alone, or of both
+/// and yet of no vote.
+#[test]
+fn who_has_a_vote_again_does_not_retire_for_an_older_map() {
+    let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
+    let start = || Start { me: NodeId(1), seed: 1, map: Arc::clone(&map), blank: false };
+    let entry = |index, voters: &[u32]| {
+        let voters = wire::SetVoters { voters: voters.to_vec() };
+        let commands = vec![membership::command(wire::map_command::Body::SetVoters(voters))];
+        wire::GroupEntry { index, term: 1, commands }
+    };
+    let stands_after_a_map = |changes: u64| {
+        let mut group = Group::recover(start(), [], Time(1)).unwrap();
+        let entries = vec![entry(1, &[0, 2]), entry(2, &[0, 1, 2])];
+        let append = wire::Append { entries, ..Default::default() };
+        let append = wire::GroupMessage { term: 1, body: Some(Body::Append(append)) };
+        group.handle(Time(1), NodeId(0), append);
+        group.retire(map.epoch + changes);
+        group.deadline().is_some()
+    };
+    assert!(stands_after_a_map(1));
+    assert!(!stands_after_a_map(2));
+}

@@ -205,6 +205,10 @@ impl Membership {
         self.group.peer_lost(now, peer);
     }
 
+    pub(crate) fn describe_group(&self) -> String {
+        self.group.describe()
+    }
+
     /// A message of another node. Who is dead to the cluster is only told so.
     pub(crate) fn handle(
         &mut self,
@@ -335,7 +339,7 @@ impl Membership {
         self.watch(now);
         let me = self.own.node.0;
         if self.map.epoch > self.group.map().epoch && !self.map.voters.contains(&me) {
-            self.group.retire();
+            self.group.retire(self.map.epoch);
         }
     }
 

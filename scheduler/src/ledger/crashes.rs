@@ -9,7 +9,8 @@
 //!
 //! From [`CRASHES_ALONE_MIN`] deaths on nothing else runs beside the task on its node. So the last
 //! death is nobody else's doing, and who merely ran beside a culprit is not failed with it; unless
-//! it has ended well, and its node dies of something else before the home has heard that.
+//! it has ended well, or its holder has given up waiting for the home, and dies of something else
+//! before the home has heard that.
 
 use proto::event::Again;
 use proto::limits::{CRASHES_ALONE_MIN, CRASHES_MAX};

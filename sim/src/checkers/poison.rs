@@ -34,7 +34,7 @@ pub(crate) fn on_kill(
 
 /// A home fails a task because too many have died with it, this one the last. `counts`: whom it
 /// takes for dead has died; a node that others have given up may go on for a while. The word that
-/// the attempt has ended may have died with its node.
+/// the attempt has ended, or does not start after all, may have died with its node.
 pub(crate) fn on_struck_out(
     jobs: &mut Jobs,
     (task, attempt): (TaskId, Attempt),
@@ -45,7 +45,7 @@ pub(crate) fn on_struck_out(
     let truth = known(jobs, NAME, task)?;
     truth.is_struck_out = true;
     let by_other = killer.filter(|&killer| killer != task);
-    let is_unheard = truth.finished.contains(&attempt);
+    let is_unheard = truth.finished.contains(&attempt) || !truth.launched.contains(&attempt);
     if let Some(killer) = by_other.filter(|_| counts && !is_unheard) {
         let text = format!(
             "{task} fails for the death of {node}'s incarnation {incarnation}, which {killer} had \

@@ -168,8 +168,12 @@ impl World {
         }
         self.check_logs();
         if !self.all_agree() {
-            let all: Vec<String> =
-                self.machines.iter().filter_map(|m| m.group.as_ref()).map(describe).collect();
+            let all: Vec<String> = self
+                .machines
+                .iter()
+                .filter_map(|m| m.group.as_ref())
+                .map(Group::describe)
+                .collect();
             self.checks.fail(format!("no progress since {wanted:?}:\n{}", all.join("\n")));
         }
     }
@@ -513,13 +517,4 @@ pub(super) fn run(options: &Options) -> Result<BTreeSet<&'static str>, String> {
         Some(what) => Err(format!("seed {}: {what}", options.seed)),
         None => Ok(world.checks.seen),
     }
-}
-
-fn describe(group: &Group) -> String {
-    let Group { me, term, commit, log, role, blank, vote, .. } = group;
-    let (last, voters) = (log.last_index(), log.voters());
-    format!(
-        "n{me} term {term} commit {commit} of {last} voters {voters:?} voted {vote:?} blank {blank} \
-         {role:?}"
-    )
 }
