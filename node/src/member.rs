@@ -1,8 +1,8 @@
 //! What a node does as a member of its cluster: the part of [`Membership`] in each of its steps.
 //!
 //! Its packets are packets of their own, beside all links. Its writes go with the batch of the
-//! step; what it says because of them it says when they are synced, by itself. A newer map is the
-//! first thing that a step acts on.
+//! step; what it promises by them it says when they are synced, by itself. A newer map is the first
+//! thing that a step acts on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

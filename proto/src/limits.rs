@@ -31,7 +31,8 @@ pub const GROUP_HEARTBEAT: Span = Span::from_millis(250);
 pub const GROUP_ELECTION_AFTER: Span = Span::from_secs(1);
 /// When the transport to the leader is seen to break, or nobody has led yet: up to so much.
 pub const GROUP_ELECTION_SOON: Span = Span::from_millis(150);
-/// What a term is given at most, where terms come to nothing because votes are slow to be synced.
+/// A term is given so much, or up to twice that, where terms come to nothing because votes are slow
+/// to be synced.
 pub const GROUP_ELECTION_SLOW: Span = Span::from_secs(8);
 /// Entries after which the log is cut off by a snapshot.
 pub const GROUP_LOG_ENTRIES_MAX: u64 = 256;

@@ -110,6 +110,10 @@ impl Homes {
         let entry = self.map.partitions.get(partition.0 as usize)?;
         Some(NodeId(*entry.replicas.first().expect("every partition has a primary")))
     }
+    /// The epoch of its configuration; numbers that homes give out have that of theirs.
+    pub(crate) fn epoch(&self, partition: PartitionId) -> u64 {
+        self.map.partitions.get(partition.0 as usize).map_or(0, |entry| entry.epoch)
+    }
     /// # Panics
     /// When the partition does not exist; ids from outside are checked when they arrive.
     #[must_use]

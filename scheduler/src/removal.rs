@@ -97,6 +97,10 @@ impl Scheduler {
         for stale in tasks {
             let (task, attempt) = (TaskId::new(stale.job, stale.local), Attempt(stale.attempt));
             if !self.homes.is_home_of(task) {
+                let is_owner = self.homes.owner(task.partition()) == Some(from);
+                if !is_owner && self.transit.values().any(|transit| transit.has(task)) {
+                    continue; // A thief may run it, and says so to the home that there is now.
+                }
                 out.events.push(Event::Dismissed { task, attempt });
                 let home = self.homes.owner(task.partition()).filter(|&home| home != from);
                 home.into_iter().for_each(|home| not_held.entry(home).or_default().push(*stale));

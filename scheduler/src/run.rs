@@ -43,8 +43,9 @@ pub(crate) struct Running {
 }
 
 impl Scheduler {
-    /// Tasks that their home sent here. What an earlier home sent comes late: the home that there
-    /// is now has asked for it already, and gives it to somebody else.
+    /// Tasks that their home sent here. What an earlier home sent may come so late that the home
+    /// that there is now has asked for it already, and gives it to somebody else. By its number it is
+    /// told from what a home sends of which this node has not heard.
     pub(crate) fn on_push(&mut self, from: NodeId, push: wire::Push, out: &mut Out) {
         let partitions = self.homes.partitions();
         let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
@@ -52,7 +53,8 @@ impl Scheduler {
         let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for (task, attempt, work) in tasks {
             let home = self.homes.owner(task.partition());
-            if let Some(home) = home.filter(|&home| home != from && home != me) {
+            let is_late = attempt.0 >> 32 < self.homes.epoch(task.partition());
+            if let Some(home) = home.filter(|&home| is_late && home != from && home != me) {
                 not_held.entry(home).or_default().push(task_attempt(task, attempt));
                 continue;
             }

@@ -103,9 +103,12 @@ fn what_has_ended_is_dismissed_by_the_holder_that_becomes_its_home() {
 /// Node 1 is told by node 0 to run what node 2 is home of by now, and so will give to somebody.
 #[test]
 fn what_an_earlier_home_pushes_late_to_a_third_node_is_not_taken() {
-    let mut homes = test_nodes::homes(1, (0..3).map(test_nodes::member).collect(), &[0, 2]);
-    homes = homes.moving();
-    let mut third = test_nodes::scheduler(1, 1, Tuning::of(Policy::Mlb), homes);
+    let third = |since| {
+        let members = (0..3).map(test_nodes::member).collect();
+        let homes = test_nodes::homes_since(since, 1, members, &[0, 2]).moving();
+        test_nodes::scheduler(1, 1, Tuning::of(Policy::Mlb), homes)
+    };
+    let (mut third, mut unaware) = (third(2), third(1));
     let mut out = Out::default();
     push_from(NodeId(0), &mut third, &mut out);
     assert!(third.census().held.is_empty());
@@ -114,6 +117,9 @@ fn what_an_earlier_home_pushes_late_to_a_third_node_is_not_taken() {
     assert_eq!(out.reliable, [(NodeId(2), told)]);
     push_from(NodeId(2), &mut third, &mut out);
     assert_eq!(third.census().held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
+    // Whoever takes node 2 for the home still has not heard that it is node 0 again.
+    push_from(NodeId(0), &mut unaware, &mut out);
+    assert_eq!(unaware.census().held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
 }
 
 /// It holds the task of node 1, which says late that another attempt counts, and has not written

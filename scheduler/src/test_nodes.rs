@@ -11,8 +11,18 @@ pub(crate) fn member(node: u32) -> wire::Member {
 
 /// As node `me` sees it: the home of each partition. Jobs have theirs in partition 0.
 pub(crate) fn homes(me: u32, members: Vec<wire::Member>, homes_of: &[u32]) -> Homes {
+    homes_since(1, me, members, homes_of)
+}
+
+/// Each became home with this epoch.
+pub(crate) fn homes_since(
+    epoch: u64,
+    me: u32,
+    members: Vec<wire::Member>,
+    homes_of: &[u32],
+) -> Homes {
     let entry = |&node: &u32| wire::PartitionEntry {
-        epoch: 1,
+        epoch,
         replicas: vec![node],
         active: true,
         ..Default::default()

@@ -23,7 +23,7 @@ use crate::world::World;
 /// A process that dies takes its transports along; so long until others see them break.
 const RESET_MAX: Span = Span::from_millis(5);
 /// What was proposed may be agreed on so much later.
-pub(crate) const CHANGE_MAX: Span = Span::from_secs(5);
+const CHANGE_MAX: Span = Span::from_secs(5);
 /// Out of a thousand others: those that see it, and those that see it when the machine dies.
 const RESET_SEEN_PERMILLE: u64 = 800;
 const RESET_SEEN_OF_MACHINE_PERMILLE: u64 = 200;
@@ -109,9 +109,19 @@ impl World {
         let down = wire::MemberDown { node: index as u32, incarnation };
         let would_change = kvs::membership::would_change(&self.map, &command(Body::Down(down)));
         if would_change && !self.is_unbearable(Fault::Evict) {
-            self.unsettled_until = self.now + CHANGE_MAX;
-            self.propose(Body::Down(down));
+            self.propose_unsettling(Body::Down(down));
         }
+    }
+
+    /// After it the others may be too few for a loss, which is not to strike before the map shows it.
+    pub(crate) fn propose_unsettling(&mut self, body: Body) {
+        self.unsettled = Some((command(body.clone()), self.now + CHANGE_MAX));
+        self.propose(body);
+    }
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.unsettled.as_ref().is_some_and(|(command, until)| {
+            self.now < *until && kvs::membership::would_change(&self.map, command)
+        })
     }
 
     /// A process is gone: others may see their transports to it break.

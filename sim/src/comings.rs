@@ -6,7 +6,6 @@ use proto::wire::map_command::Body;
 use proto::wire::{self, MemberPhase};
 use proto::{NodeId, Span};
 
-use crate::agreed::CHANGE_MAX;
 use crate::faults::Fault;
 use crate::machine::Machine;
 use crate::queue::Happening;
@@ -44,8 +43,7 @@ impl World {
     /// A machine is to leave: the others get what it has, and it ends by itself.
     pub(crate) fn ask_to_leave(&mut self, index: usize) {
         if self.is_whole() && !self.somebody_leaves() && self.can_do_without(index, Fault::Leave) {
-            self.unsettled_until = self.now + CHANGE_MAX;
-            self.propose(Body::Leave(wire::MemberLeave { node: index as u32 }));
+            self.propose_unsettling(Body::Leave(wire::MemberLeave { node: index as u32 }));
         }
     }
 

@@ -422,7 +422,9 @@ impl World {
         self.tell(|| format!("n{index} is killed by {task}"));
         self.count_fault("poison");
         let (node, incarnation) = (NodeId(index as u32), self.machines[index].incarnation);
-        let verdict = poison::on_kill(&mut self.jobs, (task, attempt), node, incarnation);
+        let by_home = self.home(task.partition().0) == index;
+        let by = (node, incarnation);
+        let verdict = poison::on_kill(&mut self.jobs, (task, attempt), by, by_home);
         self.judge(verdict);
         self.killers.insert((index, incarnation), task);
         self.die_as(index, Doom::Crash);

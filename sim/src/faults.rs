@@ -239,7 +239,7 @@ impl World {
                 !self.homes_move()
                     || !self.is_whole()
                     || self.has_hidden_damage()
-                    || self.now < self.unsettled_until
+                    || self.is_unsettled()
             }
             // Who is taken for dead besides might be a voter too many.
             Fault::Evict => !self.homes_move() || self.has_hidden_damage(),

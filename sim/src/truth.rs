@@ -47,9 +47,8 @@ pub(crate) struct TaskTruth {
     pub launched: BTreeSet<Attempt>,
     /// Attempts that ran to a good end in some executor.
     pub finished: BTreeSet<Attempt>,
-    /// How many processes it has killed.
-    /// The terms of the home under which they were, see [`proto::Attempt`].
-    pub kills: Vec<u32>,
+    /// What it has killed: the term of the home under which it ran, and whether it ran there.
+    pub kills: Vec<(u32, bool)>,
     /// It failed because of them.
     pub is_struck_out: bool,
 }

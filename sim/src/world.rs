@@ -53,8 +53,9 @@ pub struct World {
     pub(crate) node_states: BTreeMap<usize, wire::NodeState>,
     pub(crate) fault_options: FaultOptions,
     pub(crate) faults_until: Time,
-    /// Until then a node that is well may be declared dead, or let go, and the others be too few.
-    pub(crate) unsettled_until: Time,
+    /// A node that is well is being declared dead, or let go, and the others may be too few: until
+    /// the map shows it, or then.
+    pub(crate) unsettled: Option<(wire::MapCommand, Time)>,
     pub(crate) joins_asked: u32,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violation: Option<Violation>,
@@ -108,7 +109,7 @@ impl World {
         let is_cramped = options.tuning.store_soft_bytes != u64::MAX;
         let slots = machines.iter().map(|machine| machine.slots);
         let mut starve = starve::Watch::new(slots, is_cramped, BEGIN);
-        starve.steals_take(options.tuning.steal_share);
+        starve.expect_steals(options.tuning.steal_share, options.sync_max);
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),
@@ -131,7 +132,7 @@ impl World {
             node_states: BTreeMap::new(),
             fault_options: FaultOptions::none(),
             faults_until: BEGIN,
-            unsettled_until: BEGIN,
+            unsettled: None,
             joins_asked: 0,
             faults: BTreeMap::new(),
             violation: None,

@@ -133,6 +133,8 @@ struct Progress {
     matched: u64,
     /// When the last of this leader's messages that it has answered was sent.
     heard_at: Time,
+    /// The same of those that it has answered with what is on its disk, or lacks.
+    answered_at: Time,
     snapshot_at: Option<Time>,
 }
 
@@ -387,7 +389,9 @@ impl Group {
         assert!(number <= self.written, "flush {number} has not been");
         if number > self.synced {
             self.synced = number;
-            self.wait_for_answers(now);
+            if self.leader.is_none() {
+                self.wait_for_answers(now); // The vote leaves only now.
+            }
         }
         while let Some(&(flush, last)) = self.unsynced.front()
             && flush <= self.synced

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proto::limits::{
-    GROUP_ELECTION_AFTER, GROUP_ENTRY_COMMANDS_MAX, GROUP_HEARTBEAT, GROUP_NEWCOMER_PATIENCE,
-    GROUP_SNAPSHOT_PATIENCE,
+    GROUP_ELECTION_AFTER, GROUP_ELECTION_SLOW, GROUP_ENTRY_COMMANDS_MAX, GROUP_HEARTBEAT,
+    GROUP_NEWCOMER_PATIENCE, GROUP_SNAPSHOT_PATIENCE,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::group_message::Body;
@@ -19,6 +19,15 @@ use crate::membership;
 
 /// A follower that has not answered for so long may be gone.
 const LEADER_PATIENCE: Span = Span(GROUP_ELECTION_AFTER.0 * 2);
+
+/// One that hears the leader and answers nothing else for so long may have a disk that hangs.
+const DISK_PATIENCE: Span = Span(GROUP_ELECTION_SLOW.0 * 2);
+
+impl Progress {
+    fn new(next: u64, now: Time) -> Self {
+        Self { next, matched: 0, heard_at: now, answered_at: now, snapshot_at: None }
+    }
+}
 
 impl Group {
     /// Has won: an entry of its own term lets it find out what was agreed on before.
@@ -44,8 +53,7 @@ impl Group {
         let is_newcomer = |node| newcomer.as_ref().is_some_and(|(new, ..)| *new == node);
         followers.retain(|&node, _| voters.contains(&node) || is_newcomer(node));
         for node in voters.into_iter().filter(|&node| node != me) {
-            let fresh = Progress { next, matched: 0, heard_at: now, snapshot_at: None };
-            followers.entry(node).or_insert(fresh);
+            followers.entry(node).or_insert(Progress::new(next, now));
         }
     }
 
@@ -111,7 +119,7 @@ impl Group {
     }
 
     /// Whether the voters after this change might agree on nothing any more, not even on the
-    /// change: fewer than a majority of them have answered this leader and are still there. The map
+    /// change: fewer than a majority of them have lately told this leader what they have. The map
     /// may take one for dead who is not, and plan to let that one go before one who is. Before one
     /// is let go the others have to answer what is sent from then on: one that died a moment ago
     /// has answered, too, and its answer may be late.
@@ -127,7 +135,8 @@ impl Group {
             Time(0)
         };
         let answers = |it: &Progress| {
-            it.matched > 0 && now.since(it.heard_at) < LEADER_PATIENCE && it.heard_at > heard_since
+            let lately = now.since(it.answered_at) < DISK_PATIENCE;
+            it.matched > 0 && lately && it.answered_at > heard_since
         };
         let is_there = |node: &&u32| {
             let is_newcomer = !self.log.voters().contains(node); // It has to catch up first.
@@ -153,8 +162,7 @@ impl Group {
         let next = self.log.last_index();
         let Role::Leader { followers, newcomer, .. } = &mut self.role else { return };
         *newcomer = Some((node, command, now));
-        let fresh = Progress { next, matched: 0, heard_at: now, snapshot_at: None };
-        followers.entry(node).or_insert(fresh);
+        followers.entry(node).or_insert(Progress::new(next, now));
         self.keep_to_voters(now);
         self.feed(now, node);
     }
@@ -379,7 +387,11 @@ impl Group {
         let last = self.log.last_index();
         let Role::Leader { followers, .. } = &mut self.role else { return };
         let Some(progress) = followers.get_mut(&from) else { return };
-        progress.heard_at = progress.heard_at.max(Time(reply.sent_ns).min(now));
+        let sent_at = Time(reply.sent_ns).min(now);
+        progress.heard_at = progress.heard_at.max(sent_at);
+        if !reply.ok || reply.index > 0 {
+            progress.answered_at = progress.answered_at.max(sent_at);
+        }
         if reply.ok {
             progress.matched = progress.matched.max(reply.index.min(last));
             progress.next = progress.next.max(progress.matched + 1);

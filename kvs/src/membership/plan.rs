@@ -97,7 +97,8 @@ impl Partition<'_> {
 
     /// It has too few copies, counting those that are being made.
     fn wants_learner(&self, loads: &Loads) -> bool {
-        self.replicas_up() + self.entry.learners.len() < loads.copies
+        let learners = self.entry.learners.iter().filter(|&&node| is_up(self.map, node)).count();
+        self.replicas_up() + learners < loads.copies
     }
 
     /// A node that leaves and was let go already, where the others have become too few since to
@@ -105,9 +106,8 @@ impl Partition<'_> {
     fn called_back(&self) -> Option<u32> {
         let serving = self.entry.replicas.iter().filter(|&&node| is_serving(self.map, node));
         let lacks = serving.count() + self.entry.learners.len() < min_in_sync(self.map.copies);
-        let mut members = self.map.members.iter().filter(|_| lacks);
-        let leaves = members.find(|it| it.phase() == Leaving && !self.has(it.node));
-        leaves.map(|member| member.node)
+        let leaves = |it: &&wire::Member| it.phase() == Leaving && !self.has(it.node);
+        lacks.then(|| self.map.members.iter().find(leaves)).flatten().map(|member| member.node)
     }
 
     /// Nothing of it is under way.

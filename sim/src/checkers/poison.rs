@@ -13,13 +13,15 @@ const NAME: &str = "poison";
 pub(crate) fn on_kill(
     jobs: &mut Jobs,
     (task, attempt): (TaskId, Attempt),
-    node: NodeId,
-    incarnation: u32,
+    (node, incarnation): (NodeId, u32),
+    by_home: bool,
 ) -> Verdict {
     let truth = known(jobs, NAME, task)?;
-    let term = attempt.0 >> 32;
-    truth.kills.push(term as u32);
-    let is_unwitnessed = truth.kills.len() > 1 && truth.kills[0] != truth.kills[1];
+    truth.kills.push(((attempt.0 >> 32) as u32, by_home));
+    let is_unwitnessed = match truth.kills[..] {
+        [(first, by_home), (second, _), ..] => !by_home && first != second,
+        _ => false,
+    };
     let allowed = usize::from(CRASHES_MAX) + usize::from(is_unwitnessed);
     if truth.kills.len() > allowed {
         let text = format!(

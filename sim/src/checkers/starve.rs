@@ -19,6 +19,7 @@ const WAIT_MAX: Span = Span::from_secs(20);
 /// Where thieves take a whole queue at once, which they may not pass on before its homes know, and
 /// syncs are slow: who asks meanwhile gets nothing, and the next thief takes it all again.
 const WAIT_MAX_OF_WHOLE_QUEUES: Span = Span::from_secs(60);
+const SYNC_SLOW: Span = Span::from_millis(50);
 
 /// A ready task in some queue.
 #[derive(Clone, Copy, Debug)]
@@ -86,9 +87,10 @@ impl Watch {
         watch
     }
 
-    /// One steal takes so much of a victim's shared queue.
-    pub(crate) fn steals_take(&mut self, share: f64) {
-        self.wait_max = if share < 1.0 { WAIT_MAX } else { WAIT_MAX_OF_WHOLE_QUEUES };
+    /// Where one steal takes so much of a victim's shared queue, and a sync so long.
+    pub(crate) fn expect_steals(&mut self, share: f64, sync_max: Span) {
+        let circles = share >= 1.0 && sync_max >= SYNC_SLOW;
+        self.wait_max = if circles { WAIT_MAX_OF_WHOLE_QUEUES } else { WAIT_MAX };
     }
 
     /// One more machine.

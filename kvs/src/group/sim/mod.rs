@@ -190,7 +190,10 @@ impl World {
             world.propose_everywhere();
             world.run_for(Span::from_secs(20));
             if !world.all_agree() {
-                world.checks.fail(format!("nothing agreed on by {:?}", world.now));
+                let all = world.machines.iter().filter_map(|machine| machine.group.as_ref());
+                let all: Vec<String> = all.map(Group::describe).collect();
+                let text = format!("nothing agreed on by {:?}:\n{}", world.now, all.join("\n"));
+                world.checks.fail(text);
             }
         }
         let terms = world.machines.iter().filter_map(|m| m.group.as_ref()).map(|g| g.term).max();
