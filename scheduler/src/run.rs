@@ -44,8 +44,8 @@ pub(crate) struct Running {
 
 impl Scheduler {
     /// Tasks that their home sent here. What an earlier home sent may come so late that the home
-    /// that there is now has asked for it already, and gives it to somebody else. By its number it is
-    /// told from what a home sends of which this node has not heard.
+    /// that there is now has asked for it already, and gives it to somebody else. By its number it
+    /// is told from what a home sends of which this node has not heard.
     pub(crate) fn on_push(&mut self, from: NodeId, push: wire::Push, out: &mut Out) {
         let partitions = self.homes.partitions();
         let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };

@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// After it the others may be too few for a loss, which is not to strike before the map shows it.
+    /// After it the others may be too few for a loss, which comes not before the map shows it.
     pub(crate) fn propose_unsettling(&mut self, body: Body) {
         self.unsettled = Some((command(body.clone()), self.now + CHANGE_MAX));
         self.propose(body);

@@ -53,7 +53,7 @@ impl Group {
         let is_newcomer = |node| newcomer.as_ref().is_some_and(|(new, ..)| *new == node);
         followers.retain(|&node, _| voters.contains(&node) || is_newcomer(node));
         for node in voters.into_iter().filter(|&node| node != me) {
-            followers.entry(node).or_insert(Progress::new(next, now));
+            followers.entry(node).or_insert_with(|| Progress::new(next, now));
         }
     }
 
@@ -162,7 +162,7 @@ impl Group {
         let next = self.log.last_index();
         let Role::Leader { followers, newcomer, .. } = &mut self.role else { return };
         *newcomer = Some((node, command, now));
-        followers.entry(node).or_insert(Progress::new(next, now));
+        followers.entry(node).or_insert_with(|| Progress::new(next, now));
         self.keep_to_voters(now);
         self.feed(now, node);
     }

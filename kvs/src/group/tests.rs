@@ -246,8 +246,8 @@ fn who_may_have_lost_its_disk_elects_nobody_who_may_lack_what_it_had() {
     assert_eq!(votes_of_a_fresh_one(Some(Mutant::FreshVotes)), [true; 4]);
 }
 
-/// A voter refuses a leader's message, as it lacks what comes before, and has heard of what is agreed
-/// on: whether it votes for who has as little, and for who has that much.
+/// A voter refuses a leader's message, as it lacks what comes before, and has heard of what is
+/// agreed on: whether it votes for who has as little, and for who has that much.
 fn votes_of_one_who_lacks(mutant: Option<Mutant>) -> [bool; 2] {
     let ask = |last_index, last_term| {
         Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })
