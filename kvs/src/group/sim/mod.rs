@@ -197,7 +197,7 @@ impl World {
             }
         }
         let terms = world.machines.iter().filter_map(|m| m.group.as_ref()).map(|g| g.term).max();
-        world.checks.broken.map_or(Ok(terms.unwrap_or(0)), Err)
+        world.checks.broken.map_or_else(|| Ok(terms.unwrap_or(0)), Err)
     }
 
     /// All voters have the last thing that was proposed.
