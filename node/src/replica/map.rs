@@ -120,6 +120,8 @@ impl Replica {
             }
         }
         self.has_looked |= is_current;
+        let all = || (0..map.partitions.len() as u32).map(PartitionId);
+        self.map_is_behind = self.map_is_behind && all().any(|of| self.is_behind(of));
         self.note_restarts(&older);
         news.must_end = self.is_dropped();
         self.retain_shipped();

@@ -83,6 +83,9 @@ pub(crate) struct Replica {
     reads: Vec<PageRequest>,
     /// All copies have been compared with a map.
     has_looked: bool,
+    /// Its copies have promised later epochs than the map has with which it began: an earlier life
+    /// had heard of a newer one, and whom it would give a lease may have been replaced.
+    map_is_behind: bool,
     /// What it wants changed in the map may have changed.
     wants_anew: bool,
     wake_at: Option<Time>,
@@ -114,6 +117,7 @@ impl Replica {
             pages: BTreeMap::new(),
             reads: Vec::new(),
             has_looked: false,
+            map_is_behind: false,
             wants_anew: true,
             wake_at: None,
             map,
@@ -122,7 +126,14 @@ impl Replica {
 
     /// What the store says of its copies.
     pub(crate) fn load(&mut self, record: &Record) -> Result<(), DamagedRecord> {
-        self.copies.load(record)
+        self.copies.load(record)?;
+        self.map_is_behind |= self.is_behind(record.partition);
+        Ok(())
+    }
+
+    fn is_behind(&self, partition: PartitionId) -> bool {
+        let entry = self.map.partitions.get(partition.0 as usize);
+        entry.is_some_and(|entry| self.copies.promised(partition) > entry.epoch)
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -187,6 +198,7 @@ impl Replica {
                 }
             }
             // Who is dead to the map asks in vain.
+            Body::LeaseAsk(_) if self.map_is_behind => {}
             Body::LeaseAsk(ask) if map::may_have_lease(&self.map, from, incarnation) => {
                 self.leases.give(now, from, incarnation);
                 let given = wire::LeaseGiven { sent_ns: ask.sent_ns };
