@@ -41,6 +41,17 @@ fn push_from(home: NodeId, to: &mut Scheduler, out: &mut Out) {
     to.on_message(Time(0), home, body, out);
 }
 
+/// What its home has written: node 0 has it.
+fn held_by_heir() -> LedgerRecord {
+    LedgerRecord::Holder(wire::HolderRecord {
+        index: vec![0],
+        attempt: vec![ATTEMPT.0],
+        node: vec![0],
+        incarnation: vec![1],
+        ..Default::default()
+    })
+}
+
 /// Node 0 is its home from now on; `last` is what the earlier one has written of it last.
 fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
     let chunk = wire::Chunk {
@@ -61,14 +72,7 @@ fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
 #[test]
 fn what_an_earlier_home_sent_and_is_placed_anew_is_not_taken() {
     let (mut heir, mut out) = (heir(), Out::default());
-    let holder = wire::HolderRecord {
-        index: vec![0],
-        attempt: vec![ATTEMPT.0],
-        node: vec![0],
-        incarnation: vec![1],
-        ..Default::default()
-    };
-    inherit(&mut heir, LedgerRecord::Holder(holder), &mut out);
+    inherit(&mut heir, held_by_heir(), &mut out);
     let anew = heir.ledger.cell(task()).expect("it is homed here").attempt;
     assert!(anew > ATTEMPT, "it had not come");
     push(&mut heir, &mut out);
@@ -128,16 +132,9 @@ fn what_an_earlier_home_pushes_late_to_a_third_node_is_not_taken() {
 fn what_an_earlier_home_dismisses_late_is_kept_where_the_records_count_it() {
     let (mut heir, mut out) = (heir(), Out::default());
     push(&mut heir, &mut out);
-    let holder = wire::HolderRecord {
-        index: vec![0],
-        attempt: vec![ATTEMPT.0],
-        node: vec![0],
-        incarnation: vec![1],
-        ..Default::default()
-    };
     let stale = wire::TaskAttempt { job: 1, local: task().local.0, attempt: ATTEMPT.0 };
     let stale = Body::Stale(wire::Stale { tasks: vec![stale] });
-    inherit(&mut heir, LedgerRecord::Holder(holder), &mut out);
+    inherit(&mut heir, held_by_heir(), &mut out);
     heir.on_message(Time(0), NodeId(1), stale, &mut out);
     let census = heir.census();
     assert_eq!(census.held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);

@@ -43,7 +43,6 @@ pub(crate) struct TaskTruth {
     /// What it had made was lost, and it is done again. A home that takes over meanwhile knows of
     /// the first end alone, which holds until there is another.
     pub reopened: bool,
-    pub launches: u32,
     pub launched: BTreeSet<Attempt>,
     /// Attempts that ran to a good end in some executor.
     pub finished: BTreeSet<Attempt>,

@@ -24,8 +24,8 @@ A voter whose disk is gone has forgotten its promises: it would vote twice. So i
 (as a new voter does): it takes part in no election until a leader has given it a snapshot. One of
 the first voters may not know that it had a disk, and nobody who answers may have heard of it: so
 who begins without records votes for nobody who has entries and does not know its disk, until it has
-voted or has some itself; and
-who has heard that something is agreed on elects nobody without it, though it has nothing either.
+voted or has some itself; and who has heard that something is agreed on elects nobody without it,
+though it has nothing either.
 */
 
 mod dice;

@@ -16,7 +16,11 @@ pub(crate) fn stalled(job: &JobTruth, context: &str) -> Violation {
     let mut chain = Vec::new();
     let mut at = first_blocked(job);
     while let Some((local, task)) = at {
-        chain.push(format!("{local} ({} launches, {} commits)", task.launches, task.commits.len()));
+        chain.push(format!(
+            "{local} ({} launches, {} commits)",
+            task.launched.len(),
+            task.commits.len()
+        ));
         if chain.len() == 6 {
             break;
         }

@@ -42,35 +42,31 @@ fn ends_well(world: &mut World) -> Result<(), Violation> {
     world.must_remember()
 }
 
-/// It is silent until the others take it for dead.
-pub(super) fn a_primary_is_silent(mutant: Option<Mutant>) -> Result<(), Violation> {
+/// It is cut off for so long, while callers go on for a second more; `replaced`: declared dead at
+/// once, of which it does not hear.
+fn is_cut_off(mutant: Option<Mutant>, span: Span, replaced: bool) -> Result<(), Violation> {
     for seed in 1..=8 {
         let mut world = world(seed, mutant);
         world.must_be_whole()?;
         let is_cut = cut_off(&mut world);
-        hammer(&mut world, Span::from_secs(9));
+        hammer(&mut world, Span(span.0 + Span::from_secs(1).0));
         world.run_for(Span::from_millis(500));
         is_cut.store(true, Ordering::Relaxed);
-        world.run_for(Span::from_secs(8));
+        if replaced {
+            world.declare_dead(PRIMARY.0);
+        }
+        world.run_for(span);
         is_cut.store(false, Ordering::Relaxed);
         ends_well(&mut world)?;
     }
     Ok(())
 }
 
-/// It is declared dead at once, and does not hear of it.
+/// It is silent until the others take it for dead.
+pub(super) fn a_primary_is_silent(mutant: Option<Mutant>) -> Result<(), Violation> {
+    is_cut_off(mutant, Span::from_secs(8), false)
+}
+
 pub(super) fn a_primary_is_replaced_at_once(mutant: Option<Mutant>) -> Result<(), Violation> {
-    for seed in 1..=8 {
-        let mut world = world(seed, mutant);
-        world.must_be_whole()?;
-        let is_cut = cut_off(&mut world);
-        hammer(&mut world, Span::from_secs(2));
-        world.run_for(Span::from_millis(500));
-        is_cut.store(true, Ordering::Relaxed);
-        world.declare_dead(PRIMARY.0);
-        world.run_for(Span::from_secs(1));
-        is_cut.store(false, Ordering::Relaxed);
-        ends_well(&mut world)?;
-    }
-    Ok(())
+    is_cut_off(mutant, Span::from_secs(1), true)
 }

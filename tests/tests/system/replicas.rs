@@ -311,8 +311,6 @@ fn nodes_come_and_go_while_a_job_runs() {
     instance.down();
 }
 
-/// A newcomer makes some of what a last task is to read, and of what is kept, and leaves before
-/// that task may begin. The gate takes two slots: it never runs there.
 #[test]
 fn a_drain_that_leaves_too_few_to_confirm_a_change_is_refused() {
     let instance = Instance::up_with_copies(3, 1, 3);
@@ -323,6 +321,8 @@ fn a_drain_that_leaves_too_few_to_confirm_a_change_is_refused() {
     instance.down();
 }
 
+/// A newcomer makes some of what a last task is to read, and of what is kept, and leaves before
+/// that task may begin. The gate takes two slots: it never runs there.
 #[test]
 fn what_lies_on_a_node_that_leaves_is_handed_over() {
     const MAKERS: u64 = 30;
