@@ -131,7 +131,10 @@ fn what_an_earlier_home_pushes_late_to_a_third_node_is_not_taken() {
 #[test]
 fn what_an_earlier_home_dismisses_late_is_kept_where_the_records_count_it() {
     let (mut heir, mut out) = (heir(), Out::default());
+    heir.slots.give_back(Some(0));
     push(&mut heir, &mut out);
+    heir.act(Time(0), &mut out);
+    assert!(heir.running.contains_key(&task()), "what only waits has no other record to lose");
     let stale = wire::TaskAttempt { job: 1, local: task().local.0, attempt: ATTEMPT.0 };
     let stale = Body::Stale(wire::Stale { tasks: vec![stale] });
     inherit(&mut heir, held_by_heir(), &mut out);
