@@ -62,6 +62,7 @@ fn bundle(dice: &mut Dice) -> Option<wire::Bundle> {
             copies: dice.small_numbers(),
         }],
         strikes: dice.below(5) as u32,
+        again: dice.below(2) == 1,
         ..Default::default()
     };
     let spec = wire::Spec { cpus: dice.number() as u32, ..Default::default() };

@@ -275,6 +275,7 @@ mod tests {
             name: String::new(),
             inputs: vec![input(1, 100, 10, &[2, 1]), input(3, 50, 0, &[])],
             strikes: 0,
+            again: false,
         };
         let (all, places) = places(&work);
         assert_eq!(all, 60.0);

@@ -46,6 +46,9 @@ pub struct Options {
     pub mutant: Option<Mutant>,
 }
 
+/// Ranks from here on are of tasks that were ready before.
+const RANK_FIRST: u64 = 1 << 63;
+
 /// How long a home gathers counts before it reports them.
 pub(crate) fn report_interval(homes: &Homes) -> Span {
     Span(COUNTS_INTERVAL.0 * homes.nodes().div_ceil(COUNTS_NODES).max(1) as u64)
@@ -378,7 +381,8 @@ impl Scheduler {
                 false => incarnation < known.max(heard) || homes.is_gone(node),
             }
         };
-        self.ledger.activate(now, STEP_TASKS_MAX, died, out);
+        let slots_max = homes.slots_max();
+        self.ledger.activate(now, STEP_TASKS_MAX, slots_max, died, out);
     }
 
     /// After everything is settled: fills slots, steals, hints, reports.
@@ -556,7 +560,9 @@ impl Scheduler {
             Order::Bytes => input_bytes,
             Order::Urgency => work.urgency,
         };
-        Ready { task, attempt, rank }
+        // What was lost with its holder had its turn before: others would have gone on waiting.
+        let first = if work.again { RANK_FIRST } else { 0 };
+        Ready { task, attempt, rank: first | rank.min(RANK_FIRST - 1) }
     }
 
     /// What a task in a queue of this node reads.

@@ -142,3 +142,37 @@ fn what_an_earlier_home_dismisses_late_is_kept_where_the_records_count_it() {
     let census = heir.census();
     assert_eq!(census.held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
 }
+
+/// Node 0 has a task of its own in its queue when it becomes home of two partitions whose tasks
+/// were ready. Their home had a slot: the first of each may have run there, and goes first.
+#[test]
+fn what_may_have_run_on_a_dead_home_goes_before_what_waits_here() {
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1, 1, 0]);
+    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes.moving());
+    let mut out = Out::default();
+    heir.slots.take(1);
+    let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
+    heir.shared.push(crate::queue::Ready { task: own, attempt: ATTEMPT, rank: 0 }, &[]);
+    for partition in [1, 2].map(PartitionId) {
+        let chunk = wire::Chunk {
+            job: 1,
+            partition: partition.0,
+            specs: vec![spec()],
+            tasks: vec![wire::Task::default(); 6],
+            ..Default::default()
+        };
+        let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
+        for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)] {
+            heir.adopt(Time(0), partition, JobId(1), record).expect("records fit one another");
+        }
+        heir.serve(Time(0), partition, 2, &mut out);
+    }
+    heir.settle(Time(0), &mut out);
+    let order: Vec<(u32, u64)> = std::iter::from_fn(|| heir.shared.pop())
+        .map(|ready| (ready.task.partition().0, ready.task.local.index()))
+        .collect();
+    let turn = |partition, indices: std::ops::Range<u64>| indices.map(move |i| (partition, i));
+    let expected = turn(1, 0..1).chain(turn(2, 0..1)).chain(turn(0, 0..1));
+    let expected = expected.chain(turn(1, 1..6)).chain(turn(2, 1..6));
+    assert_eq!(order, expected.collect::<Vec<_>>());
+}

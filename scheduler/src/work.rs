@@ -19,6 +19,8 @@ pub(crate) struct Work {
     pub(crate) inputs: Vec<wire::InputAt>,
     /// What ran it, or may have run it, has died so often.
     pub(crate) strikes: u8,
+    /// It was ready before, and what had it has been lost.
+    pub(crate) again: bool,
 }
 
 /// It runs what is not ours, and may do anything to its node.
@@ -120,6 +122,7 @@ impl BundleBuilder {
             settings,
             urgency: work.urgency,
             strikes: work.strikes.into(),
+            again: work.again,
         });
     }
     #[must_use]
@@ -174,6 +177,7 @@ pub(crate) fn unpack(
             name: placed.name,
             inputs: placed.inputs,
             strikes: u8::try_from(placed.strikes).unwrap_or(u8::MAX),
+            again: placed.again,
         };
         let task = TaskId::new(placed.job, placed.local);
         if task.partition().0 >= partitions {

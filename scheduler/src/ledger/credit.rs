@@ -352,6 +352,7 @@ impl Ledger {
         let (holder, attempt) = (cell.holder, cell.attempt);
         cell.state = State::Waiting;
         self.waiting += 1;
+        self.goes_first(task);
         self.start_is_over(task, out);
         let stale = out.stale.entry(holder).or_default();
         stale.push(crate::out::task_attempt(task, attempt));

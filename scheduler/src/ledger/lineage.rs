@@ -277,6 +277,7 @@ impl Ledger {
         cell.rebuilds += 1;
         mark(Mark::Rebuilt);
         self.waiting += 1;
+        self.goes_first(task);
     }
 
     /// It cannot be done again: who needs it ends with a clear word.

@@ -179,7 +179,14 @@ impl Ledger {
         out.facts.chunks.push(chunk);
         if self.mutant == Some(Mutant::RunBeforeCommit) {
             let (chunks, recovered) = (VecDeque::from([number]), false);
-            self.activations.push_back(Activation { job: job_id, partition, chunks, recovered });
+            self.activations.push_back(Activation {
+                job: job_id,
+                partition,
+                chunks,
+                looked_at: 0,
+                first_are_placed: false,
+                recovered,
+            });
         }
         Ok(true)
     }
@@ -254,7 +261,14 @@ impl Ledger {
             };
             out.facts.visible.insert((partition, job_id), record);
             let (chunks, recovered) = (part.chunk_numbers().collect(), false);
-            activations.push(Activation { job: job_id, partition, chunks, recovered });
+            activations.push(Activation {
+                job: job_id,
+                partition,
+                chunks,
+                looked_at: 0,
+                first_are_placed: false,
+                recovered,
+            });
         }
         if unheard {
             job.report_everything(now); // No task may be left to cause a report.
@@ -315,6 +329,7 @@ impl Ledger {
             name: segment.name(index).unwrap_or_default().to_owned(),
             inputs: self.inputs(task).cloned().collect(),
             strikes: cell.strikes,
+            again: cell.again,
         })
     }
     /// Where the inputs lie that the task has so far, by slot.

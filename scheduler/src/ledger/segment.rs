@@ -39,6 +39,9 @@ pub(crate) struct Cell {
     pub(crate) started: bool,
     /// It was held by an earlier life of this node, for another home.
     pub(crate) died_here: bool,
+    /// It was ready before, and what had it has been lost: it goes before those whose turn has not
+    /// come yet.
+    pub(crate) again: bool,
     /// How often it was done again because what it had made was lost.
     pub(crate) rebuilds: u8,
     /// How often an input of it was lost.
@@ -150,6 +153,7 @@ impl Segment {
                 strikes: 0,
                 started: false,
                 died_here: false,
+                again: false,
                 rebuilds: 0,
                 input_losses: 0,
                 state: State::Waiting,

@@ -19,33 +19,73 @@ pub(super) struct Activation {
     pub(super) partition: PartitionId,
     /// By number.
     pub(super) chunks: VecDeque<u32>,
+    /// Tasks of the first chunk that have been looked at.
+    pub(super) looked_at: u32,
+    /// Of a recovered part: those that may have run have been placed.
+    pub(super) first_are_placed: bool,
     /// The records come from an earlier home, or an earlier life of this one: who was told of an
     /// end is not known.
     pub(super) recovered: bool,
 }
 
+/// Some tasks of a chunk.
+struct Piece {
+    job: JobId,
+    partition: PartitionId,
+    number: u32,
+    /// Those before have been looked at.
+    from: u32,
+    /// Of those that are ready.
+    most: u32,
+    recovered: bool,
+    /// These go before what waits already.
+    first: bool,
+}
+
 impl Ledger {
     /// Looks at tasks of parts that have become visible or have been recovered, chunk by chunk, up
     /// to about `budget` tasks. `died`: whether that incarnation of a node lives no more.
+    ///
+    /// What ran when the home of a recovered part died stood first in it, as the queues keep the
+    /// order, and was no more than `slots_max`: so many tasks of each part are placed before all
+    /// others.
     pub(crate) fn activate(
         &mut self,
         now: Time,
         mut budget: usize,
+        slots_max: u32,
         died: impl Fn(NodeId, Incarnation) -> bool,
         out: &mut Out,
     ) {
         while budget > 0 {
             let Some(activation) = self.activations.front_mut() else { return };
             let (job, partition) = (activation.job, activation.partition);
-            let recovered = activation.recovered;
-            let Some(number) = activation.chunks.pop_front() else {
+            let (recovered, from) = (activation.recovered, activation.looked_at);
+            let first = recovered && !activation.first_are_placed;
+            let most = if first { slots_max } else { u32::MAX };
+            let Some(&number) = activation.chunks.front() else {
                 self.activations.pop_front();
                 continue;
             };
-            let tasks = self.activate_chunk(job, partition, number, recovered);
-            let started = if recovered { self.started(job, partition, number) } else { Vec::new() };
-            started.into_iter().for_each(|task| self.find_started(now, task, &died, out));
-            budget = budget.saturating_sub(tasks + 1);
+            if recovered && from == 0 {
+                let started = self.started(job, partition, number);
+                started.into_iter().for_each(|task| self.find_started(now, task, &died, out));
+            }
+            let piece = Piece { job, partition, number, from, most, recovered, first };
+            let end = self.activate_piece(&piece);
+            budget = budget.saturating_sub((end.unwrap_or(from) - from) as usize + 1);
+            let mut activation = self.activations.pop_front().expect("the one looked at");
+            match end {
+                Some(end) => {
+                    (activation.looked_at, activation.first_are_placed) = (end, true);
+                    self.activations.push_back(activation);
+                }
+                None => {
+                    activation.looked_at = 0;
+                    activation.chunks.pop_front();
+                    self.activations.push_front(activation);
+                }
+            }
         }
     }
 
@@ -62,40 +102,46 @@ impl Ledger {
         started.map(|(index, _)| place(index)).collect()
     }
 
-    fn activate_chunk(
-        &mut self,
-        job_id: JobId,
-        partition: PartitionId,
-        number: u32,
-        recovered: bool,
-    ) -> usize {
-        let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended) else { return 0 };
-        let Some(part) = job.parts.get(&partition) else { return 0 };
-        let Some(segment) = part.chunk(number) else { return 0 };
+    /// Looks at tasks of a chunk; where it stopped if as many as are wanted are ready.
+    fn activate_piece(&mut self, piece: &Piece) -> Option<u32> {
+        let &Piece { job: job_id, partition, number, from, most, recovered, first } = piece;
+        let job = self.jobs.get(&job_id).filter(|job| !job.ended)?;
+        let part = job.parts.get(&partition)?;
+        let segment = part.chunk(number)?;
         let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
         let visible = job.visible || self.mutant == Some(Mutant::RunBeforeCommit);
         let (mut ended, mut ready) = (Vec::new(), Vec::new());
-        let indices = segment.first..segment.first + u64::from(segment.len());
-        let tasks = indices.clone().count();
-        for index in indices {
+        let mut end = from;
+        while end < segment.len() && ready.len() < most as usize {
+            let index = segment.first + u64::from(end);
             let Some(cell) = segment.cell(index) else { break };
             match cell.state {
                 State::Waiting if cell.missing == 0 && visible => ready.push(place(index)),
                 State::Ended(_) if recovered && part.has_edges(index) => ended.push(place(index)),
                 _ => {}
             }
+            end += 1;
         }
+        let is_last = ready.len() < most as usize;
         // Where the whole job is cancelled, all homes of children hear that as well.
         if !job.cancelled {
+            ready.iter().filter(|_| first).for_each(|&task| self.goes_first(task));
             self.ready.extend(ready);
             if self.mutant != Some(Mutant::NoOutbox) {
                 ended.into_iter().for_each(|task| self.deliver(task));
             }
         }
-        if recovered {
+        if recovered && is_last {
             self.release(job_id, partition, number);
         }
-        tasks
+        (!is_last).then_some(end)
+    }
+
+    /// It was ready before, and what had it is gone: it has waited for its turn once.
+    pub(super) fn goes_first(&mut self, task: TaskId) {
+        if let Some(cell) = self.cell_mut(task) {
+            cell.again = true;
+        }
     }
 
     /// The chunk was kept until its ended tasks were looked at.
@@ -123,10 +169,22 @@ impl Ledger {
             return; // Nothing becomes ready, and nobody has to be told.
         }
         let chunks: VecDeque<u32> = part.chunk_numbers().collect();
+        let is_begun = part.open < part.tasks;
         part.hold_chunks();
         let recovered = true;
-        let activation = Activation { job: job_id, partition, chunks, recovered };
-        self.activations.push_back(activation);
+        let activation = Activation {
+            job: job_id,
+            partition,
+            chunks,
+            looked_at: 0,
+            first_are_placed: false,
+            recovered,
+        };
+        // What ran is mostly of parts of which something has ended.
+        match is_begun {
+            true => self.activations.push_front(activation),
+            false => self.activations.push_back(activation),
+        }
     }
 
     /// Asks holders what they have of these tasks.
