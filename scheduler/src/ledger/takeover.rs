@@ -42,6 +42,12 @@ struct Piece {
     first: bool,
 }
 
+/// How far a chunk has been looked at.
+struct Looked {
+    end: u32,
+    at_end: bool,
+}
+
 impl Ledger {
     /// Looks at tasks of parts that have become visible or have been recovered, chunk by chunk, up
     /// to about `budget` tasks. `died`: whether that incarnation of a node lives no more.
@@ -58,7 +64,7 @@ impl Ledger {
         out: &mut Out,
     ) {
         while budget > 0 {
-            let Some(activation) = self.activations.front_mut() else { return };
+            let Some(activation) = self.activations.front() else { return };
             let (job, partition) = (activation.job, activation.partition);
             let (recovered, from) = (activation.recovered, activation.looked_at);
             let first = recovered && !activation.first_are_placed;
@@ -72,19 +78,16 @@ impl Ledger {
                 started.into_iter().for_each(|task| self.find_started(now, task, &died, out));
             }
             let piece = Piece { job, partition, number, from, most, recovered, first };
-            let end = self.activate_piece(&piece);
-            budget = budget.saturating_sub((end.unwrap_or(from) - from) as usize + 1);
+            let Looked { end, at_end } = self.activate_piece(&piece);
+            budget = budget.saturating_sub((end - from) as usize + 1);
             let mut activation = self.activations.pop_front().expect("the one looked at");
-            match end {
-                Some(end) => {
-                    (activation.looked_at, activation.first_are_placed) = (end, true);
-                    self.activations.push_back(activation);
-                }
-                None => {
-                    activation.looked_at = 0;
-                    activation.chunks.pop_front();
-                    self.activations.push_front(activation);
-                }
+            if at_end {
+                activation.looked_at = 0;
+                activation.chunks.pop_front();
+                self.activations.push_front(activation);
+            } else {
+                (activation.looked_at, activation.first_are_placed) = (end, true);
+                self.activations.push_back(activation);
             }
         }
     }
@@ -102,12 +105,13 @@ impl Ledger {
         started.map(|(index, _)| place(index)).collect()
     }
 
-    /// Looks at tasks of a chunk; where it stopped if as many as are wanted are ready.
-    fn activate_piece(&mut self, piece: &Piece) -> Option<u32> {
+    /// Looks at tasks of a chunk until as many as are wanted are ready.
+    fn activate_piece(&mut self, piece: &Piece) -> Looked {
         let &Piece { job: job_id, partition, number, from, most, recovered, first } = piece;
-        let job = self.jobs.get(&job_id).filter(|job| !job.ended)?;
-        let part = job.parts.get(&partition)?;
-        let segment = part.chunk(number)?;
+        let nothing = Looked { end: from, at_end: true };
+        let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended) else { return nothing };
+        let Some(part) = job.parts.get(&partition) else { return nothing };
+        let Some(segment) = part.chunk(number) else { return nothing };
         let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
         let visible = job.visible || self.mutant == Some(Mutant::RunBeforeCommit);
         let (mut ended, mut ready) = (Vec::new(), Vec::new());
@@ -122,7 +126,7 @@ impl Ledger {
             }
             end += 1;
         }
-        let is_last = ready.len() < most as usize;
+        let at_end = ready.len() < most as usize;
         // Where the whole job is cancelled, all homes of children hear that as well.
         if !job.cancelled {
             ready.iter().filter(|_| first).for_each(|&task| self.goes_first(task));
@@ -131,10 +135,10 @@ impl Ledger {
                 ended.into_iter().for_each(|task| self.deliver(task));
             }
         }
-        if recovered && is_last {
+        if recovered && at_end {
             self.release(job_id, partition, number);
         }
-        (!is_last).then_some(end)
+        Looked { end, at_end }
     }
 
     /// It was ready before, and what had it is gone: it has waited for its turn once.
