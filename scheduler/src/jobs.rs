@@ -232,6 +232,13 @@ impl Jobs {
         Some(wire::Cancelled { cancelled: open, ended, ..Default::default() })
     }
 
+    /// If the job is cancelled: that home hears so, which has just heard of its commit.
+    pub(crate) fn cancel_again_at(&self, job: JobId, home: NodeId, out: &mut Out) {
+        if let Some(job) = self.jobs.get(&job).filter(|job| job.state.ended_ns == 0) {
+            job.cancel_again_at(home, out);
+        }
+    }
+
     /// A job that is staged somewhere, and shall not be committed any more.
     fn forbid(&mut self, now: Time, job_id: JobId, by: &str, homes: &Homes, out: &mut Out) {
         let state = wire::JobState {

@@ -7,7 +7,7 @@ use prost::Message as _;
 use proto::limits::PARKED_RETRY_AFTER;
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{NodeId, PartitionId, Time, wire};
+use proto::{JobId, NodeId, PartitionId, Time, wire};
 
 use crate::homes::Homes;
 use crate::out::Out;
@@ -101,7 +101,15 @@ impl Scheduler {
 
     /// Tries again with what waits: the map has changed, or some time has passed.
     pub(crate) fn release_parked(&mut self, out: &mut Out) {
-        out.reliable.extend(self.parked.released(&self.homes));
+        for (home, body) in self.parked.released(&self.homes) {
+            let told = match &body {
+                Body::Visible(visible) => visible.commit.as_ref().map(|commit| JobId(commit.job)),
+                _ => None,
+            };
+            out.reliable.push((home, body));
+            // What was said of it meanwhile came to a home that had nothing of it.
+            told.into_iter().for_each(|job| self.jobs.cancel_again_at(job, home, out));
+        }
         self.retell_moves(out);
     }
     pub(crate) fn retry_parked(&mut self, now: Time, out: &mut Out) {

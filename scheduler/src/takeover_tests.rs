@@ -176,3 +176,46 @@ fn what_may_have_run_on_a_dead_home_goes_before_what_waits_here() {
     let expected = expected.chain(turn(1, 1..6)).chain(turn(2, 1..6));
     assert_eq!(order, expected.collect::<Vec<_>>());
 }
+
+/// Hears what it says to itself.
+fn talk_to_itself(node: &mut Scheduler, out: &mut Out) {
+    loop {
+        node.settle(Time(0), out);
+        node.address(out);
+        if out.reliable.is_empty() {
+            return;
+        }
+        for (to, body) in std::mem::take(&mut out.reliable) {
+            assert_eq!(to, NodeId(0));
+            node.on_message(Time(0), NodeId(0), body, out);
+        }
+    }
+}
+
+/// The records of a cancelled job come before those of its tasks, and what its home says of it
+/// finds nothing to cancel yet.
+#[test]
+fn a_cancelled_job_is_cancelled_where_its_tasks_come_later() {
+    let homes = test_nodes::homes(0, vec![test_nodes::member(0)], &[0, 0]).moving();
+    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    let total = wire::PartitionTotal { partition: MOVES.0, chunks: 1, tasks: 1 };
+    let mut state =
+        wire::JobState { job: 1, total: 1, partitions: vec![total], ..Default::default() };
+    state.set_phase(wire::JobPhase::JobCancelled);
+    heir.adopt_job(PartitionId(0), state);
+    heir.serve(Time(0), PartitionId(0), 2, &mut out);
+    talk_to_itself(&mut heir, &mut out);
+    let chunk = wire::Chunk {
+        job: 1,
+        partition: MOVES.0,
+        specs: vec![spec()],
+        tasks: vec![wire::Task::default()],
+        ..Default::default()
+    };
+    heir.adopt(Time(0), MOVES, JobId(1), LedgerRecord::Chunk(chunk)).expect("it is the first");
+    heir.serve(Time(0), MOVES, 2, &mut out);
+    talk_to_itself(&mut heir, &mut out);
+    let ended = |event: &Event| matches!(event, Event::Committed { .. });
+    assert!(out.events.iter().any(ended), "{:?}", out.events);
+}
