@@ -214,8 +214,13 @@ impl World {
     /// Whether what this node writes to a partition may be the truth.
     pub(crate) fn speaks_for(&self, index: usize, partition: PartitionId) -> bool {
         let entry = &self.map.partitions[partition.0 as usize];
-        if !self.homes_move() || !entry.active {
+        if !self.homes_move() {
             return true;
+        }
+        if !entry.active {
+            // It was the last that served, or is to be the next.
+            let last = self.last_homes.get(&partition).map(|&last| last as usize);
+            return last.is_none_or(|last| last == index || entry.replicas[0] as usize == index);
         }
         let known = member(&self.map, NodeId(index as u32)).map_or(0, |m| m.incarnation);
         let current = known == 0 || known == self.machines[index].incarnation;
