@@ -300,7 +300,10 @@ impl World {
 
     fn launch(&mut self, index: usize, launch: &Launch) {
         let (task, attempt) = (launch.task, launch.attempt);
-        self.tell(|| format!("n{index} launches {task} attempt {attempt} in slot {}", launch.slot));
+        self.tell(|| {
+            let (slot, lasts) = (launch.slot, launch.duration);
+            format!("n{index} launches {task} attempt {attempt} in slot {slot} for {lasts:?}")
+        });
         self.mix(task.local.0 ^ attempt.0);
         match known(&mut self.jobs, "order", task) {
             Ok(truth) => _ = truth.launched.insert(attempt),
