@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use kvs::{Batch, Write};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{NodeId, PartitionId, Time, wire};
+use proto::{Incarnation, NodeId, PartitionId, Time, wire};
 use scheduler::{Answer, Mutant};
 
 use crate::link::survives_restart;
@@ -250,7 +250,11 @@ impl Node {
             replica.ship(writes);
             replica.write_own(of_group);
             let client_waits = !self.out.answers.is_empty();
-            replica.end_step(now, self.batch_seq, self.durable_seq, client_waits)
+            let batch = replica.end_step(now, self.batch_seq, self.durable_seq, client_waits);
+            if replica.is_stuck(now) {
+                self.fenced = Some(Some(Incarnation(self.own.incarnation.0 + 1)));
+            }
+            batch
         } else if writes.is_empty() {
             None
         } else {

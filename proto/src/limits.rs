@@ -261,6 +261,9 @@ pub const LEASE: Span = Span::from_millis(300);
 /// by a tenth faster or slower than each other's.
 pub const LEASE_GIVEN: Span = Span::from_millis(375);
 
+/// What a copy has refused of a partition that has another home by now is settled by that home, or
+/// by the map. If it is not after this time the node starts again, which settles it.
+pub const REFUSAL_PATIENCE: Span = Span::from_secs(5);
 /// A partition that a node has tried to serve for so long is told of in its log, this often.
 pub const ACTIVATION_LATE: Span = Span::from_secs(10);
 

@@ -172,6 +172,12 @@ impl Shipping {
         let others = self.peers.iter().filter(|(peer, _)| **peer != me);
         select(others.flat_map(|(_, queue)| queue), Shipped::is_awaited)
     }
+    /// All partitions of which a copy has refused something that still counts.
+    #[must_use]
+    pub fn refused_partitions(&self) -> BTreeSet<PartitionId> {
+        let all = self.peers.values().flatten();
+        all.flat_map(|shipped| &shipped.refused).copied().collect()
+    }
     /// All partitions for which a copy, or the map, still has to answer.
     #[must_use]
     pub fn open_partitions(&self) -> BTreeSet<PartitionId> {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use kvs::Record;
 use kvs::membership::{is_serving, member, min_in_sync};
+use proto::limits::REFUSAL_PATIENCE;
 use proto::marks::{Mark, mark};
 use proto::wire::{self, MemberPhase};
-use proto::{Incarnation, NodeId, PartitionId};
+use proto::{Incarnation, NodeId, PartitionId, Time};
 use scheduler::Mutant;
 
 use super::Replica;
@@ -252,6 +253,32 @@ impl Replica {
         };
         let open = self.shipping.open_partitions();
         open.into_iter().any(|partition| !is_in(partition))
+    }
+
+    /// A copy has refused what this node wrote before it handed the partition over, and the new
+    /// home has brought all copies together: they have it, or this node is let go. Nothing tells it
+    /// which as long as nobody writes, and what it has to say waits behind that.
+    pub(super) fn look_at_refusals(&mut self, now: Time) {
+        if !self.has_refusals {
+            return;
+        }
+        let refused = self.shipping.refused_partitions();
+        self.has_refusals = !refused.is_empty();
+        let is_settled = |partition: &PartitionId| {
+            let entry = &self.map.partitions[partition.0 as usize];
+            entry.active && entry.replicas[0] != self.me.0
+        };
+        if !refused.iter().any(is_settled) {
+            self.stuck_since = None;
+            return;
+        }
+        let since = *self.stuck_since.get_or_insert(now);
+        self.wake(since + REFUSAL_PATIENCE);
+    }
+
+    /// It has waited too long for what only a new life settles.
+    pub(crate) fn is_stuck(&self, now: Time) -> bool {
+        self.stuck_since.is_some_and(|since| since + REFUSAL_PATIENCE <= now)
     }
 
     /// Who has left is waited for no more.

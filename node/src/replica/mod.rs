@@ -89,6 +89,10 @@ pub(crate) struct Replica {
     /// What it wants changed in the map may have changed.
     wants_anew: bool,
     wake_at: Option<Time>,
+    /// Some copy has refused something.
+    has_refusals: bool,
+    /// Since when what a copy has refused is nobody's to settle.
+    stuck_since: Option<Time>,
 }
 
 impl Replica {
@@ -120,6 +124,8 @@ impl Replica {
             map_is_behind: false,
             wants_anew: true,
             wake_at: None,
+            has_refusals: false,
+            stuck_since: None,
             map,
         }
     }
@@ -254,6 +260,7 @@ impl Replica {
         client_waits: bool,
     ) -> Option<Batch> {
         self.wake_at = None;
+        self.look_at_refusals(now);
         self.activate(now, durable);
         self.answer_asks(now);
         self.fill_learners();

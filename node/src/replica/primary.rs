@@ -234,6 +234,7 @@ impl Replica {
             told.refused.clear();
         }
         self.shipping.answered(from, &told);
+        self.has_refusals |= !told.refused.is_empty();
         for refusal in &told.refused {
             if self.activations.contains_key(&PartitionId(refusal.partition)) {
                 mark(Mark::DropWhileActivating);
