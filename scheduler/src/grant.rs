@@ -191,8 +191,10 @@ impl Scheduler {
                     if let Some(guest) = self.guests.get_mut(&task) {
                         guest.home_knows = false;
                     }
-                    if !mine {
-                        held.push(task_attempt(task, attempt));
+                    match mine {
+                        // It has become its home since it gave the task away.
+                        true => self.note_of_holder(task, false, (thief, incarnation), out),
+                        false => held.push(task_attempt(task, attempt)),
                     }
                     self.enqueue(false, ready);
                     let reason = Reason::GivenBack;

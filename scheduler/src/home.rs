@@ -213,7 +213,7 @@ impl Scheduler {
 
     /// What a holder says beside that it holds a task: that it starts it, or that somebody had it
     /// before and died.
-    fn note_of_holder(
+    pub(crate) fn note_of_holder(
         &mut self,
         task: TaskId,
         starts: bool,

@@ -49,6 +49,7 @@ impl World {
 
     /// Whether a page cannot be read, or has a record in it that is not what was written.
     pub(crate) fn read_fails(&mut self, index: usize, request: &PageRequest) -> bool {
+        self.spare_the_last_copy(index);
         if self.is_damaged_in(index, request) {
             self.give_records_up(index, "a record does not fit its checksum");
             return true;
@@ -89,6 +90,15 @@ impl World {
         self.fault_options.disks = DiskFaults::default();
         for machine in &mut self.machines {
             machine.flipped = None;
+        }
+    }
+
+    /// Where the other copies' nodes have been taken for dead since the flip, this would be one loss
+    /// too many: then it was none.
+    pub(crate) fn spare_the_last_copy(&mut self, index: usize) {
+        let is_last = |entry: &proto::wire::PartitionEntry| entry.replicas == [index as u32];
+        if self.homes_move() && self.map.partitions.iter().any(is_last) {
+            self.machines[index].flipped = None;
         }
     }
 

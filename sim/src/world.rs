@@ -453,6 +453,7 @@ impl World {
         if self.machines[index].is_up() || !self.machines[index].may_run() {
             return;
         }
+        self.spare_the_last_copy(index);
         if self.is_damaged(index) {
             self.give_records_up(index, "a record does not fit its checksum");
         }
