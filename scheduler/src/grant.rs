@@ -14,7 +14,7 @@ use crate::{Mutant, Policy, Scheduler};
 /// Guests granted to a thief that has not said yet that all their homes know.
 #[derive(Debug)]
 pub(crate) struct Transit {
-    tasks: Vec<(TaskId, Attempt, Work)>,
+    pub(crate) tasks: Vec<(TaskId, Attempt, Work)>,
 }
 
 impl Transit {

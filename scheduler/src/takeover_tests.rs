@@ -2,7 +2,7 @@
 
 use proto::event::Reason;
 use proto::wire::message::Body;
-use proto::{Attempt, Event, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::out::Out;
 use crate::{LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
@@ -218,4 +218,67 @@ fn a_cancelled_job_is_cancelled_where_its_tasks_come_later() {
     talk_to_itself(&mut heir, &mut out);
     let ended = |event: &Event| matches!(event, Event::Committed { .. });
     assert!(out.events.iter().any(ended), "{:?}", out.events);
+}
+
+/// A command of the job, as its home has it.
+fn command() -> wire::Spec {
+    let body = Some(wire::spec::Body::Command(Default::default()));
+    wire::Spec { body, ..Default::default() }
+}
+
+fn inherit_command(heir: &mut Scheduler, out: &mut Out) {
+    let chunk = wire::Chunk {
+        job: 1,
+        partition: MOVES.0,
+        specs: vec![command()],
+        tasks: vec![wire::Task::default()],
+        ..Default::default()
+    };
+    let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
+    for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible), held_by_heir()] {
+        heir.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
+    }
+    heir.serve(Time(0), MOVES, 2, out);
+}
+
+/// Node 2 had it from node 0, which becomes its home, and dies: it may have run it.
+#[test]
+fn the_death_of_a_thief_counts_where_the_victim_has_become_the_home() {
+    let members = (0..3).map(test_nodes::member).collect();
+    let homes = test_nodes::homes(0, members, &[0, 1]).moving();
+    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    heir.slots.take(1);
+    let placed =
+        wire::Placed { job: 1, local: task().local.0, attempt: ATTEMPT.0, ..Default::default() };
+    let settings = vec![wire::JobSettings::default()];
+    let bundle = wire::Bundle { specs: vec![command()], settings, tasks: vec![placed] };
+    let tasks = crate::work::unpack(bundle, 2).expect("it is well formed");
+    heir.transit.insert((NodeId(2), 7), crate::grant::Transit { tasks });
+    inherit_command(&mut heir, &mut out);
+    heir.take_back_transit(NodeId(2), Incarnation(1), &mut out);
+    assert_eq!(heir.ledger.cell(task()).map(|cell| cell.strikes), Some(1), "{:?}", out.events);
+}
+
+/// Node 1 starts it, and says only then that node 2 had it before and died.
+#[test]
+fn an_earlier_death_that_is_told_late_does_not_take_the_start_back() {
+    let members = (0..3).map(test_nodes::member).collect();
+    let homes = test_nodes::homes(0, members, &[0, 1]).moving();
+    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    heir.slots.take(1);
+    inherit_command(&mut heir, &mut out);
+    heir.settle(Time(0), &mut out);
+    let attempt = heir.ledger.cell(task()).expect("it is homed here").attempt;
+    let told = |starts, gone_incarnation| {
+        let moved = wire::TaskAttempt { job: 1, local: task().local.0, attempt: attempt.0 };
+        let (tasks, gone_node) = (vec![moved], 2);
+        wire::Moved { tasks, starts, gone_node, gone_incarnation, ..Default::default() }
+    };
+    heir.on_moved(NodeId(1), &told(true, 0), &mut out);
+    heir.on_moved(NodeId(1), &told(false, 1), &mut out);
+    let started =
+        |heir: &Scheduler| heir.ledger.cell(task()).map(|cell| (cell.started, cell.strikes));
+    assert_eq!(started(&heir), Some((true, 1)));
 }

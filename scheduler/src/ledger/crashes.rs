@@ -121,7 +121,8 @@ impl Ledger {
         }
         let cell = self.cell_mut(task)?;
         let attempt = cell.attempt;
-        cell.started = false;
+        // Who had it before may be told of late: then it runs where it is by now.
+        cell.started &= (node, incarnation) != (cell.holder, cell.holder_incarnation);
         cell.strikes = cell.strikes.saturating_add(1);
         let strikes = cell.strikes;
         if self.mutant != Some(Mutant::CrashesForgotten) {
@@ -244,7 +245,8 @@ impl Ledger {
             }
             _ => {
                 let cell = self.cell_mut(task).expect("looked at before");
-                cell.started &= attempt != current;
+                let by = (start.node, start.incarnation);
+                cell.started &= attempt != current || by != (cell.holder, cell.holder_incarnation);
                 cell.strikes = cell.strikes.saturating_add(1);
                 self.keep_crash(task, start);
             }
