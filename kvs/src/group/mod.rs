@@ -42,7 +42,7 @@ use proto::limits::{
     GROUP_APPEND_ENTRIES_MAX, GROUP_ELECTION_AFTER, GROUP_ELECTION_SOON, GROUP_LOG_ENTRIES_MAX,
 };
 use proto::wire::group_message::Body;
-use proto::{NodeId, Span, Time, wire};
+use proto::{Incarnation, NodeId, Span, Time, wire};
 
 use crate::membership;
 use crate::{Record, Write};
@@ -254,6 +254,15 @@ impl Group {
     #[must_use]
     pub fn term(&self) -> u64 {
         self.term
+    }
+
+    /// The disk with which a voter votes since an incarnation, as the last entry in the log says
+    /// that tells of it. Agreed on or not, as with voters: those who have restarted do not know what
+    /// was agreed on, and have to elect somebody before they do.
+    #[must_use]
+    pub fn store_of(&self, node: NodeId) -> Option<(Incarnation, u64)> {
+        let (incarnation, store) = self.log.store_of(node.0)?;
+        Some((Incarnation(incarnation), store))
     }
 
     /// What it knows and has promised, in words, for who looks for a fault.

@@ -251,8 +251,16 @@ impl Membership {
 
     /// Who has another disk than the map knows has forgotten what it promised as a voter.
     fn is_same_store(&self, from: NodeId, store: u64) -> bool {
-        let is_same = |known: &wire::Member| known.store == 0 || known.store == store;
-        member(&self.map, from).is_none_or(is_same) || self.own.mutant == Some(Mutant::StoresAlike)
+        let known = self.store_of(from);
+        known == 0 || known == store || self.own.mutant == Some(Mutant::StoresAlike)
+    }
+
+    /// 0: not known.
+    fn store_of(&self, node: NodeId) -> u64 {
+        let (incarnation, agreed) =
+            member(&self.map, node).map_or((0, 0), |known| (known.incarnation, known.store));
+        let logged = self.group.store_of(node).filter(|(since, _)| since.0 > incarnation);
+        logged.map_or(agreed, |(_, store)| store)
     }
 
     fn is_old(&self, from: NodeId, incarnation: Incarnation) -> bool {
@@ -403,7 +411,7 @@ impl Membership {
         let to = NodeId(to);
         let to_store = match body {
             // A former self may hear of the map, and answer whether it is there.
-            Body::Group(_) => member(&self.map, to).map_or(0, |known| known.store),
+            Body::Group(_) => self.store_of(to),
             _ => 0,
         };
         let (from_store, map_epoch) = (self.own.store, self.map.epoch);
