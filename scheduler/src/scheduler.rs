@@ -290,7 +290,7 @@ impl Scheduler {
         // Of one that has restarted it may have been forgotten that it was there before.
         let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
         let has_tasks = self.ledger.away.contains_key(&peer);
-        self.check_away(now, peer, incarnation, out);
+        self.check_away(now, peer, before, incarnation, out);
         if restarted {
             self.granted.remove(&peer);
             self.take_back_transit(peer, before.unwrap_or(Incarnation(1)), out);
@@ -329,7 +329,14 @@ impl Scheduler {
     }
 
     /// What an earlier incarnation of a holder held is placed again.
-    fn check_away(&mut self, now: Time, peer: NodeId, incarnation: Incarnation, out: &mut Out) {
+    fn check_away(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        before: Option<Incarnation>,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
         if self.options.mutant == Some(Mutant::NoReplaceOnRestart) {
             return;
         }
@@ -338,8 +345,10 @@ impl Scheduler {
         for task in tasks.clone() {
             let cell = self.ledger.cell_mut(task).expect("held tasks have records");
             if cell.holder_incarnation == Incarnation(0) {
-                cell.holder_incarnation = incarnation;
-            } else if cell.holder_incarnation != incarnation {
+                // Who gave it away, here or an earlier home, had not heard of the peer.
+                cell.holder_incarnation = before.unwrap_or(incarnation);
+            }
+            if cell.holder_incarnation != incarnation {
                 lost.push(task);
             }
         }

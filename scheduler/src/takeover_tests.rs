@@ -282,3 +282,24 @@ fn an_earlier_death_that_is_told_late_does_not_take_the_start_back() {
         |heir: &Scheduler| heir.ledger.cell(task()).map(|cell| (cell.started, cell.strikes));
     assert_eq!(started(&heir), Some((true, 1)));
 }
+
+/// The earlier home gave it to node 1 before it had heard of it; this one knows node 1 already, and
+/// then it restarts.
+#[test]
+fn what_an_unknown_node_was_given_is_lost_with_its_first_life() {
+    let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0, 2]).moving();
+    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    heir.on_peer_incarnation(Time(0), NodeId(1), Incarnation(1), &mut out);
+    let held = LedgerRecord::Holder(wire::HolderRecord {
+        index: vec![0],
+        attempt: vec![ATTEMPT.0],
+        node: vec![1],
+        incarnation: vec![0],
+        ..Default::default()
+    });
+    inherit(&mut heir, held, &mut out);
+    heir.on_peer_incarnation(Time(0), NodeId(1), Incarnation(2), &mut out);
+    let replaced = |event: &Event| matches!(event, Event::Replaced { .. });
+    assert!(out.events.iter().any(replaced), "{:?}", out.events);
+}

@@ -3,7 +3,7 @@
 use kvs::{Batch, PageRequest};
 use node::{Effect, Input};
 use prost::Message as _;
-use proto::event::{Again, End, Event};
+use proto::event::{Again, End, Event, Reason};
 use proto::limits::CRASHES_MAX;
 use proto::work::{Fetch, Launch, LaunchInput, Outcome};
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, wire};
@@ -252,6 +252,12 @@ impl World {
                     // It was on its way here when it was dismissed, or its home has died since and
                     // has forgotten a further attempt that nobody else had heard of.
                     Event::Stolen { task, attempt, .. } => {
+                        self.machines[index].dismissed.remove(&(task, attempt));
+                    }
+                    // An earlier home has sent it before another dismissed it, and is home again.
+                    Event::Queued { task, attempt, reason: Reason::Pushed, .. }
+                        if self.homes_move() =>
+                    {
                         self.machines[index].dismissed.remove(&(task, attempt));
                     }
                     Event::Started { task, attempt, .. } => {
