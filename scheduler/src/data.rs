@@ -149,7 +149,8 @@ impl Data {
         }
         let flights = self.timers.first().map(|&(at, _)| at);
         let others = self.patience.deadline().into_iter().chain(self.gathering.deadline());
-        flights.into_iter().chain(others).min()
+        let sources = self.locations.deadline();
+        flights.into_iter().chain(others).chain(sources).min()
     }
 }
 
@@ -283,6 +284,14 @@ impl Scheduler {
                 let other = wire_object(answer.object, 0);
                 locate(out, answer.asker, other, Where::Node(answer.source));
             }
+        }
+    }
+
+    /// Who waits for a source hears that it is free.
+    pub(crate) fn tell_free_sources(&mut self, now: Time, out: &mut Out) {
+        for answer in self.data.locations.serve_freed(now) {
+            let other = wire_object(answer.object, 0);
+            locate(out, answer.asker, other, Where::Node(answer.source));
         }
     }
 

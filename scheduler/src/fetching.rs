@@ -47,7 +47,7 @@ pub(crate) struct Flight {
     /// Its maker could not give it; until it is here it keeps no other task waiting.
     pub(crate) stalled: bool,
     /// Where to ask for copies, and whether one was named lately.
-    home: Option<NodeId>,
+    pub(crate) home: Option<NodeId>,
     pub(crate) copy_known: bool,
     /// When it was wished for, and when the fetch began that is under way.
     asked: Time,
@@ -121,14 +121,21 @@ impl Scheduler {
         self.data.flights.insert(object, flight);
         match asked {
             Some(_) if orphan => self.look_for_copies(now, object, out),
-            Some(home) => {
-                let objects = &mut out.locate.entry(home).or_default().objects;
-                objects.push(wire_object(object, size_bytes));
-                self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
-            }
+            Some(home) => self.ask_where(now, object, home, out),
             None => self.fetch_from(now, object, maker, out),
         }
         self.object_changed(&object);
+    }
+
+    /// Asks its home from whom to fetch it.
+    pub(crate) fn ask_where(&mut self, now: Time, object: ObjectId, home: NodeId, out: &mut Out) {
+        let Some(flight) = self.data.flights.get_mut(&object) else { return };
+        self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
+        (flight.phase, flight.home) = (Phase::Locating, Some(home));
+        let size_bytes = flight.size_bytes;
+        let objects = &mut out.locate.entry(home).or_default().objects;
+        objects.push(wire_object(object, size_bytes));
+        self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
     }
 
     /// Takes a flight off the list, however it ended.
@@ -210,6 +217,7 @@ impl Scheduler {
 
     /// Looks after flights whose time has come.
     pub(crate) fn retry_fetches(&mut self, now: Time, out: &mut Out) {
+        self.tell_free_sources(now, out);
         while let Some(&(at, object)) = self.data.timers.first()
             && at <= now
         {

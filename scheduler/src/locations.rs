@@ -55,6 +55,8 @@ struct Known {
     waiting: VecDeque<NodeId>,
     /// It is among the objects that somebody waits for.
     is_wanted: bool,
+    /// So long who is sent to a source is taken for fetching.
+    kept: Span,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +66,8 @@ pub(crate) struct Locations {
     giving: BTreeMap<NodeId, Vec<Giving>>,
     /// Objects that somebody waits for, those that have waited longest first.
     wanted: VecDeque<ObjectId>,
+    /// Some source has become free, and those who wait have not been sent there.
+    freed: bool,
 }
 
 /// An asker that waited, and where it is to fetch the object.
@@ -89,15 +93,44 @@ impl Locations {
         if known.sources.len() < COPIES_PER_OBJECT_MAX && !known.sources.contains(&node) {
             known.sources.push(node);
         }
+        known.kept = kept;
         let mut answers = Vec::new();
-        self.serve((now, kept), object, &mut answers);
+        self.serve(now, object, &mut answers);
+        self.serve_wanted(now, &mut answers);
+        answers
+    }
+
+    /// When a source becomes free for somebody who waits, as far as that is known.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        if self.wanted.is_empty() {
+            return None;
+        }
+        let all = self.giving.values().flatten();
+        if self.freed { Some(Time::ZERO) } else { all.map(|giving| giving.until).min() }
+    }
+
+    /// Askers that waited for a source that has become free otherwise than by [`Self::add`]: what
+    /// it gave out is not needed any more, or who fetched it has died or says nothing.
+    pub(crate) fn serve_freed(&mut self, now: Time) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        if self.deadline().is_none_or(|at| at > now) {
+            return answers;
+        }
+        self.freed = false;
+        self.giving.values_mut().for_each(|giving| giving.retain(|other| now < other.until));
+        self.giving.retain(|_, giving| !giving.is_empty());
+        self.serve_wanted(now, &mut answers);
+        answers
+    }
+
+    fn serve_wanted(&mut self, now: Time, answers: &mut Vec<Answer>) {
         let looked_at = self.wanted.len().min(LOCATED_WANTED_SCAN_MAX);
         let mut oldest: Vec<ObjectId> = self.wanted.drain(..looked_at).collect();
         // What fewest have goes first: each who gets it can give it on.
         oldest.sort_by_key(|object| self.objects.get(object).map_or(0, |it| it.sources.len()));
         let mut still = Vec::with_capacity(oldest.len());
         for object in oldest {
-            self.serve((now, kept), object, &mut answers);
+            self.serve(now, object, answers);
             let Some(known) = self.objects.get_mut(&object) else { continue };
             known.is_wanted = !known.waiting.is_empty();
             if known.is_wanted {
@@ -105,12 +138,12 @@ impl Locations {
             }
         }
         still.into_iter().rev().for_each(|object| self.wanted.push_front(object));
-        answers
     }
 
     /// Sends those who wait for an object to its sources, as far as these are free.
-    fn serve(&mut self, (now, kept): (Time, Span), object: ObjectId, answers: &mut Vec<Answer>) {
-        while let Some(&asker) = self.objects.get(&object).and_then(|known| known.waiting.front()) {
+    fn serve(&mut self, now: Time, object: ObjectId, answers: &mut Vec<Answer>) {
+        let first = |known: &Known| Some((*known.waiting.front()?, known.kept));
+        while let Some((asker, kept)) = self.objects.get(&object).and_then(first) {
             let Some(source) = self.take_source((now, kept), object, asker, None) else { return };
             if let Some(known) = self.objects.get_mut(&object) {
                 known.waiting.pop_front();
@@ -191,6 +224,7 @@ impl Locations {
             return Where::Node(source);
         }
         let known = self.objects.get_mut(&object).expect("looked at above");
+        known.kept = kept;
         if known.waiting.len() < ASKERS_PER_OBJECT_MAX && !known.waiting.contains(&asker) {
             if !std::mem::replace(&mut known.is_wanted, true) {
                 self.wanted.push_back(object);
@@ -213,6 +247,7 @@ impl Locations {
     }
     pub(crate) fn forget(&mut self, object: &ObjectId) -> Vec<NodeId> {
         let Some(known) = self.objects.remove(object) else { return Vec::new() };
+        self.freed = true;
         if known.is_wanted {
             self.wanted.retain(|wanted| wanted != object);
         }
@@ -233,10 +268,12 @@ impl Locations {
             known.sources.retain(|&source| source != node);
             known.waiting.retain(|&asker| asker != node);
         }
+        self.freed = true;
         self.giving.remove(&node);
         self.giving.values_mut().for_each(|giving| giving.retain(|other| other.asker != node));
     }
     fn forget_giving(&mut self, goes: impl Fn(&ObjectId) -> bool) {
+        self.freed = true;
         self.giving.values_mut().for_each(|giving| giving.retain(|other| !goes(&other.object)));
         self.giving.retain(|_, giving| !giving.is_empty());
         self.wanted.retain(|object| !goes(object));
@@ -314,6 +351,33 @@ mod tests {
         assert_eq!(ask(&mut locations, 3, 61), Where::Node(MAKER));
         locations.forget_job(JobId(1));
         assert!(locations.wanted.is_empty() && locations.giving.is_empty());
+    }
+
+    #[test]
+    fn who_waits_hears_of_a_source_that_nobody_says_is_free() {
+        let all = ASKERS_OF_ALL_PER_SOURCE_MAX as u64;
+        let busy = || {
+            let mut locations = Locations::default();
+            for number in 0..all {
+                let asking = asking(10 + number as u32, Some(MAKER));
+                locations.ask((NOW, KEPT), object(number), &asking);
+            }
+            assert_eq!(locations.deadline(), None, "nobody waits");
+            let late = locations.ask((NOW, KEPT), object(all), &asking(50, Some(MAKER)));
+            assert_eq!(late, Where::Later);
+            assert_eq!(locations.serve_freed(NOW), []);
+            locations
+        };
+        let answer = Answer { object: object(all), asker: NodeId(50), source: MAKER };
+        let mut silent = busy();
+        assert_eq!(silent.deadline(), Some(NOW + KEPT));
+        assert_eq!(silent.serve_freed(NOW + KEPT), [answer]);
+        let (mut consumed, mut dead) = (busy(), busy());
+        consumed.forget(&object(1));
+        assert_eq!(consumed.serve_freed(NOW), [answer]);
+        dead.forget_node(NodeId(11));
+        assert_eq!(dead.serve_freed(NOW), [answer]);
+        assert_eq!(dead.deadline(), None);
     }
 
     #[test]

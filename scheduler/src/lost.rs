@@ -34,6 +34,26 @@ impl Scheduler {
         self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
     }
 
+    /// These homes have forgotten who waits for what, if an earlier one knew.
+    pub(crate) fn ask_where_again(
+        &mut self,
+        now: Time,
+        concerns: impl Fn(&ObjectId, &Flight) -> bool,
+        out: &mut Out,
+    ) {
+        let waits = |flight: &Flight| matches!(flight.phase, Phase::Locating | Phase::Waiting);
+        let flights = self.data.flights.iter();
+        let flights = flights.filter(|(object, flight)| waits(flight) && concerns(object, flight));
+        let waiting: Vec<_> = flights.map(|(&object, flight)| (object, flight.maker)).collect();
+        for (object, maker) in waiting {
+            if self.is_dead(maker) {
+                self.look_for_copies(now, object, out);
+            } else if let Some(home) = self.home_of_object(&object) {
+                self.ask_where(now, object, home, out);
+            }
+        }
+    }
+
     /// A node is dead: what was coming from it will not come.
     pub(crate) fn source_gone(&mut self, now: Time, node: NodeId, out: &mut Out) {
         let stops = |flight: &Flight| match flight.phase {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::event::{Again, Reason};
+use proto::event::Reason;
 use proto::limits::{COUNTS_INTERVAL, COUNTS_NODES, STEP_EDGES_MAX, STEP_TASKS_MAX};
 use proto::wire::message::Body;
 use proto::{
@@ -305,6 +305,8 @@ impl Scheduler {
             }
             let of_peer = |local: LocalId| homes.owner(local.partition()) == Some(peer);
             self.ledger.ask_again(of_peer, homes, out);
+            self.ask_where_again(now, |_, flight| flight.home == Some(peer), out);
+            let homes = &self.homes;
             // The end of a job may have died with its home before it was told.
             for &job in self.data.touched.iter().filter(|&&job| homes.job_home(job) == peer) {
                 ask_of_end(job, &self.ledger, homes, out);
@@ -326,35 +328,6 @@ impl Scheduler {
             return self.options.incarnation;
         }
         self.peers.get(&peer).copied().unwrap_or_default()
-    }
-
-    /// What an earlier incarnation of a holder held is placed again.
-    fn check_away(
-        &mut self,
-        now: Time,
-        peer: NodeId,
-        before: Option<Incarnation>,
-        incarnation: Incarnation,
-        out: &mut Out,
-    ) {
-        if self.options.mutant == Some(Mutant::NoReplaceOnRestart) {
-            return;
-        }
-        let Some(tasks) = self.ledger.away.get(&peer) else { return };
-        let mut lost = Vec::new();
-        for task in tasks.clone() {
-            let cell = self.ledger.cell_mut(task).expect("held tasks have records");
-            if cell.holder_incarnation == Incarnation(0) {
-                // Who gave it away, here or an earlier home, had not heard of the peer.
-                cell.holder_incarnation = before.unwrap_or(incarnation);
-            }
-            if cell.holder_incarnation != incarnation {
-                lost.push(task);
-            }
-        }
-        for task in lost {
-            self.ledger.holder_died(now, task, Again::HolderRestarted, out);
-        }
     }
 
     /// Carries on until nothing is left to decide, or the step's budget is used: then

@@ -7,8 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Again;
-use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{
+    Attempt, Event, Incarnation, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire,
+};
 
+use crate::fetching::Flight;
 use crate::handover;
 use crate::homes::Homes;
 use crate::ledger::{Ledger, State};
@@ -181,6 +184,37 @@ impl Scheduler {
         // The earlier home may have died before it could tell of the end.
         for &job in self.data.touched.iter().filter(|&&job| moved(job)) {
             ask_of_end(job, &self.ledger, homes, out);
+        }
+        let of_moved = |object: &ObjectId, _: &Flight| changed.contains(&object.task.partition());
+        self.ask_where_again(now, of_moved, out);
+    }
+
+    /// What an earlier incarnation of a holder held is placed again.
+    pub(crate) fn check_away(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        before: Option<Incarnation>,
+        incarnation: Incarnation,
+        out: &mut Out,
+    ) {
+        if self.options.mutant == Some(Mutant::NoReplaceOnRestart) {
+            return;
+        }
+        let Some(tasks) = self.ledger.away.get(&peer) else { return };
+        let mut lost = Vec::new();
+        for task in tasks.clone() {
+            let cell = self.ledger.cell_mut(task).expect("held tasks have records");
+            if cell.holder_incarnation == Incarnation(0) {
+                // Who gave it away, here or an earlier home, had not heard of the peer.
+                cell.holder_incarnation = before.unwrap_or(incarnation);
+            }
+            if cell.holder_incarnation != incarnation {
+                lost.push(task);
+            }
+        }
+        for task in lost {
+            self.ledger.holder_died(now, task, Again::HolderRestarted, out);
         }
     }
 
