@@ -44,6 +44,8 @@ pub(crate) struct Flight {
     taken: Option<bool>,
     pub(crate) phase: Phase,
     pub(crate) tries: u32,
+    /// How often its home was asked again while all who have it were busy.
+    waits: u32,
     /// Its maker could not give it; until it is here it keeps no other task waiting.
     pub(crate) stalled: bool,
     /// Where to ask for copies, and whether one was named lately.
@@ -107,6 +109,7 @@ impl Scheduler {
             taken: wish.taken,
             phase: if asked.is_some() { Phase::Locating } else { Phase::Moving },
             tries: 0,
+            waits: 0,
             stalled: false,
             home: asked,
             copy_known: false,
@@ -195,8 +198,7 @@ impl Scheduler {
                 self.data.waiting += usize::from(flight.phase == Phase::Locating);
                 let size_bytes = flight.size_bytes;
                 flight.phase = Phase::Waiting;
-                let waits = Span(self.locate_timeout(size_bytes).0.saturating_mul(LOCATE_WAITS));
-                self.set_timer(object, Some(now + waits));
+                self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
                 continue;
             }
             let (me, members) = (self.options.me, self.homes.nodes());
@@ -230,6 +232,15 @@ impl Scheduler {
                 continue;
             }
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
+            // What the home says then may be lost: it is asked again, which keeps its place.
+            if flight.phase == Phase::Waiting
+                && flight.waits < LOCATE_WAITS
+                && let Some(home) = flight.home
+            {
+                flight.waits += 1;
+                self.ask_where(now, object, home, out);
+                continue;
+            }
             // By turns of copies and of its maker: neither may come back.
             if flight.phase == Phase::Pausing
                 && !flight.tries.is_multiple_of(2)
