@@ -25,7 +25,7 @@ const WHOLE_BOUND: Span = Span::from_secs(120);
 /// What is due after a long sleep of all is done in this time.
 const AWAKE: Span = Span::from_secs(90);
 const SLEEPS_MAX: usize = 4;
-/// Times of `SILENCE` in which what dead clients have staged may expire.
+/// Times of `SILENCE` in which what nobody has committed may expire.
 const EXPIRIES_MAX: usize = 3;
 /// What an idle node may still send in the time of `SILENCE`.
 const SILENT_PACKETS_PER_NODE_MAX: u64 = 4;
@@ -185,12 +185,11 @@ impl World {
             self.copies_are_equal()?;
         }
         let mut verdict = self.must_be_silent();
-        // What dead clients have staged may expire at this very moment, on one home after another.
-        if self.jobs.values().any(|job| job.abandoned) {
-            for _ in 0..EXPIRIES_MAX {
-                if verdict.is_err() && self.violation().is_none() {
-                    verdict = self.must_be_silent();
-                }
+        // What was staged and not committed may expire at this very moment, on one home after
+        // another, and a job of a dead client may end.
+        for _ in 0..EXPIRIES_MAX {
+            if verdict.is_err() && self.violation().is_none() {
+                verdict = self.must_be_silent();
             }
         }
         verdict
