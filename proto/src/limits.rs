@@ -406,7 +406,8 @@ pub const LOCATE_TIMEOUT: Span = Span::from_secs(2);
 /// And after so many times of what moving the object takes, up to the bound: two askers share a
 /// source, and those after them wait for these.
 pub const LOCATE_MOVES: u64 = 4;
-/// When its home has said that it will hear more it asks so often again, and goes to the maker then.
+/// When its home has said that it will hear more it asks again so often, and goes to the maker
+/// then.
 pub const LOCATE_WAITS: u32 = 8;
 pub const LOCATE_TIMEOUT_MAX: Span = Span::from_secs(300);
 /// Copies named to the node that a task is sent to.

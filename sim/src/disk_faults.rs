@@ -93,8 +93,8 @@ impl World {
         }
     }
 
-    /// Where the other copies' nodes have been taken for dead since the flip, this would be one loss
-    /// too many: then it was none.
+    /// Where the other copies' nodes have been taken for dead since the flip, this would be one
+    /// loss too many: then it was none.
     pub(crate) fn spare_the_last_copy(&mut self, index: usize) {
         let is_last = |entry: &proto::wire::PartitionEntry| entry.replicas == [index as u32];
         if self.homes_move() && self.map.partitions.iter().any(is_last) {

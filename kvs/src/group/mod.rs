@@ -257,8 +257,8 @@ impl Group {
     }
 
     /// The disk with which a voter votes since an incarnation, as the last entry in the log says
-    /// that tells of it. Agreed on or not, as with voters: those who have restarted do not know what
-    /// was agreed on, and have to elect somebody before they do.
+    /// that tells of it. Agreed on or not, as with voters: those who have restarted do not know
+    /// what was agreed on, and have to elect somebody before they do.
     #[must_use]
     pub fn store_of(&self, node: NodeId) -> Option<(Incarnation, u64)> {
         let (incarnation, store) = self.log.store_of(node.0)?;

@@ -178,15 +178,8 @@ impl Ledger {
         self.load_chunk(now, &chunk);
         out.facts.chunks.push(chunk);
         if self.mutant == Some(Mutant::RunBeforeCommit) {
-            let (chunks, recovered) = (VecDeque::from([number]), false);
-            self.activations.push_back(Activation {
-                job: job_id,
-                partition,
-                chunks,
-                looked_at: 0,
-                first_are_placed: false,
-                recovered,
-            });
+            let chunks = VecDeque::from([number]);
+            self.activations.push_back(Activation::new(job_id, partition, chunks, false));
         }
         Ok(true)
     }
@@ -260,15 +253,8 @@ impl Ledger {
                 ..Default::default()
             };
             out.facts.visible.insert((partition, job_id), record);
-            let (chunks, recovered) = (part.chunk_numbers().collect(), false);
-            activations.push(Activation {
-                job: job_id,
-                partition,
-                chunks,
-                looked_at: 0,
-                first_are_placed: false,
-                recovered,
-            });
+            let chunks = part.chunk_numbers().collect();
+            activations.push(Activation::new(job_id, partition, chunks, false));
         }
         if unheard {
             job.report_everything(now); // No task may be left to cause a report.

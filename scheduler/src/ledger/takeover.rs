@@ -28,6 +28,17 @@ pub(super) struct Activation {
     pub(super) recovered: bool,
 }
 
+impl Activation {
+    pub(super) fn new(
+        job: JobId,
+        partition: PartitionId,
+        chunks: VecDeque<u32>,
+        recovered: bool,
+    ) -> Self {
+        Self { job, partition, chunks, looked_at: 0, first_are_placed: false, recovered }
+    }
+}
+
 /// Some tasks of a chunk.
 struct Piece {
     job: JobId,
@@ -175,15 +186,7 @@ impl Ledger {
         let chunks: VecDeque<u32> = part.chunk_numbers().collect();
         let is_begun = part.open < part.tasks;
         part.hold_chunks();
-        let recovered = true;
-        let activation = Activation {
-            job: job_id,
-            partition,
-            chunks,
-            looked_at: 0,
-            first_are_placed: false,
-            recovered,
-        };
+        let activation = Activation::new(job_id, partition, chunks, true);
         // What ran is mostly of parts of which something has ended.
         match is_begun {
             true => self.activations.push_front(activation),
