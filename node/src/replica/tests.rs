@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kvs::membership::{apply, command};
 use kvs::{Page, Write, make_replicated_map};
+use proto::limits::REFUSAL_PATIENCE;
 use proto::wire::map_command::Body as Change;
 use proto::{Incarnation, NodeId, PartitionId, Span, Time, wire};
 use scheduler::{Mutant, Tuning};
@@ -384,4 +385,49 @@ fn a_learner_that_was_dropped_and_is_wanted_again_is_asked_again() {
     }
     n0.learn();
     assert!(n0.replica.unasked.contains(&(P, NodeId(1))));
+}
+
+/// n2 lagged when n0 handed over, and n1 has brought it along: nobody tells n0.
+#[test]
+fn who_waits_for_what_its_successor_has_settled_begins_anew() {
+    let mut n0 = Story::of(0);
+    n0.write();
+    n0.hear(1, false);
+    n0.hear(2, true);
+    let late = LATER + REFUSAL_PATIENCE;
+    n0.step();
+    assert!(!n0.replica.is_stuck(late), "the map is to let n2 go");
+    n0.hand_over(1);
+    n0.step();
+    assert!(!n0.replica.is_stuck(late), "n1 may not have heard of it yet");
+    n0.agree(n0.activated(1));
+    n0.step();
+    assert!(!n0.is_everywhere() && !n0.replica.is_stuck(LATER));
+    assert!(n0.replica.is_stuck(late));
+    // Nor if the map says meanwhile what has become of it.
+    n0.agree(n0.drop_of(2));
+    n0.step();
+    assert!(n0.is_everywhere() && !n0.replica.is_stuck(late));
+}
+
+/// An earlier life of n1 has promised the partition to somebody of whom its first map knows
+/// nothing: who asks may have been replaced since.
+#[test]
+fn who_begins_with_an_older_map_than_its_copies_have_promised_gives_no_lease() {
+    let gives = |promised: u64| {
+        let (mut earlier, mut n1) = (Story::of(1), Story::of(1));
+        let mut batch = kvs::Batch::default();
+        earlier.replica.copies.promise(P, promised, &mut batch);
+        for write in batch.writes {
+            let value = write.value.expect("a promise is a record");
+            let record = kvs::Record { partition: write.partition, key: write.key, value };
+            n1.replica.load(&record).expect("it is what a copy writes");
+        }
+        let ask = wire::message::Body::LeaseAsk(wire::LeaseAsk { sent_ns: 1 });
+        n1.replica.on_body(LATER, NodeId(0), Incarnation(1), ask);
+        n1.replica.leases.free_at(|_, _| true) > LATER
+    };
+    let epoch = first_map().partitions[0].epoch;
+    assert!(gives(epoch));
+    assert!(!gives(epoch + 1));
 }
