@@ -15,7 +15,7 @@ impl Group {
         let (last_index, last_term) = (self.log.last_index(), self.log.last_term());
         for node in self.others() {
             let agreed = member(&self.map, NodeId(node)).is_some_and(|member| member.store != 0);
-            let knows = agreed || self.log.store_of(node).is_some();
+            let knows = agreed || self.store_of(NodeId(node)).is_some();
             let ask = wire::VoteAsk { pre, last_index, last_term, knows };
             self.say_in(term, node, Body::VoteAsk(ask));
         }

@@ -133,16 +133,11 @@ impl Log {
         later.filter_map(voters_of).any(|voters| voters.contains(&node))
     }
 
-    /// The incarnation and the disk that the last entry of a node's coming up names, agreed on or
-    /// not.
-    pub(super) fn store_of(&self, node: u32) -> Option<(u32, u64)> {
-        let commands = self.entries.iter().rev().flat_map(|entry| entry.commands.iter().rev());
-        commands.into_iter().find_map(|command| match &command.body {
-            Some(Body::Up(up)) if up.node == node && up.store != 0 => {
-                Some((up.incarnation, up.store))
-            }
-            _ => None,
-        })
+    /// Whether an entry after this index says that the node has come up.
+    pub(super) fn has_up_of(&self, node: u32, after: u64) -> bool {
+        let later = self.entries.iter().rev().take_while(|entry| entry.index > after);
+        let mut commands = later.flat_map(|entry| &entry.commands);
+        commands.any(|command| matches!(&command.body, Some(Body::Up(up)) if up.node == node))
     }
 
     /// Whether a command is on its way in an entry after this index.

@@ -256,13 +256,22 @@ impl Group {
         self.term
     }
 
-    /// The disk with which a voter votes since an incarnation, as the last entry in the log says
-    /// that tells of it. Agreed on or not, as with voters: those who have restarted do not know
-    /// what was agreed on, and have to elect somebody before they do.
+    /// The disk with which a node came up last, and as which incarnation, where entries tell of it
+    /// that are not known to be agreed on, as with voters: those who have restarted do not know
+    /// what was agreed on, and have to elect somebody before they do. An entry that changes
+    /// nothing does not count: a voter with another disk has to lose its vote first.
     #[must_use]
     pub fn store_of(&self, node: NodeId) -> Option<(Incarnation, u64)> {
-        let (incarnation, store) = self.log.store_of(node.0)?;
-        Some((Incarnation(incarnation), store))
+        if !self.log.has_up_of(node.0, self.commit) {
+            return None;
+        }
+        let mut map = self.map.as_ref().clone();
+        let later = self.log.from(self.commit + 1, usize::MAX);
+        for command in later.iter().flat_map(|entry| &entry.commands) {
+            membership::apply(&mut map, command);
+        }
+        let member = membership::member(&map, node).filter(|member| member.store != 0)?;
+        Some((Incarnation(member.incarnation), member.store))
     }
 
     /// What it knows and has promised, in words, for who looks for a fault.

@@ -288,3 +288,31 @@ fn who_has_a_vote_again_does_not_retire_for_an_older_map() {
     assert!(stands_after_a_map(1));
     assert!(!stands_after_a_map(2));
 }
+
+/// Entries that are not known to be agreed on tell of node 2's first disk, and of another one,
+/// before or after its vote is taken away.
+#[test]
+fn another_disk_of_a_voter_counts_once_it_has_lost_its_vote() {
+    use wire::map_command::Body::{SetVoters, Up};
+    let up = |incarnation, store| {
+        Up(wire::MemberUp { node: 2, incarnation, store, ..Default::default() })
+    };
+    let voters = || SetVoters(wire::SetVoters { voters: vec![0, 1] });
+    let disk_after = |commands: Vec<wire::map_command::Body>| {
+        let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
+        let start = Start { me: NodeId(1), seed: 1, map, blank: false };
+        let mut group = Group::recover(start, [], Time(1)).unwrap();
+        let entry = |(index, body)| {
+            let commands = vec![membership::command(body)];
+            wire::GroupEntry { index, term: 1, commands }
+        };
+        let entries = (1..).zip(commands).map(entry).collect();
+        let append = Body::Append(wire::Append { entries, ..Default::default() });
+        group.handle(Time(1), NodeId(0), wire::GroupMessage { term: 1, body: Some(append) });
+        assert_eq!(group.commit, 0);
+        group.store_of(NodeId(2)).map(|(incarnation, store)| (incarnation.0, store))
+    };
+    assert_eq!(disk_after(vec![voters()]), None);
+    assert_eq!(disk_after(vec![up(1, 102), up(2, 7)]), Some((1, 102)));
+    assert_eq!(disk_after(vec![up(1, 102), voters(), up(2, 7)]), Some((2, 7)));
+}
