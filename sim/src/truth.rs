@@ -20,8 +20,11 @@ pub(crate) struct Commit {
     pub attempt: Attempt,
     pub end: End,
     pub node: NodeId,
-    /// A power cut took it, or a lost input made it void.
+    /// A power cut took it, or a lost input made it void, or it was made again.
     pub undone: bool,
+    /// The attempt that was committed after it had been made again. A power cut that takes that
+    /// may take it that it was to be made again.
+    pub made_again_by: Option<Attempt>,
     pub at: Time,
 }
 

@@ -20,7 +20,9 @@ pub(crate) fn on_committed(
 ) -> Verdict {
     let truth = known(jobs, NAME, task)?;
     if std::mem::take(&mut truth.reopened) {
-        truth.commits.iter_mut().for_each(|commit| commit.undone = true);
+        for commit in truth.commits.iter_mut().filter(|commit| !commit.undone) {
+            (commit.undone, commit.made_again_by) = (true, Some(attempt));
+        }
     }
     if let Some(old) = truth.current() {
         let text = format!(
@@ -34,7 +36,8 @@ pub(crate) fn on_committed(
         let text = format!("{task} is done by attempt {attempt}, which has finished nowhere");
         return Err(Violation::new(NAME, text));
     }
-    truth.commits.push(Commit { attempt, end, node, undone: false, at: now });
+    let new = Commit { attempt, end, node, undone: false, made_again_by: None, at: now };
+    truth.commits.push(new);
     Ok(())
 }
 
@@ -62,7 +65,11 @@ pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: Again) -> Verdict 
 pub(crate) fn undo(jobs: &mut Jobs, task: TaskId, attempt: Attempt) {
     let Some(job) = jobs.get_mut(&task.job) else { return };
     let Some(truth) = job.tasks.get_mut(&task.local) else { return };
-    for commit in truth.commits.iter_mut().filter(|commit| commit.attempt == attempt) {
-        commit.undone = true;
+    for commit in &mut truth.commits {
+        commit.undone |= commit.attempt == attempt;
+        if commit.made_again_by == Some(attempt) {
+            (commit.undone, commit.made_again_by) = (false, None);
+            truth.reopened = true;
+        }
     }
 }
