@@ -394,6 +394,8 @@ impl Scheduler {
         for (task, attempt) in held {
             self.drop_task(task, attempt, out);
         }
+        // A thief that is called dead late has long given its end: it is not taken back.
+        self.transit.values_mut().for_each(|transit| transit.forget_job(job));
         self.data.roomless.forget_job(job);
         let flights: Vec<ObjectId> =
             self.data.flights.keys().filter(|object| object.task.job == job).copied().collect();

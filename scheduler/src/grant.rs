@@ -4,7 +4,7 @@ use proto::event::Reason;
 use proto::limits::{STEAL_SCAN_MAX, STEP_POPS_MAX};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{Attempt, Event, Incarnation, NodeId, TaskId, wire};
+use proto::{Attempt, Event, Incarnation, JobId, NodeId, TaskId, wire};
 
 use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
@@ -27,6 +27,9 @@ impl Transit {
     /// It will not be taken back.
     pub(crate) fn forget(&mut self, task: TaskId, attempt: Attempt) {
         self.tasks.retain(|&(other, known, _)| (other, known) != (task, attempt));
+    }
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        self.tasks.retain(|(task, _, _)| task.job != job);
     }
 }
 

@@ -202,12 +202,16 @@ impl Scheduler {
             return;
         }
         let Some(tasks) = self.ledger.away.get(&peer) else { return };
-        let mut lost = Vec::new();
+        let (mut lost, mut in_doubt) = (Vec::new(), Vec::new());
         for task in tasks.clone() {
             let cell = self.ledger.cell_mut(task).expect("held tasks have records");
             if cell.holder_incarnation == Incarnation(0) {
-                // Who gave it away, here or an earlier home, had not heard of the peer.
+                // Who gave it away, here or an earlier home, had not heard of the peer. The first
+                // that is heard of need not be the one that it was given to.
                 cell.holder_incarnation = before.unwrap_or(incarnation);
+                if before.is_none() && incarnation > Incarnation(1) {
+                    in_doubt.push(task);
+                }
             }
             if cell.holder_incarnation != incarnation {
                 lost.push(task);
@@ -215,6 +219,9 @@ impl Scheduler {
         }
         for task in lost {
             self.ledger.holder_died(now, task, Again::HolderRestarted, out);
+        }
+        if !in_doubt.is_empty() {
+            self.ledger.ask_holders([(peer, in_doubt.iter().collect())].into_iter(), out);
         }
     }
 

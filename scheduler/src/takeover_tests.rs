@@ -241,20 +241,40 @@ fn inherit_command(heir: &mut Scheduler, out: &mut Out) {
     heir.serve(Time(0), MOVES, 2, out);
 }
 
-/// Node 2 had it from node 0, which becomes its home, and dies: it may have run it.
-#[test]
-fn the_death_of_a_thief_counts_where_the_victim_has_become_the_home() {
+/// Node 0 of three, which has given the task of node 1 to node 2.
+fn victim() -> Scheduler {
     let members = (0..3).map(test_nodes::member).collect();
     let homes = test_nodes::homes(0, members, &[0, 1]).moving();
-    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
-    let mut out = Out::default();
-    heir.slots.take(1);
+    let mut victim = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    victim.slots.take(1);
     let placed =
         wire::Placed { job: 1, local: task().local.0, attempt: ATTEMPT.0, ..Default::default() };
     let settings = vec![wire::JobSettings::default()];
     let bundle = wire::Bundle { specs: vec![command()], settings, tasks: vec![placed] };
     let tasks = crate::work::unpack(bundle, 2).expect("it is well formed");
-    heir.transit.insert((NodeId(2), 7), crate::grant::Transit { tasks });
+    victim.transit.insert((NodeId(2), 7), crate::grant::Transit { tasks });
+    victim
+}
+
+/// Its job has ended, and then node 0 hears that node 2 has died.
+#[test]
+fn what_a_thief_had_of_a_job_that_is_over_is_not_taken_back() {
+    let taken_back = |is_over| {
+        let (mut victim, mut out) = (victim(), Out::default());
+        if is_over {
+            let end = Body::JobEnd(wire::JobEnd { job: 1 });
+            victim.on_message(Time(0), NodeId(1), end, &mut out);
+        }
+        victim.take_back_transit(NodeId(2), Incarnation(1), &mut out);
+        out.events.iter().any(|event| matches!(event, Event::Queued { .. }))
+    };
+    assert_eq!([false, true].map(taken_back), [true, false]);
+}
+
+/// Node 2 had it from node 0, which becomes its home, and dies: it may have run it.
+#[test]
+fn the_death_of_a_thief_counts_where_the_victim_has_become_the_home() {
+    let (mut heir, mut out) = (victim(), Out::default());
     inherit_command(&mut heir, &mut out);
     heir.take_back_transit(NodeId(2), Incarnation(1), &mut out);
     assert_eq!(heir.ledger.cell(task()).map(|cell| cell.strikes), Some(1), "{:?}", out.events);
@@ -283,23 +303,42 @@ fn an_earlier_death_that_is_told_late_does_not_take_the_start_back() {
     assert_eq!(started(&heir), Some((true, 1)));
 }
 
-/// The earlier home gave it to node 1 before it had heard of it; this one knows node 1 already, and
-/// then it restarts.
-#[test]
-fn what_an_unknown_node_was_given_is_lost_with_its_first_life() {
+/// The earlier home gave it to node 1 before it had heard of it.
+fn given_to_an_unknown_node() -> (Scheduler, LedgerRecord) {
     let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0, 2]).moving();
-    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
-    let mut out = Out::default();
-    heir.on_peer_incarnation(Time(0), NodeId(1), Incarnation(1), &mut out);
-    let held = LedgerRecord::Holder(wire::HolderRecord {
+    let heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let held = wire::HolderRecord {
         index: vec![0],
         attempt: vec![ATTEMPT.0],
         node: vec![1],
         incarnation: vec![0],
         ..Default::default()
-    });
+    };
+    (heir, LedgerRecord::Holder(held))
+}
+
+/// The new home knows node 1 already, and then it restarts.
+#[test]
+fn what_an_unknown_node_was_given_is_lost_with_its_first_life() {
+    let ((mut heir, held), mut out) = (given_to_an_unknown_node(), Out::default());
+    heir.on_peer_incarnation(Time(0), NodeId(1), Incarnation(1), &mut out);
     inherit(&mut heir, held, &mut out);
     heir.on_peer_incarnation(Time(0), NodeId(1), Incarnation(2), &mut out);
     let replaced = |event: &Event| matches!(event, Event::Replaced { .. });
     assert!(out.events.iter().any(replaced), "{:?}", out.events);
+}
+
+/// The new home does not know node 1 either, and hears of its second life first.
+#[test]
+fn who_is_heard_of_first_in_a_later_life_is_asked_what_it_holds() {
+    let asked = |incarnation| {
+        let ((mut heir, held), mut out) = (given_to_an_unknown_node(), Out::default());
+        inherit(&mut heir, held, &mut out);
+        out.reliable.clear();
+        heir.on_peer_incarnation(Time(0), NodeId(1), Incarnation(incarnation), &mut out);
+        let asks =
+            |(to, body): &(NodeId, Body)| *to == NodeId(1) && matches!(body, Body::Holding(_));
+        out.reliable.iter().any(asks)
+    };
+    assert_eq!([1, 2].map(asked), [false, true]);
 }
