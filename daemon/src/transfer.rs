@@ -16,7 +16,7 @@ use std::time::Instant;
 use executor::objects::ObjectName;
 use executor::{Executor, ObjectError};
 use node::Input;
-use proto::work::Fetch;
+use proto::work::{Fetch, FetchError};
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, Span, TaskId, Time, limits, wire};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -70,7 +70,8 @@ impl Transfers {
         let wanted = Wanted::new(object, fetch.size_bytes, move |result| {
             let result = match taken {
                 Some(keep) => result.and_then(|()| {
-                    store.take_over(object, keep).map_err(|error| error.to_string())
+                    let taken = store.take_over(object, keep);
+                    taken.map_err(|error| FetchError::Disk(error.to_string()))
                 }),
                 None => result,
             };
@@ -167,7 +168,7 @@ pub(crate) async fn bring(
     let took_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     came.into_iter().for_each(|object| store.discard_object(object));
     match failure {
-        Some(reason) => Err(Status::aborted(reason)),
+        Some(reason) => Err(Status::aborted(reason.to_string())),
         None => Ok(wire::BringReply { took_ns }),
     }
 }

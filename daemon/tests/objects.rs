@@ -78,11 +78,11 @@ async fn nodes_bring_objects_from_one_another() {
     }
     let absent = wire::Object { output: 77, size_bytes: 10, ..object(1) };
     let status = bring([&all[few..], &[absent]].concat()).await.unwrap_err();
-    assert!(status.message().contains("not on this node"), "{status}");
+    assert!(status.message().contains("not there"), "{status}");
     for size_bytes in [10, 300_000] {
         let absent = wire::Object { output: 77, size_bytes, ..object(1) };
         let status = bring(vec![absent, object(1), object(4)]).await.unwrap_err();
-        assert!(status.message().contains("not on this node"), "{status}");
+        assert!(status.message().contains("not there"), "{status}");
     }
     let longer = wire::Object { size_bytes: 300_001, ..object(4) };
     let status = bring(vec![longer, object(5)]).await.unwrap_err();

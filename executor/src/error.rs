@@ -1,7 +1,9 @@
-//! What can go wrong when an executor starts, and how a system error reads.
+//! What can go wrong with an executor and its objects, and how a system error reads.
 
 use std::io;
 use std::path::{Path, PathBuf};
+
+use proto::ObjectId;
 
 /// Why an executor could not start.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +20,34 @@ impl ExecutorError {
     }
     pub(crate) fn thread(error: &io::Error) -> Self {
         Self::Thread { reason: reason(error) }
+    }
+}
+
+/// Why bytes of an object cannot be had or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    #[error("object {0} is not on this node")]
+    Absent(ObjectName),
+    #[error("cannot {action} object {object}: {reason}")]
+    Io { action: &'static str, object: ObjectName, reason: String },
+    #[error("object {object} exceeds {limit_bytes} bytes, the largest object of this node")]
+    TooLarge { object: ObjectName, limit_bytes: u64 },
+}
+
+impl ObjectError {
+    pub(crate) fn failed(action: &'static str, object: ObjectId, error: &io::Error) -> Self {
+        Self::Io { action, object: ObjectName(object), reason: reason(error) }
+    }
+}
+
+/// How an object is called in messages: `j1/0.7 output 0 (attempt 1.2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectName(pub ObjectId);
+
+impl std::fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ObjectId { task, attempt, output } = self.0;
+        write!(f, "{task} output {output} (attempt {attempt})")
     }
 }
 

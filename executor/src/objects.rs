@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use proto::work::Stored;
 use proto::{Attempt, JobId, LocalId, ObjectId, TaskId, wire};
 
-use crate::error::{ExecutorError, reason};
+use crate::error::ExecutorError;
+pub use crate::error::{ObjectError, ObjectName};
 use crate::room;
 
 const PART_SUFFIX: &str = ".part";
@@ -29,32 +30,6 @@ const RESERVE_BYTES_MIN: u64 = 1 << 20;
 
 /// Looked at under one lock when a job is forgotten.
 const FORGET_PART_OBJECTS: usize = 256;
-
-/// Why bytes of an object cannot be had or kept.
-#[derive(Debug, thiserror::Error)]
-pub enum ObjectError {
-    #[error("object {0} is not on this node")]
-    Absent(ObjectName),
-    #[error("cannot {action} object {object}: {reason}")]
-    Io { action: &'static str, object: ObjectName, reason: String },
-    #[error("object {object} exceeds {limit_bytes} bytes, the largest object of this node")]
-    TooLarge { object: ObjectName, limit_bytes: u64 },
-}
-
-/// How an object is called in messages: `j1/0.7 output 0 (attempt 1.2)`.
-#[derive(Clone, Copy, Debug)]
-pub struct ObjectName(pub ObjectId);
-
-impl std::fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ObjectId { task, attempt, output } = self.0;
-        write!(f, "{task} output {output} (attempt {attempt})")
-    }
-}
-
-fn failed(action: &'static str, object: ObjectId, error: &io::Error) -> ObjectError {
-    ObjectError::Io { action, object: ObjectName(object), reason: reason(error) }
-}
 
 /// The objects on this node. Clones share one store.
 #[derive(Clone, Debug)]
@@ -180,11 +155,13 @@ impl ObjectStore {
 
     /// Opens an object for reading, with its size.
     pub fn open_object(&self, object: ObjectId) -> Result<(File, u64), ObjectError> {
-        let size_bytes = self.size_bytes(object).ok_or(ObjectError::Absent(ObjectName(object)))?;
-        match File::open(self.path(object)) {
-            Ok(file) => Ok((file, size_bytes)),
-            Err(error) => Err(failed("read", object, &error)),
-        }
+        let absent = || ObjectError::Absent(ObjectName(object));
+        let size_bytes = self.size_bytes(object).ok_or_else(absent)?;
+        let opened = File::open(self.path(object)).map(|file| (file, size_bytes));
+        opened.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => absent(), // Somebody took its file away.
+            _ => ObjectError::failed("read", object, &error),
+        })
     }
 
     /// Begins an object whose bytes come in pieces; it exists once committed.
@@ -203,7 +180,7 @@ impl ObjectStore {
             io::ErrorKind::NotFound => fs::create_dir_all(&directory).and_then(|()| create()),
             _ => Err(error),
         });
-        let file = made.map_err(|error| failed("write", object, &error))?;
+        let file = made.map_err(|error| ObjectError::failed("write", object, &error))?;
         let store = self.clone();
         Ok(IncomingObject { store, object, kind, path, file, size_bytes: 0, done: false })
     }
@@ -215,7 +192,7 @@ impl ObjectStore {
         object: ObjectId,
         kind: ObjectKind,
     ) -> Result<u64, ObjectError> {
-        let wrong = |error: io::Error| failed("keep", object, &error);
+        let wrong = |error: io::Error| ObjectError::failed("keep", object, &error);
         let metadata = fs::metadata(file).map_err(wrong)?;
         self.check_limit(object, metadata.len())?;
         // Consumers see this very file as their input: none may change it.
@@ -245,7 +222,7 @@ impl ObjectStore {
         if before != kind {
             // Under the lock: nobody looks for it where it is not.
             fs::rename(self.path_of(object, before), self.path_of(object, kind))
-                .map_err(|error| failed("keep", object, &error))?;
+                .map_err(|error| ObjectError::failed("keep", object, &error))?;
         }
         Ok(())
     }
@@ -354,7 +331,7 @@ impl IncomingObject {
     pub fn write(&mut self, piece: &[u8]) -> Result<(), ObjectError> {
         let size_bytes = self.size_bytes + piece.len() as u64;
         self.store.check_limit(self.object, size_bytes)?;
-        let wrong = |error| failed("write", self.object, &error);
+        let wrong = |error| ObjectError::failed("write", self.object, &error);
         if self.size_bytes / ROOM_LOOK_BYTES < size_bytes / ROOM_LOOK_BYTES {
             // Where the room was taken beforehand there need not be as much again.
             room::check(&self.file, 0).map_err(wrong)?;
@@ -371,11 +348,11 @@ impl IncomingObject {
             return Ok(());
         }
         room::check(&self.file, total_bytes)
-            .map_err(|error| failed("write", self.object, &error))?;
+            .map_err(|error| ObjectError::failed("write", self.object, &error))?;
         let mode = rustix::fs::FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, mode, 0, total_bytes) {
             Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
-                Err(failed("write", self.object, &rustix::io::Errno::NOSPC.into()))
+                Err(ObjectError::failed("write", self.object, &rustix::io::Errno::NOSPC.into()))
             }
             // Not every file system can; then it is found out while writing.
             Ok(()) | Err(_) => Ok(()),
@@ -399,7 +376,8 @@ impl IncomingObject {
     pub fn commit(mut self) -> Result<u64, ObjectError> {
         let Self { object, kind, size_bytes, .. } = self;
         let target = self.store.path_of(object, kind);
-        fs::rename(&self.path, &target).map_err(|error| failed("keep", object, &error))?;
+        fs::rename(&self.path, &target)
+            .map_err(|error| ObjectError::failed("keep", object, &error))?;
         self.done = true;
         self.store.index().insert(object, size_bytes, kind);
         Ok(size_bytes)
@@ -508,8 +486,10 @@ mod tests {
         file.read_to_string(&mut text).unwrap();
         assert_eq!((text.as_str(), size_bytes), ("hello world", 11));
         assert!(matches!(store.open_object(object(2, 0)), Err(ObjectError::Absent(_))));
+        fs::remove_file(store.path(object(1, 7))).unwrap();
+        assert!(matches!(store.open_object(object(1, 7)), Err(ObjectError::Absent(_))));
         let job = directory.path().join(directory_name(JobId(9)));
-        assert_eq!(fs::read_dir(&job).unwrap().count(), 2, "the part file is gone");
+        assert_eq!(fs::read_dir(&job).unwrap().count(), 1, "the part file is gone");
         store.discard(object(1, 0).task, object(1, 0).attempt);
         assert_eq!(store.totals(), (0, 0));
         assert_eq!(fs::read_dir(&job).unwrap().count(), 0);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvs::{Batch, Page, PageRequest};
-use proto::work::{Fetch, Launch, Outcome, Stored};
+use proto::work::{Fetch, FetchError, Launch, Outcome, Stored};
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, wire,
 };
@@ -20,7 +20,7 @@ pub enum Input {
     /// An attempt this node launched has ended.
     Finished { task: TaskId, attempt: Attempt, outcome: Outcome },
     /// A fetch ended; the error is one line.
-    Fetched { object: ObjectId, result: Result<(), String> },
+    Fetched { object: ObjectId, result: Result<(), FetchError> },
     /// What the shell found when it started: objects that an earlier incarnation left here.
     Stored { objects: Vec<Stored> },
     /// The answer to [`Effect::Read`].

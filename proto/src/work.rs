@@ -42,6 +42,20 @@ pub struct Fetch {
     pub taken: Option<bool>,
 }
 
+/// Why an object did not come.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The node that was asked is well and has no such object: it will not have it later either.
+    #[error("it is not there")]
+    NotThere,
+    /// That node could not be asked, or its answer did not come whole.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It has the object, which could not be read there or not be kept here.
+    #[error("{0}")]
+    Disk(String),
+}
+
 /// An object that an earlier incarnation left on this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stored {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use proto::limits::{
-    COPY_TOLD_BYTES, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_COPY_KNOWN_MAX,
-    FETCH_TRIES_MAX, FETCH_TRIES_REBUILT_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX,
-    FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES, LOCATE_TIMEOUT, LOCATE_TIMEOUT_MAX, LOCATE_WAITS,
-    STEP_POPS_MAX,
+    COPY_TOLD_BYTES, FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START,
+    FETCH_TRIES_COPY_KNOWN_MAX, FETCH_TRIES_MAX, FETCH_TRIES_REBUILT_MAX,
+    FETCHES_AHEAD_IN_FLIGHT_MAX, FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES, LOCATE_TIMEOUT,
+    LOCATE_TIMEOUT_MAX, LOCATE_WAITS, STEP_POPS_MAX,
 };
-use proto::work::{Fetch, Outcome};
+use proto::work::{Fetch, FetchError, Outcome};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::data::{Reads, Settings, wire_object};
@@ -46,6 +46,8 @@ pub(crate) struct Flight {
     pub(crate) tries: u32,
     /// How often its home was asked again while all who have it were busy.
     waits: u32,
+    /// How often the maker has answered that it does not have it.
+    absences: u32,
     /// Its maker could not give it; until it is here it keeps no other task waiting.
     pub(crate) stalled: bool,
     /// Where to ask for copies, and whether one was named lately.
@@ -110,6 +112,7 @@ impl Scheduler {
             phase: if asked.is_some() { Phase::Locating } else { Phase::Moving },
             tries: 0,
             waits: 0,
+            absences: 0,
             stalled: false,
             home: asked,
             copy_known: false,
@@ -262,7 +265,7 @@ impl Scheduler {
         &mut self,
         now: Time,
         object: ObjectId,
-        result: Result<(), String>,
+        result: Result<(), FetchError>,
         out: &mut Out,
     ) {
         let moving =
@@ -331,7 +334,7 @@ impl Scheduler {
         self.inputs_settled(now, task, out);
     }
 
-    fn fetch_failed(&mut self, now: Time, object: ObjectId, error: &str, out: &mut Out) {
+    fn fetch_failed(&mut self, now: Time, object: ObjectId, error: &FetchError, out: &mut Out) {
         let Some(flight) = self.data.flights.get(&object) else { return };
         let (maker, from) = (flight.maker, flight.from);
         let waits = |task: &TaskId| {
@@ -356,13 +359,16 @@ impl Scheduler {
         }
         let flight = self.data.flights.get_mut(&object).expect("looked at above");
         flight.tries += 1;
+        flight.absences += u32::from(*error == FetchError::NotThere);
         let tries = flight.tries;
+        let is_there =
+            flight.absences < FETCH_ABSENCES_MAX || (flight.copy_known && !self.homes.moves());
         let tries_max = match flight.copy_known {
             _ if self.homes.moves() => FETCH_TRIES_REBUILT_MAX,
             true => FETCH_TRIES_COPY_KNOWN_MAX,
             false => FETCH_TRIES_MAX,
         };
-        if tries < tries_max && !(blind && from != maker) {
+        if tries < tries_max && is_there && !(blind && from != maker) {
             flight.phase = Phase::Pausing;
             self.stall(object);
             let doubled = FETCH_RETRY_START.0 << tries.min(16);

@@ -35,6 +35,8 @@ mod ledger;
 mod lengths;
 mod locations;
 mod lost;
+#[cfg(test)]
+mod lost_tests;
 mod monitor;
 mod mutant;
 mod near;

@@ -100,7 +100,8 @@ impl Scheduler {
         lost.truncate(OBJECTS_TOLD_MAX);
         let first = crate::data::object_id(&lost[0]);
         let error = format!(
-            "input {} of {} and {} more are lost: the nodes that had them are dead",
+            "input {} of {} and {} more are lost: the nodes that had them are dead or have them no \
+             more",
             first.output,
             first.task,
             lost.len() - 1

@@ -7,7 +7,7 @@ use prost::Message as _;
 use proto::limits::PARKED_RETRY_AFTER;
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{JobId, NodeId, PartitionId, Time, wire};
+use proto::{JobId, LocalId, NodeId, PartitionId, Time, wire};
 
 use crate::homes::Homes;
 use crate::out::Out;
@@ -94,6 +94,7 @@ impl Scheduler {
             return;
         }
         for body in unacknowledged {
+            let Some(body) = self.still_asked(body) else { continue };
             mark(Mark::Rerouted);
             self.send_to_homes(body, &mut out.reliable);
         }
@@ -106,11 +107,18 @@ impl Scheduler {
                 Body::Visible(visible) => visible.commit.as_ref().map(|commit| JobId(commit.job)),
                 _ => None,
             };
-            out.reliable.push((home, body));
+            out.reliable.extend(self.still_asked(body).map(|body| (home, body)));
             // What was said of it meanwhile came to a home that had nothing of it.
             told.into_iter().for_each(|job| self.jobs.cancel_again_at(job, home, out));
         }
         self.retell_moves(out);
+    }
+    /// What a home asks for its tasks its successor finds out, and asks for, by itself; if it has
+    /// it by now, who hears this late would make it again for nobody.
+    fn still_asked(&self, body: Body) -> Option<Body> {
+        let Body::CreditQuery(mut query) = body else { return Some(body) };
+        query.asks.retain(|ask| self.homes.is_mine(LocalId(ask.child).partition()));
+        (!query.asks.is_empty()).then_some(Body::CreditQuery(query))
     }
     pub(crate) fn retry_parked(&mut self, now: Time, out: &mut Out) {
         if self.parked.retry_at.is_some_and(|at| at <= now) {

@@ -1,28 +1,25 @@
 //! From queue to slot when makers fail, stores are full, and there is more than one step does.
 
 use proto::limits::{
-    FETCH_RETRY_MAX, GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_TOLD_MAX, STAGING_MIN,
-    STAGING_PER_SLOT, STAGING_PER_SLOT_MAX, STEP_POPS_MAX, STORE_FULL_PATIENCE, STORE_PASSED_FOR,
-    STORE_PASSED_MIN, WAITING_PER_SLOT_MAX,
+    GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_TOLD_MAX, STAGING_MIN, STAGING_PER_SLOT, STEP_POPS_MAX,
+    STORE_FULL_PATIENCE, STORE_PASSED_FOR, STORE_PASSED_MIN, WAITING_PER_SLOT_MAX,
 };
 use proto::wire::message::Body;
 use proto::wire::{MemberPhase, request};
-use proto::work::{Fetch, Outcome};
-use proto::{
-    Attempt, ClientId, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
-};
+use proto::work::{Fetch, FetchError};
+use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::out::Out;
 use crate::{Policy, Scheduler, Tuning, test_nodes};
 
 const SLOTS: u32 = 1;
 
-fn scheduler(tuning: Tuning) -> Scheduler {
+pub(crate) fn scheduler(tuning: Tuning) -> Scheduler {
     scheduler_where(tuning, &[])
 }
 
 /// Of these nodes the map says that their first incarnation is dead.
-fn scheduler_where(tuning: Tuning, down: &[u32]) -> Scheduler {
+pub(crate) fn scheduler_where(tuning: Tuning, down: &[u32]) -> Scheduler {
     let member = |node| {
         let phase = if down.contains(&node) { MemberPhase::Down } else { MemberPhase::Up };
         wire::Member { phase: phase as i32, slots: SLOTS, ..test_nodes::member(node) }
@@ -32,12 +29,12 @@ fn scheduler_where(tuning: Tuning, down: &[u32]) -> Scheduler {
 }
 
 /// An input that the task of this number in partition 1 made on `node`.
-fn input(parent: u64, node: u32, size_bytes: u64) -> wire::InputAt {
+pub(crate) fn input(parent: u64, node: u32, size_bytes: u64) -> wire::InputAt {
     let parent = LocalId::new(PartitionId(1), parent).0;
     wire::InputAt { parent, attempt: 1, node, size_bytes, ..Default::default() }
 }
 
-fn push(scheduler: &mut Scheduler, tasks: Vec<wire::Placed>, out: &mut Out) {
+pub(crate) fn push(scheduler: &mut Scheduler, tasks: Vec<wire::Placed>, out: &mut Out) {
     let spec = wire::Spec {
         body: Some(wire::spec::Body::Sleep(Default::default())),
         ..Default::default()
@@ -48,7 +45,11 @@ fn push(scheduler: &mut Scheduler, tasks: Vec<wire::Placed>, out: &mut Out) {
     scheduler.on_message(Time(0), NodeId(1), body, out);
 }
 
-fn placed(index: u64, inputs: Vec<wire::InputAt>, output_bytes: u64) -> wire::Placed {
+pub(crate) fn unreachable() -> FetchError {
+    FetchError::Unreachable(String::from("no answer"))
+}
+
+pub(crate) fn placed(index: u64, inputs: Vec<wire::InputAt>, output_bytes: u64) -> wire::Placed {
     wire::Placed {
         job: 1,
         local: LocalId::new(PartitionId(1), 1_000_000 + index).0,
@@ -59,111 +60,8 @@ fn placed(index: u64, inputs: Vec<wire::InputAt>, output_bytes: u64) -> wire::Pl
     }
 }
 
-#[test]
-fn a_maker_that_cannot_be_reached_stops_no_other_work() {
-    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
-    let mut out = Out::default();
-    // More than are staged at a time, of higher rank than the last.
-    let many = 2 * STAGING_PER_SLOT_MAX as u64;
-    let mut tasks: Vec<_> =
-        (0..many).map(|index| placed(index, vec![input(index, 2, 5_000)], 0)).collect();
-    tasks.push(placed(many, vec![input(many, 3, 4_000)], 0));
-    push(&mut scheduler, tasks, &mut out);
-    let mut now = Time(0);
-    for _ in 0..10 {
-        scheduler.act(now, &mut out);
-        for Fetch { object, from, .. } in std::mem::take(&mut out.fetches) {
-            let reached = from == NodeId(3);
-            let result = if reached { Ok(()) } else { Err("unreachable".to_string()) };
-            scheduler.on_fetched(now, object, result, &mut out);
-        }
-        now = now + FETCH_RETRY_MAX;
-    }
-    assert_eq!(out.launches.len(), 1, "the one whose input could be had runs");
-}
-
-#[test]
-fn copies_and_the_maker_are_asked_by_turns() {
-    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
-    let mut out = Out::default();
-    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 1 << 20)], 0)], &mut out);
-    scheduler.act(Time(0), &mut out);
-    let locate = std::mem::take(&mut out.locate);
-    let asked = locate[&NodeId(1)].objects[0];
-    let located = |node: u32| {
-        let at = wire::ObjectAt { object: Some(asked), nodes: vec![node], later: false };
-        Body::Located(wire::Located { objects: vec![at] })
-    };
-    scheduler.on_message(Time(0), NodeId(1), located(2), &mut out);
-    let fetch = out.fetches.pop().expect("the maker is asked");
-    let unreachable = || Err("unreachable".to_string());
-    scheduler.on_fetched(Time(0), fetch.object, unreachable(), &mut out);
-    let later = Time(0) + FETCH_RETRY_MAX;
-    scheduler.act(later, &mut out);
-    assert_eq!(out.locate[&NodeId(1)].copies_only, [asked]);
-    scheduler.on_message(later, NodeId(1), located(3), &mut out);
-    let fetch = out.fetches.pop().expect("the copy is asked");
-    assert_eq!(fetch.from, NodeId(3));
-    scheduler.on_fetched(later, fetch.object, Ok(()), &mut out);
-    scheduler.act(later, &mut out);
-    assert_eq!(out.launches.len(), 1);
-    assert_eq!((scheduler.data.stalled_bytes, scheduler.data.stalled_tasks), (0, 0));
-    assert_eq!(scheduler.data.reserved_bytes, 0);
-}
-
-#[test]
-fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
-    let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), &[2]);
-    let mut out = Out::default();
-    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 1 << 20)], 0)], &mut out);
-    scheduler.act(Time(0), &mut out);
-    let asked = std::mem::take(&mut out.locate)[&NodeId(1)].copies_only[0];
-    let located = |nodes: Vec<u32>| {
-        let at = wire::ObjectAt { object: Some(asked), nodes, later: false };
-        Body::Located(wire::Located { objects: vec![at] })
-    };
-    scheduler.on_message(Time(0), NodeId(1), located(vec![2]), &mut out);
-    let fetch = out.fetches.pop().expect("its home has heard that it is back");
-    assert_eq!(fetch.from, NodeId(2));
-    // It cannot be reached from here yet: after a pause its home is asked once more.
-    scheduler.on_fetched(Time(0), fetch.object, Err("unreachable".to_owned()), &mut out);
-    assert!(out.locate.is_empty() && out.completions.is_empty());
-    let later = Time(0) + FETCH_RETRY_MAX;
-    scheduler.act(later, &mut out);
-    assert_eq!(std::mem::take(&mut out.locate)[&NodeId(1)].copies_only, [asked]);
-    scheduler.on_message(later, NodeId(1), located(vec![]), &mut out);
-    assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1, "it is really dead");
-}
-
-#[test]
-fn a_home_names_the_maker_to_who_takes_it_for_dead() {
-    // It is its own maker, and its map has not heard of its second life.
-    for down in [&[][..], &[0]] {
-        let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), down);
-        scheduler.options.incarnation = Incarnation(2);
-        let mut out = Out::default();
-        let task = TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) };
-        run_here(&mut scheduler, task, &mut out);
-        let attempt = Attempt(out.launches[0].attempt.0);
-        let outcome = Outcome { output_sizes: vec![1 << 20], ..Default::default() };
-        scheduler.on_finished(Time(0), task, attempt, outcome, &mut out);
-        scheduler.settle(Time(0), &mut out);
-        let object = wire::Object {
-            job: 1,
-            task: task.local.0,
-            attempt: attempt.0,
-            output: 0,
-            size_bytes: 1 << 20,
-        };
-        let locate = wire::Locate { copies_only: vec![object], ..Default::default() };
-        scheduler.on_message(Time(0), NodeId(1), Body::Locate(locate), &mut out);
-        let found = out.located[&NodeId(1)][0].nodes.clone();
-        assert_eq!(found, [0], "down {down:?}");
-    }
-}
-
 /// A job of one task that this node is home of.
-fn run_here(scheduler: &mut Scheduler, task: TaskId, out: &mut Out) {
+pub(crate) fn run_here(scheduler: &mut Scheduler, task: TaskId, out: &mut Out) {
     let spec = wire::Spec {
         body: Some(wire::spec::Body::Sleep(Default::default())),
         ..Default::default()
@@ -568,7 +466,7 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
         node.on_message(Time(0), NodeId(1), located, &mut out);
     }
     let fetch = out.fetches.pop().expect("it is fetched");
-    node.on_fetched(Time(0), fetch.object, Err("unreachable".into()), &mut out);
+    node.on_fetched(Time(0), fetch.object, Err(unreachable()), &mut out);
     let task = TaskId::new(1, 7);
     let missing = [(fetch.object, crate::queue::Presence::Coming)];
     node.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &missing);

@@ -5,7 +5,7 @@ use node::{Effect, Input};
 use prost::Message as _;
 use proto::event::{Again, End, Event, Reason};
 use proto::limits::CRASHES_MAX;
-use proto::work::{Fetch, Launch, LaunchInput, Outcome};
+use proto::work::{Fetch, FetchError, Launch, LaunchInput, Outcome};
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, wire};
 
 use crate::checkers::{bound, durable, inputs, known, once, order, poison, quiet, removal, stall};
@@ -396,9 +396,9 @@ impl World {
             return self.schedule(self.now + pause, what);
         }
         let result = if unreachable {
-            Err(format!("n{from} is unreachable"))
+            Err(FetchError::Unreachable(format!("n{from} is unreachable")))
         } else if !self.machines[from].objects.contains_key(&object) {
-            Err(format!("n{from} has no {object:?}"))
+            Err(FetchError::NotThere)
         } else {
             self.machines[index].objects.insert(object, bytes);
             Ok(())

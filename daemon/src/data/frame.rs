@@ -122,8 +122,10 @@ pub(super) fn request_from_bytes(bytes: &[u8; REQUEST_BYTES]) -> ObjectId {
 pub(super) enum Head {
     /// So many bytes of the object follow, and their checksum.
     Object(u64),
-    /// So many bytes of a text follow: why there is no object.
+    /// So many bytes of a text follow: why the object cannot be given.
     Refusal(u32),
+    /// There is no such object.
+    Absent,
 }
 
 impl Head {
@@ -131,6 +133,7 @@ impl Head {
         let (status, size): (u32, u64) = match self {
             Self::Object(size_bytes) => (0, size_bytes),
             Self::Refusal(text_bytes) => (1, text_bytes.into()),
+            Self::Absent => (2, 0),
         };
         let mut bytes = [0; HEAD_BYTES];
         bytes[..4].copy_from_slice(&status.to_le_bytes());
@@ -144,6 +147,7 @@ impl Head {
         match (fields.u32(), fields.u64()) {
             (0, size_bytes) => Some(Self::Object(size_bytes)),
             (1, text) if text <= limits::ERROR_BYTES_MAX as u64 => Some(Self::Refusal(text as u32)),
+            (2, 0) => Some(Self::Absent),
             _ => None,
         }
     }
@@ -170,10 +174,12 @@ mod tests {
         let task = TaskId::new(u64::MAX, 7);
         let object = ObjectId { task, attempt: Attempt(5 << 32), output: u32::MAX };
         assert_eq!(request_from_bytes(&request_to_bytes(object)), object);
-        for head in [Head::Object(u64::MAX), Head::Object(0), Head::Refusal(4096)] {
+        let heads = [Head::Object(u64::MAX), Head::Object(0), Head::Refusal(4096), Head::Absent];
+        for head in heads {
             assert_eq!(Head::from_bytes(head.to_bytes()), Some(head));
         }
         assert_eq!(Head::from_bytes(Head::Refusal(4097).to_bytes()), None);
         assert_eq!(Head::from_bytes([0xff; 12]), None);
+        assert_eq!(Head::from_bytes([2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]), None);
     }
 }

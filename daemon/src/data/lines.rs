@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use proto::work::FetchError;
 use proto::{NodeId, ObjectId, Span, limits};
 
 use super::frame::{self, HEAD_BYTES, Head};
@@ -27,7 +28,7 @@ fn patience() -> Duration {
 /// A thread without work ends after this.
 const IDLE: Duration = Duration::from_secs(5);
 
-type Done = Box<dyn FnOnce(Result<(), String>) + Send>;
+type Done = Box<dyn FnOnce(Result<(), FetchError>) + Send>;
 
 /// An object that this node is to have.
 pub(crate) struct Wanted {
@@ -50,7 +51,7 @@ impl Wanted {
     pub(crate) fn new(
         object: ObjectId,
         size_bytes: u64,
-        done: impl FnOnce(Result<(), String>) + Send + 'static,
+        done: impl FnOnce(Result<(), FetchError>) + Send + 'static,
     ) -> Self {
         let wait = limits::REDIAL_AFTER;
         Self { object, size_bytes, since: None, wait, done: Box::new(done) }
@@ -61,7 +62,7 @@ impl Wanted {
         self.since.is_some_and(|since| since.elapsed() > patience())
     }
 
-    pub(crate) fn end(self, result: Result<(), String>) {
+    pub(crate) fn end(self, result: Result<(), FetchError>) {
         (self.done)(result);
     }
 }
@@ -161,7 +162,8 @@ pub(crate) fn bring(shared: &Arc<Shared>, from: NodeId, wanted: impl IntoIterato
                     let waiting = state.sources.remove(&from).unwrap_or_default().waiting;
                     drop(state);
                     for wanted in waiting {
-                        wanted.end(Err(format!("cannot start a thread: {error}")));
+                        let text = format!("cannot start a thread: {error}");
+                        wanted.end(Err(FetchError::Unreachable(text)));
                     }
                     return;
                 }
@@ -358,7 +360,8 @@ fn put_back(shared: &Arc<Shared>, from: NodeId, batch: VecDeque<Wanted>, reason:
     shared.log.refusal(&format!("cannot fetch from node {from}: {reason}"));
     for mut wanted in batch {
         if wanted.is_overdue() {
-            wanted.end(Err(format!("from node {from}: cannot be reached: {reason}")));
+            let text = format!("from node {from}: cannot be reached: {reason}");
+            wanted.end(Err(FetchError::Unreachable(text)));
             continue;
         }
         let at = Instant::now() + Duration::from_nanos(wanted.wait.0);
@@ -396,7 +399,7 @@ fn fetch_over(
                 Err(Failure::Line(reason)) => return Err(reason),
                 Err(Failure::Object(reason)) => {
                     if let Some(wanted) = batch.pop_front() {
-                        wanted.end(Err(reason));
+                        wanted.end(Err(FetchError::Disk(reason)));
                     }
                     return Err("an object could not be kept".to_owned());
                 }
@@ -404,8 +407,9 @@ fn fetch_over(
             Head::Refusal(text_bytes) => {
                 let text = &mut buffer[..text_bytes as usize];
                 stream.read_exact(text).map_err(broke)?;
-                Err(String::from_utf8_lossy(text).into_owned())
+                Err(FetchError::Disk(String::from_utf8_lossy(text).into_owned()))
             }
+            Head::Absent => Err(FetchError::NotThere),
         };
         if is_large {
             stream.socket().set_read_timeout(Some(patience())).map_err(broke)?;

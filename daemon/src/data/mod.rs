@@ -29,6 +29,8 @@ pub(crate) use port::serve;
 pub(crate) use small::{Smalls, give, take};
 pub(crate) use stream::Registry;
 
+use executor::ObjectError;
+use proto::work::FetchError;
 use proto::{Attempt, JobId, LocalId, ObjectId, TaskId, wire};
 
 /// What a request on the wire asks for.
@@ -36,6 +38,16 @@ pub(crate) fn object_of(request: &wire::ObjectRequest) -> ObjectId {
     let &wire::ObjectRequest { job, task, attempt, output } = request;
     let task = TaskId { job: JobId(job), local: LocalId(task) };
     ObjectId { task, attempt: Attempt(attempt), output }
+}
+
+/// Why an object is not given out. What is not there is said to be so: nobody asks for it again.
+fn not_given(error: &ObjectError) -> FetchError {
+    match error {
+        ObjectError::Absent(_) => FetchError::NotThere,
+        ObjectError::Io { .. } | ObjectError::TooLarge { .. } => {
+            FetchError::Disk(error.to_string())
+        }
+    }
 }
 
 pub(crate) fn request_of(object: ObjectId) -> wire::ObjectRequest {

@@ -5,10 +5,12 @@ use std::io::{self, BufReader, Read, Write};
 use std::time::Duration;
 
 use executor::ObjectStore;
+use proto::work::FetchError;
 use proto::{NodeId, ObjectId, limits};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::frame::{self, Head, REQUEST_BYTES};
+use super::not_given;
 use super::socket::DataStream;
 use crate::service::Shared;
 
@@ -58,18 +60,23 @@ fn answer(
     if gathered.len() >= limits::DATA_BUFFER_BYTES {
         send(stream, gathered)?;
     }
-    let opened = store.open_object(object).map_err(|error| error.to_string());
+    let opened = store.open_object(object).map_err(|error| not_given(&error));
     let checked = opened.and_then(|(file, size_bytes)| match file.metadata() {
         Ok(metadata) if metadata.len() == size_bytes => Ok((file, size_bytes)),
         Ok(metadata) => {
-            Err(format!("its file has {} bytes instead of {size_bytes}", metadata.len()))
+            let text = format!("its file has {} bytes instead of {size_bytes}", metadata.len());
+            Err(FetchError::Disk(text))
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(FetchError::Disk(error.to_string())),
     });
     let (mut file, size_bytes) = match checked {
         Ok(found) => found,
+        Err(FetchError::NotThere) => {
+            gathered.extend_from_slice(&Head::Absent.to_bytes());
+            return Ok(());
+        }
         Err(reason) => {
-            refuse(gathered, &reason);
+            refuse(gathered, &reason.to_string());
             return Ok(());
         }
     };
@@ -154,8 +161,8 @@ mod tests {
         (0..size).map(|at| (at as u64 * 31 + number) as u8).collect()
     }
 
-    /// Takes one answer: the bytes of an object, or why there are none.
-    fn take(stream: &mut TcpStream) -> Result<Vec<u8>, String> {
+    /// Takes one answer: the bytes of an object, or what there is instead.
+    fn take(stream: &mut TcpStream) -> Result<Vec<u8>, Head> {
         let mut read = |count: usize| {
             let mut bytes = vec![0; count];
             stream.read_exact(&mut bytes).unwrap();
@@ -168,7 +175,7 @@ mod tests {
                 assert_eq!(read(8), xxh3_64(&bytes).to_le_bytes());
                 Ok(bytes)
             }
-            Head::Refusal(length) => Err(String::from_utf8(read(length as usize)).unwrap()),
+            head @ (Head::Refusal(_) | Head::Absent) => Err(head),
         }
     }
 
@@ -204,7 +211,7 @@ mod tests {
                         (Ok(bytes), Some(&(_, size))) => {
                             assert!(bytes == bytes_of(number, size), "object {number}");
                         }
-                        (Err(reason), None) => assert!(reason.contains("not on this node")),
+                        (Err(Head::Absent), None) => {}
                         (answer, _) => panic!("object {number}: {answer:?}"),
                     }
                 }

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use executor::{ObjectKind, ObjectStore};
+use proto::work::FetchError;
 use proto::{NodeId, ObjectId, limits, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Wanted, bring, object_of, request_of};
+use super::{Wanted, bring, not_given, object_of, request_of};
 use crate::service::Shared;
 
 /// The small objects that were asked for and are not here yet.
@@ -83,9 +84,12 @@ pub(crate) fn give(store: &ObjectStore, asks: &wire::Asks) -> Vec<wire::Gives> {
         let object = Some(*request);
         open.objects.push(match given {
             Ok((data, checksum)) => {
-                wire::Give { object, data: data.into(), checksum, error: String::new() }
+                wire::Give { object, data: data.into(), checksum, ..wire::Give::default() }
             }
-            Err(error) => wire::Give { object, error, ..wire::Give::default() },
+            Err(error) => {
+                let absent = error == FetchError::NotThere;
+                wire::Give { object, error: error.to_string(), absent, ..wire::Give::default() }
+            }
         });
         if bytes >= limits::GIVES_BYTES {
             frames.push(std::mem::take(&mut open));
@@ -96,17 +100,18 @@ pub(crate) fn give(store: &ObjectStore, asks: &wire::Asks) -> Vec<wire::Gives> {
     frames
 }
 
-fn read(store: &ObjectStore, object: ObjectId) -> Result<(Vec<u8>, u64), String> {
+fn read(store: &ObjectStore, object: ObjectId) -> Result<(Vec<u8>, u64), FetchError> {
     use std::io::Read;
-    let (file, size_bytes) = store.open_object(object).map_err(|error| error.to_string())?;
+    let wrong = FetchError::Disk;
+    let (file, size_bytes) = store.open_object(object).map_err(|error| not_given(&error))?;
     if size_bytes > limits::SMALL_OBJECT_BYTES {
-        return Err(format!("it has {size_bytes} bytes: too many for a frame"));
+        return Err(wrong(format!("it has {size_bytes} bytes: too many for a frame")));
     }
     let mut data = Vec::with_capacity(size_bytes as usize + 1);
     let read = file.take(size_bytes + 1).read_to_end(&mut data);
-    read.map_err(|error| error.to_string())?;
+    read.map_err(|error| wrong(error.to_string()))?;
     if data.len() as u64 != size_bytes {
-        return Err(format!("its file has {} bytes instead of {size_bytes}", data.len()));
+        return Err(wrong(format!("its file has {} bytes instead of {size_bytes}", data.len())));
     }
     let checksum = xxh3_64(&data);
     Ok((data, checksum))
@@ -124,11 +129,13 @@ pub(crate) fn take(shared: &Arc<Shared>, from: NodeId, gives: wire::Gives) {
         let Some((_, wanted)) = asked.remove(&object) else { continue };
         drop(asked);
         let whole = give.data.len() as u64 == wanted.size_bytes;
-        if !give.error.is_empty() {
-            wanted.end(Err(format!("from node {from}: {}", give.error)));
+        if give.absent {
+            wanted.end(Err(FetchError::NotThere));
+        } else if !give.error.is_empty() {
+            wanted.end(Err(FetchError::Disk(format!("from node {from}: {}", give.error))));
         } else if whole && xxh3_64(&give.data) == give.checksum {
             let kept = keep(shared.executor.objects(), object, &give.data, give.checksum);
-            wanted.end(kept.map_err(|error| error.to_string()));
+            wanted.end(kept.map_err(|error| FetchError::Disk(error.to_string())));
         } else {
             bring(shared, from, [wanted]);
         }
@@ -173,6 +180,6 @@ mod tests {
         assert_eq!(all.len(), 42);
         assert!(all[..40].iter().all(|give| give.data == big && give.error.is_empty()));
         assert!(all[40].error.contains("too many") && all[40].data.is_empty(), "{:?}", all[40]);
-        assert!(all[41].error.contains("not on this node"), "{:?}", all[41]);
+        assert!(!all[40].absent && all[41].absent && !all[41].error.is_empty(), "{:?}", all[41]);
     }
 }

@@ -1,7 +1,7 @@
 //! What may happen next in a cluster, in any order.
 
 use proto::wire::message::Body;
-use proto::work::Outcome;
+use proto::work::{FetchError, Outcome};
 use proto::{NodeId, ObjectId, Span, TaskId};
 use scheduler::Out;
 
@@ -141,10 +141,11 @@ impl Cluster {
         let at = self.dice.index(process.fetching.len());
         let fetch = process.fetching.swap_remove(at);
         let from = &self.machines[fetch.from.0 as usize];
-        let alive = from.process.is_some() || self.weather.objects_survive;
-        let result = match from.objects.contains(&fetch.object) && alive {
-            true => Ok(()),
-            false => Err(format!("{} has no {:?}", fetch.from, fetch.object)),
+        let is_up = from.process.is_some();
+        let result = match from.objects.contains(&fetch.object) {
+            true if is_up || self.weather.objects_survive => Ok(()),
+            false if is_up => Err(FetchError::NotThere),
+            _ => Err(FetchError::Unreachable(format!("{} is down", fetch.from))),
         };
         if result.is_ok() {
             self.machines[node].objects.insert(fetch.object);

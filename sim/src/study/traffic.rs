@@ -1,7 +1,7 @@
 //! What a study's nodes send one another: packets, and the objects that tasks read.
 
 use node::Input;
-use proto::work::Fetch;
+use proto::work::{Fetch, FetchError};
 use proto::{Time, limits, wire};
 
 use super::cluster::Cluster;
@@ -87,7 +87,10 @@ impl Cluster<'_, '_> {
                 self.machines[to].objects.insert(object, held);
                 Ok(())
             }
-            false => Err(format!("{} has no {object:?}", fetch.from)),
+            false if source.up && !source.objects.contains_key(&object) => {
+                Err(FetchError::NotThere)
+            }
+            false => Err(FetchError::Unreachable(format!("{} is down", fetch.from))),
         };
         self.machines[to].fetching -= 1;
         if let Some(next) = self.machines[to].fetches.pop_front() {
