@@ -145,3 +145,32 @@ fn a_home_names_the_maker_to_who_takes_it_for_dead() {
         assert_eq!(found, [0], "down {down:?}");
     }
 }
+
+/// A thief ended the task, and is taken for dead: it runs here once more, while its reader has
+/// what the thief made fetched. Then the home says that it is not wanted.
+#[test]
+fn what_ran_once_more_takes_no_copy_with_it_when_it_is_dismissed() {
+    let discarded = |is_read| {
+        let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+        let mut out = Out::default();
+        let mut tasks = vec![placed(0, Vec::new(), 5_000)];
+        if is_read {
+            tasks.push(placed(1, vec![input(1_000_000, 2, 5_000)], 0));
+        }
+        push(&mut scheduler, tasks, &mut out);
+        scheduler.act(Time(0), &mut out);
+        assert_eq!((out.launches.len(), out.fetches.len()), (1, usize::from(is_read)));
+        out.launches.clear(); // The shell has started it.
+        let dismissed = [crate::out::task_attempt(
+            TaskId::new(1, LocalId::new(PartitionId(1), 1_000_000).0),
+            Attempt(1),
+        )];
+        for fetch in std::mem::take(&mut out.fetches) {
+            scheduler.on_fetched(Time(0), fetch.object, Ok(()), &mut out);
+        }
+        scheduler.on_stale(NodeId(1), &dismissed, &mut out);
+        assert_eq!(out.kills.len(), 1);
+        out.discards.len()
+    };
+    assert_eq!([false, true].map(discarded), [1, 0]);
+}

@@ -3,6 +3,7 @@
 //! uses is pinned and stays; what was made here goes when nobody will read it any more.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use proto::{Attempt, JobId, LocalId, ObjectId, TaskId, wire};
 
@@ -58,6 +59,9 @@ impl Objects {
     #[must_use]
     pub(crate) fn contains(&self, object: &ObjectId) -> bool {
         self.entries.contains_key(object)
+    }
+    pub(crate) fn has_any(&self, objects: RangeInclusive<ObjectId>) -> bool {
+        self.entries.range(objects).next().is_some()
     }
     /// Whether a copy is here that an earlier task had brought. The first reader of a copy that
     /// was brought ahead is the one that it was brought for.

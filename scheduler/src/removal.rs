@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::limits::{CANCEL_TASKS_MAX, NAME_BYTES_MAX};
 use proto::wire::response;
-use proto::{Attempt, Event, JobId, LocalId, NodeId, TaskId, Time, wire};
+use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::client::{not_yet, refused, unknown_job, wrong_home};
 use crate::ledger::{End, State};
@@ -112,6 +112,14 @@ impl Scheduler {
         say_not_held(not_held, out);
     }
 
+    /// Whether what an attempt made is here, or on its way here: it may have ended on another node
+    /// while it runs on this one, and its readers run here.
+    fn has_outputs_of(&self, task: TaskId, attempt: Attempt) -> bool {
+        let all =
+            ObjectId { task, attempt, output: 0 }..=ObjectId { task, attempt, output: u32::MAX };
+        self.data.flights.range(all.clone()).next().is_some() || self.data.objects.has_any(all)
+    }
+
     /// Stops and forgets one attempt, in whatever form this node has it. What it left when it had
     /// finished stays: its home may have lost the end in a power cut after children learned of it.
     pub(crate) fn drop_task(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
@@ -131,7 +139,9 @@ impl Scheduler {
             out.launches.retain(|launch| (launch.task, launch.attempt) != (task, attempt));
             if out.launches.len() == launches {
                 out.kills.push((task, attempt));
-                out.discards.push((task, attempt));
+                if !self.has_outputs_of(task, attempt) {
+                    out.discards.push((task, attempt));
+                }
             }
         }
         // Granted to a thief, of which nobody knows yet whether it lives to run it.
