@@ -163,12 +163,22 @@ impl Replica {
 
     /// Others have everything and this node is none of them: its copy goes.
     fn drop_copy(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
-        let formers = if self.is(Mutant::FormersLetGo) { &[] } else { entry.former.as_slice() };
-        let holders = entry.replicas.iter().chain(&entry.learners).chain(formers);
-        let is_holder = holders.into_iter().any(|&node| node == self.me.0);
-        if entry.active && !is_holder {
+        if self.is_left_out(entry) {
             self.copies.give_up(partition, entry.epoch, &mut self.batch);
         }
+    }
+
+    fn is_left_out(&self, entry: &wire::PartitionEntry) -> bool {
+        let formers = if self.is(Mutant::FormersLetGo) { &[] } else { entry.former.as_slice() };
+        let mut holders = entry.replicas.iter().chain(&entry.learners).chain(formers);
+        entry.active && !holders.any(|&node| node == self.me.0)
+    }
+
+    /// The change is of a configuration that this node was one of, and is no more. Where it has no
+    /// copy and never had one, nothing else tells it.
+    pub(super) fn is_of_the_past(&self, change: &wire::Change) -> bool {
+        let entry = self.map.partitions.get(change.partition as usize);
+        entry.is_some_and(|entry| change.epoch < entry.epoch && self.is_left_out(entry))
     }
 
     /// The configuration of a partition that this node serves.

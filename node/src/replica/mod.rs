@@ -230,8 +230,8 @@ impl Replica {
             }
             let exists = change.partition < self.map.partitions.len() as u32;
             let change = Arc::new(change);
-            let serves = self.served.contains_key(&partition);
-            if !exists || serves || self.copies.take(&change, &mut self.batch).is_err() {
+            let other = self.served.contains_key(&partition) || self.is_of_the_past(&change);
+            if !exists || other || self.copies.take(&change, &mut self.batch).is_err() {
                 refused.push(wire::Refusal { number, partition: partition.0 });
             }
         }

@@ -431,3 +431,23 @@ fn who_begins_with_an_older_map_than_its_copies_have_promised_gives_no_lease() {
     assert!(gives(epoch));
     assert!(!gives(epoch + 1));
 }
+
+/// The first change that n0 ever sends n1 comes when n1 knows already that it has no copy to keep:
+/// no later map would tell it to let go of it.
+#[test]
+fn what_comes_late_of_a_copy_that_is_not_wanted_any_more_is_not_kept() {
+    let keeps = |is_dropped| {
+        let mut n1 = Story::of(1);
+        let epoch = n1.epoch();
+        if is_dropped {
+            n1.agree(n1.drop_of(1));
+        }
+        let after = Some(wire::Position { epoch, seq: 1 });
+        let change = wire::Change { partition: P.0, epoch, after, ..Default::default() };
+        let replicate = wire::Replicate { number: 1, changes: vec![change], client_waits: false };
+        let body = wire::message::Body::Replicate(replicate);
+        n1.replica.on_body(LATER, NodeId(0), Incarnation(1), body);
+        n1.replica.copies.position(P).seq == 1
+    };
+    assert_eq!([false, true].map(keeps), [true, false]);
+}
