@@ -5,6 +5,7 @@
 //! from the moment its records are loaded here until it is given up. Where homes never move, it
 //! serves what the map names.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -22,6 +23,8 @@ pub struct Homes {
     any_unknown: bool,
     /// How many members are gone.
     gone: usize,
+    /// Members that are gone, and of which a later life was heard.
+    back: BTreeSet<NodeId>,
     /// Every partition is active.
     all_active: bool,
     /// `None` where homes never move.
@@ -48,6 +51,7 @@ impl Homes {
             slots_max: slots().max().unwrap_or(0),
             any_unknown: slots().any(|slots| slots == 0),
             gone: map.members.iter().filter(|member| is_gone(member)).count(),
+            back: BTreeSet::new(),
             all_active: map.partitions.iter().all(is_active),
             served: None,
             map: Arc::clone(map),
@@ -95,6 +99,7 @@ impl Homes {
             slots_max: 0,
             any_unknown: false,
             gone: 0,
+            back: BTreeSet::new(),
             all_active: true,
             served: None,
             job_partition,
@@ -205,6 +210,16 @@ impl Homes {
     /// Those that are not gone and are not about to go.
     pub(crate) fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.living().filter(|&node| !self.is_leaving(node))
+    }
+    /// A life of a node was heard of, of which the map may not know yet.
+    pub(crate) fn heard_of(&mut self, node: NodeId, incarnation: Incarnation) {
+        if self.gone > 0 && self.is_gone(node) && incarnation > self.incarnation_of(node) {
+            self.back.insert(node);
+        }
+    }
+    /// Those that are not gone, and those that are there again.
+    pub(crate) fn living_or_back(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.living().chain(self.back.iter().copied())
     }
     /// Those that are not gone.
     pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> + '_ {

@@ -21,8 +21,6 @@ struct Job {
     /// The latest report of each partition.
     counts: BTreeMap<u32, wire::PartitionCount>,
     watchers: Vec<(ClientId, u64)>,
-    /// Nodes that have come back with something of it, and asked whether it has ended.
-    asked: BTreeSet<NodeId>,
     watch: Watch,
 }
 
@@ -179,7 +177,6 @@ impl Jobs {
             return;
         };
         if asks && job.state.ended_ns == 0 {
-            job.asked.insert(from);
             if job.homes(homes).contains(&from) {
                 job.tell_home(from, homes, out);
                 job.cancel_again_at(from, out);
@@ -254,7 +251,7 @@ impl Jobs {
         out.events.push(Event::JobEnded { job: job_id, end: End::Cancelled });
         self.jobs.insert(job_id, Job::new(state));
         // What is staged anywhere goes; what still comes is asked about, and goes then.
-        for member in homes.living() {
+        for member in homes.living_or_back() {
             out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job_id.0 })));
         }
     }
@@ -302,7 +299,7 @@ impl Jobs {
 impl Job {
     fn new(state: wire::JobState) -> Self {
         let (counts, watchers) = (BTreeMap::new(), Vec::new());
-        Self { state, counts, watchers, asked: BTreeSet::new(), watch: Watch::default() }
+        Self { state, counts, watchers, watch: Watch::default() }
     }
 
     /// As clients see it.
@@ -424,9 +421,7 @@ impl Job {
             self.cancel_everywhere(homes, out);
         }
         // Nodes that are home of none of it may have run some, and hold objects.
-        // The map may not know yet that one who has asked is back.
-        let asked = std::mem::take(&mut self.asked).into_iter();
-        for member in homes.living().chain(asked.filter(|&node| homes.is_gone(node))) {
+        for member in homes.living_or_back() {
             out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job.0 })));
         }
     }

@@ -287,6 +287,7 @@ impl Scheduler {
         out: &mut Out,
     ) -> bool {
         let before = self.peers.insert(peer, incarnation);
+        self.homes.heard_of(peer, incarnation);
         // Of one that has restarted it may have been forgotten that it was there before.
         let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
         let has_tasks = self.ledger.away.contains_key(&peer);

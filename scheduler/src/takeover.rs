@@ -163,6 +163,7 @@ impl Scheduler {
     /// The map has changed.
     pub fn set_homes(&mut self, now: Time, homes: Homes, out: &mut Out) {
         let older = self.homes.succeed(homes);
+        self.peers.iter().for_each(|(&peer, &life)| self.homes.heard_of(peer, life));
         self.ledger.report_interval = report_interval(&self.homes);
         self.ledger.ready.extend(self.homeless.drain(..));
         self.consider_leaving(out);

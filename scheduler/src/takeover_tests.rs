@@ -2,7 +2,9 @@
 
 use proto::event::Reason;
 use proto::wire::message::Body;
-use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{
+    Attempt, ClientId, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire,
+};
 
 use crate::out::Out;
 use crate::{LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
@@ -341,4 +343,27 @@ fn who_is_heard_of_first_in_a_later_life_is_asked_what_it_holds() {
         out.reliable.iter().any(asks)
     };
     assert_eq!([1, 2].map(asked), [false, true]);
+}
+
+/// It may have run some of the job since it is back, and its map calls it dead still.
+#[test]
+fn who_is_back_hears_of_the_end_of_a_job_before_the_map_has_it() {
+    let told = |life: u32| {
+        let down = wire::Member {
+            phase: wire::MemberPhase::Down as i32,
+            incarnation: 1,
+            ..test_nodes::member(1)
+        };
+        let homes = test_nodes::homes(0, vec![test_nodes::member(0), down], &[0, 0]).moving();
+        let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+        let mut out = Out::default();
+        home.serve(Time(0), PartitionId(0), 2, &mut out);
+        home.on_peer_incarnation(Time(0), NodeId(1), Incarnation(life), &mut out);
+        let cancel = wire::Cancel { job: 1, staged: true, ..Default::default() };
+        let mut body = wire::request::Body::Cancel(cancel);
+        home.on_request(Time(0), ClientId(1), 1, &mut body, &mut out);
+        let end = |(to, body): &(NodeId, Body)| *to == NodeId(1) && matches!(body, Body::JobEnd(_));
+        out.reliable.iter().any(end)
+    };
+    assert_eq!([1, 2].map(told), [false, true]);
 }
