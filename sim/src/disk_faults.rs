@@ -118,9 +118,14 @@ impl World {
         })
     }
 
-    /// Whether some copy is less than it seems to be.
+    /// Whether some copy is less than it seems to be, or will be when a power cut undoes the write
+    /// that mended it.
     pub(crate) fn has_hidden_damage(&self) -> bool {
-        (0..self.machines.len()).any(|index| self.is_damaged(index))
+        (0..self.machines.len()).any(|index| {
+            let machine = &self.machines[index];
+            let is_mended = machine.disk.unsynced() == 0 && !self.is_damaged(index);
+            machine.flipped.is_some() && !is_mended
+        })
     }
 
     /// Its directory is put aside; what comes next is another disk to the others.

@@ -193,7 +193,8 @@ impl Waits {
 fn tell_reruns(report: &mut Report, reruns: &mut Reruns) {
     let lists = [
         ("their homes give them a further attempt", &mut reruns.noticed_ms),
-        ("they start elsewhere", &mut reruns.rerun_ms),
+        ("they wait for a slot elsewhere", &mut reruns.placed_ms),
+        ("they start there", &mut reruns.rerun_ms),
     ];
     for (what, list) in lists {
         if let Some((middle, most)) = middle_and_most(list) {

@@ -10,6 +10,7 @@ use proto::{Event, NodeId, TaskId, Time};
 struct Struck {
     killed_at: Time,
     noticed: bool,
+    placed: bool,
 }
 
 /// Fed with all events of a job in the order of time, and told of the kills.
@@ -21,6 +22,8 @@ pub(super) struct Reruns {
     struck: HashMap<TaskId, Struck>,
     /// From the kill to the home's giving the task a further attempt, milliseconds.
     pub(super) noticed_ms: Vec<f64>,
+    /// From the kill to its waiting for a slot somewhere.
+    pub(super) placed_ms: Vec<f64>,
     /// From the kill to the start of that attempt.
     pub(super) rerun_ms: Vec<f64>,
 }
@@ -40,7 +43,7 @@ impl Reruns {
         {
             self.kills.pop();
             for task in self.running.remove(&node).unwrap_or_default() {
-                self.struck.insert(task, Struck { killed_at, noticed: false });
+                self.struck.insert(task, Struck { killed_at, noticed: false, placed: false });
             }
         }
         let since = |at: Time| entry.time.since(at).as_secs_f64() * 1e3;
@@ -58,6 +61,13 @@ impl Reruns {
             Event::Committed { task, .. } => {
                 self.struck.remove(&task);
                 self.running.values_mut().for_each(|tasks| _ = tasks.remove(&task));
+            }
+            Event::Queued { task, .. } => {
+                if let Some(struck) = self.struck.get_mut(&task)
+                    && !std::mem::replace(&mut struck.placed, true)
+                {
+                    self.placed_ms.push(since(struck.killed_at));
+                }
             }
             Event::Replaced { task, .. } => {
                 if let Some(struck) = self.struck.get_mut(&task)

@@ -8,8 +8,9 @@ use super::{Jobs, Verdict, Violation, known};
 
 const NAME: &str = "poison";
 
-/// A task has killed the node that ran it. What a node other than its home starts first is not
-/// written down: if its home dies, too, before it has heard, the first death has no witness.
+/// A task has killed the node that ran it. What a node other than its home starts is not written
+/// down before there has been a death: if its home dies, too, before it has heard and that is
+/// durable, the first death has no witness, nor the next one under the next home.
 pub(crate) fn on_kill(
     jobs: &mut Jobs,
     (task, attempt): (TaskId, Attempt),
@@ -18,11 +19,10 @@ pub(crate) fn on_kill(
 ) -> Verdict {
     let truth = known(jobs, NAME, task)?;
     truth.kills.push(((attempt.0 >> 32) as u32, by_home));
-    let is_unwitnessed = match truth.kills[..] {
-        [(first, by_home), (second, _), ..] => !by_home && first != second,
-        _ => false,
-    };
-    let allowed = usize::from(CRASHES_MAX) + usize::from(is_unwitnessed);
+    let of_both = truth.kills.windows(2).map(|two| (two[0], two[1]));
+    let unwitnessed =
+        of_both.take_while(|&((first, by_home), (second, _))| !by_home && first != second);
+    let allowed = usize::from(CRASHES_MAX) + unwitnessed.count();
     if truth.kills.len() > allowed {
         let text = format!(
             "{task} has killed {} incarnations, the last one {node}'s {incarnation}; {allowed} are \
