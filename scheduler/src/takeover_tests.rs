@@ -54,8 +54,8 @@ fn held_by_heir() -> LedgerRecord {
     })
 }
 
-/// Node 0 is its home from now on; `last` is what the earlier one has written of it last.
-fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
+/// The first records of its part.
+fn until_visible() -> [LedgerRecord; 2] {
     let chunk = wire::Chunk {
         job: 1,
         partition: MOVES.0,
@@ -64,7 +64,12 @@ fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
         ..Default::default()
     };
     let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
-    for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible), last] {
+    [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)]
+}
+
+/// Node 0 is its home from now on; `last` is what the earlier one has written of it last.
+fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
+    for record in until_visible().into_iter().chain([last]) {
         heir.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
     }
     heir.serve(Time(0), MOVES, 2, out);
@@ -366,4 +371,29 @@ fn who_is_back_hears_of_the_end_of_a_job_before_the_map_has_it() {
         out.reliable.iter().any(end)
     };
     assert_eq!([1, 2].map(told), [false, true]);
+}
+
+/// What it had made was lost, and its job was cancelled before it was placed once more.
+#[test]
+fn what_was_to_be_made_again_may_end_otherwise_by_the_same_attempt() {
+    let end = |verdict| {
+        LedgerRecord::End(wire::EndRecord {
+            index: vec![0],
+            attempt: vec![ATTEMPT.0],
+            verdict: vec![verdict],
+            node: vec![0],
+            ..Default::default()
+        })
+    };
+    let done_and_then = |verdict| {
+        let mut heir = heir();
+        for record in until_visible().into_iter().chain([end(0)]) {
+            heir.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
+        }
+        heir.adopt(Time(0), MOVES, JobId(1), end(verdict))
+    };
+    assert!(done_and_then(0).is_err(), "done twice");
+    for verdict in 1..4 {
+        assert_eq!(done_and_then(verdict), Ok(()), "verdict {verdict}");
+    }
 }

@@ -93,8 +93,8 @@ impl Ledger {
             };
             match self.cell(task).map(|cell| cell.state) {
                 None => return Err(RecordError(format!("task {task} ended but is not stored"))),
-                // What it made was lost, and it was done again.
-                Some(State::Ended(End::Done)) if self.is_later(task, Attempt(attempt)) => {
+                // What it made was lost, and it was done again; or it was given up before it began.
+                Some(State::Ended(End::Done)) if self.is_later(task, Attempt(attempt), end) => {
                     self.reopen(task);
                 }
                 Some(State::Ended(_)) => {
@@ -119,8 +119,11 @@ impl Ledger {
         Ok(())
     }
 
-    fn is_later(&self, task: TaskId, attempt: Attempt) -> bool {
-        self.cell(task).is_some_and(|cell| cell.attempt < attempt)
+    fn is_later(&self, task: TaskId, attempt: Attempt, end: End) -> bool {
+        let same_attempt_may_end = end != End::Done;
+        self.cell(task).is_some_and(|cell| {
+            cell.attempt < attempt || (cell.attempt == attempt && same_attempt_may_end)
+        })
     }
 
     /// The first few failures of a part are part of its report.
