@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use prost::Message as _;
 use proto::wire::message::Body;
 use proto::wire::{MemberPhase, request};
 use proto::work::{Fetch, Launch, Stored};
@@ -185,7 +186,13 @@ impl Cluster {
     pub(crate) fn kill(&mut self, node: usize) {
         self.tell(|| format!("n{node} dies"));
         self.machines[node].process = None;
-        self.queues.retain(|&(from, _), _| from != node);
+        // As links do it: what it gave back was not acknowledged before its sender had it again.
+        for other in 0..self.machines.len() {
+            let said = self.queues.remove(&(node, other)).unwrap_or_default();
+            for body in said.iter().rev().filter_map(given_back) {
+                self.queues.entry((other, node)).or_default().push_front(body);
+            }
+        }
         self.loose.retain(|&(from, to, _)| from != node && to != node);
         self.oracle.died(NodeId(node as u32));
         // It may come back with its files, or without.
@@ -445,6 +452,11 @@ fn route(
             sends.push((to, reliable, body));
         }
     }
+}
+
+fn given_back(body: &Body) -> Option<Body> {
+    let Body::NotHome(not_home) = body else { return None };
+    wire::Message::decode(not_home.message.as_slice()).expect("it was a message").body
 }
 
 /// As links do it: what still means something to a node that has restarted.
