@@ -45,7 +45,8 @@ pub(crate) struct Detector {
     dice: u64,
     probe_at: Time,
     number: u64,
-    outstanding: Option<Outstanding>,
+    /// Probes without an answer so far, one for each node: who is patient waits for several.
+    outstanding: Vec<Outstanding>,
     /// Others that asked for a probe of a node: who, with their number.
     asked: BTreeMap<u64, (u32, u64)>,
     /// 1 when all is well.
@@ -69,7 +70,7 @@ impl Detector {
             // Nodes that start together need not probe together.
             probe_at: now + Span(seed % PROBE_PERIOD.0),
             number: 0,
-            outstanding: None,
+            outstanding: Vec::new(),
             asked: BTreeMap::new(),
             patience: 1,
             said: Vec::new(),
@@ -101,8 +102,7 @@ impl Detector {
             return;
         }
         peer.suspicion = None;
-        if self.outstanding.as_ref().is_some_and(|probe| probe.node == node) {
-            self.outstanding = None;
+        if self.outstanding.extract_if(.., |probe| probe.node == node).next().is_some() {
             self.patience = (self.patience - 1).max(1);
         }
     }
@@ -199,12 +199,14 @@ impl Detector {
         if late >= PROBE_TIMEOUT {
             self.wake_late(now);
         }
-        self.look_after_probe(now);
+        self.look_after_probes(now);
         if self.probe_at <= now {
             self.probe_at = now + PROBE_PERIOD;
             if let Some(node) = self.next_in_turn() {
                 self.probe(node);
-                self.outstanding = Some(Outstanding { node, sent_at: now, helped: false });
+                if self.outstanding.iter().all(|probe| probe.node != node) {
+                    self.outstanding.push(Outstanding { node, sent_at: now, helped: false });
+                }
             }
         }
         for node in self.due_suspects(now) {
@@ -216,7 +218,7 @@ impl Detector {
     /// This node was away itself: it cannot tell who else was.
     fn wake_late(&mut self, now: Time) {
         self.patience = (self.patience + 1).min(PATIENCE_MAX);
-        self.outstanding = None;
+        self.outstanding.clear();
         let patience = self.patience;
         for peer in self.peers.values_mut() {
             peer.heard_at = now;
@@ -229,16 +231,19 @@ impl Detector {
     }
 
     /// A probe without an answer: first others try, then the node is suspect.
-    fn look_after_probe(&mut self, now: Time) {
-        let Some(probe) = &mut self.outstanding else { return };
-        let (node, waited) = (probe.node, now.since(probe.sent_at));
-        if waited >= Span(PROBE_PERIOD.0 * self.patience) {
-            self.outstanding = None;
-            self.suspect(now, node, false);
-        } else if waited >= Span(PROBE_TIMEOUT.0 * self.patience) && !probe.helped {
-            probe.helped = true;
-            self.ask_helpers(node);
+    fn look_after_probes(&mut self, now: Time) {
+        let given_up = Span(PROBE_PERIOD.0 * self.patience);
+        let overdue = Span(PROBE_TIMEOUT.0 * self.patience);
+        let silent: Vec<_> =
+            self.outstanding.extract_if(.., |it| now.since(it.sent_at) >= given_up).collect();
+        silent.into_iter().for_each(|probe| self.suspect(now, probe.node, false));
+        let mut late = Vec::new();
+        for probe in &mut self.outstanding {
+            if now.since(probe.sent_at) >= overdue && !std::mem::replace(&mut probe.helped, true) {
+                late.push(probe.node);
+            }
         }
+        late.into_iter().for_each(|node| self.ask_helpers(node));
     }
 
     /// Suspects are probed again, and the leader is told again.
@@ -289,13 +294,13 @@ impl Detector {
 
     /// When it wants [`Self::on_time`].
     pub(crate) fn deadline(&self) -> Time {
-        let probe = self.outstanding.as_ref().map(|probe| {
+        let probes = self.outstanding.iter().map(|probe| {
             let wait = if probe.helped { PROBE_PERIOD } else { PROBE_TIMEOUT };
             probe.sent_at + Span(wait.0 * self.patience)
         });
         let suspicions = self.peers.values().filter_map(|peer| peer.suspicion);
         let suspicion = suspicions.map(|it| it.probe_at).min();
-        probe.into_iter().chain(suspicion).fold(self.probe_at, Time::min)
+        probes.chain(suspicion).fold(self.probe_at, Time::min)
     }
 
     /// When the first suspect will have been silent for long enough; past ones do not count.

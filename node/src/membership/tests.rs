@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::Span;
+use proto::limits::PATIENCE_MAX;
 
 use super::*;
 
@@ -430,4 +431,29 @@ fn an_idle_cluster_says_little() {
     // A probe and its answer, and the heartbeats of the group.
     let per_second = (after - before) / 60;
     assert!(per_second <= 5 * 2 + 4 * 2 * 4 + 2, "{per_second} messages a second of five nodes");
+}
+
+/// It was late itself, so it waits for longer than it takes until the next probe is due: of a
+/// silent one alone, and of one of two.
+#[test]
+fn who_is_patient_takes_the_silent_for_dead_all_the_same() {
+    for peers in [1..2, 1..3] {
+        let mut detector = Detector::new(Time(0), 0);
+        detector.watch(Time(0), peers.clone().map(|node| (node, 1)));
+        let mut now = Time(0);
+        for _ in 0..PATIENCE_MAX {
+            now = detector.deadline().max(now) + Span::from_secs(1);
+            detector.on_time(now);
+        }
+        let awake = now;
+        while detector.dead(now).next().is_none() {
+            // The other one answers at once.
+            detector.heard(now, 2, 1);
+            now = detector.deadline().max(now);
+            detector.on_time(now);
+            assert!(now < awake + Span::from_secs(30), "node 1 never answers");
+            now = detector.next_death(now).map_or(now, |at| at.min(detector.deadline()).max(now));
+        }
+        assert_eq!(detector.dead(now).next(), Some((1, 1)));
+    }
 }
