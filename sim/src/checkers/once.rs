@@ -66,8 +66,10 @@ pub(crate) fn undo(jobs: &mut Jobs, task: TaskId, attempt: Attempt) {
     let Some(job) = jobs.get_mut(&task.job) else { return };
     let Some(truth) = job.tasks.get_mut(&task.local) else { return };
     for commit in &mut truth.commits {
-        commit.undone |= commit.attempt == attempt;
-        if commit.made_again_by == Some(attempt) {
+        if commit.attempt == attempt {
+            // Nothing brings it back: it was lost itself.
+            (commit.undone, commit.made_again_by) = (true, None);
+        } else if commit.made_again_by == Some(attempt) {
             (commit.undone, commit.made_again_by) = (false, None);
             truth.reopened = true;
         }

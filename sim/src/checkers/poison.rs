@@ -8,6 +8,9 @@ use super::{Jobs, Verdict, Violation, known};
 
 const NAME: &str = "poison";
 
+/// So many homes of a task may die one after another in the very moment in which it kills.
+const UNWITNESSED_MAX: usize = 2;
+
 /// A task has killed the node that ran it. What a node other than its home starts is not written
 /// down before there has been a death: if its home dies, too, before it has heard and that is
 /// durable, the first death has no witness, nor the next one under the next home.
@@ -22,7 +25,7 @@ pub(crate) fn on_kill(
     let of_both = truth.kills.windows(2).map(|two| (two[0], two[1]));
     let unwitnessed =
         of_both.take_while(|&((first, by_home), (second, _))| !by_home && first != second);
-    let allowed = usize::from(CRASHES_MAX) + unwitnessed.count();
+    let allowed = usize::from(CRASHES_MAX) + unwitnessed.take(UNWITNESSED_MAX).count();
     if truth.kills.len() > allowed {
         let text = format!(
             "{task} has killed {} incarnations, the last one {node}'s {incarnation}; {allowed} are \
