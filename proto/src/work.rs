@@ -45,7 +45,7 @@ pub struct Fetch {
 /// Why an object did not come.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The node that was asked is well and has no such object: it will not have it later either.
+    /// The node that was asked is well and has no such object.
     #[error("it is not there")]
     NotThere,
     /// That node could not be asked, or its answer did not come whole.

@@ -357,9 +357,14 @@ impl Scheduler {
             self.fetch_from(now, object, maker, out);
             return;
         }
+        let home = self.home_of_object(&object);
         let flight = self.data.flights.get_mut(&object).expect("looked at above");
         flight.tries += 1;
-        flight.absences += u32::from(*error == FetchError::NotThere);
+        if *error == FetchError::NotThere {
+            flight.absences += 1;
+            // Its home is asked for copies in between, however small it is.
+            flight.home = flight.home.or(home);
+        }
         let tries = flight.tries;
         let is_there =
             flight.absences < FETCH_ABSENCES_MAX || (flight.copy_known && !self.homes.moves());

@@ -221,6 +221,9 @@ impl Locations {
             return Where::Unknown;
         }
         if let Some(source) = self.take_source((now, kept), object, asker, but) {
+            // It may have waited, and asked again.
+            let known = self.objects.get_mut(&object).expect("looked at above");
+            known.waiting.retain(|&other| other != asker);
             return Where::Node(source);
         }
         let known = self.objects.get_mut(&object).expect("looked at above");
@@ -372,6 +375,11 @@ mod tests {
         let mut silent = busy();
         assert_eq!(silent.deadline(), Some(NOW + KEPT));
         assert_eq!(silent.serve_freed(NOW + KEPT), [answer]);
+        // Who asks again meanwhile, and is sent, waits no more.
+        let mut again = busy();
+        let later = NOW + KEPT;
+        let sent = again.ask((later, KEPT), object(all), &asking(50, Some(MAKER)));
+        assert_eq!((sent, again.serve_freed(later)), (Where::Node(MAKER), vec![]));
         let (mut consumed, mut dead) = (busy(), busy());
         consumed.forget(&object(1));
         assert_eq!(consumed.serve_freed(NOW), [answer]);

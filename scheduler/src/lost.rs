@@ -25,6 +25,11 @@ impl Scheduler {
         let Some(home) = home.filter(|_| flight.tries <= FETCH_TRIES_REBUILT_MAX) else {
             return self.input_gone(now, object, out);
         };
+        self.ask_for_copies(now, object, home, out);
+    }
+
+    fn ask_for_copies(&mut self, now: Time, object: ObjectId, home: NodeId, out: &mut Out) {
+        let Some(flight) = self.data.flights.get_mut(&object) else { return };
         self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
         flight.phase = Phase::Locating;
         flight.copy_known = false;
@@ -46,10 +51,11 @@ impl Scheduler {
         let flights = flights.filter(|(object, flight)| waits(flight) && concerns(object, flight));
         let waiting: Vec<_> = flights.map(|(&object, flight)| (object, flight.maker)).collect();
         for (object, maker) in waiting {
-            if self.is_dead(maker) {
-                self.look_for_copies(now, object, out);
-            } else if let Some(home) = self.home_of_object(&object) {
-                self.ask_where(now, object, home, out);
+            // That nobody has answered yet says nothing of the object.
+            let Some(home) = self.home_of_object(&object) else { continue };
+            match self.is_dead(maker) {
+                true => self.ask_for_copies(now, object, home, out),
+                false => self.ask_where(now, object, home, out),
             }
         }
     }
