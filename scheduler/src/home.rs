@@ -241,6 +241,10 @@ impl Scheduler {
             let task = TaskId::new(asked.job, asked.local);
             if self.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
                 self.ledger.replace_ready(task, Again::NotHeld, out);
+                // What a node that leaves gives back has only waited there.
+                if self.homes.is_leaving(holder) {
+                    self.ledger.waits_for_its_turn(task);
+                }
             }
         }
     }

@@ -131,6 +131,12 @@ impl Scheduler {
             } else if incarnation != Incarnation(0) && self.incarnation_of(holder) > incarnation {
                 self.ledger.holder_died(now, task, Again::HolderRestarted, out);
             } else {
+                let known = self.incarnation_of(holder);
+                if incarnation == Incarnation(0) && known > incarnation {
+                    // Its earlier life may be called dead later, which says nothing of this one.
+                    let cell = self.ledger.cell_mut(task).expect("looked at above");
+                    cell.holder_incarnation = known;
+                }
                 asked.entry(holder).or_default().push(task);
             }
         }

@@ -1,6 +1,6 @@
 //! A node becomes home of what it held, or was to hold, for the earlier home.
 
-use proto::event::Reason;
+use proto::event::{Again, Reason};
 use proto::wire::message::Body;
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire,
@@ -150,38 +150,63 @@ fn what_an_earlier_home_dismisses_late_is_kept_where_the_records_count_it() {
     assert_eq!(census.held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
 }
 
-/// Node 0 has a task of its own in its queue when it becomes home of two partitions whose tasks
-/// were ready. Their home had a slot: the first of each may have run there, and goes first.
-#[test]
-fn what_may_have_run_on_a_dead_home_goes_before_what_waits_here() {
-    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1, 1, 0]);
-    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes.moving());
+/// Node 0 has a task of its own in its queue when it becomes home of two partitions whose six tasks
+/// each were ready, in chunks of so many. The order in which they would run.
+fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
+    let member = |node| wire::Member { slots, ..test_nodes::member(node) };
+    let homes = test_nodes::homes(0, (0..2).map(member).collect(), &[0, 1, 1, 0]);
+    let mut heir = test_nodes::scheduler(0, slots, Tuning::of(Policy::Mlb), homes.moving());
     let mut out = Out::default();
-    heir.slots.take(1);
+    heir.slots.take(slots);
     let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
     heir.shared.push(crate::queue::Ready { task: own, attempt: ATTEMPT, rank: 0 }, &[]);
     for partition in [1, 2].map(PartitionId) {
-        let chunk = wire::Chunk {
+        let chunk = |number: usize| wire::Chunk {
             job: 1,
             partition: partition.0,
+            number: number as u32,
+            first: (number * chunk_tasks) as u64,
             specs: vec![spec()],
-            tasks: vec![wire::Task::default(); 6],
+            tasks: vec![wire::Task::default(); chunk_tasks],
             ..Default::default()
         };
-        let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
-        for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)] {
+        let chunks = 6 / chunk_tasks;
+        let visible = wire::VisibleRecord { chunks: chunks as u32, ..Default::default() };
+        let records = (0..chunks).map(|number| LedgerRecord::Chunk(chunk(number)));
+        for record in records.chain([LedgerRecord::Visible(visible)]) {
             heir.adopt(Time(0), partition, JobId(1), record).expect("records fit one another");
         }
         heir.serve(Time(0), partition, 2, &mut out);
     }
     heir.settle(Time(0), &mut out);
-    let order: Vec<(u32, u64)> = std::iter::from_fn(|| heir.shared.pop())
-        .map(|ready| (ready.task.partition().0, ready.task.local.index()))
-        .collect();
-    let turn = |partition, indices: std::ops::Range<u64>| indices.map(move |i| (partition, i));
-    let expected = turn(1, 0..1).chain(turn(2, 0..1)).chain(turn(0, 0..1));
-    let expected = expected.chain(turn(1, 1..6)).chain(turn(2, 1..6));
-    assert_eq!(order, expected.collect::<Vec<_>>());
+    let order = std::iter::from_fn(|| heir.shared.pop());
+    order.map(|ready| (ready.task.partition().0, ready.task.local.index())).collect()
+}
+
+/// Their home had so many slots: that many of each may have run there, and go first.
+#[test]
+fn what_may_have_run_on_a_dead_home_goes_before_what_waits_here() {
+    for (slots, chunk_tasks) in [(1, 6), (4, 3)] {
+        let turn = |partition, indices: std::ops::Range<u64>| indices.map(move |i| (partition, i));
+        let first = u64::from(slots);
+        let expected = turn(1, 0..first).chain(turn(2, 0..first)).chain(turn(0, 0..1));
+        let expected = expected.chain(turn(1, first..6)).chain(turn(2, first..6));
+        assert_eq!(order_after_a_death(slots, chunk_tasks), expected.collect::<Vec<_>>());
+    }
+}
+
+/// It has failed and has retries left, or what had it is gone.
+#[test]
+fn a_retry_waits_for_its_turn_and_what_was_lost_does_not() {
+    let goes_first = |why| {
+        let (mut heir, mut out) = (heir(), Out::default());
+        inherit(&mut heir, held_by_heir(), &mut out);
+        heir.ledger.replace_ready(task(), Again::HolderGone, &mut out);
+        heir.settle(Time(0), &mut out);
+        heir.ledger.replace_ready(task(), why, &mut out);
+        heir.ledger.cell(task()).expect("it is homed here").again
+    };
+    assert_eq!([Again::Retry, Again::Lost].map(goes_first), [false, true]);
 }
 
 /// Hears what it says to itself.

@@ -351,8 +351,9 @@ impl Ledger {
         }
         let (holder, attempt) = (cell.holder, cell.attempt);
         cell.state = State::Waiting;
+        // Whoever fails and has retries left waits for its turn: others have not had theirs.
+        cell.again = why != Again::Retry;
         self.waiting += 1;
-        self.goes_first(task);
         self.start_is_over(task, out);
         let stale = out.stale.entry(holder).or_default();
         stale.push(crate::out::task_attempt(task, attempt));

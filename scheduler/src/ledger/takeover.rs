@@ -21,8 +21,10 @@ pub(super) struct Activation {
     pub(super) chunks: VecDeque<u32>,
     /// Tasks of the first chunk that have been looked at.
     pub(super) looked_at: u32,
-    /// Of a recovered part: those that may have run have been placed.
-    pub(super) first_are_placed: bool,
+    /// Of a recovered part: so many that may have run have been placed.
+    pub(super) placed_first: u32,
+    /// Something of the part has ended: what ran is mostly of such.
+    pub(super) is_begun: bool,
     /// The records come from an earlier home, or an earlier life of this one: who was told of an
     /// end is not known.
     pub(super) recovered: bool,
@@ -35,7 +37,7 @@ impl Activation {
         chunks: VecDeque<u32>,
         recovered: bool,
     ) -> Self {
-        Self { job, partition, chunks, looked_at: 0, first_are_placed: false, recovered }
+        Self { job, partition, chunks, looked_at: 0, placed_first: 0, is_begun: false, recovered }
     }
 }
 
@@ -57,6 +59,7 @@ struct Piece {
 struct Looked {
     end: u32,
     at_end: bool,
+    ready: u32,
 }
 
 impl Ledger {
@@ -78,8 +81,9 @@ impl Ledger {
             let Some(activation) = self.activations.front() else { return };
             let (job, partition) = (activation.job, activation.partition);
             let (recovered, from) = (activation.recovered, activation.looked_at);
-            let first = recovered && !activation.first_are_placed;
-            let most = if first { slots_max } else { u32::MAX };
+            let placed_first = activation.placed_first;
+            let first = recovered && placed_first < slots_max;
+            let most = if first { slots_max - placed_first } else { u32::MAX };
             let Some(&number) = activation.chunks.front() else {
                 self.activations.pop_front();
                 continue;
@@ -89,15 +93,17 @@ impl Ledger {
                 started.into_iter().for_each(|task| self.find_started(now, task, &died, out));
             }
             let piece = Piece { job, partition, number, from, most, recovered, first };
-            let Looked { end, at_end } = self.activate_piece(&piece);
+            let Looked { end, at_end, ready } = self.activate_piece(&piece);
             budget = budget.saturating_sub((end - from) as usize + 1);
             let mut activation = self.activations.pop_front().expect("the one looked at");
+            activation.placed_first += if first { ready } else { 0 };
             if at_end {
                 activation.looked_at = 0;
                 activation.chunks.pop_front();
                 self.activations.push_front(activation);
             } else {
-                (activation.looked_at, activation.first_are_placed) = (end, true);
+                activation.looked_at = end;
+                activation.is_begun = false; // The rest takes its turn.
                 self.activations.push_back(activation);
             }
         }
@@ -119,7 +125,7 @@ impl Ledger {
     /// Looks at tasks of a chunk until as many as are wanted are ready.
     fn activate_piece(&mut self, piece: &Piece) -> Looked {
         let &Piece { job: job_id, partition, number, from, most, recovered, first } = piece;
-        let nothing = Looked { end: from, at_end: true };
+        let nothing = Looked { end: from, at_end: true, ready: 0 };
         let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended) else { return nothing };
         let Some(part) = job.parts.get(&partition) else { return nothing };
         let Some(segment) = part.chunk(number) else { return nothing };
@@ -138,6 +144,7 @@ impl Ledger {
             end += 1;
         }
         let at_end = ready.len() < most as usize;
+        let count = u32::try_from(ready.len()).expect("no more than the chunk has");
         // Where the whole job is cancelled, all homes of children hear that as well.
         if !job.cancelled {
             ready.iter().filter(|_| first).for_each(|&task| self.goes_first(task));
@@ -149,13 +156,19 @@ impl Ledger {
         if recovered && at_end {
             self.release(job_id, partition, number);
         }
-        Looked { end, at_end }
+        Looked { end, at_end, ready: count }
     }
 
     /// It was ready before, and what had it is gone: it has waited for its turn once.
     pub(super) fn goes_first(&mut self, task: TaskId) {
         if let Some(cell) = self.cell_mut(task) {
             cell.again = true;
+        }
+    }
+
+    pub(crate) fn waits_for_its_turn(&mut self, task: TaskId) {
+        if let Some(cell) = self.cell_mut(task) {
+            cell.again = false;
         }
     }
 
@@ -187,11 +200,9 @@ impl Ledger {
         let is_begun = part.open < part.tasks;
         part.hold_chunks();
         let activation = Activation::new(job_id, partition, chunks, true);
-        // What ran is mostly of parts of which something has ended.
-        match is_begun {
-            true => self.activations.push_front(activation),
-            false => self.activations.push_back(activation),
-        }
+        let begun = self.activations.iter().take_while(|other| other.is_begun).count();
+        let at = if is_begun { begun } else { self.activations.len() };
+        self.activations.insert(at, Activation { is_begun, ..activation });
     }
 
     /// Asks holders what they have of these tasks.
