@@ -40,7 +40,7 @@ pub(crate) fn object_of(request: &wire::ObjectRequest) -> ObjectId {
     ObjectId { task, attempt: Attempt(attempt), output }
 }
 
-/// Why an object is not given out. What is not there is said to be so: who asks looks elsewhere soon.
+/// Why an object is not given out. What is not there is said to be so: who asks looks elsewhere.
 fn not_given(error: &ObjectError) -> FetchError {
     match error {
         ObjectError::Absent(_) => FetchError::NotThere,
