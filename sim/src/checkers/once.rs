@@ -69,6 +69,7 @@ pub(crate) fn undo(jobs: &mut Jobs, task: TaskId, attempt: Attempt) {
         if commit.attempt == attempt {
             // Nothing brings it back: it was lost itself.
             (commit.undone, commit.made_again_by) = (true, None);
+            truth.is_struck_out &= commit.end != End::Failed;
         } else if commit.made_again_by == Some(attempt) {
             (commit.undone, commit.made_again_by) = (false, None);
             truth.reopened = true;
