@@ -51,6 +51,7 @@ impl World {
     pub(crate) fn read_fails(&mut self, index: usize, request: &PageRequest) -> bool {
         self.spare_the_last_copy(index);
         if self.is_damaged_in(index, request) {
+            self.count_fault("flip-found");
             self.give_records_up(index, "a record does not fit its checksum");
             return true;
         }

@@ -278,17 +278,18 @@ impl Replica {
             let entry = &self.map.partitions[partition.0 as usize];
             entry.active && entry.replicas[0] != self.me.0
         };
-        if !refused.iter().any(is_settled) {
-            self.stuck_since = None;
-            return;
+        self.stuck_since.retain(|partition, _| refused.contains(partition) && is_settled(partition));
+        for partition in refused.into_iter().filter(is_settled) {
+            self.stuck_since.entry(partition).or_insert(now);
         }
-        let since = *self.stuck_since.get_or_insert(now);
-        self.wake(since + REFUSAL_PATIENCE);
+        if let Some(&since) = self.stuck_since.values().min() {
+            self.wake(since + REFUSAL_PATIENCE);
+        }
     }
 
     /// It has waited too long for what only a new life settles.
     pub(crate) fn is_stuck(&self, now: Time) -> bool {
-        self.stuck_since.is_some_and(|since| since + REFUSAL_PATIENCE <= now)
+        self.stuck_since.values().any(|&since| since + REFUSAL_PATIENCE <= now)
     }
 
     /// Who has left is waited for no more.

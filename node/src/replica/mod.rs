@@ -92,7 +92,7 @@ pub(crate) struct Replica {
     /// Some copy has refused something.
     has_refusals: bool,
     /// Since when what a copy has refused is nobody's to settle.
-    stuck_since: Option<Time>,
+    stuck_since: BTreeMap<PartitionId, Time>,
 }
 
 impl Replica {
@@ -125,7 +125,7 @@ impl Replica {
             wants_anew: true,
             wake_at: None,
             has_refusals: false,
-            stuck_since: None,
+            stuck_since: BTreeMap::new(),
             map,
         }
     }
