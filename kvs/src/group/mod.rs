@@ -364,8 +364,9 @@ impl Group {
     /// A map of this epoch was agreed on and tells of no vote of this node's: it has missed its
     /// going. Unless it has an entry later than that, by which it has one again.
     pub fn retire(&mut self, epoch: u64) {
-        if !self.is_leader() && !self.is_named_after(epoch) {
+        if !self.is_named_after(epoch) {
             self.role = Role::Follower;
+            self.leader = self.leader.filter(|&leader| leader != self.me);
             self.retired = true;
         }
     }

@@ -316,3 +316,24 @@ fn another_disk_of_a_voter_counts_once_it_has_lost_its_vote() {
     assert_eq!(disk_after(vec![up(1, 102), up(2, 7)]), Some((1, 102)));
     assert_eq!(disk_after(vec![up(1, 102), voters(), up(2, 7)]), Some((2, 7)));
 }
+
+/// Of two founders node 0 alone has a vote. It leads itself after it has lost its disk, when the
+/// others have agreed on more without it long since.
+#[test]
+fn who_leads_itself_retires_for_what_others_have_agreed_on() {
+    let map = Arc::new(crate::make_replicated_map(1, 2, 2, 1));
+    assert_eq!(map.voters, [0]);
+    let start = Start { me: NodeId(0), seed: 1, map: Arc::clone(&map), blank: false };
+    let mut group = Group::recover(start, [], Time(1)).unwrap();
+    let mut now = Time(1);
+    for _ in 0..8 {
+        now = group.deadline().map_or(now, |at| at.max(now));
+        group.on_time(now);
+        let mut output = Output::default();
+        group.flush(now, &mut output);
+        group.synced(now, output.number);
+    }
+    assert!(group.is_leader());
+    group.retire(map.epoch + 9);
+    assert!(!group.is_leader());
+}

@@ -233,6 +233,7 @@ impl Membership {
         if message.map_epoch > self.map.epoch {
             self.ask_for_map(now, from.0);
         }
+        self.mourn_former_self(from, incarnation, message.from_store);
         match body {
             Body::Group(group) if self.is_same_store(from, message.from_store) => {
                 self.group.handle(now, from, group);
@@ -246,6 +247,20 @@ impl Membership {
                 let me = (self.own.node.0, self.own.incarnation.0);
                 self.detector.handle(now, me, from.0, &body);
             }
+        }
+    }
+
+    /// A later life of a node on another disk shows that the one which the map knows is over. It
+    /// says so itself, but perhaps to nobody who listens: alone among the first voters it may take
+    /// itself for the whole group.
+    fn mourn_former_self(&mut self, from: NodeId, incarnation: Incarnation, store: u64) {
+        let Some(known) = member(&self.map, from) else { return };
+        if known.store == 0 || store == 0 || known.store == store || !self.is_leader() {
+            return;
+        }
+        if incarnation.0 > known.incarnation {
+            let down = wire::MemberDown { node: from.0, incarnation: known.incarnation };
+            self.propose(membership::command(map_command::Body::Down(down)));
         }
     }
 

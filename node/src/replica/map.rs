@@ -278,7 +278,8 @@ impl Replica {
             let entry = &self.map.partitions[partition.0 as usize];
             entry.active && entry.replicas[0] != self.me.0
         };
-        self.stuck_since.retain(|partition, _| refused.contains(partition) && is_settled(partition));
+        self.stuck_since
+            .retain(|partition, _| refused.contains(partition) && is_settled(partition));
         for partition in refused.into_iter().filter(is_settled) {
             self.stuck_since.entry(partition).or_insert(now);
         }
