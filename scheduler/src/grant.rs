@@ -18,8 +18,8 @@ pub(crate) struct Transit {
 }
 
 impl Transit {
-    pub(crate) fn has(&self, task: TaskId) -> bool {
-        self.tasks.iter().any(|&(other, _, _)| other == task)
+    pub(crate) fn has(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.tasks.iter().any(|&(other, known, _)| (other, known) == (task, attempt))
     }
     pub(crate) fn all(&self) -> impl Iterator<Item = (TaskId, Attempt)> + '_ {
         self.tasks.iter().map(|&(task, attempt, _)| (task, attempt))

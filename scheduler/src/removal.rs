@@ -98,7 +98,7 @@ impl Scheduler {
             let (task, attempt) = (TaskId::new(stale.job, stale.local), Attempt(stale.attempt));
             if !self.homes.is_home_of(task) {
                 let is_owner = self.homes.owner(task.partition()) == Some(from);
-                if !is_owner && self.transit.values().any(|transit| transit.has(task)) {
+                if !is_owner && self.transit.values().any(|transit| transit.has(task, attempt)) {
                     continue; // A thief may run it, and says so to the home that there is now.
                 }
                 out.events.push(Event::Dismissed { task, attempt });

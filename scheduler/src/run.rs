@@ -290,10 +290,10 @@ impl Scheduler {
     pub(crate) fn on_holding(&mut self, from: NodeId, tasks: &[wire::TaskAttempt], out: &mut Out) {
         let mut not_held = Vec::new();
         for asked in tasks {
-            let task = TaskId::new(asked.job, asked.local);
-            let in_transit = self.transit.values().any(|transit| transit.has(task));
-            if self.held_attempt(task) != Some(Attempt(asked.attempt)) && !in_transit {
-                not_held.push(task_attempt(task, Attempt(asked.attempt)));
+            let (task, attempt) = (TaskId::new(asked.job, asked.local), Attempt(asked.attempt));
+            let in_transit = self.transit.values().any(|transit| transit.has(task, attempt));
+            if self.held_attempt(task) != Some(attempt) && !in_transit {
+                not_held.push(task_attempt(task, attempt));
             }
         }
         if !not_held.is_empty() {

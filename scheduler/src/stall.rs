@@ -143,7 +143,7 @@ impl Scheduler {
     fn how_is_queued(&self, task: TaskId, attempt: Attempt) -> Result<(), Stall> {
         let guest = self.guests.get(&task).is_some_and(|guest| guest.attempt == attempt);
         let held = guest || self.ledger.is_held_here(task, attempt);
-        let passed_on = self.transit.values().any(|transit| transit.has(task));
+        let passed_on = self.transit.values().any(|transit| transit.has(task, attempt));
         if passed_on || (held && !(self.running.is_empty() && self.staging.is_empty())) {
             return Ok(()); // Others are before it.
         }

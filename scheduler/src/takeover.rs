@@ -120,9 +120,10 @@ impl Scheduler {
         let mut asked: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
         for (task, holder) in self.ledger.held(partition) {
             let cell = self.ledger.cell(task).expect("held tasks have records");
-            let incarnation = cell.holder_incarnation;
+            let (attempt, incarnation) = (cell.attempt, cell.holder_incarnation);
             if holder == me {
-                let in_transit = self.transit.values().any(|transit| transit.has(task));
+                // An earlier attempt on its way to a thief is another matter.
+                let in_transit = self.transit.values().any(|transit| transit.has(task, attempt));
                 if !claimed.contains(&task) && !in_transit {
                     self.ledger.replace_ready(task, Again::NotHeld, out);
                 }

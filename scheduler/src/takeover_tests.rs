@@ -422,3 +422,22 @@ fn what_was_to_be_made_again_may_end_otherwise_by_the_same_attempt() {
         assert_eq!(done_and_then(verdict), Ok(()), "verdict {verdict}");
     }
 }
+
+/// It gave an earlier attempt to node 2, and the later one, which the records say it holds, never
+/// came.
+#[test]
+fn what_has_not_come_is_placed_again_although_an_earlier_attempt_is_with_a_thief() {
+    let placed_again = |attempt: u64| {
+        let (mut heir, mut out) = (victim(), Out::default());
+        let held = wire::HolderRecord {
+            index: vec![0],
+            attempt: vec![attempt],
+            node: vec![0],
+            incarnation: vec![1],
+            ..Default::default()
+        };
+        inherit(&mut heir, LedgerRecord::Holder(held), &mut out);
+        out.events.iter().any(|event| matches!(event, Event::Replaced { .. }))
+    };
+    assert_eq!([ATTEMPT.0, ATTEMPT.0 + 1].map(placed_again), [false, true]);
+}
