@@ -285,7 +285,7 @@ impl Scheduler {
     fn arrived(&mut self, now: Time, object: ObjectId, out: &mut Out) {
         let flight = self.end_flight(&object).expect("it was on its way");
         let Flight { maker, from, size_bytes, real, taken, .. } = flight;
-        if maker == self.options.me {
+        if maker == self.options.me && from == maker {
             // An earlier incarnation made it; whether it is to be kept is not known.
             self.data.objects.made(object, size_bytes, real, true);
         } else {
