@@ -1,5 +1,7 @@
 //! Work stealing, the victim's side: half of SReadyQ in one message, kept until it is acknowledged.
 
+use std::collections::BTreeSet;
+
 use proto::event::Reason;
 use proto::limits::{STEAL_SCAN_MAX, STEP_POPS_MAX};
 use proto::marks::{Mark, mark};
@@ -34,6 +36,18 @@ impl Transit {
 }
 
 impl Scheduler {
+    /// Tasks come here. A thief that had them and passed them on may not have said so yet: were they
+    /// to count as on their way to it, this node would seem to have them when it has them no more.
+    pub(crate) fn end_transit_of(&mut self, tasks: &[(TaskId, Attempt, Work)]) {
+        if self.transit.is_empty() {
+            return;
+        }
+        let come: BTreeSet<_> = tasks.iter().map(|&(task, attempt, _)| (task, attempt)).collect();
+        for transit in self.transit.values_mut() {
+            transit.tasks.retain(|&(task, attempt, _)| !come.contains(&(task, attempt)));
+        }
+    }
+
     /// The load is what may be stolen: the length of SReadyQ, under the paper's policies.
     pub(crate) fn on_steal_probe(&mut self, from: NodeId, probe: &wire::StealProbe, out: &mut Out) {
         let shared = u32::try_from(self.spare(!probe.ahead)).unwrap_or(u32::MAX);

@@ -49,6 +49,7 @@ impl Scheduler {
     pub(crate) fn on_push(&mut self, from: NodeId, push: wire::Push, out: &mut Out) {
         let partitions = self.homes.partitions();
         let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
+        self.end_transit_of(&tasks);
         let me = self.options.me;
         let mut not_held: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for (task, attempt, work) in tasks {

@@ -336,6 +336,7 @@ impl Scheduler {
         if requested {
             self.thief.phase = Phase::Idle;
         }
+        self.end_transit_of(&tasks);
         self.thief.interval = self.options.tuning.steal_interval_start;
         self.hints.at_once(now);
         self.stats.steals_won += 1;

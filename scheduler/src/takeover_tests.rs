@@ -441,3 +441,12 @@ fn what_has_not_come_is_placed_again_although_an_earlier_attempt_is_with_a_thief
     };
     assert_eq!([ATTEMPT.0, ATTEMPT.0 + 1].map(placed_again), [false, true]);
 }
+
+/// Node 2 got it, and it came back before node 2 said that it had it.
+#[test]
+fn what_has_come_back_is_not_on_its_way_any_more() {
+    let (mut node, mut out) = (victim(), Out::default());
+    push_from(NodeId(1), &mut node, &mut out);
+    let census = node.census();
+    assert_eq!((census.held.len(), census.in_transit.len()), (1, 0), "it is here, and only here");
+}
