@@ -46,8 +46,10 @@ pub(crate) struct Flight {
     pub(crate) tries: u32,
     /// How often its home was asked again while all who have it were busy.
     waits: u32,
-    /// How often the maker has answered that it does not have it.
+    /// How often the maker has answered that it does not have it, after its home had said that
+    /// nobody else has; and whether the home has answered since the last time.
     absences: u32,
+    home_answered: bool,
     /// Its maker could not give it; until it is here it keeps no other task waiting.
     pub(crate) stalled: bool,
     /// Where to ask for copies, and whether one was named lately.
@@ -113,6 +115,7 @@ impl Scheduler {
             tries: 0,
             waits: 0,
             absences: 0,
+            home_answered: false,
             stalled: false,
             home: asked,
             copy_known: false,
@@ -215,6 +218,7 @@ impl Scheduler {
             let source = source.unwrap_or(maker);
             if let Some(flight) = self.data.flights.get_mut(&object) {
                 flight.copy_known = source != maker;
+                flight.home_answered = true;
             }
             self.fetch_from(now, object, source, out);
         }
@@ -246,7 +250,7 @@ impl Scheduler {
             }
             // By turns of copies and of its maker: neither may come back.
             if flight.phase == Phase::Pausing
-                && !flight.tries.is_multiple_of(2)
+                && (flight.absences > 0 || !flight.tries.is_multiple_of(2))
                 && let Some(home) = flight.home
             {
                 flight.phase = Phase::Locating;
@@ -361,8 +365,10 @@ impl Scheduler {
         let flight = self.data.flights.get_mut(&object).expect("looked at above");
         flight.tries += 1;
         if *error == FetchError::NotThere {
-            flight.absences += 1;
-            // Its home is asked for copies in between, however small it is.
+            // Its home is asked for copies in between, however small it is: what a leaving node had
+            // may lie elsewhere by now, and the home of that may be moving.
+            let answered = std::mem::take(&mut flight.home_answered);
+            flight.absences += u32::from(answered || flight.absences == 0);
             flight.home = flight.home.or(home);
         }
         let tries = flight.tries;

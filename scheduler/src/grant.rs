@@ -36,8 +36,8 @@ impl Transit {
 }
 
 impl Scheduler {
-    /// Tasks come here. A thief that had them and passed them on may not have said so yet: were they
-    /// to count as on their way to it, this node would seem to have them when it has them no more.
+    /// Tasks come here. A thief that had them and passed them on may not have said so yet: were
+    /// they to count as on their way to it, this node would seem to have what it has no more.
     pub(crate) fn end_transit_of(&mut self, tasks: &[(TaskId, Attempt, Work)]) {
         if self.transit.is_empty() {
             return;

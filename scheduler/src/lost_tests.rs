@@ -1,6 +1,9 @@
 //! Inputs whose makers are away or do not have them: who is asked next, and what is lost.
 
-use proto::limits::{FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START, STAGING_PER_SLOT_MAX};
+use proto::limits::{
+    FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START, FETCH_TRIES_REBUILT_MAX,
+    STAGING_PER_SLOT_MAX,
+};
 use proto::wire::message::Body;
 use proto::work::{Fetch, FetchError, Outcome};
 use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
@@ -86,8 +89,8 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
     assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1, "it is really dead");
 }
 
-#[test]
-fn what_its_maker_does_not_have_is_lost_when_it_has_said_so_a_few_times() {
+/// How often its maker is asked before it is lost, and how long that takes.
+fn absences_until_lost(home_answers: bool) -> (u32, Span) {
     let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
     scheduler.homes = std::mem::replace(&mut scheduler.homes, Homes::empty()).moving();
     let mut out = Out::default();
@@ -102,7 +105,9 @@ fn what_its_maker_does_not_have_is_lost_when_it_has_said_so_a_few_times() {
             scheduler.on_fetched(now, object, Err(FetchError::NotThere), &mut out);
         }
         // Between two turns its home is asked for copies, and knows of none.
-        if let Some(locate) = std::mem::take(&mut out.locate).remove(&NodeId(1)) {
+        if let Some(locate) = std::mem::take(&mut out.locate).remove(&NodeId(1))
+            && home_answers
+        {
             let at = |object: &wire::Object| wire::ObjectAt {
                 object: Some(*object),
                 ..Default::default()
@@ -113,10 +118,23 @@ fn what_its_maker_does_not_have_is_lost_when_it_has_said_so_a_few_times() {
             continue;
         }
         now = now + FETCH_RETRY_START;
-        assert!(now < Time(0) + Span::from_secs(1), "that takes no 11 s");
+        assert!(now < Time(0) + Span::from_secs(600), "it should be lost by now");
     }
-    assert_eq!(asked_of_makers, FETCH_ABSENCES_MAX);
     assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1);
+    (asked_of_makers, now.since(Time(0)))
+}
+
+#[test]
+fn what_its_maker_does_not_have_is_lost_when_it_has_said_so_a_few_times() {
+    let (asked, took) = absences_until_lost(true);
+    assert_eq!(asked, FETCH_ABSENCES_MAX);
+    assert!(took < Span::from_secs(1), "{took:?}");
+}
+
+/// What a leaving node had may lie elsewhere by now, as its home knows.
+#[test]
+fn while_its_home_is_silent_an_absence_is_no_proof() {
+    assert_eq!(absences_until_lost(false).0, FETCH_TRIES_REBUILT_MAX);
 }
 
 #[test]
