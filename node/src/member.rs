@@ -86,6 +86,9 @@ impl Member {
         self.membership.on_time(now);
     }
 
+    pub(crate) fn voters(&self) -> &[u32] {
+        self.membership.voters()
+    }
     pub(crate) fn describe_group(&self) -> String {
         self.membership.describe_group()
     }

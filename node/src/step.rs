@@ -136,6 +136,11 @@ impl Node {
              held; {copies}; {group}"
         )
     }
+    /// Who agrees on the map as far as this node knows, agreed on or not: for checks.
+    #[must_use]
+    pub fn voters(&self) -> Option<&[u32]> {
+        self.member.as_ref().map(|member| member.voters())
+    }
     /// What it has tried to serve for too long, in words.
     #[must_use]
     pub fn late_activations(&self, now: Time) -> Option<String> {

@@ -26,6 +26,8 @@ pub const PLAN_LEARNERS_MAX: usize = 256;
 pub const PLAN_HANDOVERS_MAX: usize = 16;
 
 // The group that agrees on the map.
+/// A founder that alone has a vote, and nothing on its disk, waits for word of the others so long.
+pub const FOUNDING_PATIENCE: Span = Span::from_secs(5);
 pub const GROUP_HEARTBEAT: Span = Span::from_millis(250);
 /// A follower that hears nothing begins an election after this, or up to twice as much.
 pub const GROUP_ELECTION_AFTER: Span = Span::from_secs(1);

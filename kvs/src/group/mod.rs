@@ -274,6 +274,24 @@ impl Group {
         Some((Incarnation(member.incarnation), member.store))
     }
 
+    /// It has no records, and no vote of its own or of others has been heard of.
+    #[must_use]
+    pub fn begins_anew(&self) -> bool {
+        self.fresh && self.term == 0 && self.log.last_index() == 0
+    }
+
+    /// It had records once: what it promised then is forgotten.
+    pub fn forgot(&mut self) {
+        (self.blank, self.fresh) = (true, false);
+        self.save_promise();
+    }
+
+    /// Who votes as far as this node knows, agreed on or not.
+    #[must_use]
+    pub fn voters(&self) -> &[u32] {
+        self.log.voters()
+    }
+
     /// What it knows and has promised, in words, for who looks for a fault.
     #[must_use]
     pub fn describe(&self) -> String {

@@ -23,9 +23,10 @@ pub fn first_voters(nodes: u32) -> Vec<u32> {
 /// The next step towards as many voters as there should be, all of them up; a step adds or takes
 /// away one. `None`: they are as they should be.
 ///
-/// Who is up comes in before who is not goes out, where there is somebody: then no step makes the
-/// group weaker. Where there is nobody, those who are down go: of five nodes that die one after
-/// another the last two still agree.
+/// Who is down goes out before anybody comes in: that asks for no more answers than there are, and
+/// of five nodes that die one after another the last two still agree. Were somebody to come in
+/// first, the group would wait for its answer, and for ever if its disk fails then. Who leaves
+/// answers still, and goes out after somebody has come in, where there is somebody.
 #[must_use]
 pub fn wanted_voters(map: &wire::ClusterMap) -> Option<Vec<u32>> {
     let nodes = |is_meant: fn(&wire::ClusterMap, u32) -> bool| -> Vec<u32> {
@@ -40,19 +41,23 @@ pub fn wanted_voters(map: &wire::ClusterMap) -> Option<Vec<u32>> {
     }
     let wanted = wanted(up.len());
     let voting = map.voters.iter().filter(|node| up.contains(node)).count();
-    // Who leaves still answers: those who do not answer go first.
     let last =
         |is_there: &dyn Fn(u32) -> bool| map.voters.iter().rev().find(|&&node| !is_there(node));
-    let dead = last(&|node| is_serving(map, node)).or_else(|| last(&|node| up.contains(&node)));
+    let down = last(&|node| is_serving(map, node));
+    let leaving = last(&|node| up.contains(&node));
     let fresh = up.iter().find(|&node| !map.voters.contains(node));
     let mut voters = map.voters.clone();
-    if voting < wanted
+    if let Some(&gone) = down
+        && voters.len() > 1
+    {
+        voters.retain(|&node| node != gone);
+    } else if voting < wanted
         && let Some(&node) = fresh
         && voters.len() <= VOTERS_MAX
     {
         voters.push(node);
         voters.sort_unstable();
-    } else if let Some(&gone) = dead {
+    } else if let Some(&gone) = leaving {
         voters.retain(|&node| node != gone);
     } else if voting > wanted {
         let last = voters.pop();

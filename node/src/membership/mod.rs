@@ -11,6 +11,7 @@ Nothing here waits for the group but changes of the map. Without a majority all 
 */
 
 mod detector;
+mod founding;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use proto::{Incarnation, NodeId, Time, wire};
 use scheduler::Mutant;
 
 use detector::Detector;
+use founding::Founding;
 
 /// What a node knows of itself when it starts.
 #[derive(Clone, Debug)]
@@ -56,6 +58,7 @@ pub(crate) struct Membership {
     /// The last commands; the last of them made `map`.
     commands: VecDeque<wire::MapCommand>,
     group: Group,
+    founding: Option<Founding>,
     detector: Detector,
     wanted: Vec<wire::MapCommand>,
     /// The same for copies of partitions.
@@ -104,6 +107,7 @@ impl Membership {
         let start = Start { me: own.node, seed: own.seed, map, blank: own.late };
         let group = Group::recover(start, records, now)?;
         let mut this = Self {
+            founding: Founding::of(&group, own.node.0, now),
             map: Arc::clone(group.map()),
             commands: VecDeque::new(),
             detector: Detector::new(now, own.seed),
@@ -136,12 +140,16 @@ impl Membership {
 
     /// Says that this incarnation is there. The map must show it before others rely on it.
     fn announce(&mut self) {
+        self.propose(self.coming());
+        self.disown_former_self();
+    }
+
+    fn coming(&self) -> wire::MapCommand {
         let Identity { node, incarnation, store, slots, pid, .. } = self.own;
         let (address, data_address) = (self.own.address.clone(), self.own.data_address.clone());
         let (node, incarnation) = (node.0, incarnation.0);
         let up = wire::MemberUp { node, incarnation, store, address, data_address, slots, pid };
-        self.propose(membership::command(map_command::Body::Up(up)));
-        self.disown_former_self();
+        membership::command(map_command::Body::Up(up))
     }
 
     /// A voter whose disk is gone has to lose its vote first: its former self is dead.
@@ -205,6 +213,9 @@ impl Membership {
         self.group.peer_lost(now, peer);
     }
 
+    pub(crate) fn voters(&self) -> &[u32] {
+        self.group.voters()
+    }
     pub(crate) fn describe_group(&self) -> String {
         self.group.describe()
     }
@@ -218,6 +229,7 @@ impl Membership {
         message: wire::MembershipMessage,
     ) {
         let Some(body) = message.body else { return };
+        self.hear_as_founder(from.0, message.map_epoch);
         let is_former = message.to_store != 0 && message.to_store != self.own.store;
         if is_former && self.own.mutant != Some(Mutant::StoresAlike) {
             return; // Meant for a former self, whose promises are forgotten.
@@ -296,8 +308,14 @@ impl Membership {
     fn ask_for_map(&mut self, now: Time, from: u32) {
         if now >= self.ask_at {
             self.ask_at = now + MAP_ASK_AGAIN;
-            self.said.push((from, Body::MapAsk(wire::MapAsk { epoch: self.map.epoch })));
+            // Where others went on without who leads itself, its own history is another one.
+            let epoch = if self.leads_itself() { 0 } else { self.map.epoch };
+            self.said.push((from, Body::MapAsk(wire::MapAsk { epoch })));
         }
+    }
+
+    fn leads_itself(&self) -> bool {
+        self.group.is_leader() && self.map.voters == [self.own.node.0]
     }
 
     fn tell_map(&mut self, to: u32, epoch: u64) {
@@ -325,7 +343,9 @@ impl Membership {
             if is_ours && map.epoch > self.map.epoch && kvs::check_map(&map).is_ok() {
                 self.take_map(now, Arc::new(map));
             }
-        } else if let Some(known) = self.map.epoch.checked_sub(tell.after) {
+        } else if let Some(known) = self.map.epoch.checked_sub(tell.after)
+            && !self.leads_itself()
+        {
             let new = tell.commands.into_iter().skip(usize::try_from(known).unwrap_or(usize::MAX));
             self.take_commands(now, new.collect());
         }
@@ -364,11 +384,18 @@ impl Membership {
         if self.map.epoch > self.group.map().epoch && !self.map.voters.contains(&me) {
             self.group.retire(self.map.epoch);
         }
+        // What it has led by itself showed it; what the others have agreed on may not.
+        let coming = self.coming();
+        if waits(&self.map, &coming) {
+            self.propose(coming);
+        }
     }
 
     /// [`Self::deadline`] has come.
     pub(crate) fn on_time(&mut self, now: Time) {
-        self.group.on_time(now);
+        if self.may_lead(now) {
+            self.group.on_time(now);
+        }
         if self.detector.deadline() <= now {
             self.detector.on_time(now);
             self.ask_around();
@@ -394,7 +421,11 @@ impl Membership {
     pub(crate) fn deadline(&self, now: Time) -> Time {
         let proposal = self.wants_something().then_some(self.propose_at);
         let death = self.detector.next_death(now);
-        let others = [self.group.deadline(), proposal, death];
+        let group = match &self.founding {
+            Some(founding) => Some(founding.until),
+            None => self.group.deadline(),
+        };
+        let others = [group, proposal, death];
         others.into_iter().flatten().fold(self.detector.deadline(), Time::min)
     }
 

@@ -457,3 +457,27 @@ fn who_is_patient_takes_the_silent_for_dead_all_the_same() {
         assert_eq!(detector.dead(now).next(), Some((1, 1)));
     }
 }
+
+/// Of two founders node 0 alone has a vote. It comes back without its disk: before it has heard of
+/// node 1 it leads nobody, and then it knows that this is no first start.
+#[test]
+fn a_founder_that_votes_alone_does_not_begin_anew() {
+    let leads = |is_wiped: bool| {
+        let mut world = World::new(2, 4);
+        assert!(world.machines[0].live.as_ref().is_some_and(Membership::is_leader));
+        world.cut.extend([(0, 1), (1, 0)]);
+        world.machines[0].live = None;
+        if is_wiped {
+            world.machines[0].records.clear();
+            world.machines[0].store = 900;
+        }
+        world.start(0);
+        world.run_for(1_000);
+        let early = world.machines[0].live.as_ref().is_some_and(Membership::is_leader);
+        world.cut.clear();
+        world.run_for(20_000);
+        (early, world.machines[0].live.as_ref().is_some_and(Membership::is_leader))
+    };
+    assert_eq!(leads(false), (true, true), "it has its records");
+    assert_eq!(leads(true), (false, false));
+}
