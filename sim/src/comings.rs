@@ -72,6 +72,8 @@ impl World {
 
     pub(crate) fn is_leaving(&self, index: usize) -> bool {
         let member = kvs::membership::member(&self.map, NodeId(index as u32));
-        member.is_some_and(|member| member.phase() == MemberPhase::Leaving)
+        // Who has left may not have heard yet, and still run.
+        let goes = [MemberPhase::Leaving, MemberPhase::Removed];
+        member.is_some_and(|member| goes.contains(&member.phase()))
     }
 }

@@ -28,12 +28,44 @@ pub(crate) struct Flipped {
 }
 
 impl World {
-    /// More must not fail than the others can make good.
+    /// More must not fail than the others can make good: one disk at a time, and what it has lies
+    /// whole on others that are there. The rest of the cluster need not be: pages are read where
+    /// copies are missing.
     fn may_fail(&self, index: usize) -> bool {
         self.now < self.faults_until
             && self.machines[index].renewals < RECORDS_RENEWED_MAX
-            && !self.is_unbearable(Fault::Reformat)
+            && self.homes_move()
+            && !self.is_unsettled()
+            && !self.a_loss_is_unnoticed()
+            && !self.has_hidden_damage()
             && self.can_do_without(index, Fault::Reformat)
+            && self.is_known_by_disk(index)
+            && self.all_vote_but(index)
+            && self.others_have_all_of(index)
+    }
+
+    /// Founders are in the map before their disks are: of those another disk would be the first.
+    fn is_known_by_disk(&self, index: usize) -> bool {
+        let known = kvs::membership::member(&self.map, proto::NodeId(index as u32));
+        known.is_some_and(|member| member.store == self.machines[index].store)
+    }
+
+    /// No other voter is missing, and none is coming or going: a group of few survives one loss.
+    fn all_vote_but(&self, index: usize) -> bool {
+        let voters = &self.map.voters;
+        let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
+        let told = nodes.filter_map(|node| node.voters());
+        voters.iter().all(|&node| node as usize == index || self.is_live(node))
+            && told.filter(|told| !told.is_empty()).all(|told| told == voters.as_slice())
+    }
+
+    fn others_have_all_of(&self, index: usize) -> bool {
+        let index = index as u32;
+        (0..).map(PartitionId).zip(&self.map.partitions).all(|(partition, entry)| {
+            let mut others = entry.replicas.iter().filter(|&&node| node != index);
+            !entry.replicas.contains(&index)
+                || others.any(|&node| self.is_live(node) && self.is_complete(node, partition))
+        })
     }
 
     /// Whether this write fails, or a sync after it: then the process ends at once.
@@ -140,10 +172,7 @@ impl World {
         let store = self.dice.number() | 1;
         let machine = &mut self.machines[index];
         machine.renewals += 1;
-        machine.store = store;
         machine.is_late = true;
-        machine.disk = crate::disk::Disk::default();
-        machine.flipped = None;
-        machine.unsynced.clear();
+        machine.change_disk(store);
     }
 }

@@ -160,6 +160,18 @@ impl FaultOptions {
             self.disks = DiskFaults { writes_permille, reads_permille };
         }
     }
+
+    /// Disks fail often, and little else happens: where processes die all the time, hardly a disk
+    /// is one that the others can do without.
+    pub(crate) fn wear_disks_out(&mut self, dice: &mut Dice, trouble: Span) {
+        let calm = [Fault::Slow, Fault::Join, Fault::Leave, Fault::Map, Fault::Handover];
+        self.means.retain(|(fault, _)| calm.contains(fault));
+        // As long as nobody has found what a flip has done, no other disk may fail.
+        let often = if dice.chance(500) { Fault::Flip } else { Fault::Reformat };
+        self.means.push((often, Span(trouble.0 / dice.pick(&[3, 10, 30]))));
+        let mut permille = || dice.pick(&[0, 3, 10, 30, 100]);
+        self.disks = DiskFaults { writes_permille: permille(), reads_permille: permille() };
+    }
 }
 
 impl World {
@@ -268,7 +280,7 @@ impl World {
         enough && left > 0 && self.can_agree_without(node)
     }
 
-    fn a_loss_is_unnoticed(&self) -> bool {
+    pub(crate) fn a_loss_is_unnoticed(&self) -> bool {
         (0..).zip(&self.machines).any(|(node, machine)| {
             let member = kvs::membership::member(&self.map, proto::NodeId(node));
             let Some(member) = member.filter(|_| self.homes_move()) else { return false };
@@ -299,10 +311,7 @@ impl World {
         let (machine, jobs) = (&mut self.machines[node], &self.jobs);
         // It was kept there, too.
         machine.incarnation = 0;
-        machine.store = store;
-        machine.disk = crate::disk::Disk::default();
-        machine.unsynced.clear();
-        machine.flipped = None;
+        machine.change_disk(store);
         // What has no bytes and is no file lies nowhere.
         let is_real = |object: &ObjectId| jobs.get(&object.task.job).is_none_or(|it| it.real_data);
         machine.objects.retain(|object, bytes| *bytes == 0 && !is_real(object));

@@ -61,6 +61,8 @@ pub(crate) struct Machine {
     pub is_late: bool,
     /// How often it gave its records up.
     pub renewals: u32,
+    /// The disk that it had before, and its number: the map may not have heard yet.
+    pub put_aside: Option<(u64, Disk)>,
     pub flipped: Option<Flipped>,
     /// It has left the cluster as it should.
     pub has_left: bool,
@@ -94,6 +96,22 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// What was on its disk is there no more.
+    pub(crate) fn change_disk(&mut self, store: u64) {
+        let store_before = std::mem::replace(&mut self.store, store);
+        self.put_aside = Some((store_before, std::mem::take(&mut self.disk)));
+        self.unsynced.clear();
+        self.flipped = None;
+    }
+
+    /// The disk of this number, as far as it is remembered.
+    pub(crate) fn disk_of(&self, store: u64) -> &Disk {
+        match &self.put_aside {
+            Some((before, disk)) if *before == store && self.store != store => disk,
+            _ => &self.disk,
+        }
+    }
+
     pub(crate) fn new(slots: u32, slowness: u64) -> Self {
         Self {
             node: None,
@@ -104,6 +122,7 @@ impl Machine {
             is_lost: false,
             is_late: false,
             renewals: 0,
+            put_aside: None,
             flipped: None,
             has_left: false,
             slots,

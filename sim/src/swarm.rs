@@ -23,6 +23,8 @@ const GENERATED_PERMILLE: u64 = 250;
 const COMMANDS_PERMILLE: u64 = 300;
 /// Out of a thousand seeds with copies, those with clients that read without pause.
 const HAMMERED_PERMILLE: u64 = 400;
+/// Of those where homes move.
+const WORN_DISKS_PERMILLE: u64 = 150;
 /// How long faults strike.
 const TROUBLE_MIN: Span = Span::from_millis(100);
 const TROUBLE_MAX: Span = Span::from_secs(6);
@@ -159,6 +161,9 @@ impl Plan {
             let mut faults = FaultOptions::random(&mut dice, faults_for);
             if world.copies > 1 {
                 faults.add_moving(&mut nasty, faults_for);
+                if nasty.chance(WORN_DISKS_PERMILLE) {
+                    faults.wear_disks_out(&mut nasty, faults_for);
+                }
             }
             faults
         });

@@ -166,7 +166,9 @@ impl World {
         epoch: u64,
         home: usize,
     ) -> Position {
-        let position = self.machines[home].disk.copy(partition).position;
+        // Its disk may have failed since it said that it begins.
+        let store = member(&self.map, NodeId(home as u32)).map_or(0, |member| member.store);
+        let position = self.machines[home].disk_of(store).copy(partition).position;
         // Its first changes may be in the log already.
         let position = self.acked.histories.before(partition, position, epoch);
         let verdict = self.acked.begins(home, partition, epoch, position);
@@ -183,6 +185,12 @@ impl World {
             let verdict = self.has_all("counted from now on,", node, partition, state);
             self.judge(verdict);
         }
+    }
+
+    /// It has, for good, all that anybody was told.
+    pub(crate) fn is_complete(&self, node: u32, partition: PartitionId) -> bool {
+        let state = self.machines[node as usize].disk.durable_copy(partition);
+        self.has_all("looked at,", node, partition, state).is_ok()
     }
 
     fn has_all(&self, how: &str, node: u32, partition: PartitionId, state: CopyState) -> Verdict {
