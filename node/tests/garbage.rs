@@ -171,7 +171,9 @@ fn body(dice: &mut Dice) -> Body {
         16 => Body::Holding(wire::Holding { tasks: tasks(dice) }),
         17 => Body::NotHeld(wire::NotHeld { tasks: tasks(dice) }),
         18 => Body::Cancel(cancel(dice)),
-        _ => Body::JobEnd(wire::JobEnd { job: dice.number() }),
+        _ => {
+            Body::JobEnd(wire::JobEnd { job: dice.number(), unknown: dice.number() > u64::MAX / 2 })
+        }
     }
 }
 

@@ -172,7 +172,8 @@ impl Jobs {
         let Some(job) = self.jobs.get_mut(&job_id) else {
             if asks {
                 // Staged there, but never committed here.
-                out.reliable.push((from, Body::JobEnd(wire::JobEnd { job: counts.job })));
+                let job = counts.job;
+                out.reliable.push((from, Body::JobEnd(wire::JobEnd { job, unknown: true })));
             }
             return;
         };
@@ -184,7 +185,8 @@ impl Jobs {
             return;
         }
         if job.state.ended_ns != 0 {
-            out.reliable.push((from, Body::JobEnd(wire::JobEnd { job: counts.job })));
+            out.reliable
+                .push((from, Body::JobEnd(wire::JobEnd { job: counts.job, unknown: false })));
             return;
         }
         for count in counts.partitions {
@@ -252,7 +254,8 @@ impl Jobs {
         self.jobs.insert(job_id, Job::new(state));
         // What is staged anywhere goes; what still comes is asked about, and goes then.
         for member in homes.living_or_back() {
-            out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job_id.0 })));
+            out.reliable
+                .push((member, Body::JobEnd(wire::JobEnd { job: job_id.0, unknown: false })));
         }
     }
 
@@ -422,7 +425,7 @@ impl Job {
         }
         // Nodes that are home of none of it may have run some, and hold objects.
         for member in homes.living_or_back() {
-            out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job.0 })));
+            out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job.0, unknown: false })));
         }
     }
 

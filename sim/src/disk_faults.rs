@@ -55,7 +55,8 @@ impl World {
         let voters = &self.map.voters;
         let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
         let told = nodes.filter_map(|node| node.voters());
-        voters.iter().all(|&node| node as usize == index || self.is_live(node))
+        let stays = |node: u32| self.is_live(node) && !self.is_leaving(node as usize);
+        voters.iter().all(|&node| node as usize == index || stays(node))
             && told.filter(|told| !told.is_empty()).all(|told| told == voters.as_slice())
     }
 
@@ -126,11 +127,12 @@ impl World {
         }
     }
 
-    /// Where the other copies' nodes have been taken for dead since the flip, this would be one
-    /// loss too many: then it was none.
+    /// Where the other copies' nodes have been taken for dead since the flip, or the group cannot
+    /// agree without this one by now, this would be one loss too many: then it was none.
     pub(crate) fn spare_the_last_copy(&mut self, index: usize) {
         let is_last = |entry: &proto::wire::PartitionEntry| entry.replicas == [index as u32];
-        if self.homes_move() && self.map.partitions.iter().any(is_last) {
+        let is_needed = self.map.partitions.iter().any(is_last) || !self.can_agree_without(index);
+        if self.homes_move() && is_needed {
             self.machines[index].flipped = None;
         }
     }

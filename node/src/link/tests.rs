@@ -28,7 +28,7 @@ impl End {
     }
     fn take(&mut self, packet: wire::Packet) {
         for body in self.links.receive(packet).bodies {
-            let Body::JobEnd(JobEnd { job }) = body else { panic!("only these were sent") };
+            let Body::JobEnd(JobEnd { job, .. }) = body else { panic!("only these were sent") };
             self.got.push(job);
         }
     }
@@ -44,7 +44,7 @@ impl End {
 }
 
 fn message(number: u64) -> Body {
-    Body::JobEnd(JobEnd { job: number })
+    Body::JobEnd(JobEnd { job: number, unknown: false })
 }
 
 /// Delivers the packets in the air, badly.
