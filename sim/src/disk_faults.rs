@@ -40,6 +40,7 @@ impl World {
             && !self.has_hidden_damage()
             && self.can_do_without(index, Fault::Reformat)
             && self.is_known_by_disk(index)
+            && self.voters_know_of_a_map()
             && self.all_vote_but(index)
             && self.others_have_all_of(index)
     }
@@ -55,8 +56,8 @@ impl World {
         let voters = &self.map.voters;
         let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
         let told = nodes.filter_map(|node| node.voters());
-        let stays = |node: u32| self.is_live(node) && !self.is_leaving(node as usize);
-        voters.iter().all(|&node| node as usize == index || stays(node))
+        kvs::membership::wanted_voters(&self.map).is_none()
+            && voters.iter().all(|&node| node as usize == index || self.is_live(node))
             && told.filter(|told| !told.is_empty()).all(|told| told == voters.as_slice())
     }
 

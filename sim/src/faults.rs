@@ -251,6 +251,7 @@ impl World {
             Fault::Lose | Fault::Reformat | Fault::Leave => {
                 !self.homes_move()
                     || !self.is_whole()
+                    || !self.voters_know_of_a_map()
                     || self.has_hidden_damage()
                     || self.is_unsettled()
             }
@@ -263,6 +264,16 @@ impl World {
             }
             _ => false,
         }
+    }
+
+    /// Before that nobody but the leader may know that anything was agreed on, and who has lost its
+    /// disk cannot tell that from a first start (docs/design/012).
+    pub(crate) fn voters_know_of_a_map(&self) -> bool {
+        let knows = |voter: &u32| {
+            let node = self.machines[*voter as usize].node.as_ref();
+            node.is_none_or(|node| node.map_epoch() > 1)
+        };
+        self.map.voters.iter().all(knows)
     }
 
     /// Without this node there is a majority of voters, and nodes enough for every change.
