@@ -1,13 +1,13 @@
 //! Messages to homes that are on the move: kept here, in order, until somebody serves the
 //! partition, and sent again when a node says that it does not.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use prost::Message as _;
 use proto::limits::PARKED_RETRY_AFTER;
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{JobId, LocalId, NodeId, PartitionId, Time, wire};
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Time, wire};
 
 use crate::homes::Homes;
 use crate::out::Out;
@@ -130,7 +130,8 @@ impl Scheduler {
     /// know more of homes, or will.
     pub(crate) fn mine_of(&self, from: NodeId, body: Body, out: &mut Out) -> Option<Body> {
         let homes = &self.homes;
-        let mine = |partition| homes.is_mine(partition);
+        let surpassed = surpassed(&body, homes);
+        let mine = |partition| homes.is_mine(partition) && !surpassed.contains(&partition);
         if route::all(&body, homes, mine).unwrap_or(true) {
             return Some(body);
         }
@@ -165,6 +166,27 @@ impl Scheduler {
             }
         }
     }
+}
+
+/// Partitions of which a message tells an attempt that a later home has made: this node is their
+/// home no more, and has not heard yet. By its records the attempt would be stale.
+fn surpassed(body: &Body, homes: &Homes) -> BTreeSet<PartitionId> {
+    let mut found = BTreeSet::new();
+    let mut look_at = |local: u64, attempt: u64| {
+        let partition = LocalId(local).partition();
+        if homes.term(partition).is_some_and(|term| Attempt(attempt).term() > term) {
+            found.insert(partition);
+        }
+    };
+    match body {
+        Body::Moved(moved) => moved.tasks.iter().for_each(|it| look_at(it.local, it.attempt)),
+        Body::NotHeld(told) => told.tasks.iter().for_each(|it| look_at(it.local, it.attempt)),
+        Body::Finished(told) => {
+            told.completions.iter().for_each(|it| look_at(it.local, it.attempt))
+        }
+        _ => {}
+    }
+    found
 }
 
 fn bounce(to: NodeId, body: Body, out: &mut Out) {

@@ -450,3 +450,26 @@ fn what_has_come_back_is_not_on_its_way_any_more() {
     let census = node.census();
     assert_eq!((census.held.len(), census.in_transit.len()), (1, 0), "it is here, and only here");
 }
+
+/// Node 0 is home no more of what another home has given to node 1, and has not heard of that: by
+/// its records the attempt would be stale, and node 1 would drop what the other home relies on.
+#[test]
+fn what_is_said_of_a_later_homes_attempt_goes_back() {
+    let own = LocalId::new(PartitionId(0), 0).0;
+    let answers = |term: u64| {
+        let attempt = term << 32 | 1;
+        let tasks = vec![wire::TaskAttempt { job: 1, local: own, attempt }];
+        let completion = wire::Completion { job: 1, local: own, attempt, ..Default::default() };
+        let moved = wire::Moved { steal: 3, tasks, starts: true, ..Default::default() };
+        let finished = wire::Finished { completions: vec![completion] };
+        let (mut home, mut out) = (heir(), Out::default());
+        home.serve(Time(0), PartitionId(0), 2, &mut out);
+        for body in [Body::Moved(moved), Body::Finished(finished)] {
+            home.on_message(Time(0), NodeId(1), body, &mut out);
+        }
+        let back = |(_, body): &&(NodeId, Body)| matches!(body, Body::NotHome(_));
+        (out.reliable.iter().filter(back).count(), out.reliable.len())
+    };
+    assert_eq!(answers(99), (2, 2), "nothing is called stale");
+    assert_eq!(answers(2).0, 0, "its own");
+}
