@@ -115,7 +115,7 @@ pub struct Scheduler {
     /// A node has a bounded size.
     #[expect(clippy::box_collection, reason = "most nodes never load any: it takes less room")]
     pub(crate) loading: Option<Box<BTreeMap<PartitionId, Loading>>>,
-    reconcile_at: Option<Time>,
+    pub(crate) reconcile_at: Option<Time>,
     /// This node leaves the cluster.
     pub(crate) leaving: Option<Box<Leaving>>,
 }

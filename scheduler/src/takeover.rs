@@ -178,6 +178,8 @@ impl Scheduler {
         if changed.is_empty() {
             return;
         }
+        // What is asked of new homes has its time, and is no lost wake-up.
+        self.reconcile_at = None;
         self.release_parked(out);
         self.jobs.tell_new_homes(&changed, &self.homes, out);
         let homes = &self.homes;
