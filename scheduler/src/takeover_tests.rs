@@ -473,3 +473,35 @@ fn what_is_said_of_a_later_homes_attempt_goes_back() {
     assert_eq!(answers(99), (2, 2), "nothing is called stale");
     assert_eq!(answers(2).0, 0, "its own");
 }
+
+/// Its parent's home says so twice: by removing the job, and where it is asked for credits. Either
+/// may be heard first, and the tasks of a removed job end one after another.
+#[test]
+fn what_ends_with_its_job_needs_no_waking() {
+    let woken = |cancelled: bool| {
+        let (mut home, mut out) = (heir(), Out::default());
+        let [LedgerRecord::Chunk(mut chunk), visible] = until_visible() else { unreachable!() };
+        chunk.tasks[0].slots = 1;
+        for record in [LedgerRecord::Chunk(chunk), visible] {
+            home.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
+        }
+        home.serve(Time(0), MOVES, 2, &mut out);
+        if cancelled {
+            let cancel = wire::Cancel { job: 1, ..Default::default() };
+            home.on_message(Time(0), NodeId(1), Body::Cancel(cancel), &mut out);
+        }
+        let credit = wire::Credit {
+            job: 1,
+            parent: LocalId::new(PartitionId(0), 0).0,
+            verdict: wire::Verdict::Cancelled as i32,
+            child: vec![task().local.0],
+            slot: vec![0],
+            output: vec![0],
+            ..Default::default()
+        };
+        let credits = wire::Credits { credits: vec![credit], reconciled: true };
+        home.on_message(Time(0), NodeId(1), Body::Credits(credits), &mut out);
+        out.events.iter().any(|event| matches!(event, Event::Woken { .. }))
+    };
+    assert_eq!([false, true].map(woken), [true, false]);
+}

@@ -219,10 +219,11 @@ impl Ledger {
                 let (child, slot, output) =
                     (LocalId(credit.child[at]), credit.slot[at], credit.output[at]);
                 if self.credit(now, &credit, child, slot, output, out) {
-                    if credits.reconciled {
+                    let job = proto::JobId(credit.job);
+                    // Tasks of a removed job end one after another: none of them waits to be woken.
+                    if credits.reconciled && !self.is_removed(job) {
                         self.wakeups += 1;
-                        let task = TaskId { job: proto::JobId(credit.job), local: child };
-                        out.events.push(Event::Woken { task });
+                        out.events.push(Event::Woken { task: TaskId { job, local: child } });
                     }
                     record_credit(&credit, child, slot, output, out);
                 }
