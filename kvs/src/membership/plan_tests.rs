@@ -245,6 +245,15 @@ fn voters_follow_the_living_one_step_at_a_time() {
     gone(3, &[4]);
 }
 
+/// A newcomer whose disk fails then would be waited for, beside the one that is dead.
+#[test]
+fn the_dead_lose_their_vote_before_anybody_comes_in() {
+    let mut map = start(4, 8, 2);
+    assert_eq!(map.voters, [0, 1, 2]);
+    kill(&mut map, 2);
+    assert_eq!(wanted_voters(&map), Some(vec![0, 1]));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     /// After any deaths, returns, joins and leaves the planner comes to rest, with each node that
