@@ -119,7 +119,7 @@ enum Role {
     Leader {
         followers: BTreeMap<u32, Progress>,
         newcomer: Option<(u32, wire::MapCommand, Time)>,
-        /// The voters that are to be left when one is let go, and since when that is wanted.
+        /// The voters that are to be left when one is let go, and since when that has been wanted.
         fewer: Option<(Vec<u32>, Time)>,
         beat_at: Time,
     },

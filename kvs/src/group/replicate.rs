@@ -457,6 +457,12 @@ impl Group {
                 }
             }
             debug_assert!(voters_of(entry).is_none_or(|voters| *voters == map.voters));
+            // Who is wanted gone again later has to be done without as things are then.
+            if let Role::Leader { fewer, .. } = &mut self.role {
+                let map = &self.map;
+                fewer
+                    .take_if(|(voters, _)| membership::wanted_voters(map).as_ref() != Some(voters));
+            }
         }
         if self.commit - self.log.snapshot_index() >= self.log_entries_max {
             self.compact();

@@ -189,6 +189,84 @@ fn a_voter_that_is_needed_does_not_go() {
     assert_eq!(voters, [stranded.clone(), stranded.clone(), stranded]);
 }
 
+/// Leads three, and plans.
+struct Leading {
+    group: Group,
+    now: Time,
+}
+
+impl Leading {
+    fn start() -> Self {
+        let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
+        let start = Start { me: NodeId(0), seed: 1, map, blank: false };
+        let mut leading = Self { group: Group::recover(start, [], Time(1)).unwrap(), now: Time(1) };
+        leading.flush();
+        leading.pass(Span::from_secs(1));
+        leading.hear(1, vote_reply(true, true));
+        leading.hear(1, vote_reply(false, true));
+        assert!(leading.group.is_leader());
+        leading
+    }
+    fn flush(&mut self) {
+        let mut output = Output::default();
+        self.group.flush(self.now, &mut output);
+        self.group.synced(self.now, output.number);
+    }
+    fn pass(&mut self, span: Span) {
+        self.now = self.now + span;
+        self.group.on_time(self.now);
+        self.flush();
+    }
+    fn hear(&mut self, from: u32, body: Body) {
+        let message = wire::GroupMessage { term: 1, body: Some(body) };
+        self.group.handle(self.now, NodeId(from), message);
+        self.flush();
+    }
+    /// This node has all that the leader has.
+    fn hear_all_of(&mut self, from: u32) {
+        let (last, now) = (self.group.log.last_index(), self.now.0);
+        self.hear(from, append_reply(true, last, now));
+    }
+    /// It is agreed on by the leader and node 1; and so is what is planned then.
+    fn agree(&mut self, command: wire::map_command::Body) {
+        self.group.propose([membership::command(command)]);
+        self.flush();
+        for _ in 0..3 {
+            self.hear_all_of(1);
+        }
+    }
+}
+
+/// Who was not let go, and is to be let go now, is a new wish: what the others said in between
+/// says nothing of now.
+#[test]
+fn a_wish_to_let_one_go_is_over_when_that_one_is_back() {
+    use wire::map_command::Body::{Down, Up};
+    let mut leading = Leading::start();
+    let incarnation = |leading: &Leading| {
+        let member = membership::member(&leading.group.map, NodeId(1));
+        member.expect("it is a member").incarnation
+    };
+    let down = |leading: &mut Leading| {
+        let incarnation = incarnation(leading);
+        leading.agree(Down(wire::MemberDown { node: 1, incarnation }));
+    };
+    leading.hear_all_of(1);
+    down(&mut leading);
+    assert_eq!(leading.group.log.voters(), [0, 1, 2], "the third has said nothing yet");
+    let incarnation = incarnation(&leading) + 1;
+    leading.agree(Up(wire::MemberUp { node: 1, incarnation, store: 7, ..Default::default() }));
+    leading.pass(GROUP_HEARTBEAT);
+    leading.hear_all_of(2);
+    leading.pass(GROUP_HEARTBEAT);
+    down(&mut leading);
+    assert_eq!(leading.group.log.voters(), [0, 1, 2], "the third may have gone in between");
+    leading.pass(GROUP_HEARTBEAT);
+    leading.hear_all_of(2);
+    leading.pass(GROUP_HEARTBEAT);
+    assert_eq!(leading.group.log.voters(), [0, 2]);
+}
+
 /// A voter that is told something, and then anew started on what it has written.
 #[derive(Default)]
 struct Restarting {
