@@ -324,8 +324,8 @@ impl Loop {
                     None => state.held.push(Effect::Launch(launch)),
                 },
                 Effect::Fetch(fetch) if Transfers::is_free(&fetch) => {
-                    let (object, result) = (fetch.object, Ok(()));
-                    state.inputs.push(Input::Fetched { object, result });
+                    let (object, number, result) = (fetch.object, fetch.number, Ok(()));
+                    state.inputs.push(Input::Fetched { object, number, result });
                 }
                 other => state.held.push(other),
             }

@@ -37,7 +37,7 @@ pub(crate) struct Transfers {
     /// Small objects to ask for at the end of the step.
     asks: BTreeMap<NodeId, Vec<Wanted>>,
     /// When each modelled transfer ends.
-    modelled: BinaryHeap<Reverse<(Time, ObjectId)>>,
+    modelled: BinaryHeap<Reverse<(Time, ObjectId, u64)>>,
     /// Until when the modelled link from a node is taken.
     busy_until: BTreeMap<NodeId, Time>,
 }
@@ -62,10 +62,10 @@ impl Transfers {
         if !fetch.settings.real_data {
             let busy_until = self.busy_until.entry(fetch.from).or_default();
             *busy_until = (*busy_until).max(now) + modelled_span(fetch);
-            self.modelled.push(Reverse((*busy_until, fetch.object)));
+            self.modelled.push(Reverse((*busy_until, fetch.object, fetch.number)));
             return;
         }
-        let (object, local) = (fetch.object, self.local.clone());
+        let (object, number, local) = (fetch.object, fetch.number, self.local.clone());
         let (taken, store) = (fetch.taken, self.shared.executor.objects().clone());
         let wanted = Wanted::new(object, fetch.size_bytes, move |result| {
             let result = match taken {
@@ -76,7 +76,7 @@ impl Transfers {
                 None => result,
             };
             // A loop that is gone wants nothing any more.
-            let _ = local.send(Local::Input(Input::Fetched { object, result }));
+            let _ = local.send(Local::Input(Input::Fetched { object, number, result }));
         });
         self.want(fetch.from, wanted);
     }
@@ -113,14 +113,14 @@ impl Transfers {
 
     /// When the next modelled transfer ends.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.modelled.peek().map(|Reverse((time, _))| *time)
+        self.modelled.peek().map(|Reverse((time, ..))| *time)
     }
 
     /// Takes the modelled transfers that have ended.
     pub(crate) fn take_due(&mut self, now: Time, inputs: &mut Vec<Input>) {
         while self.deadline().is_some_and(|time| time <= now) {
-            if let Some(Reverse((_, object))) = self.modelled.pop() {
-                inputs.push(Input::Fetched { object, result: Ok(()) });
+            if let Some(Reverse((_, object, number))) = self.modelled.pop() {
+                inputs.push(Input::Fetched { object, number, result: Ok(()) });
             }
         }
     }

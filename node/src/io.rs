@@ -19,8 +19,8 @@ pub enum Input {
     ClientGone { client: ClientId },
     /// An attempt this node launched has ended.
     Finished { task: TaskId, attempt: Attempt, outcome: Outcome },
-    /// A fetch ended; the error is one line.
-    Fetched { object: ObjectId, result: Result<(), FetchError> },
+    /// The fetch of that number ended; the error is one line.
+    Fetched { object: ObjectId, number: u64, result: Result<(), FetchError> },
     /// What the shell found when it started: objects that an earlier incarnation left here.
     Stored { objects: Vec<Stored> },
     /// The answer to [`Effect::Read`].

@@ -1,6 +1,6 @@
 //! The state machine: inputs in, effects out.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kvs::membership::member;
@@ -8,7 +8,7 @@ use kvs::{Record, Store, Write};
 use proto::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use proto::wire::message::Body;
 use proto::wire::{ErrorCode, request, response};
-use proto::{ClientId, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, Time, wire};
+use proto::{ClientId, Event, Incarnation, JobId, NodeId, PartitionId, Time, wire};
 use scheduler::{Answer, Homes, Options, Out, Scheduler};
 
 use crate::config::Own;
@@ -39,8 +39,6 @@ pub struct Node {
     /// What this step wants done, and the steps before it that wait for copies.
     pub(crate) step: Step,
     pub(crate) held: VecDeque<Step>,
-    /// How many fetches of an object the held steps will begin.
-    pub(crate) fetches_held: BTreeMap<ObjectId, u32>,
     /// What waits until it is durable, see `step.rs`.
     pub(crate) reports: VecDeque<(u64, NodeId, Body)>,
     /// Answers that wait until what they tell is durable.
@@ -116,7 +114,6 @@ impl Node {
             writes: Vec::new(),
             step: Step::default(),
             held: VecDeque::new(),
-            fetches_held: BTreeMap::new(),
             reports: VecDeque::new(),
             answers: VecDeque::new(),
             told: Vec::new(),
@@ -225,10 +222,8 @@ impl Node {
             Input::Finished { task, attempt, outcome } => {
                 self.scheduler.on_finished(now, task, attempt, outcome, &mut self.out);
             }
-            // It answers an earlier fetch, and what lets go of that copy waits too.
-            Input::Fetched { object, .. } if self.has_fetch_to_begin(object) => {}
-            Input::Fetched { object, result } => {
-                self.scheduler.on_fetched(now, object, result, &mut self.out);
+            Input::Fetched { object, number, result } => {
+                self.scheduler.on_fetched(now, object, number, result, &mut self.out);
             }
             Input::Stored { objects } => self.scheduler.on_stored(&objects),
             Input::Persisted { seq } => {

@@ -9,12 +9,11 @@
 //! Steps are released in their order. Where partitions have one copy, a step is released at once.
 
 use std::collections::VecDeque;
-use std::collections::btree_map::Entry;
 
 use kvs::{Batch, Write};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{Incarnation, NodeId, ObjectId, PartitionId, Time, wire};
+use proto::{Incarnation, NodeId, PartitionId, Time, wire};
 use scheduler::{Answer, Mutant};
 
 use crate::link::survives_restart;
@@ -275,20 +274,11 @@ impl Node {
         }
     }
 
-    /// A step that has not left yet will fetch this.
-    pub(crate) fn has_fetch_to_begin(&self, object: ObjectId) -> bool {
-        self.fetches_held.contains_key(&object)
-            || self.out.fetches.iter().any(|fetch| fetch.object == object)
-    }
-
     /// The step waits behind the earlier ones; [`Self::release`] lets it go.
     fn end_step(&mut self) {
         if !self.step.is_empty() {
             let mut step = std::mem::take(&mut self.step);
             step.batch = self.batch_seq;
-            for object in fetched_by(&step.effects) {
-                *self.fetches_held.entry(object).or_default() += 1;
-            }
             self.held.push_back(step);
         }
     }
@@ -297,14 +287,6 @@ impl Node {
     fn release(&mut self, effects: &mut Vec<Effect>) {
         let logged = self.logged_seq();
         while let Some(mut step) = self.held.pop_front_if(|step| step.batch <= logged) {
-            for object in fetched_by(&step.effects) {
-                if let Entry::Occupied(mut held) = self.fetches_held.entry(object) {
-                    *held.get_mut() -= 1;
-                    if *held.get() == 0 {
-                        held.remove();
-                    }
-                }
-            }
             effects.append(&mut step.effects);
             for (to, body) in step.reliable {
                 self.say(to, body);
@@ -422,13 +404,6 @@ fn waits_for_sync(body: &Body) -> bool {
     }
 }
 
-fn fetched_by(effects: &[Effect]) -> impl Iterator<Item = ObjectId> {
-    effects.iter().filter_map(|effect| match effect {
-        Effect::Fetch(fetch) => Some(fetch.object),
-        _ => None,
-    })
-}
-
 /// What lets go of objects waits even on its way to this very node: a power cut may undo the end of
 /// a reader, which then needs its inputs again.
 fn lets_go(body: &Body) -> bool {
@@ -441,12 +416,7 @@ fn lets_go(body: &Body) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use scheduler::Tuning;
-
     use super::*;
-    use crate::Config;
 
     /// It was told only after a slow sync, when its client had committed the job again and the node
     /// that had asked held tasks of it: their outputs went (seed 2210993).
@@ -455,43 +425,5 @@ mod tests {
         let end = |unknown| Body::JobEnd(wire::JobEnd { job: 1, unknown });
         assert!(waits_for_sync(&end(false)) && lets_go(&end(false)));
         assert!(!waits_for_sync(&end(true)) && !lets_go(&end(true)));
-    }
-
-    /// The copy that an earlier fetch has brought would go, with this step, under who uses it
-    /// (seed 3022299).
-    #[test]
-    fn what_comes_before_its_fetch_has_begun_answers_an_earlier_one() {
-        let config = Config {
-            node: NodeId(0),
-            incarnation: Incarnation(1),
-            slots: 1,
-            store: 1,
-            tuning: Tuning::default(),
-            seed: 7,
-            map: Arc::new(kvs::make_map(1, 1, 1)),
-            mutant: None,
-            address: String::new(),
-            data_address: String::new(),
-            pid: 0,
-            late: false,
-        };
-        let mut node = Node::recover(config, std::iter::empty(), Time(1)).expect("it is empty");
-        let task = proto::TaskId::new(1, 0);
-        let object = ObjectId { task, attempt: proto::Attempt(1), output: 0 };
-        let settings = Arc::default();
-        let fetch =
-            proto::work::Fetch { object, from: NodeId(0), size_bytes: 1, settings, taken: None };
-        for _ in 0..2 {
-            node.batch_seq = 9;
-            node.step.effects.push(Effect::Fetch(fetch.clone()));
-            node.end_step();
-        }
-        let mut left = Vec::new();
-        node.batch_seq = 8;
-        node.release(&mut left);
-        assert!(left.is_empty() && node.has_fetch_to_begin(object), "it waits for a copy");
-        node.batch_seq = 9;
-        node.release(&mut left);
-        assert!(left.len() == 2 && !node.has_fetch_to_begin(object));
     }
 }

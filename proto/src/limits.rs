@@ -189,8 +189,8 @@ pub const COUNTS_INTERVAL: Span = Span::from_millis(100);
 /// In clusters of more nodes than this a home reports that much less often: the home of a job is
 /// one node, and hears all of them.
 pub const COUNTS_NODES: usize = 1000;
-/// A waiting task asks its missing parents' homes this often. Finds nothing in a run without
-/// faults.
+/// Waiting tasks ask their missing parents' homes this often, so many at a time, by turns. Finds
+/// nothing in a run without faults.
 pub const RECONCILE_INTERVAL: Span = Span::from_secs(10);
 pub const RECONCILE_TASKS_MAX: usize = 1024;
 /// Missing parents asked for per waiting task and round.
@@ -213,8 +213,10 @@ pub const START_ASK_PATIENCE: Span = Span::from_secs(1);
 pub const START_ASK_DOUBLED_MAX: u32 = 3;
 /// Without its slot it looks so often whether its home is another one by now, and asks that one.
 pub const START_ASK_AGAIN: Span = Span::from_secs(5);
-/// What was sent to a node that is not home is sent again after this, or when the map changes.
+/// What was sent to a node that is not home is sent again after this, or when the map changes; and
+/// twice as long after each time that it came back, so often at most.
 pub const PARKED_RETRY_AFTER: Span = Span::from_millis(50);
+pub const PARKED_RETRY_DOUBLED_MAX: u32 = 4;
 /// Edges told, and newly visible tasks looked at, in one step of a node.
 pub const STEP_EDGES_MAX: usize = 65_536;
 pub const STEP_TASKS_MAX: usize = 16_384;

@@ -35,6 +35,8 @@ pub struct LaunchInput {
 #[derive(Clone, Debug)]
 pub struct Fetch {
     pub object: ObjectId,
+    /// Goes with its end: the end of an earlier fetch of the object may still be on its way.
+    pub number: u64,
     pub from: NodeId,
     pub size_bytes: u64,
     pub settings: Arc<wire::JobSettings>,

@@ -9,6 +9,7 @@ use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::admission::{Passed, Patience};
+use crate::ending::Touched;
 use crate::fetching::{Ahead, Flight};
 use crate::handover::{self, Taking};
 use crate::leaving::Made;
@@ -19,7 +20,6 @@ use crate::out::Out;
 use crate::queue::Presence;
 use crate::roomless::Roomless;
 use crate::staging::{Aside, Gathering};
-use crate::takeover::ask_of_end;
 use crate::{Mutant, Scheduler};
 
 /// What attempts read, and from where.
@@ -65,6 +65,8 @@ pub(crate) struct Data {
     /// Inputs of wide fan-ins that are to travel as soon as there is room.
     pub(crate) ahead: VecDeque<Ahead>,
     pub(crate) ahead_in_flight: usize,
+    /// How many fetches have begun: each has its number.
+    pub(crate) fetches: u64,
     /// Objects that wait for a source to be free.
     pub(crate) waiting: usize,
     /// Bytes on their way here and bytes that admitted tasks will write.
@@ -90,9 +92,8 @@ pub(crate) struct Data {
     going: VecDeque<Going>,
     /// What comes from nodes that leave the cluster.
     pub(crate) taking: BTreeMap<Made, Taking>,
-    /// Jobs of which tasks were staged or objects brought here, or stored before.
-    pub(crate) touched: BTreeSet<JobId>,
-    /// Of these, jobs that may have ended while this node was down.
+    pub(crate) touched: Touched,
+    /// Jobs that may have ended while this node was down.
     in_doubt: BTreeSet<JobId>,
     /// How long fetches have taken lately.
     pub(crate) fetch_time: Span,
@@ -113,6 +114,7 @@ impl Data {
             timers: BTreeSet::new(),
             ahead: VecDeque::new(),
             ahead_in_flight: 0,
+            fetches: 0,
             waiting: 0,
             reserved_bytes: 0,
             near: NearFiles::default(),
@@ -127,7 +129,7 @@ impl Data {
             left_over: false,
             going: VecDeque::new(),
             taking: BTreeMap::new(),
-            touched: BTreeSet::new(),
+            touched: Touched::default(),
             in_doubt: BTreeSet::new(),
             fetch_time: Span::ZERO,
             task_length: Span::ZERO,
@@ -412,7 +414,7 @@ impl Scheduler {
         self.guests.forget_job(job);
         self.data.going.extend(gone.into_iter().map(Going::Object));
         // A home of it may have taken uploads; others have nothing unless tasks came.
-        if self.data.touched.remove(&job) || self.ledger.jobs.contains_key(&job) {
+        if self.data.touched.forget(job) || self.ledger.jobs.contains_key(&job) {
             self.data.going.push_back(Going::Rest(job));
         }
         self.data.locations.forget_job(job);
@@ -428,7 +430,7 @@ impl Scheduler {
                 self.data.objects.made(object, size_bytes, true, keep);
                 self.note_made(&object);
             }
-            self.data.touched.insert(object.task.job);
+            self.data.touched.touch(object.task.job);
             self.data.in_doubt.insert(object.task.job);
             self.object_changed(&object);
         }
@@ -437,7 +439,7 @@ impl Scheduler {
     /// Asks whether jobs have ended of which an earlier incarnation left something here.
     pub(crate) fn ask_in_doubt(&mut self, out: &mut Out) {
         for job in std::mem::take(&mut self.data.in_doubt) {
-            ask_of_end(job, &self.ledger, &self.homes, out);
+            self.ask_of_end(job, out);
         }
     }
 

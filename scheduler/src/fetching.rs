@@ -36,6 +36,8 @@ pub(crate) struct Flight {
     pub(crate) maker: NodeId,
     pub(crate) from: NodeId,
     pub(crate) size_bytes: u64,
+    /// Of the last fetch that was begun for it.
+    number: u64,
     settings: Settings,
     real: bool,
     /// One task reads it.
@@ -107,6 +109,7 @@ impl Scheduler {
             maker,
             from: maker,
             size_bytes,
+            number: 0,
             settings: wish.settings.clone(),
             real: wish.settings.real_data,
             single: wish.readers == 1,
@@ -126,7 +129,7 @@ impl Scheduler {
         self.data.ahead_in_flight += usize::from(first.is_none());
         self.data.reserved_bytes += size_bytes;
         self.data.coming_bytes += size_bytes;
-        self.data.touched.insert(object.task.job);
+        self.data.touched.touch(object.task.job);
         self.data.flights.insert(object, flight);
         match asked {
             Some(_) if orphan => self.look_for_copies(now, object, out),
@@ -176,11 +179,14 @@ impl Scheduler {
         self.set_timer(object, None);
         let Some(flight) = self.data.flights.get_mut(&object) else { return };
         self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
+        self.data.fetches += 1;
         flight.phase = Phase::Moving;
         flight.from = from;
         flight.since = now;
+        flight.number = self.data.fetches;
         let (settings, taken) = (Arc::clone(&flight.settings), flight.taken);
-        out.fetches.push(Fetch { object, from, size_bytes: flight.size_bytes, settings, taken });
+        let (number, size_bytes) = (flight.number, flight.size_bytes);
+        out.fetches.push(Fetch { object, number, from, size_bytes, settings, taken });
     }
 
     /// How long an asker waits to hear where an object lies, and how long its home takes it for
@@ -197,7 +203,10 @@ impl Scheduler {
         for at in &located.objects {
             let Some(object) = at.object.as_ref().map(crate::data::object_id) else { continue };
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
-            if !matches!(flight.phase, Phase::Locating | Phase::Waiting) {
+            // An answer that comes late is worth something where it names a copy.
+            let names_a_copy = at.nodes.iter().any(|&node| node != flight.maker.0);
+            let is_late = flight.phase == Phase::Pausing && !at.later && names_a_copy;
+            if !matches!(flight.phase, Phase::Locating | Phase::Waiting) && !is_late {
                 continue;
             }
             if at.later {
@@ -218,7 +227,7 @@ impl Scheduler {
             let source = source.unwrap_or(maker);
             if let Some(flight) = self.data.flights.get_mut(&object) {
                 flight.copy_known = source != maker;
-                flight.home_answered = true;
+                flight.home_answered = source == maker;
             }
             self.fetch_from(now, object, source, out);
         }
@@ -264,24 +273,27 @@ impl Scheduler {
         self.fetch_ahead(now, out);
     }
 
-    /// A fetch ended.
+    /// The fetch of that number ended.
     pub fn on_fetched(
         &mut self,
         now: Time,
         object: ObjectId,
+        number: u64,
         result: Result<(), FetchError>,
         out: &mut Out,
     ) {
-        let moving =
-            self.data.flights.get(&object).is_some_and(|flight| flight.phase == Phase::Moving);
-        match result {
+        let flight = self.data.flights.get(&object);
+        match (flight.map(|flight| (flight.number == number, flight.phase)), result) {
             // It may have been asked for elsewhere meanwhile.
-            Ok(()) if self.data.flights.contains_key(&object) => self.arrived(now, object, out),
+            (Some((true, _)), Ok(())) => self.arrived(now, object, out),
+            (Some((true, Phase::Moving)), Err(error)) => {
+                self.fetch_failed(now, object, &error, out);
+            }
             // Nobody waits for it any more.
-            Ok(()) if self.presence(&object) == crate::queue::Presence::Absent => {
+            (None, Ok(())) if self.presence(&object) == crate::queue::Presence::Absent => {
                 out.evicted.push(object);
             }
-            Err(error) if moving => self.fetch_failed(now, object, &error, out),
+            // The copy that an earlier fetch has brought may go before the later one begins.
             _ => {}
         }
     }
@@ -309,25 +321,32 @@ impl Scheduler {
                 copies.added.push(wire_object(object, size_bytes));
             }
         }
-        for task in flight.tasks {
+        // All have it before one of them goes on: that one may have lost another input, and what
+        // nobody uses may be evicted.
+        let mut waiting = flight.tasks;
+        waiting.retain(|&task| {
             let first = flight.first == Some(task);
-            self.input_arrived(now, task, object, first.then_some(from), out);
+            self.take_input(now, task, object, first.then_some(from), out)
+        });
+        for task in waiting {
+            self.inputs_settled(now, task, out);
         }
         self.object_changed(&object);
         self.evict(self.options.tuning.store_hard_bytes, out);
         self.look_whether_taken((object.task, object.attempt), out);
     }
 
-    fn input_arrived(
+    /// False where the task does not wait for it any more.
+    fn take_input(
         &mut self,
         now: Time,
         task: TaskId,
         object: ObjectId,
         from: Option<NodeId>,
         out: &mut Out,
-    ) {
-        let Some(staged) = self.staging.get_mut(&task) else { return };
-        let Some(bytes) = staged.missing.remove(&object) else { return };
+    ) -> bool {
+        let Some(staged) = self.staging.get_mut(&task) else { return false };
+        let Some(bytes) = staged.missing.remove(&object) else { return false };
         let (attempt, took) = (staged.attempt, now.since(staged.since));
         if self.data.objects.pin(object) {
             staged.pins.push(object);
@@ -335,7 +354,7 @@ impl Scheduler {
         if let Some(from) = from {
             out.events.push(Event::Fetched { task, attempt, from, bytes, took });
         }
-        self.inputs_settled(now, task, out);
+        true
     }
 
     fn fetch_failed(&mut self, now: Time, object: ObjectId, error: &FetchError, out: &mut Out) {

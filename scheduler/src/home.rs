@@ -1,10 +1,10 @@
-//! What a home does when others report: completions, moves, cancellation, the end of a job.
+//! What a home does when others report: completions, moves, cancellation.
 
 use proto::event::{Again, Event};
 use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
 use proto::wire::message::Body;
-use proto::{Attempt, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Incarnation, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::ledger::{End, Ending, Ledger, State};
 use crate::out::{Out, task_attempt};
@@ -247,32 +247,5 @@ impl Scheduler {
                 }
             }
         }
-    }
-
-    /// The job is over everywhere: what it holds in memory may go when there is need of room.
-    pub(crate) fn on_job_end(&mut self, job_id: JobId, out: &mut Out) {
-        self.forget_data(job_id, out);
-        let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
-        if job.ended {
-            return;
-        }
-        if !job.visible {
-            self.ledger.expire(job_id, out);
-            return;
-        }
-        job.ended = true;
-        self.ledger.live.remove(&job_id);
-        let mut retired = Vec::new();
-        for (&partition, part) in &mut job.parts {
-            retired.push((partition, part.take_ended()));
-        }
-        for (&partition, part) in &job.parts {
-            let record = job.visible_record(part.chunks());
-            out.facts.visible.insert((partition, job_id), record);
-        }
-        for (partition, chunks) in retired {
-            self.ledger.retire(job_id, partition, &chunks);
-        }
-        self.ledger.forget_releases(job_id);
     }
 }

@@ -22,6 +22,9 @@ mod census;
 mod client;
 mod data;
 mod eft;
+mod ending;
+#[cfg(test)]
+mod ending_tests;
 mod estimate;
 mod fetching;
 mod grant;
@@ -47,6 +50,9 @@ mod policy;
 mod pushing;
 mod queue;
 mod readers;
+mod reconcile;
+#[cfg(test)]
+mod reconcile_tests;
 mod removal;
 mod roomless;
 mod route;

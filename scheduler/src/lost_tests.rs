@@ -27,10 +27,10 @@ fn a_maker_that_cannot_be_reached_stops_no_other_work() {
     let mut now = Time(0);
     for _ in 0..10 {
         scheduler.act(now, &mut out);
-        for Fetch { object, from, .. } in std::mem::take(&mut out.fetches) {
+        for Fetch { object, number, from, .. } in std::mem::take(&mut out.fetches) {
             let reached = from == NodeId(3);
             let result = if reached { Ok(()) } else { Err(unreachable()) };
-            scheduler.on_fetched(now, object, result, &mut out);
+            scheduler.on_fetched(now, object, number, result, &mut out);
         }
         now = now + FETCH_RETRY_MAX;
     }
@@ -51,14 +51,14 @@ fn copies_and_the_maker_are_asked_by_turns() {
     };
     scheduler.on_message(Time(0), NodeId(1), located(2), &mut out);
     let fetch = out.fetches.pop().expect("the maker is asked");
-    scheduler.on_fetched(Time(0), fetch.object, Err(unreachable()), &mut out);
+    scheduler.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
     let later = Time(0) + FETCH_RETRY_MAX;
     scheduler.act(later, &mut out);
     assert_eq!(out.locate[&NodeId(1)].copies_only, [asked]);
     scheduler.on_message(later, NodeId(1), located(3), &mut out);
     let fetch = out.fetches.pop().expect("the copy is asked");
     assert_eq!(fetch.from, NodeId(3));
-    scheduler.on_fetched(later, fetch.object, Ok(()), &mut out);
+    scheduler.on_fetched(later, fetch.object, fetch.number, Ok(()), &mut out);
     scheduler.act(later, &mut out);
     assert_eq!(out.launches.len(), 1);
     assert_eq!((scheduler.data.stalled_bytes, scheduler.data.stalled_tasks), (0, 0));
@@ -71,6 +71,7 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
     let mut out = Out::default();
     push(&mut scheduler, vec![placed(0, vec![input(0, 2, 1 << 20)], 0)], &mut out);
     scheduler.act(Time(0), &mut out);
+    eprintln!("{:?} {:?} {:?}", scheduler.staging.len(), out.locate, out.fetches);
     let asked = std::mem::take(&mut out.locate)[&NodeId(1)].copies_only[0];
     let located = |nodes: Vec<u32>| {
         let at = wire::ObjectAt { object: Some(asked), nodes, later: false };
@@ -80,7 +81,7 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
     let fetch = out.fetches.pop().expect("its home has heard that it is back");
     assert_eq!(fetch.from, NodeId(2));
     // It cannot be reached from here yet: after a pause its home is asked once more.
-    scheduler.on_fetched(Time(0), fetch.object, Err(unreachable()), &mut out);
+    scheduler.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
     assert!(out.locate.is_empty() && out.completions.is_empty());
     let later = Time(0) + FETCH_RETRY_MAX;
     scheduler.act(later, &mut out);
@@ -89,8 +90,9 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
     assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1, "it is really dead");
 }
 
-/// How often its maker is asked before it is lost, and how long that takes.
-fn absences_until_lost(home_answers: bool) -> (u32, Span) {
+/// How often its maker is asked before it is lost, and how long that takes, where its home names
+/// these nodes beside the maker, or says nothing.
+fn absences_until_lost(named: Option<&[u32]>) -> (u32, Span) {
     let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
     scheduler.homes = std::mem::replace(&mut scheduler.homes, Homes::empty()).moving();
     let mut out = Out::default();
@@ -99,18 +101,18 @@ fn absences_until_lost(home_answers: bool) -> (u32, Span) {
     let mut asked_of_makers = 0;
     while out.completions.is_empty() {
         scheduler.act(now, &mut out);
-        for Fetch { object, from, .. } in std::mem::take(&mut out.fetches) {
-            assert_eq!(from, NodeId(2));
-            asked_of_makers += 1;
-            scheduler.on_fetched(now, object, Err(FetchError::NotThere), &mut out);
+        for Fetch { object, number, from, .. } in std::mem::take(&mut out.fetches) {
+            asked_of_makers += u32::from(from == NodeId(2));
+            scheduler.on_fetched(now, object, number, Err(FetchError::NotThere), &mut out);
         }
-        // Between two turns its home is asked for copies, and knows of none.
+        // Between two turns its home is asked for copies.
         if let Some(locate) = std::mem::take(&mut out.locate).remove(&NodeId(1))
-            && home_answers
+            && let Some(nodes) = named
         {
             let at = |object: &wire::Object| wire::ObjectAt {
                 object: Some(*object),
-                ..Default::default()
+                nodes: nodes.to_vec(),
+                later: false,
             };
             let objects = locate.objects.iter().chain(&locate.copies_only).map(at).collect();
             let located = Body::Located(wire::Located { objects });
@@ -126,7 +128,7 @@ fn absences_until_lost(home_answers: bool) -> (u32, Span) {
 
 #[test]
 fn what_its_maker_does_not_have_is_lost_when_it_has_said_so_a_few_times() {
-    let (asked, took) = absences_until_lost(true);
+    let (asked, took) = absences_until_lost(Some(&[]));
     assert_eq!(asked, FETCH_ABSENCES_MAX);
     assert!(took < Span::from_secs(1), "{took:?}");
 }
@@ -134,7 +136,35 @@ fn what_its_maker_does_not_have_is_lost_when_it_has_said_so_a_few_times() {
 /// What a leaving node had may lie elsewhere by now, as its home knows.
 #[test]
 fn while_its_home_is_silent_an_absence_is_no_proof() {
-    assert_eq!(absences_until_lost(false).0, FETCH_TRIES_REBUILT_MAX);
+    assert_eq!(absences_until_lost(None).0, FETCH_TRIES_REBUILT_MAX);
+}
+
+/// It may be on its way to the one that is named.
+#[test]
+fn while_its_home_names_another_an_absence_is_no_proof() {
+    assert_eq!(absences_until_lost(Some(&[3])).0, FETCH_TRIES_REBUILT_MAX);
+}
+
+#[test]
+fn a_copy_that_is_named_late_is_asked_at_once() {
+    let fetched_from = |nodes: &[u32], later: bool| {
+        let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+        let mut out = Out::default();
+        push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
+        scheduler.act(Time(0), &mut out);
+        let fetch = out.fetches.pop().expect("it travels");
+        let absent = Err(FetchError::NotThere);
+        scheduler.on_fetched(Time(0), fetch.object, fetch.number, absent, &mut out);
+        let object = Some(crate::data::wire_object(fetch.object, 5_000));
+        let at = wire::ObjectAt { object, nodes: nodes.to_vec(), later };
+        let located = Body::Located(wire::Located { objects: vec![at] });
+        scheduler.on_message(Time(0), NodeId(1), located, &mut out);
+        out.fetches.pop().map(|fetch| fetch.from)
+    };
+    assert_eq!(fetched_from(&[3], false), Some(NodeId(3)));
+    assert_eq!(fetched_from(&[3], true), None, "its home tells again");
+    assert_eq!(fetched_from(&[2], false), None, "the maker has just said no");
+    assert_eq!(fetched_from(&[], false), None, "nobody has it");
 }
 
 #[test]
@@ -184,11 +214,65 @@ fn what_ran_once_more_takes_no_copy_with_it_when_it_is_dismissed() {
             Attempt(1),
         )];
         for fetch in std::mem::take(&mut out.fetches) {
-            scheduler.on_fetched(Time(0), fetch.object, Ok(()), &mut out);
+            scheduler.on_fetched(Time(0), fetch.object, fetch.number, Ok(()), &mut out);
         }
         scheduler.on_stale(NodeId(1), &dismissed, &mut out);
         assert_eq!(out.kills.len(), 1);
         out.discards.len()
     };
     assert_eq!([false, true].map(discarded), [1, 0]);
+}
+
+/// The copy that an earlier fetch has brought may be on its way out, before the later one begins
+/// (seed 3022299).
+#[test]
+fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let earlier = out.fetches.pop().expect("it travels");
+    scheduler.ask_of_end(JobId(1), &mut out);
+    let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true });
+    scheduler.on_message(Time(0), NodeId(1), end, &mut out);
+    assert!(scheduler.data.flights.is_empty(), "nobody knows its job, so far");
+    push(&mut scheduler, vec![placed(1, vec![input(0, 2, 5_000)], 0)], &mut out);
+    scheduler.act(Time(0), &mut out);
+    let later = out.fetches.pop().expect("it travels again");
+    assert_eq!(later.object, earlier.object);
+    for result in [Ok(()), Err(FetchError::NotThere)] {
+        scheduler.on_fetched(Time(0), earlier.object, earlier.number, result, &mut out);
+        scheduler.act(Time(0), &mut out);
+        assert!(out.launches.is_empty() && out.fetches.is_empty() && out.evicted.is_empty());
+    }
+    scheduler.on_fetched(Time(0), later.object, later.number, Ok(()), &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert_eq!(out.launches.len(), 1);
+}
+
+/// One of them has lost another input and gives up, and what one task reads goes with that task
+/// (seed 8054290).
+#[test]
+fn what_two_wait_for_is_there_for_both() {
+    for loser in [0, 1] {
+        let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), &[2]);
+        let mut out = Out::default();
+        let shared = || wire::InputAt { consumers: 1, ..input(1, 3, 5_000) };
+        let own = |index| input(2 + index, if index == loser { 2 } else { 3 }, 5_000);
+        let task = |index| placed(index, vec![shared(), own(index)], 0);
+        push(&mut scheduler, vec![task(0), task(1)], &mut out);
+        scheduler.act(Time(0), &mut out);
+        let asked = std::mem::take(&mut out.locate)[&NodeId(1)].copies_only[0];
+        let at = wire::ObjectAt { object: Some(asked), ..Default::default() };
+        let located = Body::Located(wire::Located { objects: vec![at] });
+        scheduler.on_message(Time(0), NodeId(1), located, &mut out);
+        let fetches = std::mem::take(&mut out.fetches);
+        assert_eq!(fetches.len(), 2, "what both wait for comes once");
+        for fetch in fetches {
+            scheduler.on_fetched(Time(0), fetch.object, fetch.number, Ok(()), &mut out);
+        }
+        scheduler.act(Time(0), &mut out);
+        assert_eq!(out.completions[&NodeId(1)][0].lost_inputs.len(), 1);
+        assert_eq!((out.launches.len(), out.evicted), (1, vec![]));
+    }
 }

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use prost::Message as _;
-use proto::limits::PARKED_RETRY_AFTER;
+use proto::limits::{PARKED_RETRY_AFTER, PARKED_RETRY_DOUBLED_MAX};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Time, wire};
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, Time, wire};
 
 use crate::homes::Homes;
 use crate::out::Out;
@@ -20,6 +20,8 @@ pub(crate) struct Parked {
     lot: BTreeMap<PartitionId, VecDeque<Body>>,
     /// When to try again with those that the map says are served.
     retry_at: Option<Time>,
+    /// How often that was since the map has changed.
+    retries: u32,
 }
 
 impl Parked {
@@ -28,6 +30,16 @@ impl Parked {
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.retry_at
+    }
+    pub(crate) fn map_changed(&mut self) {
+        self.retries = 0;
+    }
+    fn retry_later(&mut self, now: Time) {
+        if self.retry_at.is_none() {
+            let doubled = PARKED_RETRY_AFTER.0 << self.retries.min(PARKED_RETRY_DOUBLED_MAX);
+            self.retry_at = Some(now + Span(doubled));
+            self.retries += 1;
+        }
     }
     fn park(&mut self, partition: PartitionId, body: Body) {
         mark(Mark::Parked);
@@ -155,7 +167,7 @@ impl Scheduler {
     pub(crate) fn on_not_home(&mut self, now: Time, from: NodeId, not_home: &wire::NotHome) {
         let message = wire::Message::decode(not_home.message.as_slice()).unwrap_or_default();
         let Some(body) = message.body else { return };
-        self.parked.retry_at.get_or_insert(now + PARKED_RETRY_AFTER);
+        self.parked.retry_later(now);
         if let Body::Moved(moved) = &body {
             return self.move_bounced(from, moved.steal);
         }

@@ -100,6 +100,7 @@ impl Scheduler {
             }
             self.drop_task(task, known, out);
         }
+        self.data.touched.came(task.job);
         self.guests.insert(task, Guest { attempt, work, home_knows: true });
         true
     }

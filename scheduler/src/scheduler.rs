@@ -27,11 +27,12 @@ use crate::out::Out;
 use crate::parked::Parked;
 use crate::policy::{Assumptions, Decision, Located, decide};
 use crate::queue::{Ready, ReadyQueue};
+use crate::reconcile::Reconciler;
 use crate::run::Running;
 use crate::slots::Slots;
 use crate::staging::Staged;
 use crate::steal::{Hints, Move, Thief};
-use crate::takeover::{Loading, ask_of_end};
+use crate::takeover::Loading;
 use crate::work::{BundleBuilder, Work};
 use crate::{LedgerRecord, Mutant, Order, Policy, RecordError, Tuning};
 
@@ -115,7 +116,7 @@ pub struct Scheduler {
     /// A node has a bounded size.
     #[expect(clippy::box_collection, reason = "most nodes never load any: it takes less room")]
     pub(crate) loading: Option<Box<BTreeMap<PartitionId, Loading>>>,
-    pub(crate) reconcile_at: Option<Time>,
+    pub(crate) reconciler: Reconciler,
     /// This node leaves the cluster.
     pub(crate) leaving: Option<Box<Leaving>>,
 }
@@ -154,7 +155,7 @@ impl Scheduler {
             homeless: Vec::new(),
             parked: Parked::default(),
             loading: None,
-            reconcile_at: None,
+            reconciler: Reconciler::default(),
             leaving: None,
             homes,
             options,
@@ -236,7 +237,7 @@ impl Scheduler {
                 }
             }
             Body::Stale(stale) => self.on_stale(from, &stale.tasks, out),
-            Body::Credits(credits) => self.ledger.on_credits(now, credits, out),
+            Body::Credits(credits) => self.on_credits(now, credits, out),
             Body::CreditQuery(query) => {
                 let homes = &self.homes;
                 let is_home = |child: LocalId| homes.speaker(child.partition()) == Some(from);
@@ -255,7 +256,7 @@ impl Scheduler {
             Body::Cancel(cancel) => {
                 self.on_cancel(now, &cancel, out);
             }
-            Body::JobEnd(end) => self.on_job_end(JobId(end.job), out),
+            Body::JobEnd(end) => self.on_job_end(end, out),
             // Links put large messages together before they come here; what concerns copies of
             // partitions goes past the scheduler.
             Body::Fragment(_)
@@ -309,8 +310,9 @@ impl Scheduler {
             self.ask_where_again(now, |_, flight| flight.home == Some(peer), out);
             let homes = &self.homes;
             // The end of a job may have died with its home before it was told.
-            for &job in self.data.touched.iter().filter(|&&job| homes.job_home(job) == peer) {
-                ask_of_end(job, &self.ledger, homes, out);
+            let of_peer = |job: &JobId| homes.job_home(*job) == peer;
+            for job in self.data.touched.iter().filter(of_peer).collect::<Vec<_>>() {
+                self.ask_of_end(job, out);
             }
         }
         restarted || has_tasks
@@ -420,23 +422,6 @@ impl Scheduler {
         }
     }
 
-    /// Asks for credits that may have slipped through. In a run without faults it finds nothing.
-    fn reconcile(&mut self, now: Time, out: &mut Out) {
-        let visible = self.ledger.live_jobs().any(|(_, job)| job.visible && job.open > 0);
-        if self.ledger.waiting == 0 || !visible {
-            self.reconcile_at = None;
-            return;
-        }
-        let due = *self.reconcile_at.get_or_insert(now + proto::limits::RECONCILE_INTERVAL);
-        if now < due {
-            return;
-        }
-        self.reconcile_at = Some(now + proto::limits::RECONCILE_INTERVAL);
-        for (home, asks) in self.ledger.missing_credits(&self.homes) {
-            out.loose.push((home, Body::CreditQuery(wire::CreditQuery { asks })));
-        }
-    }
-
     /// Whether a job has ended; `None` where this node knows of no such job.
     #[must_use]
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
@@ -473,7 +458,7 @@ impl Scheduler {
             self.monitor.deadline(),
             self.ledger.next_report(),
             self.ledger.next_release(),
-            self.reconcile_at,
+            self.reconciler.deadline(),
             self.jobs.next_look(),
             self.asking.deadline(),
             self.parked.deadline(),

@@ -489,7 +489,7 @@ impl Scheduler {
             staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
         let complete = staged.complete;
         self.data.stalled_tasks += usize::from(!staged.stalled.is_empty());
-        self.data.touched.insert(task.job);
+        self.data.touched.touch(task.job);
         self.staging.insert(task, Box::new(staged));
         if complete {
             self.staged.push_back(task);

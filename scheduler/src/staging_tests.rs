@@ -171,7 +171,7 @@ fn who_has_room_passes_who_has_none() {
     assert_eq!(launched(&mut out), [number(3)], "at once, though two are before it");
     let attempt = Attempt(1);
     scheduler.on_finished(Time(0), number(3), attempt, Default::default(), &mut out);
-    scheduler.on_fetched(Time(0), fetch.object, Ok(()), &mut out);
+    scheduler.on_fetched(Time(0), fetch.object, fetch.number, Ok(()), &mut out);
     scheduler.act(Time(0), &mut out);
     assert_eq!(launched(&mut out), [number(0)]);
     scheduler.on_finished(Time(0), number(0), attempt, Default::default(), &mut out);
@@ -199,7 +199,7 @@ fn who_has_no_room_is_not_passed_for_ever() {
     assert_eq!(now, Time(0) + STORE_PASSED_FOR, "for so long others went before it");
     assert!(passed >= STORE_PASSED_MIN);
     // The room it waits for.
-    scheduler.on_fetched(now, fetch.object, Ok(()), &mut out);
+    scheduler.on_fetched(now, fetch.object, fetch.number, Ok(()), &mut out);
     let mut ran = Vec::new();
     for _ in 0..3 {
         scheduler.act(now, &mut out);
@@ -255,7 +255,8 @@ fn a_file_copied_here_takes_room_once_and_only_while_it_is_used() {
     scheduler.on_finished(Time(0), first.task, first.attempt, done(), &mut out);
     scheduler.act(Time(0), &mut out);
     assert!(out.launches.is_empty(), "the file is in use still: 4,000 have no room");
-    scheduler.on_fetched(Time(0), fetch.expect("it is fetched").object, Ok(()), &mut out);
+    let fetch = fetch.expect("it is fetched");
+    scheduler.on_fetched(Time(0), fetch.object, fetch.number, Ok(()), &mut out);
     scheduler.act(Time(0), &mut out);
     let second = out.launches.pop().expect("its input has come");
     scheduler.on_finished(Time(0), second.task, second.attempt, done(), &mut out);
@@ -285,7 +286,7 @@ fn an_object_read_twice_takes_room_once_and_idle_copies_count() {
     );
     scheduler.act(Time(0), &mut out);
     let fetch = out.fetches.pop().expect("it is fetched");
-    scheduler.on_fetched(Time(0), fetch.object, Ok(()), &mut out);
+    scheduler.on_fetched(Time(0), fetch.object, fetch.number, Ok(()), &mut out);
     scheduler.act(Time(0), &mut out);
     let launch = out.launches.pop().expect("it runs");
     scheduler.on_finished(Time(0), launch.task, launch.attempt, Default::default(), &mut out);
@@ -466,7 +467,7 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
         node.on_message(Time(0), NodeId(1), located, &mut out);
     }
     let fetch = out.fetches.pop().expect("it is fetched");
-    node.on_fetched(Time(0), fetch.object, Err(unreachable()), &mut out);
+    node.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
     let task = TaskId::new(1, 7);
     let missing = [(fetch.object, crate::queue::Presence::Coming)];
     node.shared.push(crate::queue::Ready { task, attempt: Attempt(1), rank: 0 }, &missing);

@@ -178,8 +178,8 @@ impl Scheduler {
         if changed.is_empty() {
             return;
         }
-        // What is asked of new homes has its time, and is no lost wake-up.
-        self.reconcile_at = None;
+        self.reconciler.homes_changed(now);
+        self.parked.map_changed();
         self.release_parked(out);
         self.jobs.tell_new_homes(&changed, &self.homes, out);
         let homes = &self.homes;
@@ -192,8 +192,8 @@ impl Scheduler {
         let of_moved = |local: LocalId| changed.contains(&local.partition());
         self.ledger.ask_again(of_moved, homes, out);
         // The earlier home may have died before it could tell of the end.
-        for &job in self.data.touched.iter().filter(|&&job| moved(job)) {
-            ask_of_end(job, &self.ledger, homes, out);
+        for job in self.data.touched.iter().filter(|&job| moved(job)).collect::<Vec<_>>() {
+            self.ask_of_end(job, out);
         }
         let of_moved = |object: &ObjectId, _: &Flight| changed.contains(&object.task.partition());
         self.ask_where_again(now, of_moved, out);
@@ -265,16 +265,4 @@ impl Scheduler {
         handover::forget(&mut self.data.taking, |_, leaver| leaver == peer);
         self.source_gone(now, peer, out);
     }
-}
-
-/// An empty report asks a job's home whether it has ended. Only a node that is home of none of it
-/// may ask so early: a commit may have been lost in a power cut, and "no such job" would drop
-/// chunks that their client is about to commit again.
-pub(crate) fn ask_of_end(job: JobId, ledger: &Ledger, homes: &Homes, out: &mut Out) {
-    if ledger.jobs.contains_key(&job) {
-        return;
-    }
-    let counts = wire::Counts { job: job.0, ..Default::default() };
-    let body = wire::message::Body::Counts(counts);
-    out.reliable.push((homes.job_home(job), body));
 }

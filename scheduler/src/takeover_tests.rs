@@ -1,9 +1,12 @@
 //! A node becomes home of what it held, or was to hold, for the earlier home.
 
+use prost::Message as _;
 use proto::event::{Again, Reason};
+use proto::limits::PARKED_RETRY_AFTER;
 use proto::wire::message::Body;
 use proto::{
-    Attempt, ClientId, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire,
+    Attempt, ClientId, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time,
+    wire,
 };
 
 use crate::out::Out;
@@ -474,34 +477,80 @@ fn what_is_said_of_a_later_homes_attempt_goes_back() {
     assert_eq!(answers(2).0, 0, "its own");
 }
 
-/// Its parent's home says so twice: by removing the job, and where it is asked for credits. Either
-/// may be heard first, and the tasks of a removed job end one after another.
+/// The job's home tells of the removal; a home that has asked the parent's for credits may hear of
+/// it from there sooner.
 #[test]
 fn what_ends_with_its_job_needs_no_waking() {
-    let woken = |cancelled: bool| {
-        let (mut home, mut out) = (heir(), Out::default());
+    let child_id = LocalId::new(PartitionId(2), 0).0;
+    let wakes = |locals: Vec<u64>| {
+        let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 0, 1, 1]);
+        let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes.moving());
+        let mut out = Out::default();
         let [LedgerRecord::Chunk(mut chunk), visible] = until_visible() else { unreachable!() };
-        chunk.tasks[0].slots = 1;
+        let (child, slot, output) = (vec![child_id], vec![0], vec![0]);
+        chunk.children = vec![wire::Children { index: 0, child, slot, output }];
         for record in [LedgerRecord::Chunk(chunk), visible] {
             home.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
         }
         home.serve(Time(0), MOVES, 2, &mut out);
-        if cancelled {
-            let cancel = wire::Cancel { job: 1, ..Default::default() };
-            home.on_message(Time(0), NodeId(1), Body::Cancel(cancel), &mut out);
-        }
-        let credit = wire::Credit {
+        let cancel = wire::Cancel { job: 1, locals, ..Default::default() };
+        home.on_message(Time(0), NodeId(1), Body::Cancel(cancel), &mut out);
+        home.settle(Time(0), &mut out);
+        out.reliable.clear();
+        let ask = wire::CreditAsk {
             job: 1,
-            parent: LocalId::new(PartitionId(0), 0).0,
-            verdict: wire::Verdict::Cancelled as i32,
-            child: vec![task().local.0],
-            slot: vec![0],
-            output: vec![0],
+            parent: task().local.0,
+            child: child_id,
             ..Default::default()
         };
-        let credits = wire::Credits { credits: vec![credit], reconciled: true };
-        home.on_message(Time(0), NodeId(1), Body::Credits(credits), &mut out);
-        out.events.iter().any(|event| matches!(event, Event::Woken { .. }))
+        let query = wire::CreditQuery { asks: vec![ask] };
+        home.on_message(Time(0), NodeId(1), Body::CreditQuery(query), &mut out);
+        let answers = out.reliable.iter().filter_map(|(_, body)| match body {
+            Body::Credits(credits) => Some(credits.reconciled),
+            _ => None,
+        });
+        answers.collect::<Vec<bool>>()
     };
-    assert_eq!([false, true].map(woken), [true, false]);
+    assert_eq!(wakes(vec![task().local.0]), [true], "that task alone is cancelled");
+    assert_eq!(wakes(Vec::new()), [false], "the whole job is");
+}
+
+/// Until its map changes.
+#[test]
+fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
+    let homes = || {
+        let members = (0..2).map(test_nodes::member).collect();
+        test_nodes::homes(0, members, &[0, 1]).moving()
+    };
+    let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes());
+    let mut out = Out::default();
+    let task = wire::TaskAttempt { job: 1, local: task().local.0, attempt: 1 };
+    let body = Body::NotHeld(wire::NotHeld { tasks: vec![task] });
+    let message = wire::Message { body: Some(body) }.encode_to_vec();
+    let mut waits = |node: &mut Scheduler, from: u64| {
+        let bounced = Body::NotHome(wire::NotHome { message: message.clone() });
+        node.on_message(Time(from), NodeId(1), bounced, &mut out);
+        let again = |out: &Out| out.reliable.iter().any(|(to, _)| *to == NodeId(1));
+        let mut now = from;
+        out.reliable.clear();
+        while !again(&out) {
+            now += Span::from_millis(10).0;
+            node.act(Time(now), &mut out);
+        }
+        now - from
+    };
+    let mut now = 0;
+    let mut spans = Vec::new();
+    for _ in 0..7 {
+        let waited = waits(&mut node, now);
+        spans.push(waited / Span::from_millis(1).0);
+        now += waited;
+    }
+    assert_eq!(spans, [50, 100, 200, 400, 800, 800, 800]);
+    node.set_homes(
+        Time(now),
+        test_nodes::homes(0, Vec::new(), &[1, 1]).moving(),
+        &mut Out::default(),
+    );
+    assert_eq!(waits(&mut node, now), PARKED_RETRY_AFTER.0);
 }

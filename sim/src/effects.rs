@@ -217,7 +217,7 @@ impl World {
                     self.deliver(index, Input::Finished { task, attempt, outcome });
                 }
             }
-            Effect::Fetch(fetch) => self.fetch(index, &fetch),
+            Effect::Fetch(fetch) => self.fetch(index, fetch),
             Effect::Discard { task, attempt } => {
                 self.tell(|| format!("n{index} discards {task} attempt {attempt}"));
                 let gone = |object: &ObjectId| (object.task, object.attempt) == (task, attempt);
@@ -362,28 +362,24 @@ impl World {
         let Some(running) = machine.running.remove(&(task, attempt)) else { return };
         machine.objects.extend(running.objects);
         self.starve.on_ended(self.now, index, running.cpus);
-        if running.outcome.is_done()
-            && let Ok(truth) = known(&mut self.jobs, "once", task)
-        {
-            truth.finished.insert(attempt);
+        if let Ok(truth) = known(&mut self.jobs, "once", task) {
+            *truth.finished.entry(attempt).or_default() |= running.outcome.is_done();
         }
         self.deliver(index, Input::Finished { task, attempt, outcome: running.outcome });
     }
 
-    fn fetch(&mut self, index: usize, fetch: &Fetch) {
+    fn fetch(&mut self, index: usize, fetch: Fetch) {
         self.tell(|| format!("n{index} fetches {:?} from {}", fetch.object, fetch.from));
         self.starve.on_fetch(self.now, index);
         let life = self.machines[index].life;
         let options = &self.network.options;
         let latency = self.dice.span(options.latency_min, options.latency_max).doubled();
         let at = self.now + latency + self.network.transfer(fetch.size_bytes);
-        let (object, from) = (fetch.object, fetch.from.0 as usize);
-        let bytes = fetch.size_bytes;
-        let what = Happening::Fetched { node: index, life, object, from, bytes };
-        self.schedule(at, what);
+        self.schedule(at, Happening::Fetched { node: index, life, fetch: Box::new(fetch) });
     }
 
-    pub(crate) fn fetch_ended(&mut self, index: usize, object: ObjectId, from: usize, bytes: u64) {
+    pub(crate) fn fetch_ended(&mut self, index: usize, fetch: Box<Fetch>) {
+        let (object, number, from) = (fetch.object, fetch.number, fetch.from.0 as usize);
         let cut = self.network.is_cut(self.now, from, index)
             || self.network.is_cut(self.now, index, from);
         let source = &self.machines[from];
@@ -392,7 +388,7 @@ impl World {
             // The shell of a node tries again for a long time.
             let pause = self.dice.span(Span::from_millis(10), Span::from_millis(200));
             let life = self.machines[index].life;
-            let what = Happening::Fetched { node: index, life, object, from, bytes };
+            let what = Happening::Fetched { node: index, life, fetch };
             return self.schedule(self.now + pause, what);
         }
         let result = if unreachable {
@@ -400,12 +396,12 @@ impl World {
         } else if !self.machines[from].objects.contains_key(&object) {
             Err(FetchError::NotThere)
         } else {
-            self.machines[index].objects.insert(object, bytes);
+            self.machines[index].objects.insert(object, fetch.size_bytes);
             Ok(())
         };
         self.tell(|| format!("n{index} fetched {object:?}: {result:?}"));
         self.starve.on_fetched(self.now, index);
-        self.deliver(index, Input::Fetched { object, result });
+        self.deliver(index, Input::Fetched { object, number, result });
     }
 
     pub(crate) fn synced(&mut self, index: usize, seq: u64) {

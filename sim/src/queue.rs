@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use node::Input;
-use proto::{Attempt, ClientId, ObjectId, TaskId, Time, wire};
+use proto::work::Fetch;
+use proto::{Attempt, ClientId, TaskId, Time, wire};
 
 use crate::faults::Fault;
 
@@ -52,9 +53,7 @@ pub(crate) enum Happening {
     Fetched {
         node: usize,
         life: u32,
-        object: ObjectId,
-        from: usize,
-        bytes: u64,
+        fetch: Box<Fetch>,
     },
     Request {
         node: usize,

@@ -47,8 +47,8 @@ pub(crate) struct TaskTruth {
     /// the first end alone, which holds until there is another.
     pub reopened: bool,
     pub launched: BTreeSet<Attempt>,
-    /// Attempts that ran to a good end in some executor.
-    pub finished: BTreeSet<Attempt>,
+    /// Attempts that ran to an end in some executor, and whether to a good one.
+    pub finished: BTreeMap<Attempt, bool>,
     /// What it has killed: the term of the home under which it ran, and whether it ran there.
     pub kills: Vec<(u32, bool)>,
     /// It failed because of them.

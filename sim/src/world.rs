@@ -317,9 +317,9 @@ impl World {
                     self.attempt_ended(node, task, attempt);
                 }
             }
-            Happening::Fetched { node, life, object, from, bytes } => {
+            Happening::Fetched { node, life, fetch } => {
                 if self.is_current(node, life) {
-                    self.fetch_ended(node, object, from, bytes);
+                    self.fetch_ended(node, fetch);
                 }
             }
             Happening::Request { node, client, request } => {

@@ -219,11 +219,10 @@ impl Ledger {
                 let (child, slot, output) =
                     (LocalId(credit.child[at]), credit.slot[at], credit.output[at]);
                 if self.credit(now, &credit, child, slot, output, out) {
-                    let job = proto::JobId(credit.job);
-                    // Tasks of a removed job end one after another: none of them waits to be woken.
-                    if credits.reconciled && !self.is_removed(job) {
+                    if credits.reconciled {
                         self.wakeups += 1;
-                        out.events.push(Event::Woken { task: TaskId { job, local: child } });
+                        let task = TaskId { job: proto::JobId(credit.job), local: child };
+                        out.events.push(Event::Woken { task });
                     }
                     record_credit(&credit, child, slot, output, out);
                 }
@@ -379,7 +378,9 @@ impl Ledger {
         }
         for (parent, children) in by_parent {
             if let Some(credit) = self.credit_again(parent, &children) {
-                let credits = wire::Credits { credits: vec![credit], reconciled: true };
+                // The job's home tells all homes of its removal, and the asker may hear it later.
+                let reconciled = !self.is_removed(parent.job);
+                let credits = wire::Credits { credits: vec![credit], reconciled };
                 out.reliable.push((from, Body::Credits(credits)));
             }
         }

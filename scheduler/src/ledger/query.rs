@@ -1,11 +1,7 @@
-//! Reading the ledger: names, listings, explanations, missing credits.
+//! Reading the ledger: names, listings, explanations.
 
-use std::collections::BTreeMap;
-
-use proto::limits::{
-    RECONCILE_PARENTS_MAX, RECONCILE_TASKS_MAX, TASK_SIZES_TOLD_MAX, TASKS_PER_ANSWER_MAX,
-};
-use proto::{JobId, LocalId, NodeId, PartitionId, TaskId, wire};
+use proto::limits::{TASK_SIZES_TOLD_MAX, TASKS_PER_ANSWER_MAX};
+use proto::{JobId, LocalId, PartitionId, TaskId, wire};
 
 use super::Ledger;
 use super::segment::{End, State};
@@ -139,39 +135,6 @@ impl Ledger {
         let open =
             parents.filter(move |&(slot, _)| segment.is_some_and(|s| !s.is_filled(index, slot)));
         open.map(|(_, parent)| parent)
-    }
-
-    /// What waiting tasks of visible jobs should ask for, by home of the parent.
-    pub(crate) fn missing_credits(&self, homes: &Homes) -> BTreeMap<NodeId, Vec<wire::CreditAsk>> {
-        let mut asks: BTreeMap<NodeId, Vec<wire::CreditAsk>> = BTreeMap::new();
-        let mut left = RECONCILE_TASKS_MAX;
-        for (job_id, job) in self.live_jobs().filter(|(_, job)| job.visible && job.open > 0) {
-            for (&partition, part) in &job.parts {
-                for index in part.indices() {
-                    let waiting = part.segment(index).and_then(|segment| segment.cell(index));
-                    let waiting =
-                        waiting.is_some_and(|c| c.state == State::Waiting && c.missing > 0);
-                    if !waiting {
-                        continue;
-                    }
-                    if left == 0 {
-                        return asks;
-                    }
-                    left -= 1;
-                    let task = TaskId { job: job_id, local: LocalId::new(partition, index) };
-                    if self.mourning.contains(&task) {
-                        continue; // It has asked, and others run for it.
-                    }
-                    for parent in self.missing_parents(task).take(RECONCILE_PARENTS_MAX) {
-                        let Some(home) = homes.owner(LocalId(parent).partition()) else { continue };
-                        let (job, child) = (job_id.0, task.local.0);
-                        let ask = wire::CreditAsk { job, parent, child, ..Default::default() };
-                        asks.entry(home).or_default().push(ask);
-                    }
-                }
-            }
-        }
-        asks
     }
 
     /// Reports that are due, per job: the parts that changed.

@@ -154,7 +154,7 @@ impl Cluster {
         let mut out = Out::default();
         let now = self.now;
         let process = self.machines[node].process.as_mut().expect("it is busy");
-        process.scheduler.on_fetched(now, fetch.object, result, &mut out);
+        process.scheduler.on_fetched(now, fetch.object, fetch.number, result, &mut out);
         self.finish_step(node, out);
         true
     }

@@ -32,7 +32,7 @@ pub(crate) fn on_committed(
         );
         return Err(Violation::new(NAME, text));
     }
-    if end == End::Done && !truth.finished.contains(&attempt) {
+    if end == End::Done && truth.finished.get(&attempt) != Some(&true) {
         let text = format!("{task} is done by attempt {attempt}, which has finished nowhere");
         return Err(Violation::new(NAME, text));
     }

@@ -53,7 +53,7 @@ pub(crate) fn on_struck_out(
     let truth = known(jobs, NAME, task)?;
     truth.is_struck_out = true;
     let by_other = killer.filter(|&killer| killer != task);
-    let is_unheard = truth.finished.contains(&attempt) || !truth.launched.contains(&attempt);
+    let is_unheard = truth.finished.contains_key(&attempt) || !truth.launched.contains(&attempt);
     if let Some(killer) = by_other.filter(|_| counts && !is_unheard) {
         let text = format!(
             "{task} fails for the death of {node}'s incarnation {incarnation}, which {killer} had \

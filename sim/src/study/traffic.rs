@@ -75,7 +75,7 @@ impl Cluster<'_, '_> {
 
     pub(super) fn arrived(&mut self, transfer: Transfer) {
         let Transfer { to, fetch, incarnation, found } = transfer;
-        let (to, object) = (to as usize, fetch.object);
+        let (to, object, number) = (to as usize, fetch.object, fetch.number);
         if !self.machines[to].up || self.machines[to].incarnation != incarnation {
             return; // Who asked is dead.
         }
@@ -96,6 +96,6 @@ impl Cluster<'_, '_> {
         if let Some(next) = self.machines[to].fetches.pop_front() {
             self.fetch(to, self.now, next);
         }
-        self.deliver(to, Input::Fetched { object, result });
+        self.deliver(to, Input::Fetched { object, number, result });
     }
 }
