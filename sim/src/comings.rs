@@ -67,12 +67,12 @@ impl World {
 
     /// Somebody was asked to leave and has not left yet.
     pub(crate) fn somebody_leaves(&self) -> bool {
-        (0..self.machines.len()).any(|index| self.is_leaving(index))
+        self.map.members.iter().any(|member| member.phase() == MemberPhase::Leaving)
     }
 
-    pub(crate) fn is_leaving(&self, index: usize) -> bool {
+    /// Is about to leave, or has left and may not have heard of it yet.
+    pub(crate) fn leaves_or_left(&self, index: usize) -> bool {
         let member = kvs::membership::member(&self.map, NodeId(index as u32));
-        // Who has left may not have heard yet, and still run.
         let goes = [MemberPhase::Leaving, MemberPhase::Removed];
         member.is_some_and(|member| goes.contains(&member.phase()))
     }

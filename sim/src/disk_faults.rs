@@ -54,7 +54,7 @@ impl World {
     /// No other voter is missing, and none is coming or going: a group of few survives one loss.
     fn all_vote_but(&self, index: usize) -> bool {
         let voters = &self.map.voters;
-        let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
+        let nodes = voters.iter().filter_map(|&node| self.machines[node as usize].node.as_ref());
         let told = nodes.filter_map(|node| node.voters());
         kvs::membership::wanted_voters(&self.map).is_none()
             && voters.iter().all(|&node| node as usize == index || self.is_live(node))

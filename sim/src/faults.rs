@@ -279,7 +279,7 @@ impl World {
     /// Without this node there is a majority of voters, and nodes enough for every change.
     pub(crate) fn can_do_without(&self, node: usize, fault: Fault) -> bool {
         let stays = |other: usize| {
-            other != node && self.machines[other].may_run() && !self.is_leaving(other)
+            other != node && self.machines[other].may_run() && !self.leaves_or_left(other)
         };
         let left = (0..self.machines.len()).filter(|&other| stays(other)).count();
         let enough = fault == Fault::Reformat || left >= min_in_sync(self.options.copies).max(1);

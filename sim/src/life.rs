@@ -202,6 +202,9 @@ impl World {
         let about_members = self.membership_packets() - members_before;
         let nodes = self.machines.iter().filter(|machine| machine.may_run()).count() as u64;
         quiet::on_idle_members(about_members, nodes, self.map.voters.len() as u64, SILENCE)?;
+        if self.somebody_leaves() {
+            return Ok(()); // Who finds no room for what it has offers it again and again.
+        }
         let packets = self.packets() - before;
         let most = SILENT_PACKETS_PER_NODE_MAX * self.machines.len() as u64;
         quiet::on_idle(packets, most, SILENCE.0 / 1_000_000_000)

@@ -139,6 +139,10 @@ impl Watch {
             | Event::Dismissed { task, .. } => {
                 self.waiting.remove(&task);
             }
+            // It may have failed without a start, for want of inputs.
+            Event::Ended { task, attempt, .. } if self.waits_for(task, attempt) => {
+                self.waiting.remove(&task);
+            }
             Event::Struck { task, strikes, .. } if strikes >= CRASHES_ALONE_MIN => {
                 self.alone.insert(task);
             }
@@ -150,6 +154,10 @@ impl Watch {
             }
             _ => {}
         }
+    }
+
+    fn waits_for(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.waiting.get(&task).is_some_and(|waiting| waiting.attempt == attempt)
     }
 
     pub(crate) fn on_launch(
