@@ -285,7 +285,7 @@ fn nodes_come_and_go_while_a_job_runs() {
     let newcomer = instance.start(&["node", "--join", &by, "--slots", "1"]);
     wait_until("there are four", || state_of(&instance, 3).0 == "up");
     instance.wait_for_copies();
-    instance.starling(&["node", "drain", "n1", "--timeout", "60s"]).ok();
+    instance.starling(&["node", "drain", "n1", "--timeout", "120s"]).ok();
     wait_until("it has ended", || instance.address(1).is_none());
     instance.wait_for_copies();
     tree_is_whole(&instance, &id);
