@@ -8,13 +8,12 @@ nodes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 
 use executor::objects::ObjectName;
-use executor::{Executor, ObjectError};
+use executor::{Executor, ObjectError, ObjectReader};
 use node::Input;
 use proto::work::{Fetch, FetchError};
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, Span, TaskId, Time, limits, wire};
@@ -178,14 +177,14 @@ pub(crate) fn read(
     executor: &Executor,
     object: ObjectId,
 ) -> Result<mpsc::Receiver<Result<wire::Piece, Status>>, Status> {
-    let (mut file, total_bytes) =
+    let (mut reader, total_bytes) =
         executor.objects().open_object(object).map_err(|error| match error {
             ObjectError::Absent(_) => Status::not_found(error.to_string()),
             _ => Status::internal(error.to_string()),
         })?;
     if total_bytes <= INLINE_BYTES {
         let (sender, receiver) = mpsc::channel(1);
-        let piece = next_piece(&mut file, total_bytes).map_err(Status::from);
+        let piece = next_piece(&mut reader, total_bytes).map_err(Status::from);
         sender.try_send(piece).expect("a new queue has room for one");
         return Ok(receiver);
     }
@@ -194,7 +193,7 @@ pub(crate) fn read(
         if failed {
             return None; // The error was told.
         }
-        let piece = next_piece(&mut file, total_bytes);
+        let piece = next_piece(&mut reader, total_bytes);
         failed = piece.is_err();
         let end = piece.as_ref().is_ok_and(|piece| piece.data.is_empty());
         (!end).then(|| piece.map_err(Status::from))
@@ -203,9 +202,9 @@ pub(crate) fn read(
 }
 
 /// Empty at the end.
-fn next_piece(file: &mut File, total_bytes: u64) -> std::io::Result<wire::Piece> {
+fn next_piece(reader: &mut ObjectReader, total_bytes: u64) -> std::io::Result<wire::Piece> {
     let mut data = Vec::with_capacity(total_bytes.min(limits::PIECE_BYTES as u64) as usize);
-    file.take(limits::PIECE_BYTES as u64).read_to_end(&mut data)?;
+    reader.take(limits::PIECE_BYTES as u64).read_to_end(&mut data)?;
     Ok(wire::Piece { data: data.into(), total_bytes })
 }
 

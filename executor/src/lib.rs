@@ -5,7 +5,8 @@ An [`Executor`] belongs to one node. It is told to [`launch`](Executor::launch) 
 inputs are all here, and reports how it ended through the callback given at the start, exactly once
 unless the attempt was [killed](Executor::kill) before. It never blocks its caller.
 
-* [`objects`]: one file per output of an attempt, under an attempt-scoped name.
+* [`objects`]: one file per output of an attempt, under an attempt-scoped name; small copies of
+  other nodes' objects in memory.
 * [`Uploads`]: files of submitters, until their tasks make them objects.
 * [`streams`]: stdout and stderr of all tasks, packed into a few append-only files.
 * [`spawner`]: commands are not children of the node but of a small helper process of its own.
@@ -14,7 +15,7 @@ unless the attempt was [killed](Executor::kill) before. It never blocks its call
 * [`expand`]: the placeholders of arguments, environment and file names.
 
 It never decides what runs, when, or where, and it talks to no other node: the shell brings the
-bytes of a remote object through [`ObjectStore::create_incoming`].
+bytes of a remote object through [`ObjectStore::create_incoming`] or [`ObjectStore::keep_copy`].
 
 ```
 use proto::work::Launch;
@@ -64,7 +65,7 @@ mod uploads;
 
 pub use error::ExecutorError;
 pub use executor::{Ended, Executor, ExecutorConfig};
-pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectStore};
+pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectStore};
 pub use streams::{StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
 pub use uploads::{IncomingUpload, UploadError, Uploads};

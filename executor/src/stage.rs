@@ -16,6 +16,7 @@ use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
 use crate::names;
+use crate::objects::ObjectError;
 use crate::spare::SpareDir;
 use crate::spawner::wire::Start;
 use crate::staged::StagedFile;
@@ -146,11 +147,12 @@ fn link_inputs(
         let Some(declared) = launch.spec.inputs.get(input.slot as usize) else { continue };
         let file = bare.expand(&declared.file)?;
         let target = place(directory, &file)?;
-        if !shared.objects.contains(input.object) {
-            let object = crate::objects::ObjectName(input.object);
-            return Err(format!("input file '{file}': {object} is not on {}", node(shared)));
-        }
-        let source = shared.objects.path(input.object);
+        let source = shared.objects.file(input.object).map_err(|error| match error {
+            ObjectError::Absent(object) => {
+                format!("input file '{file}': {object} is not on {}", node(shared))
+            }
+            _ => format!("input file '{file}': {error}"),
+        })?;
         // A hard link stays whole even if the object is dropped meanwhile.
         let linked = fs::hard_link(&source, &target).or_else(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Err(error),

@@ -351,6 +351,8 @@ pub const FETCHES_IN_FLIGHT_MAX: usize = 32;
 pub const FETCH_RETRY_FOR: Span = Span::from_secs(5);
 /// Objects up to here ride in frames of a link.
 pub const SMALL_OBJECT_BYTES: u64 = 64 << 10;
+/// Copies of such stay in memory, so many bytes of them on a node; further ones become files.
+pub const COPIES_IN_MEMORY_BYTES_MAX: u64 = 64 << 20;
 /// Small objects in one frame, and their bytes.
 pub const SMALL_OBJECTS_PER_FRAME_MAX: usize = 256;
 pub const GIVES_BYTES: usize = 1 << 20;

@@ -396,7 +396,7 @@ impl World {
         } else if !self.machines[from].objects.contains_key(&object) {
             Err(FetchError::NotThere)
         } else {
-            self.machines[index].objects.insert(object, fetch.size_bytes);
+            self.machines[index].take(object, fetch.size_bytes, fetch.taken.is_some());
             Ok(())
         };
         self.tell(|| format!("n{index} fetched {object:?}: {result:?}"));

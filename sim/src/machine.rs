@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use node::{Input, Node};
 use proto::work::{Launch, Outcome};
-use proto::{Attempt, JobId, ObjectId, Span, TaskId, Time};
+use proto::{Attempt, JobId, ObjectId, Span, TaskId, Time, limits};
 
 use crate::checkers::bound::cpus_of;
 use crate::clock::{Clock, TRUE_PACE};
@@ -80,6 +80,8 @@ pub(crate) struct Machine {
     pub running: BTreeMap<(TaskId, Attempt), Running>,
     /// What its object store holds; files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
+    /// Of these, copies that lie in no file.
+    pub in_memory: BTreeSet<ObjectId>,
     pub doom: Option<Doom>,
     /// Attempts of other homes that its process was told to let go.
     pub dismissed: BTreeSet<(TaskId, Attempt)>,
@@ -136,6 +138,7 @@ impl Machine {
             slowness,
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
+            in_memory: BTreeSet::new(),
             doom: None,
             dismissed: BTreeSet::new(),
             decided: BTreeSet::new(),
@@ -157,8 +160,20 @@ impl Machine {
     pub(crate) fn local(&self, now: Time) -> Time {
         self.clock.shows(now)
     }
+    /// An object has come. A small copy stays in memory; what is taken over for good does not.
+    pub(crate) fn take(&mut self, object: ObjectId, size_bytes: u64, for_good: bool) {
+        let is_new = self.objects.insert(object, size_bytes).is_none();
+        if for_good {
+            self.in_memory.remove(&object);
+        } else if is_new && size_bytes <= limits::SMALL_OBJECT_BYTES {
+            self.in_memory.insert(object);
+        }
+    }
     /// What dies with the process.
     pub(crate) fn forget_process(&mut self) {
+        for object in std::mem::take(&mut self.in_memory) {
+            self.objects.remove(&object);
+        }
         self.node = None;
         self.inbox.clear();
         self.running.clear();

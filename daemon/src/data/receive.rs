@@ -4,8 +4,8 @@ use std::io::Read;
 use std::sync::mpsc;
 
 use executor::{IncomingObject, ObjectError, ObjectKind, ObjectStore};
-use proto::limits;
-use xxhash_rust::xxh3::Xxh3;
+use proto::{ObjectId, limits};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::Wanted;
 use super::frame::CHECKSUM_BYTES;
@@ -48,6 +48,9 @@ pub(super) fn receive(
         let text = format!("it has {size_bytes} bytes there instead of {expected}");
         return Err(Failure::Object(text));
     }
+    if size_bytes <= limits::SMALL_OBJECT_BYTES {
+        return receive_small(store, stream, wanted.object, &mut buffer[..size_bytes as usize]);
+    }
     let incoming = store.create_incoming(wanted.object, ObjectKind::Copy)?;
     incoming.reserve(size_bytes)?;
     let sink = Sink { incoming, hash: Xxh3::new() };
@@ -57,15 +60,33 @@ pub(super) fn receive(
         pour(stream, sink, size_bytes, buffer)?
     };
     let Sink { incoming, hash } = sink;
+    // Not before it is known to be whole does it exist.
+    let checksum = read_checksum(stream, hash.digest())?;
+    incoming.commit_with(checksum)?;
+    Ok(())
+}
+
+/// As [`receive`], for what fits the buffer.
+fn receive_small(
+    store: &ObjectStore,
+    stream: &mut DataStream,
+    object: ObjectId,
+    bytes: &mut [u8],
+) -> Result<(), Failure> {
+    stream.read_exact(bytes)?;
+    let checksum = read_checksum(stream, xxh3_64(bytes))?;
+    Ok(store.keep_copy(object, bytes, checksum)?)
+}
+
+/// What was sent behind the bytes must be what they give.
+fn read_checksum(stream: &mut DataStream, of_bytes: u64) -> Result<u64, Failure> {
     let mut checksum = [0; CHECKSUM_BYTES];
     stream.read_exact(&mut checksum)?;
     let checksum = u64::from_le_bytes(checksum);
-    // Not before it is known to be whole does it exist.
-    if hash.digest() != checksum {
+    if of_bytes != checksum {
         return Err(Failure::Line("its bytes came damaged".to_owned()));
     }
-    incoming.commit_with(checksum)?;
-    Ok(())
+    Ok(checksum)
 }
 
 /// Where the bytes of an object go.
@@ -152,8 +173,7 @@ mod tests {
     use std::io::Write;
     use std::net::{Shutdown, TcpListener, TcpStream};
 
-    use proto::{Attempt, ObjectId, TaskId};
-    use xxhash_rust::xxh3::xxh3_64;
+    use proto::{Attempt, TaskId};
 
     use super::*;
 
@@ -161,15 +181,15 @@ mod tests {
         ObjectId { task: TaskId::new(3, 4), attempt: Attempt(5), output: 6 }
     }
 
-    /// What becomes of an object of which this comes.
-    fn came(expected_bytes: usize, told_bytes: usize, sent: &[u8]) -> (Option<String>, usize) {
+    /// What becomes of an object of which this comes: an error, and whether it is here then.
+    fn came(expected_bytes: usize, told_bytes: usize, sent: &[u8]) -> (Option<String>, bool) {
         let dir = tempfile::tempdir().unwrap();
         let store = ObjectStore::open(dir.path(), 1 << 30).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut out = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let wanted = Wanted::new(wanted_object(), expected_bytes as u64, |_| {});
-        let mut buffer = vec![0; 4096];
+        let mut buffer = vec![0; limits::SMALL_OBJECT_BYTES as usize];
         let result = std::thread::scope(|scope| {
             scope.spawn(move || {
                 // The receiver may hang up first.
@@ -183,12 +203,14 @@ mod tests {
         });
         let files = std::fs::read_dir(dir.path().join("0000000000000003"));
         let files = files.map_or(0, |entries| entries.count());
-        assert_eq!(files == 1, store.contains(wanted_object()), "nothing half-written stays");
+        let has_file = expected_bytes as u64 > limits::SMALL_OBJECT_BYTES;
+        let is_here = store.contains(wanted_object());
+        assert_eq!(files, usize::from(is_here && has_file), "nothing half-written stays");
         let error = result.err().map(|failure| match failure {
             Failure::Line(text) => format!("line: {text}"),
             Failure::Object(text) => format!("object: {text}"),
         });
-        (error, files)
+        (error, is_here)
     }
 
     fn with_checksum(bytes: &[u8]) -> Vec<u8> {
@@ -197,21 +219,21 @@ mod tests {
 
     #[test]
     fn only_what_is_whole_is_published() {
-        for size in [0, 1, 100_000, limits::DATA_PIPELINE_BYTES as usize + 12_345] {
+        for size in [0, 1, 60_000, 100_000, limits::DATA_PIPELINE_BYTES as usize + 12_345] {
             let bytes: Vec<u8> = (0..size).map(|at| (at ^ (at >> 9)) as u8).collect();
             let sent = with_checksum(&bytes);
-            assert_eq!(came(size, size, &sent), (None, 1), "{size} bytes");
-            let (error, files) = came(size, size, &sent[..sent.len() - 1]);
-            assert!(error.unwrap().starts_with("line: ") && files == 0, "{size} bytes, cut off");
+            assert_eq!(came(size, size, &sent), (None, true), "{size} bytes");
+            let (error, is_here) = came(size, size, &sent[..sent.len() - 1]);
+            assert!(error.unwrap().starts_with("line: ") && !is_here, "{size} bytes, cut off");
             let mut damaged = sent.clone();
             damaged[size / 2] ^= 1;
-            let (error, files) = came(size, size, &damaged);
-            assert!(error.unwrap().contains("damaged") && files == 0, "{size} bytes");
-            let (error, files) = came(size + 1, size, &sent);
-            assert!(error.unwrap().starts_with("object: it has") && files == 0, "{size} bytes");
+            let (error, is_here) = came(size, size, &damaged);
+            assert!(error.unwrap().contains("damaged") && !is_here, "{size} bytes");
+            let (error, is_here) = came(size + 1, size, &sent);
+            assert!(error.unwrap().starts_with("object: it has") && !is_here, "{size} bytes");
         }
         let half = vec![7; limits::DATA_PIPELINE_BYTES as usize];
-        let (error, files) = came(2 * half.len(), 2 * half.len(), &half);
-        assert!(error.unwrap().contains("broke off") && files == 0);
+        let (error, is_here) = came(2 * half.len(), 2 * half.len(), &half);
+        assert!(error.unwrap().contains("broke off") && !is_here);
     }
 }

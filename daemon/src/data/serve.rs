@@ -1,10 +1,9 @@
 //! The giving side of one data connection. Small things that were asked for together go together.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::time::Duration;
 
-use executor::ObjectStore;
+use executor::{ObjectReader, ObjectStore};
 use proto::work::FetchError;
 use proto::{NodeId, ObjectId, limits};
 use xxhash_rust::xxh3::Xxh3;
@@ -61,15 +60,7 @@ fn answer(
         send(stream, gathered)?;
     }
     let opened = store.open_object(object).map_err(|error| not_given(&error));
-    let checked = opened.and_then(|(file, size_bytes)| match file.metadata() {
-        Ok(metadata) if metadata.len() == size_bytes => Ok((file, size_bytes)),
-        Ok(metadata) => {
-            let text = format!("its file has {} bytes instead of {size_bytes}", metadata.len());
-            Err(FetchError::Disk(text))
-        }
-        Err(error) => Err(FetchError::Disk(error.to_string())),
-    });
-    let (mut file, size_bytes) = match checked {
+    let (mut reader, size_bytes) = match opened {
         Ok(found) => found,
         Err(FetchError::NotThere) => {
             gathered.extend_from_slice(&Head::Absent.to_bytes());
@@ -81,14 +72,14 @@ fn answer(
         }
     };
     gathered.extend_from_slice(&Head::Object(size_bytes).to_bytes());
-    match store.checksum(object) {
-        Some(checksum) if size_bytes > limits::DATA_BUFFER_BYTES as u64 => {
+    match (store.checksum(object), reader.file()) {
+        (Some(checksum), Some(file)) if size_bytes > limits::DATA_BUFFER_BYTES as u64 => {
             send(stream, gathered)?;
-            stream.send_file(&mut file, size_bytes)?;
+            stream.send_file(file, size_bytes)?;
             gathered.extend_from_slice(&checksum.to_le_bytes());
         }
         _ => {
-            let checksum = read_and_send(stream, file, size_bytes, gathered)?;
+            let checksum = read_and_send(stream, reader, size_bytes, gathered)?;
             store.note_checksum(object, checksum);
         }
     }
@@ -108,7 +99,7 @@ fn refuse(gathered: &mut Vec<u8>, reason: &str) {
 /// to be sent with what comes behind them.
 fn read_and_send(
     stream: &mut DataStream,
-    mut file: File,
+    mut reader: ObjectReader,
     size_bytes: u64,
     gathered: &mut Vec<u8>,
 ) -> io::Result<u64> {
@@ -118,7 +109,7 @@ fn read_and_send(
         let begin = gathered.len();
         let count = rest.min(limits::DATA_BUFFER_BYTES as u64) as usize;
         gathered.resize(begin + count, 0);
-        file.read_exact(&mut gathered[begin..])?;
+        reader.read_exact(&mut gathered[begin..])?;
         hash.update(&gathered[begin..]);
         rest -= count as u64;
         if rest == 0 {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use executor::{ObjectKind, ObjectStore};
+use executor::ObjectStore;
 use proto::work::FetchError;
 use proto::{NodeId, ObjectId, limits, wire};
 use xxhash_rust::xxh3::xxh3_64;
@@ -103,17 +103,13 @@ pub(crate) fn give(store: &ObjectStore, asks: &wire::Asks) -> Vec<wire::Gives> {
 fn read(store: &ObjectStore, object: ObjectId) -> Result<(Vec<u8>, u64), FetchError> {
     use std::io::Read;
     let wrong = FetchError::Disk;
-    let (file, size_bytes) = store.open_object(object).map_err(|error| not_given(&error))?;
+    let (mut reader, size_bytes) = store.open_object(object).map_err(|error| not_given(&error))?;
     if size_bytes > limits::SMALL_OBJECT_BYTES {
         return Err(wrong(format!("it has {size_bytes} bytes: too many for a frame")));
     }
-    let mut data = Vec::with_capacity(size_bytes as usize + 1);
-    let read = file.take(size_bytes + 1).read_to_end(&mut data);
-    read.map_err(|error| wrong(error.to_string()))?;
-    if data.len() as u64 != size_bytes {
-        return Err(wrong(format!("its file has {} bytes instead of {size_bytes}", data.len())));
-    }
-    let checksum = xxh3_64(&data);
+    let mut data = vec![0; size_bytes as usize];
+    reader.read_exact(&mut data).map_err(|error| wrong(error.to_string()))?;
+    let checksum = store.checksum(object).unwrap_or_else(|| xxh3_64(&data));
     Ok((data, checksum))
 }
 
@@ -134,24 +130,12 @@ pub(crate) fn take(shared: &Arc<Shared>, from: NodeId, gives: wire::Gives) {
         } else if !give.error.is_empty() {
             wanted.end(Err(FetchError::Disk(format!("from node {from}: {}", give.error))));
         } else if whole && xxh3_64(&give.data) == give.checksum {
-            let kept = keep(shared.executor.objects(), object, &give.data, give.checksum);
+            let kept = shared.executor.objects().keep_copy(object, &give.data, give.checksum);
             wanted.end(kept.map_err(|error| FetchError::Disk(error.to_string())));
         } else {
             bring(shared, from, [wanted]);
         }
     }
-}
-
-fn keep(
-    store: &ObjectStore,
-    object: ObjectId,
-    data: &[u8],
-    checksum: u64,
-) -> Result<(), executor::ObjectError> {
-    let mut incoming = store.create_incoming(object, ObjectKind::Copy)?;
-    incoming.write(data)?;
-    incoming.commit_with(checksum)?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -170,9 +154,9 @@ mod tests {
         let object = |n: u64| ObjectId { task: TaskId::new(1, n), attempt: Attempt(1), output: 0 };
         let big = vec![7; limits::SMALL_OBJECT_BYTES as usize];
         for number in 0..40 {
-            keep(store, object(number), &big, xxh3_64(&big)).unwrap();
+            store.keep_copy(object(number), &big, xxh3_64(&big)).unwrap();
         }
-        keep(store, object(40), &vec![0; big.len() + 1], 0).unwrap();
+        store.keep_copy(object(40), &vec![0; big.len() + 1], 0).unwrap();
         let asks = wire::Asks { objects: (0..42).map(|n| request_of(object(n))).collect() };
         let frames = give(store, &asks);
         assert_eq!(frames.len(), 3, "40 times 64 KiB, a mebibyte a frame");

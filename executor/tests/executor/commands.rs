@@ -312,6 +312,24 @@ fn more_inputs_than_the_kernel_takes_in_one_variable() {
 }
 
 #[test]
+fn a_copy_in_memory_is_a_file_for_a_command_and_bytes_for_others() {
+    let mut bench = Bench::new();
+    bench.executor.objects().keep_copy(object(1, 0), b"as sent", 7).unwrap();
+    let mut read = launch(
+        2,
+        wire::Spec { body: Some(wire::spec::Body::Noop(wire::Noop {})), ..Default::default() },
+    );
+    read.inputs = vec![input(0, object(1, 0), 7)];
+    assert_eq!(bench.run(read).error, "");
+    let mut spec = spec_of(bench.command(&["cat", "{in:copy}"]));
+    spec.inputs.push(wire::Input { key: "copy".into(), file: "copy".into() });
+    let mut printed = launch(3, spec);
+    printed.inputs = vec![input(0, object(1, 0), 7)];
+    assert_eq!(bench.run(printed).error, "");
+    assert_eq!(bench.stdout(3), "as sent");
+}
+
+#[test]
 fn synthetic_work_moves_real_bytes() {
     let mut bench = Bench::new();
     let body = |body| wire::Spec {
@@ -323,7 +341,7 @@ fn synthetic_work_moves_real_bytes() {
     launched.output_sizes = vec![3_000_001, 0];
     let outcome = bench.run(launched);
     assert_eq!((outcome.error.as_str(), outcome.output_sizes), ("", vec![3_000_001, 0]));
-    let bytes = fs::read(bench.executor.objects().path(object(1, 0))).unwrap();
+    let bytes = fs::read(bench.executor.objects().file(object(1, 0)).unwrap()).unwrap();
     let mut expected = vec![0; 3_000_001];
     executor::pattern(object(1, 0), 0, &mut expected);
     assert!(bytes == expected);

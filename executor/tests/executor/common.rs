@@ -98,7 +98,7 @@ impl Bench {
     }
 
     pub(crate) fn object(&self, local: u64, output: u32) -> String {
-        let bytes = fs::read(self.executor.objects().path(object(local, output))).unwrap();
+        let bytes = fs::read(self.executor.objects().file(object(local, output)).unwrap()).unwrap();
         String::from_utf8(bytes).unwrap()
     }
 }

@@ -1,0 +1,328 @@
+/*!
+The objects on this node: one file for each output of an attempt.
+
+A file lies at `objects/<job>/<task>-<attempt>-<output>` (`-kept` or `-copy` behind it says what
+becomes of it when its job ends, or when room is needed), so a late writer of an old attempt can
+never touch what the committed one published. It appears by rename, complete or not at all, and does
+not change afterwards. An index in memory answers [`ObjectStore::contains`] without a system call.
+
+A small copy stays in memory until somebody wants it as a file: to make one costs several times what
+its bytes cost on their way here, and most are read once. After a restart such a copy is gone.
+*/
+
+mod files;
+mod incoming;
+mod index;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use proto::work::Stored;
+use proto::{Attempt, JobId, ObjectId, TaskId, wire};
+
+use self::files::{PART_SUFFIX, directory_name, file_name, range_of, scan};
+pub use self::incoming::IncomingObject;
+use self::index::{Entry, Index};
+pub use self::reader::ObjectReader;
+use crate::error::ExecutorError;
+pub use crate::error::{ObjectError, ObjectName};
+
+/// Looked at under one lock when a job is forgotten.
+const FORGET_PART_OBJECTS: usize = 256;
+
+/// The objects on this node. Clones share one store.
+#[derive(Clone, Debug)]
+pub struct ObjectStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    limit_bytes: u64,
+    parts: AtomicU64,
+    index: Mutex<Index>,
+}
+
+/// Why an object is here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ObjectKind {
+    /// A task of this node made it.
+    Made,
+    /// And it is to be kept when its job has ended.
+    Kept,
+    /// It came from the node that made it.
+    Copy,
+}
+
+impl ObjectKind {
+    /// Of an output of a task that runs here.
+    #[must_use]
+    pub fn of_output(output: &wire::Output) -> Self {
+        if output.keep { Self::Kept } else { Self::Made }
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Made => "",
+            Self::Kept => "-kept",
+            Self::Copy => "-copy",
+        }
+    }
+}
+
+impl ObjectStore {
+    /// Opens the store, forgets half-written objects and lists the whole ones.
+    pub fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
+        let wrong = |error: io::Error| ExecutorError::directory(root, &error);
+        fs::create_dir_all(root).map_err(wrong)?;
+        let index = Mutex::new(scan(root).map_err(wrong)?);
+        let parts = AtomicU64::new(0);
+        Ok(Self { inner: Arc::new(Inner { root: root.to_owned(), limit_bytes, parts, index }) })
+    }
+
+    #[must_use]
+    pub fn contains(&self, object: ObjectId) -> bool {
+        self.index().objects.contains_key(&object)
+    }
+
+    #[must_use]
+    pub fn size_bytes(&self, object: ObjectId) -> Option<u64> {
+        self.index().objects.get(&object).map(|entry| entry.size_bytes)
+    }
+
+    /// Number of objects and their bytes.
+    #[must_use]
+    pub fn totals(&self) -> (usize, u64) {
+        let index = self.index();
+        (index.objects.len(), index.size_bytes)
+    }
+
+    /// Every object that is here.
+    #[must_use]
+    pub fn list(&self) -> Vec<Stored> {
+        let stored = |(&object, entry): (&ObjectId, &Entry)| Stored {
+            object,
+            size_bytes: entry.size_bytes,
+            keep: entry.kind == ObjectKind::Kept,
+            copy: entry.kind == ObjectKind::Copy,
+        };
+        self.index().objects.iter().map(stored).collect()
+    }
+
+    /// The checksum of an object's bytes, where it is known.
+    #[must_use]
+    pub fn checksum(&self, object: ObjectId) -> Option<u64> {
+        self.index().objects.get(&object)?.checksum
+    }
+
+    /// Keeps a checksum for the next who asks. Objects do not change.
+    pub fn note_checksum(&self, object: ObjectId, checksum: u64) {
+        if let Some(entry) = self.index().objects.get_mut(&object) {
+            entry.checksum = Some(checksum);
+        }
+    }
+
+    /// Opens an object for reading, with its size: so many bytes there are.
+    pub fn open_object(&self, object: ObjectId) -> Result<(ObjectReader, u64), ObjectError> {
+        let Entry { size_bytes, kind, held, .. } = self.entry(object)?;
+        let reader = match held {
+            Some(bytes) => Ok(ObjectReader::of_memory(bytes)),
+            None => ObjectReader::of_file(&self.path_of(object, kind), size_bytes),
+        };
+        let opened = reader.map(|reader| (reader, size_bytes));
+        opened.map_err(|error| match error.kind() {
+            // Somebody took its file away.
+            io::ErrorKind::NotFound => ObjectError::Absent(ObjectName(object)),
+            _ => ObjectError::failed("read", object, &error),
+        })
+    }
+
+    /// Keeps a copy that has come whole. Objects do not change: one that is here stays.
+    pub fn keep_copy(
+        &self,
+        object: ObjectId,
+        bytes: &[u8],
+        checksum: u64,
+    ) -> Result<(), ObjectError> {
+        let size_bytes = bytes.len() as u64;
+        self.check_limit(object, size_bytes)?;
+        let mut index = self.index();
+        if index.objects.contains_key(&object) {
+            return Ok(());
+        }
+        if index.may_hold(size_bytes) {
+            index.hold(object, bytes, checksum);
+            return Ok(());
+        }
+        drop(index);
+        let mut incoming = self.create_incoming(object, ObjectKind::Copy)?;
+        incoming.write(bytes)?;
+        incoming.commit_with(checksum).map(drop)
+    }
+
+    /// Begins an object whose bytes come in pieces; it exists once committed.
+    pub fn create_incoming(
+        &self,
+        object: ObjectId,
+        kind: ObjectKind,
+    ) -> Result<IncomingObject, ObjectError> {
+        let number = self.inner.parts.fetch_add(1, Ordering::Relaxed);
+        let directory = self.inner.root.join(directory_name(object.task.job));
+        let path = directory.join(format!("{}-{number}{PART_SUFFIX}", file_name(object, kind)));
+        // Nobody may change it once it is whole, so it begins as what only its writer can write to.
+        let create = || OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path);
+        let made = create().or_else(|error| match error.kind() {
+            // The first of its job.
+            io::ErrorKind::NotFound => fs::create_dir_all(&directory).and_then(|()| create()),
+            _ => Err(error),
+        });
+        let file = made.map_err(|error| ObjectError::failed("write", object, &error))?;
+        let store = self.clone();
+        Ok(IncomingObject { store, object, kind, path, file, size_bytes: 0, done: false })
+    }
+
+    /// Makes a finished file an object, by rename. The file must lie on the same file system.
+    pub(crate) fn adopt(
+        &self,
+        file: &Path,
+        object: ObjectId,
+        kind: ObjectKind,
+    ) -> Result<u64, ObjectError> {
+        let wrong = |error: io::Error| ObjectError::failed("keep", object, &error);
+        let metadata = fs::metadata(file).map_err(wrong)?;
+        self.check_limit(object, metadata.len())?;
+        // Consumers see this very file as their input: none may change it.
+        let mut permissions = metadata.permissions();
+        permissions.set_mode(permissions.mode() & 0o555 | 0o400);
+        fs::set_permissions(file, permissions).map_err(wrong)?;
+        let target = self.path_of(object, kind);
+        if let Err(error) = fs::rename(file, &target) {
+            if error.kind() != io::ErrorKind::NotFound {
+                return Err(wrong(error));
+            }
+            let directory = target.parent().expect("an object lies in its job's directory");
+            fs::create_dir_all(directory).map_err(wrong)?;
+            fs::rename(file, &target).map_err(wrong)?;
+        }
+        self.index().insert(object, metadata.len(), kind);
+        Ok(metadata.len())
+    }
+
+    /// An object that came as a copy stays here for good from now on: who made it leaves.
+    pub fn take_over(&self, object: ObjectId, keep: bool) -> Result<(), ObjectError> {
+        let kind = if keep { ObjectKind::Kept } else { ObjectKind::Made };
+        self.file(object)?;
+        let mut index = self.index();
+        let entry =
+            index.objects.get_mut(&object).ok_or(ObjectError::Absent(ObjectName(object)))?;
+        let before = std::mem::replace(&mut entry.kind, kind);
+        if before != kind {
+            // Under the lock: nobody looks for it where it is not.
+            fs::rename(self.path_of(object, before), self.path_of(object, kind))
+                .map_err(|error| ObjectError::failed("keep", object, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Removes every object of an attempt that is here.
+    pub fn discard(&self, task: TaskId, attempt: Attempt) {
+        let range =
+            ObjectId { task, attempt, output: 0 }..=ObjectId { task, attempt, output: u32::MAX };
+        self.remove_range(range);
+    }
+
+    /// Removes one object, a cached copy for example.
+    pub fn discard_object(&self, object: ObjectId) {
+        self.remove_range(object..=object);
+    }
+
+    /// Removes every object of a job.
+    pub fn discard_job(&self, job: JobId) {
+        self.remove_range(range_of(job));
+        let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
+    }
+
+    /// Removes what a job that has ended needs no more: all but its kept outputs. A file is removed
+    /// for each, which takes its time; others use the store meanwhile.
+    pub fn forget_job(&self, job: JobId) {
+        let (mut from, last) = range_of(job).into_inner();
+        loop {
+            let index = self.index();
+            let part = index.objects.range(from..=last).take(FORGET_PART_OBJECTS);
+            let part: Vec<_> = part.map(|(object, entry)| (*object, entry.kind)).collect();
+            drop(index);
+            let gone = part.iter().filter(|(_, kind)| *kind != ObjectKind::Kept);
+            gone.for_each(|(object, _)| self.discard_object(*object));
+            match part.last() {
+                // The first of the next part is looked at twice, if it is there still.
+                Some(&(object, _)) if part.len() == FORGET_PART_OBJECTS => from = object,
+                _ => break,
+            }
+        }
+        // It stays while there is something in it.
+        let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
+    }
+
+    /// [`Self::forget_job`] for each job here that is over.
+    pub fn forget_jobs(&self, is_over: impl Fn(JobId) -> bool) {
+        let index = self.index();
+        let jobs: BTreeSet<JobId> = index.objects.keys().map(|object| object.task.job).collect();
+        drop(index);
+        jobs.into_iter().filter(|&job| is_over(job)).for_each(|job| self.forget_job(job));
+    }
+
+    /// Where the bytes of an object lie as a file. It is written now if they lay in memory.
+    pub fn file(&self, object: ObjectId) -> Result<PathBuf, ObjectError> {
+        let Entry { kind, held, .. } = self.entry(object)?;
+        if let Some(bytes) = held {
+            let mut incoming = self.create_incoming(object, kind)?;
+            incoming.write(&bytes)?;
+            incoming.commit_held()?;
+        }
+        Ok(self.path_of(object, kind))
+    }
+
+    fn entry(&self, object: ObjectId) -> Result<Entry, ObjectError> {
+        let absent = || ObjectError::Absent(ObjectName(object));
+        self.index().objects.get(&object).cloned().ok_or_else(absent)
+    }
+
+    fn path_of(&self, object: ObjectId, kind: ObjectKind) -> PathBuf {
+        let mut path = self.inner.root.join(directory_name(object.task.job));
+        path.push(file_name(object, kind));
+        path
+    }
+
+    fn remove_range(&self, range: std::ops::RangeInclusive<ObjectId>) {
+        let mut index = self.index();
+        let objects: Vec<_> = index.objects.range(range).map(|(object, _)| *object).collect();
+        let remove = |object| Some((object, index.remove(object)?));
+        let gone: Vec<_> = objects.into_iter().filter_map(remove).collect();
+        drop(index);
+        for (object, entry) in gone.iter().filter(|(_, entry)| entry.held.is_none()) {
+            // A file that is gone already is as good as removed; one that cannot be is only space.
+            let _ = fs::remove_file(self.path_of(*object, entry.kind));
+        }
+    }
+
+    fn check_limit(&self, object: ObjectId, size_bytes: u64) -> Result<(), ObjectError> {
+        let limit_bytes = self.inner.limit_bytes;
+        if size_bytes <= limit_bytes {
+            return Ok(());
+        }
+        Err(ObjectError::TooLarge { object: ObjectName(object), limit_bytes })
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.inner.index.lock().expect("no holder of the index panics")
+    }
+}
