@@ -198,7 +198,7 @@ pub(crate) fn submit_options(
     Ok(SubmitOptions {
         placement,
         submit: settings.pick(place.submit.clone(), "submit")?.0,
-        settings: wire::JobSettings { real_data, transfer_ns_per_byte },
+        settings: wire::JobSettings { real_data, transfer_ns_per_byte, ..Default::default() },
         ..SubmitOptions::default()
     })
 }

@@ -96,6 +96,8 @@ pub(crate) enum OrderName {
     Bytes,
     /// Longest path to an end of the graph first
     Urgency,
+    /// First those whose path to an end of the graph is long for what there is to do, then as bytes
+    Critical,
 }
 
 impl OrderName {
@@ -103,6 +105,7 @@ impl OrderName {
         match self {
             Self::Bytes => Order::Bytes,
             Self::Urgency => Order::Urgency,
+            Self::Critical => Order::Critical,
         }
     }
 }

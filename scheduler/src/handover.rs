@@ -144,7 +144,7 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let real_data = output.real;
-        let settings = Arc::new(wire::JobSettings { real_data, transfer_ns_per_byte: 0.0 });
+        let settings = Arc::new(wire::JobSettings { real_data, ..wire::JobSettings::default() });
         let wish = Wish {
             object,
             maker: leaver,

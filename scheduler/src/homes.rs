@@ -20,6 +20,7 @@ pub struct Homes {
     /// Shared: a simulated cluster has one map for all its nodes. Members stand by their number.
     map: Arc<wire::ClusterMap>,
     slots_max: u32,
+    slots_all: u64,
     any_unknown: bool,
     /// How many members are gone.
     gone: usize,
@@ -49,6 +50,7 @@ impl Homes {
         Self {
             me,
             slots_max: slots().max().unwrap_or(0),
+            slots_all: slots().map(u64::from).sum(),
             any_unknown: slots().any(|slots| slots == 0),
             gone: map.members.iter().filter(|member| is_gone(member)).count(),
             back: BTreeSet::new(),
@@ -97,6 +99,7 @@ impl Homes {
             me: NodeId(0),
             map: Arc::default(),
             slots_max: 0,
+            slots_all: 0,
             any_unknown: false,
             gone: 0,
             back: BTreeSet::new(),
@@ -247,6 +250,11 @@ impl Homes {
     #[must_use]
     pub fn any_unknown(&self) -> bool {
         self.any_unknown
+    }
+    /// Of all members together, as far as they are known.
+    #[must_use]
+    pub(crate) fn slots_all(&self) -> u64 {
+        self.slots_all
     }
     /// The widest member; 0 while no slots are known.
     #[must_use]

@@ -49,6 +49,7 @@ mod parked;
 mod policy;
 mod pushing;
 mod queue;
+mod rank;
 mod readers;
 mod reconcile;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use proto::event::{POLICY_NAMES, Reason};
 use proto::{NodeId, Span};
 
-use crate::TuningError;
+use crate::{Order, TuningError};
 
 /// The scheduling policies of the paper, section 2.2.4, and one of our own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +36,14 @@ impl Policy {
             Self::Mlb => f64::INFINITY,
             Self::Mdl => 0.0,
             Self::Rlds | Self::Flds | Self::Adaptive | Self::Eft => tuned,
+        }
+    }
+    /// How its ready queues are ordered unless something else is said: by bytes in the paper.
+    #[must_use]
+    pub fn order(self) -> Order {
+        match self {
+            Self::Mlb | Self::Mdl | Self::Rlds | Self::Flds | Self::Adaptive => Order::Bytes,
+            Self::Eft => Order::Critical,
         }
     }
     #[must_use]

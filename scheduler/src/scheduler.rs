@@ -27,6 +27,7 @@ use crate::out::Out;
 use crate::parked::Parked;
 use crate::policy::{Assumptions, Decision, Located, decide};
 use crate::queue::{Ready, ReadyQueue};
+use crate::rank::rank;
 use crate::reconcile::Reconciler;
 use crate::run::Running;
 use crate::slots::Slots;
@@ -34,7 +35,7 @@ use crate::staging::Staged;
 use crate::steal::{Hints, Move, Thief};
 use crate::takeover::Loading;
 use crate::work::{BundleBuilder, Work};
-use crate::{LedgerRecord, Mutant, Order, Policy, RecordError, Tuning};
+use crate::{LedgerRecord, Mutant, Policy, RecordError, Tuning};
 
 /// What a scheduler is told when it starts.
 #[derive(Clone, Debug)]
@@ -46,9 +47,6 @@ pub struct Options {
     pub seed: u64,
     pub mutant: Option<Mutant>,
 }
-
-/// Ranks from here on are of tasks that were ready before.
-const RANK_FIRST: u64 = 1 << 63;
 
 /// How long a home gathers counts before it reports them.
 pub(crate) fn report_interval(homes: &Homes) -> Span {
@@ -524,13 +522,8 @@ impl Scheduler {
     pub(crate) fn ready(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
         let input_bytes = work.input_bytes();
         self.estimates.placed(input_bytes, work.cpus());
-        let rank = match self.options.tuning.order {
-            Order::Bytes => input_bytes,
-            Order::Urgency => work.urgency,
-        };
-        // What was lost with its holder had its turn before: others would have gone on waiting.
-        let first = if work.again { RANK_FIRST } else { 0 };
-        Ready { task, attempt, rank: first | rank.min(RANK_FIRST - 1) }
+        let rank = rank(self.options.tuning.order, work, self.homes.slots_all());
+        Ready { task, attempt, rank }
     }
 
     /// What a task in a queue of this node reads.

@@ -12,13 +12,14 @@ use crate::Policy;
 use crate::lengths::Lengths;
 
 /// Which of the tasks in a ready queue goes first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     /// The one with the most input bytes, as in the paper.
-    #[default]
     Bytes,
     /// The one with the longest path to an end of its graph (b-level).
     Urgency,
+    /// Those with a path that may decide when the job ends, the longest first; then by bytes.
+    Critical,
 }
 
 impl Order {
@@ -27,6 +28,7 @@ impl Order {
         match self {
             Self::Bytes => "bytes",
             Self::Urgency => "urgency",
+            Self::Critical => "critical",
         }
     }
 }
@@ -37,6 +39,7 @@ impl FromStr for Order {
         match name {
             "bytes" => Ok(Self::Bytes),
             "urgency" => Ok(Self::Urgency),
+            "critical" => Ok(Self::Critical),
             _ => Err(TuningError::Order { name: name.to_owned() }),
         }
     }
@@ -93,7 +96,7 @@ impl Default for Tuning {
             steal_interval_bound: STEAL_INTERVAL_BOUND,
             steal_share: 0.5,
             steal_neighbours: 0,
-            order: Order::Bytes,
+            order: Policy::Eft.order(),
             cache_bytes: CACHE_BYTES_DEFAULT,
             store_soft_bytes: UNLIMITED_BYTES,
             store_hard_bytes: UNLIMITED_BYTES,
@@ -106,7 +109,7 @@ impl Default for Tuning {
 pub enum TuningError {
     #[error("there is no policy '{name}': choose mlb, mdl, rlds, flds, adaptive or eft")]
     Policy { name: String },
-    #[error("there is no order '{name}' of ready queues: choose bytes or urgency")]
+    #[error("there is no order '{name}' of ready queues: choose critical, bytes or urgency")]
     Order { name: String },
     #[error("a threshold of {given} is not possible: give a number of at least 0")]
     Threshold { given: f64 },
@@ -183,6 +186,8 @@ impl Tuning {
         }
         if let Some(name) = &change.policy {
             self.policy = name.parse()?;
+            // It brings its own, unless another one is named.
+            self.order = self.policy.order();
         }
         if let Some(name) = &change.order {
             self.order = name.parse()?;

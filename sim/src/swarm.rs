@@ -313,7 +313,7 @@ fn world_options(
     options.tuning.store_soft_bytes = dice.pick(&[u64::MAX, u64::MAX, 3_000, 2_000_000]);
     options.tuning.wait_max = Span::from_millis(dice.pick(&[1, 100, 10_000]));
     options.tuning.lengths = lengths(seed);
-    options.tuning.order = dice.pick(&[Order::Bytes, Order::Urgency]);
+    options.tuning.order = dice.pick(&[Order::Bytes, Order::Urgency, Order::Critical]);
     options.tuning.steal_share = dice.pick(&[0.5, 0.5, 0.1, 1.0]);
     options.tuning.steal_neighbours = dice.pick(&[0, 0, 1, 100]);
     options.mutant = mutant;

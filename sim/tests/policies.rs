@@ -68,7 +68,7 @@ fn ways(seed: u64) -> Vec<SimulationOptions> {
                 let turn = ways.len();
                 let tuning = Tuning {
                     policy,
-                    order: if turn.is_multiple_of(2) { Order::Bytes } else { Order::Urgency },
+                    order: [Order::Bytes, Order::Urgency, Order::Critical][turn / 2 % 3],
                     threshold: [0.01, 0.5, 5.0][turn % 3],
                     // FLDS's monitor has something to do.
                     wait_max: Span::from_millis(50),

@@ -77,7 +77,8 @@ impl<'g> Plan<'g> {
         use wire::spec::Body::{Command, Upload};
         let is_real = |spec: &wire::Spec| matches!(spec.body, Some(Command(_) | Upload(_)));
         let real_data = settings.real_data || self.graph.specs().iter().any(is_real);
-        let settings = wire::JobSettings { real_data, ..settings };
+        let work_ns = self.graph.assumed_work_ns();
+        let settings = wire::JobSettings { real_data, work_ns, ..settings };
         let mut partitions: Vec<wire::PartitionTotal> = self
             .layout
             .used()

@@ -1,6 +1,6 @@
 //! How urgent a task is: the longest way from its start to an end of the graph.
 
-use proto::wire::spec::Body;
+use proto::wire::{self, spec::Body};
 
 use crate::graph::Graph;
 
@@ -16,12 +16,7 @@ impl Graph {
         if self.edges() == 0 {
             return Vec::new();
         }
-        let is_command: Vec<bool> =
-            self.specs.iter().map(|spec| matches!(spec.body, Some(Body::Command(_)))).collect();
-        let own_ns = |task: u32| match self.task_duration_ns[task as usize] {
-            0 if is_command[self.task_spec[task as usize] as usize] => COMMAND_GUESS_NS,
-            duration_ns => duration_ns.max(1),
-        };
+        let own_ns = self.assumed_ns();
         let mut urgency: Vec<u64> = vec![0; self.len()];
         for at in (0..self.len() as u32).rev() {
             let task = self.order.as_ref().map_or(at, |order| order[at as usize]);
@@ -29,6 +24,28 @@ impl Graph {
             urgency[task as usize] = after.unwrap_or(0).saturating_add(own_ns(task));
         }
         urgency
+    }
+
+    /// What all tasks take together, each times its slots, nanoseconds; by the same guesses as
+    /// [`Self::urgencies`].
+    #[must_use]
+    pub fn assumed_work_ns(&self) -> u64 {
+        let own_ns = self.assumed_ns();
+        let work_ns = |task: u32| {
+            let spec = &self.specs[self.task_spec[task as usize] as usize];
+            own_ns(task).saturating_mul(u64::from(spec.cpus.max(1)))
+        };
+        (0..self.len() as u32).fold(0, |sum, task| sum.saturating_add(work_ns(task)))
+    }
+
+    /// What a task is taken to last, nanoseconds: at least 1.
+    fn assumed_ns(&self) -> impl Fn(u32) -> u64 + '_ {
+        let is_command = |spec: &wire::Spec| matches!(spec.body, Some(Body::Command(_)));
+        let commands: Vec<bool> = self.specs.iter().map(is_command).collect();
+        move |task| match self.task_duration_ns[task as usize] {
+            0 if commands[self.task_spec[task as usize] as usize] => COMMAND_GUESS_NS,
+            duration_ns => duration_ns.max(1),
+        }
     }
 }
 

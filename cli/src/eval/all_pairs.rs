@@ -21,7 +21,7 @@ fn workload(scale: &Scale) -> String {
     format!("all-pairs:files={},seed={SEED}", scale.files)
 }
 
-fn point(scale: &Scale, choice: Choice, nodes: u32) -> Point {
+pub(super) fn point(scale: &Scale, choice: Choice, nodes: u32) -> Point {
     choice.on(Point::simulated(&workload(scale), nodes, SLOTS), WAIT_MAX)
 }
 

@@ -21,7 +21,7 @@ fn workload(scale: &Scale, dag: &Dag, nodes: u32) -> String {
     )
 }
 
-fn point(scale: &Scale, dag: &Dag, choice: Choice, nodes: u32) -> Point {
+pub(super) fn point(scale: &Scale, dag: &Dag, choice: Choice, nodes: u32) -> Point {
     let point = choice.on(Point::simulated(&workload(scale, dag, nodes), nodes, SLOTS), WAIT_MAX);
     // Table 3's bound of the polling interval.
     if choice == DEFAULT { point } else { point.with(&["--steal-bound", "50s"]) }

@@ -18,7 +18,7 @@ const FEW_NODES: u32 = 10;
 const DEPTH_MAX: u32 = 4;
 
 /// What is run, and on how many nodes.
-fn works(scale: &Scale) -> Vec<(&'static str, String, u32)> {
+pub(super) fn works(scale: &Scale) -> Vec<(&'static str, String, u32)> {
     let heavy = match scale.heavy_tail_tasks {
         Some(tasks) => format!("heavy-tail:tasks={tasks},seed={SEED}"),
         None => format!("heavy-tail:tasks=20000,seed={SEED}"),
@@ -30,7 +30,7 @@ fn works(scale: &Scale) -> Vec<(&'static str, String, u32)> {
     ]
 }
 
-fn point(choice: Choice, workload: &str, nodes: u32) -> Point {
+pub(super) fn point(choice: Choice, workload: &str, nodes: u32) -> Point {
     choice.on(Point::simulated(workload, nodes, SLOTS), WAIT_MAX)
 }
 
@@ -113,7 +113,7 @@ pub(super) fn recorded(dir: &Path, at_most: usize) -> Vec<PathBuf> {
     found
 }
 
-fn recorded_point(choice: Choice, file: &Path) -> Point {
+pub(super) fn recorded_point(choice: Choice, file: &Path) -> Point {
     point(choice, &file.display().to_string(), FEW_NODES)
 }
 

@@ -19,6 +19,7 @@ mod overlap;
 mod paper;
 mod point;
 mod policies;
+mod ranking;
 mod results;
 mod scale;
 mod scaling;
@@ -107,6 +108,7 @@ const EXPERIMENTS: [Experiment; 11] = [
 ];
 /// These take more than the scale.
 const RECORDED_ID: &str = "recorded";
+const RANKING_ID: &str = "ranking";
 const OVERLAP_ID: &str = "overlap";
 
 /// `starling eval`.
@@ -156,7 +158,7 @@ impl Evaluation {
         let known: Vec<&str> = EXPERIMENTS
             .iter()
             .map(|experiment| experiment.id)
-            .chain([RECORDED_ID, OVERLAP_ID])
+            .chain([RECORDED_ID, RANKING_ID, OVERLAP_ID])
             .collect();
         if let Some(name) = args.only.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(Failure::usage(format!("--only: no figure '{name}'"))
@@ -185,6 +187,9 @@ impl Evaluation {
         if self.wants(RECORDED_ID) {
             all.extend(field::recorded_points(&self.scale, &self.recorded));
         }
+        if self.wants(RANKING_ID) {
+            all.extend(ranking::points(&self.scale, &self.recorded));
+        }
         if self.wants(OVERLAP_ID) && !self.skip_real {
             all.extend(overlap::points(&self.scale));
         }
@@ -204,6 +209,9 @@ impl Evaluation {
             wanted.map(|experiment| (experiment.tell)(&self.scale, results)).collect();
         if self.wants(RECORDED_ID) {
             sections.push(field::tell_recorded(results, &self.recorded));
+        }
+        if self.wants(RANKING_ID) {
+            sections.push(ranking::tell(&self.scale, results, &self.recorded));
         }
         if self.wants(OVERLAP_ID) && !self.skip_real {
             sections.push(overlap::tell(&self.scale, results));

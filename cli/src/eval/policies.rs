@@ -23,7 +23,14 @@ pub(super) const ADAPTIVE: Choice =
     Choice { label: "ADAPTIVE", flags: &["--policy", "adaptive", "--order", "bytes"] };
 pub(super) const EFT: Choice = Choice { label: "EFT", flags: &["--policy", "eft"] };
 
-pub(super) const ALL: [Choice; 7] = [FLDS, MDL, MLB, RLDS, ADAPTIVE, EFT, DEFAULT];
+/// The default is the same with a third order.
+pub(super) const EFT_BYTES: Choice =
+    Choice { label: "EFT, bytes", flags: &["--policy", "eft", "--order", "bytes"] };
+pub(super) const EFT_URGENCY: Choice =
+    Choice { label: "EFT, urgency", flags: &["--policy", "eft", "--order", "urgency"] };
+
+pub(super) const ALL: [Choice; 8] =
+    [FLDS, MDL, MLB, RLDS, ADAPTIVE, EFT_BYTES, EFT_URGENCY, DEFAULT];
 
 impl Choice {
     /// With the paper's t = 0.5, and its tt for the experiment; the default takes neither.

@@ -28,7 +28,7 @@ fn point_5a(scale: &Scale, choice: Choice, locality: &(&str, Option<(u32, u32)>)
     choice.on(Point::simulated(&workload(locality), scale.stacking_nodes, SLOTS), WAIT_MAX)
 }
 
-fn point_5b(scale: &Scale, choice: Choice) -> Point {
+pub(super) fn point_5b(scale: &Scale, choice: Choice) -> Point {
     let last = scale.localities.last().expect("there are localities");
     choice.on(Point::simulated(&workload(last), scale.nodes, SLOTS), WAIT_MAX)
 }

@@ -1,0 +1,98 @@
+//! Which of the ready tasks goes first: the rank by which ready queues are ordered.
+
+use crate::Order;
+use crate::work::Work;
+
+/// Of tasks that were ready before: others would have gone on waiting.
+const RANK_FIRST: u64 = 1 << 63;
+/// And of what is on a critical path, before what is not.
+const RANK_CRITICAL: u64 = 1 << 62;
+/// A path is critical that takes so large a part of what the whole job takes on all slots.
+const CRITICAL_PART: u64 = 10;
+
+/// The highest goes first. `slots` are those of all nodes.
+pub(crate) fn rank(order: Order, work: &Work, slots: u64) -> u64 {
+    let rank = match order {
+        Order::Bytes => work.input_bytes(),
+        Order::Urgency => work.urgency,
+        Order::Critical if is_critical(work, slots) => RANK_CRITICAL | work.urgency,
+        Order::Critical => work.input_bytes().min(RANK_CRITICAL - 1),
+    };
+    let first = if work.again { RANK_FIRST } else { 0 };
+    first | rank.min(RANK_FIRST - 1)
+}
+
+/// Whether the path from a task to an end of its graph may decide when the job ends. Where it is
+/// short for all that there is to do, its turn comes in time whatever the order, and tasks had
+/// better follow their data.
+fn is_critical(work: &Work, slots: u64) -> bool {
+    let job_ns = work.settings.work_ns / slots.max(1);
+    work.settings.work_ns > 0 && work.urgency >= job_ns / CRITICAL_PART
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Span, wire};
+
+    use super::*;
+    use crate::{Policy, Tuning};
+
+    /// A task of a job of 1,000 s, this far from the end and with so many bytes to read.
+    fn task(urgency_s: u64, bytes: u64) -> Work {
+        let settings = wire::JobSettings { work_ns: 1_000_000_000_000, ..Default::default() };
+        let input = wire::InputAt { size_bytes: bytes, ..wire::InputAt::default() };
+        Work {
+            spec: Default::default(),
+            settings: settings.into(),
+            entry: 0,
+            duration: Span::ZERO,
+            urgency: urgency_s * 1_000_000_000,
+            output_sizes: Vec::new(),
+            name: String::new(),
+            inputs: vec![input],
+            strikes: 0,
+            again: false,
+        }
+    }
+
+    #[test]
+    fn long_paths_go_first_and_short_ones_by_their_bytes() {
+        // A tenth of what the job takes on ten slots are ten seconds.
+        let rank = |work: &Work| rank(Order::Critical, work, 10);
+        let (longest, long) = (task(50, 0), task(10, 1 << 40));
+        let (heavy, light) = (task(1, 1 << 40), task(9, 1));
+        assert!(rank(&longest) > rank(&long) && rank(&long) > rank(&heavy));
+        assert!(rank(&heavy) > rank(&light));
+        // On more slots the job takes less time, and more of it is critical.
+        assert!(
+            super::rank(Order::Critical, &light, 100) > super::rank(Order::Critical, &heavy, 100)
+        );
+        let unknown = Work { settings: wire::JobSettings::default().into(), ..task(50, 1) };
+        assert_eq!(rank(&unknown), 1, "nothing is known of its job");
+    }
+
+    #[test]
+    fn what_was_ready_before_goes_before_all() {
+        for order in [Order::Bytes, Order::Urgency, Order::Critical] {
+            let again = Work { again: true, ..task(0, 0) };
+            let endless = Work { urgency: u64::MAX, ..task(0, u64::MAX) };
+            assert!(rank(order, &again, 1) > rank(order, &endless, 1), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn the_papers_policies_go_by_bytes() {
+        let named = |policy: Policy, order: Option<&str>| {
+            let order = order.map(str::to_owned);
+            let policy = Some(policy.name().to_owned());
+            Tuning::default().with(&wire::Tuning { policy, order, ..Default::default() }).unwrap()
+        };
+        for policy in Policy::ALL {
+            let own = if policy == Policy::Eft { Order::Critical } else { Order::Bytes };
+            assert_eq!(named(policy, None).order, own, "{policy:?}");
+            assert_eq!(named(policy, Some("urgency")).order, Order::Urgency);
+        }
+        let bytes = Tuning { order: Order::Bytes, ..Tuning::default() };
+        assert_eq!(bytes.with(&wire::Tuning::default()).unwrap().order, Order::Bytes);
+    }
+}
