@@ -20,6 +20,8 @@ mod asking;
 mod asking_tests;
 mod census;
 mod client;
+#[cfg(test)]
+mod credit_tests;
 mod data;
 mod eft;
 mod ending;

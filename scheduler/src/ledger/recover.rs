@@ -45,7 +45,10 @@ impl Ledger {
                 let forgets_release = self.mutant == Some(Mutant::ReleaseForgottenOnRestart);
                 let job = self.open_job(now, job);
                 job.visible = true;
-                job.submitted = Time(if forgets_release { 0 } else { visible.submitted_ns });
+                // As when it was made visible: a clock that is behind the one which wrote this, as
+                // of another home, makes nobody wait longer than was meant.
+                let submitted = Time(visible.submitted_ns).min(now);
+                job.submitted = if forgets_release { Time::ZERO } else { submitted };
                 job.ended |= visible.ended;
                 job.cancelled |= visible.cancelled && !forgets;
                 job.settings = Arc::new(visible.settings.unwrap_or_default());
