@@ -121,6 +121,8 @@ pub enum Mutant {
     LeasesForgotten,
     /// A primary answers without a lease.
     ReadsUnleased,
+    /// The clock of a machine stands still while it is suspended.
+    ClockStandsStill,
     /// What was promised by a disk that is gone counts for the one in its place.
     StoresAlike,
     /// A process that starts again takes itself for the one before.
@@ -139,7 +141,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Of copies of partitions.
-    pub const OF_COPIES: [Self; 23] = [
+    pub const OF_COPIES: [Self; 24] = [
         Self::AckBeforeBackups,
         Self::ReleaseBeforeBackups,
         Self::ActivateWithoutPromise,
@@ -160,6 +162,7 @@ impl Mutant {
         Self::MajorityActivates,
         Self::LeasesUnwaited,
         Self::ReadsUnleased,
+        Self::ClockStandsStill,
         Self::LearnersAnswerEarly,
         Self::StoresAlike,
         Self::RestartUnnoticed,
@@ -281,6 +284,7 @@ impl Mutant {
             Self::LeasesUnwaited => "leases-unwaited",
             Self::LeasesForgotten => "leases-forgotten",
             Self::ReadsUnleased => "reads-unleased",
+            Self::ClockStandsStill => "clock-stands-still",
             Self::StoresAlike => "stores-alike",
             Self::RestartUnnoticed => "restart-unnoticed",
             Self::CrashesUncounted => "crashes-uncounted",

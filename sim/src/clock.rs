@@ -18,6 +18,11 @@ impl Clock {
         Self { set_at, showed: set_at + ahead, pace }
     }
 
+    /// From now on it stands still, until then.
+    pub(crate) fn stop(&mut self, now: Time, until: Time) {
+        *self = Self { set_at: until.max(self.set_at), showed: self.shows(now), pace: self.pace };
+    }
+
     pub(crate) fn shows(&self, now: Time) -> Time {
         self.showed + Span(now.since(self.set_at).0 * self.pace / TRUE_PACE)
     }
@@ -46,6 +51,14 @@ mod tests {
                 assert!(at == Time(5_000) || clock.shows(Time(at.0 - 1)) < shown);
             }
         }
+        let mut stopped = Clock::new(Time(5_000), Span(300), TRUE_PACE);
+        stopped.stop(Time(5_400), Time(6_000));
+        stopped.stop(Time(5_500), Time(5_600));
+        assert_eq!(
+            [5_400, 5_999, 6_001].map(|at| stopped.shows(Time(at)).0),
+            [5_700, 5_700, 5_701]
+        );
+        assert_eq!(stopped.true_time(Time(5_701)), Time(6_001));
         assert_eq!(Clock::new(Time(0), Span(0), 900).shows(Time(1_000_000)), Time(900_000));
         assert_eq!(Clock::new(Time(7), Span(0), 900).true_time(Time(3)), Time(7));
     }

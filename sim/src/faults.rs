@@ -4,6 +4,7 @@ use kvs::membership::min_in_sync;
 use node::Input;
 use proto::wire::MemberPhase;
 use proto::{ObjectId, Span, Time};
+use scheduler::Mutant;
 
 use crate::dice::Dice;
 use crate::disk_faults::DiskFaults;
@@ -231,6 +232,17 @@ impl World {
         self.doom(node, Doom::PowerCut);
     }
 
+    /// The machine sleeps: nothing on it goes on, its clock excepted.
+    pub fn suspend(&mut self, node: usize, span: Span) {
+        let until = self.now + span;
+        let stands_still = self.options.mutant == Some(Mutant::ClockStandsStill);
+        let machine = &mut self.machines[node];
+        machine.paused_until = until;
+        if stands_still {
+            machine.clock.stop(self.now, until);
+        }
+    }
+
     fn doom(&mut self, node: usize, doom: Doom) {
         let machine = &mut self.machines[node];
         if !machine.is_up() || machine.doom.is_some() {
@@ -394,7 +406,7 @@ impl World {
             Fault::Leave => self.ask_to_leave(a),
             Fault::Pause => {
                 let span = self.dice.around(self.fault_options.pause_mean);
-                self.machines[a].paused_until = self.now + span;
+                self.suspend(a, span);
                 if self.dice.chance(300) {
                     // Its silence is taken for its death before it goes on.
                     self.evict_after(a, Span(span.0 * 3 / 4));

@@ -70,3 +70,22 @@ pub(super) fn a_primary_is_silent(mutant: Option<Mutant>) -> Result<(), Violatio
 pub(super) fn a_primary_is_replaced_at_once(mutant: Option<Mutant>) -> Result<(), Violation> {
     is_cut_off(mutant, Span::from_secs(1), true)
 }
+
+/// Its machine is suspended, and it is replaced meanwhile. It wakes up with questions before it
+/// that its clients have just asked, and no word of the others.
+pub(super) fn a_primary_is_suspended(mutant: Option<Mutant>) -> Result<(), Violation> {
+    for seed in 1..=8 {
+        let mut world = world(seed, mutant);
+        world.must_be_whole()?;
+        let is_cut = cut_off(&mut world);
+        let asleep = Span::from_secs(10);
+        hammer(&mut world, Span(asleep.0 + Span::from_secs(3).0));
+        world.run_for(Span::from_millis(500));
+        is_cut.store(true, Ordering::Relaxed);
+        world.suspend(PRIMARY.0 as usize, asleep);
+        world.run_for(Span(asleep.0 + Span::from_millis(200).0));
+        is_cut.store(false, Ordering::Relaxed);
+        ends_well(&mut world)?;
+    }
+    Ok(())
+}

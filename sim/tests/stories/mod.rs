@@ -28,7 +28,7 @@ const THIRD: NodeId = NodeId(3);
 pub(crate) type Story = fn(Option<Mutant>) -> Result<(), Violation>;
 
 /// Which story is about which bug.
-pub(crate) const STORIES: [(Mutant, Story); 11] = [
+pub(crate) const STORIES: [(Mutant, Story); 12] = [
     (Mutant::GrantTwice, a_request_is_heard_twice),
     (Mutant::PassOnEarly, moves_are_heard_in_the_wrong_order),
     (Mutant::CancelForgetsTransit, a_thief_dies_with_what_was_cancelled),
@@ -38,6 +38,7 @@ pub(crate) const STORIES: [(Mutant, Story); 11] = [
     (Mutant::NoFetchFallback, data::copies_are_gone_when_they_are_asked_for),
     (Mutant::AckBeforeDurable, power::a_home_loses_power),
     (Mutant::ReadsUnleased, leases::a_primary_is_silent),
+    (Mutant::ClockStandsStill, leases::a_primary_is_suspended),
     (Mutant::LeasesUnwaited, leases::a_primary_is_replaced_at_once),
     (Mutant::StoresAlike, copies::a_voter_loses_its_disk),
 ];
