@@ -57,6 +57,16 @@ pub const SUSPECT_FOR: Span = Span::from_secs(3);
 pub const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
 /// A node that was late itself waits up to so many times longer.
 pub const PATIENCE_MAX: u64 = 4;
+/// Lives shorter than this are counted when they end, over so long a time. After so many of them a
+/// node has to be up for a while before it is taken for alive, twice as long after each further one
+/// up to a bound. That bound is longer than a life that counts: else one could flap for ever.
+pub const FLAP_LIFE_SHORT: Span = Span::from_secs(10);
+pub const FLAP_WINDOW: Span = Span::from_secs(600);
+pub const FLAP_DEATHS_FREE: usize = 3;
+pub const FLAP_DEATHS_KEPT: usize = 16;
+pub const FLAP_WAIT_MIN: Span = Span::from_secs(1);
+pub const FLAP_WAIT_MAX: Span = Span::from_secs(16);
+const _: () = assert!(FLAP_WAIT_MAX.0 > FLAP_LIFE_SHORT.0);
 /// A proposal that the map does not show is made again; a newer map is asked for again.
 pub const PROPOSE_AGAIN: Span = Span::from_millis(500);
 pub const PROPOSALS_MAX: usize = 4096;

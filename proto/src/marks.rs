@@ -51,6 +51,7 @@ marks! {
     DropWhileActivating "a copy refuses while its primary activates",
     Fenced "an incarnation ends because the map takes it for dead",
     AllGone "a node takes all others for dead and asks around whether it is so",
+    FlapperWaits "a node that has died often lately waits until it is taken for alive",
     VotersStranded "a change of voters is refused, as too few of them answer",
     LeaderSteps "a leader steps down, as it hears from no majority",
     SentAgain "what was sent and not acknowledged is sent again",

@@ -121,6 +121,11 @@ impl Scheduler {
         if self.is_full() || self.asking.any_alone() || self.leaving.is_some() {
             return false;
         }
+        // As long as the map does not show that this node lives, nobody would see it die with what
+        // it has stolen.
+        if self.homes.is_gone(self.options.me) {
+            return false;
+        }
         let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();
         let here = self.here();
         // What has just become visible or ready is about to be placed.

@@ -16,7 +16,7 @@ use proto::{Attempt, JobId, NodeId, PartitionId, Span, TaskId, wire};
 use crate::checkers::{Violation, durable, once};
 use crate::disk::Stand;
 use crate::faults::Fault;
-use crate::machine::Doom;
+use crate::machine::{Doom, Machine};
 use crate::queue::Happening;
 use crate::world::World;
 
@@ -59,13 +59,19 @@ impl World {
             return self.judge(Err(Violation::new("map", text)));
         }
         self.tell(|| format!("map {}: {:?}", map.epoch, command.body));
+        if let Some(hook) = &mut self.agreed_hook {
+            hook(command);
+        }
         self.mix(map.epoch);
         self.maps.insert(map.epoch, checksum(&map));
         let before = std::mem::replace(&mut self.map, Arc::new(map));
         self.map_changed(&before);
         self.note_counted(command);
-        if let Some(Body::Join(join)) = &command.body {
-            self.has_joined(join);
+        match &command.body {
+            Some(Body::Up(up)) => self.note_shown(up.node as usize),
+            Some(Body::Down(down)) => self.note_shown(down.node as usize),
+            Some(Body::Join(join)) => self.has_joined(join),
+            _ => {}
         }
         if let Some(Body::Leave(leave)) = &command.body {
             self.starve.leaves(self.now, leave.node as usize);
@@ -75,6 +81,16 @@ impl World {
         {
             let text = format!("n{} was taken for dead, and nothing was broken", down.node);
             self.judge(Err(Violation::new("map", text)));
+        }
+    }
+
+    /// A process that is dead to the map takes no work from others.
+    pub(crate) fn note_shown(&mut self, index: usize) {
+        if self.machines.get(index).is_some_and(Machine::is_up) {
+            let member = member(&self.map, NodeId(index as u32));
+            let is_dead = |member: &wire::Member| member.phase() == MemberPhase::Down;
+            let is_alive = !self.homes_move() || !member.is_some_and(is_dead);
+            self.starve.shows(self.now, index, is_alive);
         }
     }
 

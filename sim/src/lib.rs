@@ -60,7 +60,7 @@ pub use faults::{Fault, FaultOptions};
 pub use hammer::HammerPlan;
 pub use maxmin::{MaxMin, Racks};
 pub use network::NetworkOptions;
-pub use options::{Action, EffectHook, WorldOptions};
+pub use options::{Action, AgreedHook, EffectHook, WorldOptions};
 pub use service::{Counts, Part, Prices, Service, ServiceError, fit};
 pub use study::{
     Mark, Meter, MishapError, Mishaps, NetworkModel, Simulation, SimulationOptions, Struck, Submit,

@@ -1,7 +1,7 @@
 //! What a world is made of, and how a directed test may interfere with it.
 
 use node::Effect;
-use proto::{NodeId, Span, Time};
+use proto::{NodeId, Span, Time, wire};
 use scheduler::{Mutant, Policy, Tuning};
 
 use crate::network::NetworkOptions;
@@ -89,5 +89,7 @@ pub enum Action {
     PowerCut,
 }
 
+/// Hears of each command that has changed the map.
+pub type AgreedHook = Box<dyn FnMut(&wire::MapCommand) + Send>;
 /// Sees each effect just before it is carried out.
 pub type EffectHook = Box<dyn FnMut(Time, NodeId, &Effect) -> Action + Send>;

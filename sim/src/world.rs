@@ -19,7 +19,7 @@ use crate::hammer::Hammer;
 use crate::kv_client::KvClient;
 use crate::machine::Machine;
 use crate::network::Network;
-use crate::options::{EffectHook, WorldOptions};
+use crate::options::{AgreedHook, EffectHook, WorldOptions};
 use crate::queue::{Connection, Happening, Queue, Who};
 
 /// Virtual time begins here, so that a skewed clock never goes below zero.
@@ -60,6 +60,7 @@ pub struct World {
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violation: Option<Violation>,
     pub(crate) effect_hook: Option<EffectHook>,
+    pub(crate) agreed_hook: Option<AgreedHook>,
     pub(crate) hash: u64,
     pub(crate) steps: u64,
     pub(crate) conservation: conservation::Conservation,
@@ -137,6 +138,7 @@ impl World {
             faults: BTreeMap::new(),
             violation: None,
             effect_hook: None,
+            agreed_hook: None,
             hash: 0,
             steps: 0,
             conservation: conservation::Conservation::default(),
@@ -174,6 +176,10 @@ impl World {
     }
     pub fn on_effect(&mut self, hook: EffectHook) {
         self.effect_hook = Some(hook);
+    }
+    /// For each change of the map.
+    pub fn on_agreed(&mut self, hook: AgreedHook) {
+        self.agreed_hook = Some(hook);
     }
     /// From now on it can be told what happens, for a human.
     pub fn keep_story(&mut self) {
@@ -496,6 +502,7 @@ impl World {
         self.tell(|| format!("n{index} starts as incarnation {incarnation}"));
         self.mix(0x57a7 ^ index as u64);
         self.starve.on_up(self.now, index, true);
+        self.note_shown(index);
         self.schedule_step(index);
         if self.machines[index].life > 1 {
             for peer in 0..self.machines.len() {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use node::Effect;
 use proto::event::Again;
+use proto::wire::map_command;
 use proto::wire::membership_message::Body;
-use proto::{Event, JobId, PartitionId, Span};
+use proto::{Event, JobId, PartitionId, Span, limits};
 use sim::{Action, ClientPlan, Dice, Draft, World, WorldOptions};
 
 const JOB: u64 = 0x5eed_0000_0000;
@@ -163,5 +164,56 @@ fn who_leaves_hands_over_what_others_want() {
         assert_eq!(*rebuilt.lock().expect("one thread"), 0, "seed {seed}: done again");
         world.must_be_whole().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         world.must_leave_nothing().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
+/// What was agreed on about who is there and who votes, in this world so far.
+fn count_changes(world: &mut World) -> Arc<Mutex<(u32, u32)>> {
+    let changes = Arc::new(Mutex::new((0, 0)));
+    let count = Arc::clone(&changes);
+    world.on_agreed(Box::new(move |command| {
+        let mut count = count.lock().expect("one thread");
+        match command.body {
+            Some(map_command::Body::Up(_) | map_command::Body::Down(_)) => count.0 += 1,
+            Some(map_command::Body::SetVoters(_)) => count.1 += 1,
+            _ => {}
+        }
+    }));
+    changes
+}
+
+/// Two seconds up, two seconds down, for ten minutes: the others soon do without it, and work goes
+/// on. When it stays up it gets its share again.
+#[test]
+fn a_node_that_flaps_is_left_alone_until_it_stays() {
+    for (seed, flapper) in [(1, 4), (2, 0), (3, 2)] {
+        let mut world = world(seed, 5, 2);
+        let changes = count_changes(&mut world);
+        let (up, down) = (Span::from_secs(2), Span::from_secs(2));
+        for round in 0..150 {
+            if round % 15 == 0 {
+                let draft = Draft::fan_in(40, Span::from_millis(400), 1_000);
+                submit(&mut world, round / 15, &draft);
+            }
+            world.lose(flapper);
+            world.run_for(down);
+            world.bring_back(flapper);
+            world.run_for(up);
+        }
+        let (lives, votes) = *changes.lock().expect("one thread");
+        assert!((3..=10).contains(&lives), "seed {seed}: {lives} deaths and returns");
+        println!("{lives} deaths and returns, {votes} changes of votes");
+        // Of four nodes three vote, of five all: four changes of a death and a return.
+        assert!(votes <= 2 * lives, "seed {seed}: {votes} changes of votes");
+        let open = (0..10).filter(|&job| world.told(job).is_none()).count();
+        assert!(open <= 1, "seed {seed}: {open} jobs wait for something");
+        let since = world.now();
+        world.must_be_whole().unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        let took = world.now().since(since);
+        let most = Span(limits::FLAP_WAIT_MAX.0 + Span::from_secs(10).0);
+        assert!(took < most, "seed {seed}: a member again after {took:?}");
+        world.run_for(Span::from_secs(20));
+        assert!(!world.partitions_of(flapper).is_empty(), "seed {seed}: it has its share");
+        ends_well(&mut world);
     }
 }

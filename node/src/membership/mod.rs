@@ -11,6 +11,7 @@ Nothing here waits for the group but changes of the map. Without a majority all 
 */
 
 mod detector;
+mod flapping;
 mod founding;
 
 use std::collections::VecDeque;
@@ -31,6 +32,7 @@ use proto::{Incarnation, NodeId, Time, wire};
 use scheduler::Mutant;
 
 use detector::Detector;
+use flapping::Flapping;
 use founding::Founding;
 
 /// What a node knows of itself when it starts.
@@ -60,6 +62,7 @@ pub(crate) struct Membership {
     group: Group,
     founding: Option<Founding>,
     detector: Detector,
+    flapping: Flapping,
     wanted: Vec<wire::MapCommand>,
     /// The same for copies of partitions.
     wanted_of_copies: Vec<wire::MapCommand>,
@@ -111,6 +114,7 @@ impl Membership {
             map: Arc::clone(group.map()),
             commands: VecDeque::new(),
             detector: Detector::new(now, own.seed),
+            flapping: Flapping::default(),
             group,
             wanted: Vec::new(),
             wanted_of_copies: Vec::new(),
@@ -172,6 +176,7 @@ impl Membership {
         let me = self.own.node.0;
         let others = self.map.members.iter().filter(|it| it.node != me);
         let alive = others.filter(|it| is_serving(&self.map, it.node));
+        self.flapping.look(now, &self.map);
         self.detector.watch(now, alive.map(|it| (it.node, it.incarnation)));
     }
 
@@ -251,7 +256,7 @@ impl Membership {
                 self.group.handle(now, from, group);
             }
             Body::Group(_) => {}
-            Body::Propose(propose) => self.on_propose(propose),
+            Body::Propose(propose) => self.on_propose(now, propose),
             Body::MapAsk(ask) => self.tell_map(from.0, ask.epoch),
             Body::MapTell(tell) => self.on_map_tell(now, tell),
             Body::Suspect(suspect) => self.detector.accuse(now, &suspect),
@@ -294,8 +299,8 @@ impl Membership {
         member(&self.map, from).is_some_and(|known| incarnation.0 <= known.incarnation)
     }
 
-    fn on_propose(&mut self, propose: wire::Propose) {
-        if self.group.propose(propose.commands.iter().cloned()) || propose.passed_on {
+    fn on_propose(&mut self, now: Time, propose: wire::Propose) {
+        if self.take_up(now, propose.commands.clone()) || propose.passed_on {
             return;
         }
         // Not the leader: it is passed on once; whoever wants it asks again in time.
@@ -551,7 +556,7 @@ impl Membership {
         (self.propose_at, self.proposed_to) = (now + PROPOSE_AGAIN, leader);
         let wanted = self.wanted.iter().chain(&self.wanted_of_copies).take(PROPOSALS_MAX).cloned();
         let commands: Vec<wire::MapCommand> = wanted.collect();
-        if self.group.propose(commands.iter().cloned()) {
+        if self.take_up(now, commands.clone()) {
             return;
         }
         if let Some(to) = self.leader_or_voter() {

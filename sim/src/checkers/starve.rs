@@ -42,14 +42,19 @@ struct Free {
     is_cramped: bool,
     /// It takes no further work.
     leaves: bool,
+    /// It takes no work yet.
+    waits: bool,
     /// For each number of slots since when at least so many have been free.
     since: Vec<Option<Time>>,
 }
 
 impl Free {
     fn settle(&mut self, now: Time, is_usable: bool) {
-        let is_usable =
-            is_usable && !self.leaves && self.fetches == 0 && !(self.is_cramped && self.busy > 0);
+        let is_usable = is_usable
+            && !self.leaves
+            && !self.waits
+            && self.fetches == 0
+            && !(self.is_cramped && self.busy > 0);
         let free = if is_usable { self.slots.saturating_sub(self.busy) } else { 0 };
         for (width, since) in (1..).zip(&mut self.since) {
             match (width <= free, &since) {
@@ -96,8 +101,14 @@ impl Watch {
     /// One more machine.
     pub(crate) fn joins(&mut self, slots: u32) {
         let (since, is_cramped) = (vec![None; slots as usize], self.is_cramped);
-        let leaves = false;
-        self.machines.push(Free { slots, busy: 0, fetches: 0, is_cramped, leaves, since });
+        let (leaves, waits) = (false, false);
+        self.machines.push(Free { slots, busy: 0, fetches: 0, is_cramped, leaves, waits, since });
+    }
+
+    /// The map shows that the process which runs there lives, or does not.
+    pub(crate) fn shows(&mut self, now: Time, node: usize, is_alive: bool) {
+        self.machines[node].waits = !is_alive;
+        self.machines[node].settle(now, is_alive);
     }
 
     /// A machine hands over what it has.
