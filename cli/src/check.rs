@@ -62,6 +62,11 @@ struct Checked {
     seeds: u64,
     failed: Vec<FailedSeed>,
     faults: BTreeMap<&'static str, u64>,
+    /// Keys of the store whose histories were to be checked, those with too many operations for
+    /// that, and those where the search for an order was given up.
+    keys: u64,
+    keys_passed_over: u64,
+    keys_undecided: u64,
     trace_hash: String,
     seeds_per_hour: f64,
     simulated_s: f64,
@@ -111,6 +116,9 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
             })
             .collect(),
         faults: report.faults,
+        keys: report.searched.keys,
+        keys_passed_over: report.searched.passed_over,
+        keys_undecided: report.searched.undecided,
         trace_hash: format!("{:016x}", report.trace_hash),
         seeds_per_hour: report.seeds as f64 / took_s * 3600.0,
         simulated_s: report.simulated.as_secs_f64(),
@@ -134,12 +142,17 @@ fn text(checked: &Checked) -> String {
         .map(|(kind, number)| format!("{} {kind}", units::count(*number)))
         .collect();
     format!(
-        "{} seeds, {} failed\nsimulated    {}\nfaults       {}\nrate         {} seeds an hour\n\
+        "{} seeds, {} failed\nsimulated    {}\nfaults       {}\n\
+         keys         {} checked, {} passed over, {} undecided\n\
+         rate         {} seeds an hour\n\
          trace hash   {}\n",
         units::count(checked.seeds),
         checked.failed.len(),
         units::seconds(checked.simulated_s),
         faults.join(", "),
+        units::count(checked.keys - checked.keys_passed_over - checked.keys_undecided),
+        units::count(checked.keys_passed_over),
+        units::count(checked.keys_undecided),
         units::count(checked.seeds_per_hour as u64),
         checked.trace_hash,
     )

@@ -10,6 +10,7 @@ use proto::marks::{self, Mark};
 use scheduler::Mutant;
 
 use crate::checkers::Violation;
+use crate::checkers::linear::Searched;
 use crate::life::live;
 use crate::swarm::Plan;
 use crate::world::World;
@@ -43,6 +44,8 @@ pub struct CheckReport {
     pub faults: BTreeMap<&'static str, u64>,
     /// How often each rare path was gone.
     pub marks: BTreeMap<Mark, u64>,
+    /// Keys of the store whose histories were searched for an order.
+    pub searched: Searched,
     /// Of all runs together.
     pub trace_hash: u64,
     pub simulated: Span,
@@ -55,6 +58,7 @@ pub struct SeedReport {
     pub faults: BTreeMap<&'static str, u64>,
     /// How often each rare path was gone.
     pub marks: BTreeMap<Mark, u64>,
+    pub searched: Searched,
     pub trace_hash: u64,
     pub simulated: Span,
     /// What happened, line by line, when asked for.
@@ -95,6 +99,7 @@ pub fn check(options: &CheckOptions) -> CheckReport {
         for (mark, n) in report.marks {
             *total.marks.entry(mark).or_default() += n;
         }
+        total.searched.add(report.searched);
         let mixed = (total.trace_hash ^ report.trace_hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         total.trace_hash = mixed.rotate_left(23);
         total.simulated = Span(total.simulated.0 + report.simulated.0);
@@ -135,6 +140,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>, trace: bool) -> SeedReport {
         failure,
         faults: world.faults.clone(),
         marks: Mark::ALL.into_iter().zip(marks::take().map(u64::from)).collect(),
+        searched: world.searched,
         trace_hash: world.trace_hash(),
         simulated: world.now().since(begin),
         story: world.story.take().unwrap_or_default(),

@@ -50,7 +50,7 @@ mod world;
 
 pub use check::{CheckOptions, CheckReport, SeedFailure, SeedReport, check, run_seed};
 pub use checkers::Violation;
-pub use checkers::linear::{History, OPERATIONS_MAX as HISTORY_OPERATIONS_MAX};
+pub use checkers::linear::{History, OPERATIONS_MAX as HISTORY_OPERATIONS_MAX, Searched};
 pub use checkers::stall::Stalled;
 pub use client::{ClientPlan, Death};
 pub use dice::Dice;

@@ -164,7 +164,7 @@ impl World {
         for (number, list) in self.lists.iter().enumerate() {
             list.check(&format!("list-{number}"))?;
         }
-        self.history.check()
+        self.history.judge(&mut self.searched)
     }
 
     /// A cluster without work sends next to nothing.

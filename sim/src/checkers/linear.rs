@@ -43,12 +43,25 @@ impl History {
         list[at.1].answered = Some((now, result));
     }
     pub fn check(&self) -> Verdict {
+        self.judge(&mut Searched::default())
+    }
+
+    /// The same, and how much of it was looked at.
+    pub(crate) fn judge(&self, searched: &mut Searched) -> Verdict {
         for (key, operations) in &self.keys {
             // An unanswered lookup tells nothing.
             let useful =
                 |o: &&Operation| o.answered.is_some() || o.op.kind != wire::KvKind::Lookup as i32;
             let operations: Vec<&Operation> = operations.iter().filter(useful).collect();
-            if operations.len() <= OPERATIONS_MAX && !Search::new(&operations).fits() {
+            searched.keys += 1;
+            if operations.len() > OPERATIONS_MAX {
+                searched.passed_over += 1;
+                continue;
+            }
+            let mut search = Search::new(&operations);
+            let fits = search.fits();
+            searched.undecided += u64::from(search.is_undecided);
+            if !fits {
                 let text = format!(
                     "no order of the operations on key {} fits the answers: {}",
                     String::from_utf8_lossy(key),
@@ -58,6 +71,23 @@ impl History {
             }
         }
         Ok(())
+    }
+}
+
+/// How many keys were looked at; those with too many operations, and those whose search was given
+/// up, say nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Searched {
+    pub keys: u64,
+    pub passed_over: u64,
+    pub undecided: u64,
+}
+
+impl Searched {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.keys += other.keys;
+        self.passed_over += other.passed_over;
+        self.undecided += other.undecided;
     }
 }
 
@@ -85,11 +115,12 @@ type Value = Option<Bytes>;
 struct Search<'a> {
     operations: &'a [&'a Operation],
     seen: BTreeSet<(u128, Value)>,
+    is_undecided: bool,
 }
 
 impl<'a> Search<'a> {
     fn new(operations: &'a [&'a Operation]) -> Self {
-        Self { operations, seen: BTreeSet::new() }
+        Self { operations, seen: BTreeSet::new(), is_undecided: false }
     }
 
     fn fits(&mut self) -> bool {
@@ -98,7 +129,11 @@ impl<'a> Search<'a> {
         let goal: u128 = self.operations.iter().enumerate().filter_map(answered).sum();
         let mut open: Vec<(u128, Value)> = vec![(0, None)];
         while let Some((done, value)) = open.pop() {
-            if done & goal == goal || self.seen.len() > STATES_MAX {
+            if done & goal == goal {
+                return true;
+            }
+            if self.seen.len() > STATES_MAX {
+                self.is_undecided = true;
                 return true;
             }
             if !self.seen.insert((done, value.clone())) {
@@ -207,6 +242,22 @@ mod tests {
         let fresh = (op(wire::KvKind::Lookup, ""), 3, Some((4, answer(wire::KvStatus::Ok, "a"))));
         assert!(history(&[write.clone(), fresh]).check().is_ok());
         assert!(history(&[write, stale]).check().is_err());
+    }
+
+    /// Appends that nobody answered may have come in any order: too many of them are not decided.
+    #[test]
+    fn what_is_not_decided_is_counted() {
+        let append = |n: usize| (op(wire::KvKind::Append, &format!("{n};")), 1, None);
+        let look = (op(wire::KvKind::Lookup, ""), 3, Some((4, answer(wire::KvStatus::Ok, "?"))));
+        let count = |appends: usize| {
+            let list: Vec<Story> = (0..appends).map(append).chain([look.clone()]).collect();
+            let mut searched = Searched::default();
+            let verdict = history(&list).judge(&mut searched);
+            (verdict.is_ok(), searched.keys, searched.passed_over, searched.undecided)
+        };
+        assert_eq!(count(3), (false, 1, 0, 0));
+        assert_eq!(count(30), (true, 1, 0, 1));
+        assert_eq!(count(OPERATIONS_MAX), (true, 1, 1, 0));
     }
 
     #[test]
