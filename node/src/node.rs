@@ -453,6 +453,11 @@ impl Node {
         self.links.messages + of_copies + of_member
     }
 
+    /// The newest map it has heard of.
+    #[must_use]
+    pub fn map(&self) -> &wire::ClusterMap {
+        &self.map
+    }
     /// Of the newest map it has heard of.
     #[must_use]
     pub fn map_epoch(&self) -> u64 {

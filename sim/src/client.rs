@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use node::Input;
 use proto::wire::{ErrorCode, request, response};
-use proto::{ClientId, JobId, LocalId, PartitionId, Span, Time, wire};
+use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
 use crate::checkers::{Violation, bound, durable, progress, removal};
 use crate::queue::{Connection, Happening, Who};
+use crate::stale::partition_of;
 use crate::truth::{JobTruth, Promise};
 use crate::workload::Submission;
 use crate::world::World;
@@ -156,6 +157,7 @@ impl World {
     pub(crate) fn request(&mut self, who: Who, node: usize, body: request::Body) -> u64 {
         let id = self.next_request;
         self.next_request += 1;
+        self.note_sent(id, node, &body);
         if !self.machines[node].is_up() || self.dice.chance(self.options.client_lost_permille) {
             return id;
         }
@@ -194,6 +196,8 @@ impl World {
             let text = format!("n{node} answers a read, and another node serves it: {response:?}");
             self.judge(Err(Violation::new("linear", text)));
         }
+        let verdict = self.note_answer(&response);
+        self.judge(verdict);
         if self.dice.chance(self.options.client_lost_permille) {
             return;
         }
@@ -204,8 +208,11 @@ impl World {
     pub(crate) fn response_came(&mut self, client: ClientId, response: wire::Response) {
         let Some(connection) = self.connections.get(&client).copied() else { return };
         match connection.who {
-            Who::Job(index) => self.job_response(index, response),
-            Who::Kv(index) => self.kv_response(index, response),
+            Who::Job(index) => {
+                self.sent_on(connection.who, connection.node, &response, None);
+                self.job_response(index, response);
+            }
+            Who::Kv(index) => self.kv_response(index, connection.node, response),
             Who::Hammer(index) => self.hammer_response(index, response),
             Who::Observer => {
                 if let Some(response::Body::Node(state)) = response.body {
@@ -228,6 +235,7 @@ impl World {
         match who {
             Who::Job(index) => {
                 if let Some(ask) = self.clients[index].asks.remove(&request) {
+                    self.ask_for_newer_map(who);
                     self.ask(index, ask);
                 }
             }
@@ -247,33 +255,31 @@ impl World {
     fn ask(&mut self, index: usize, ask: Ask) {
         let client = &self.clients[index];
         let (job, faultless) = (client.job, self.options.faultless);
-        let home = self.job_home(job);
-        let (node, body) = match &ask {
-            &Ask::Chunk(at) => {
-                let chunk = client.submission.chunks[at].clone();
-                let partition = PartitionId(chunk.partition);
-                (self.home(partition.0), request::Body::Submit(chunk))
-            }
+        let body = match &ask {
+            &Ask::Chunk(at) => request::Body::Submit(client.submission.chunks[at].clone()),
             Ask::Commit => {
                 let mut commit = client.submission.commit.clone();
                 commit.submitted_ns = client.started.unwrap_or(self.now).0;
-                (home, request::Body::Commit(commit))
+                request::Body::Commit(commit)
             }
-            Ask::Watch => (home, request::Body::WatchJob(wire::JobQuery { job: job.0 })),
-            Ask::Query => (home, request::Body::Job(wire::JobQuery { job: job.0 })),
+            Ask::Watch => request::Body::WatchJob(wire::JobQuery { job: job.0 }),
+            Ask::Query => request::Body::Job(wire::JobQuery { job: job.0 }),
             Ask::Cancel | Ask::Forbid => {
                 let by = format!("client-{index}");
                 let staged = ask == Ask::Forbid;
                 let cancel = wire::Cancel { job: job.0, by, staged, ..Default::default() };
-                (home, request::Body::Cancel(cancel))
+                request::Body::Cancel(cancel)
             }
             Ask::CancelTasks(named) => {
                 let locals = named.iter().map(|local| local.0).collect();
                 let by = format!("client-{index}");
                 let cancel = wire::Cancel { job: job.0, locals, by, staged: false };
-                (self.home(named[0].partition().0), request::Body::Cancel(cancel))
+                request::Body::Cancel(cancel)
             }
         };
+        let partition = partition_of(&body, self.map.partitions.len() as u32);
+        let partition = partition.expect("each of these is about one");
+        let (node, _) = self.home_known_to(Who::Job(index), partition);
         let id = self.request(Who::Job(index), node, body);
         let watches = ask == Ask::Watch;
         self.clients[index].asks.insert(id, ask);

@@ -23,6 +23,8 @@ pub enum Fault {
     Pause,
     /// One direction between two nodes carries nothing.
     Cut,
+    /// Two nodes are apart, and everybody else reaches both.
+    CutPair,
     /// A group of nodes is apart from the rest.
     Partition,
     /// A pair holds its packets back for a while.
@@ -77,6 +79,7 @@ impl Fault {
             Self::PowerCut => "power-cut",
             Self::Pause => "pause",
             Self::Cut => "one-way-cut",
+            Self::CutPair => "two-way-cut",
             Self::Partition => "partition",
             Self::Clog => "clog",
             Self::Reconnect => "reconnect",
@@ -103,6 +106,8 @@ pub struct FaultOptions {
     pub pause_mean: Span,
     pub cut_mean: Span,
     pub disks: DiskFaults,
+    /// So many machines at most never come back.
+    pub left_away: u32,
 }
 
 impl FaultOptions {
@@ -115,6 +120,7 @@ impl FaultOptions {
             pause_mean: restart_mean,
             cut_mean: restart_mean,
             disks: DiskFaults::default(),
+            left_away: 0,
         }
     }
 
@@ -144,6 +150,7 @@ impl FaultOptions {
             pause_mean: part(dice, &[3, 20]),
             cut_mean: part(dice, &[3, 20]),
             disks: DiskFaults::default(),
+            left_away: 0,
         }
     }
 
@@ -159,6 +166,17 @@ impl FaultOptions {
             let permille = |dice: &mut Dice| dice.pick(&[0, 1, 10, 100]);
             let (writes_permille, reads_permille) = (permille(dice), permille(dice));
             self.disks = DiskFaults { writes_permille, reads_permille };
+        }
+    }
+
+    /// What seeds draw of late, from dice of their own.
+    pub(crate) fn add_later(&mut self, dice: &mut Dice, trouble: Span, copies: u32) {
+        if dice.chance(300) {
+            let mean = Span(trouble.0 / dice.pick(&[1, 3, 10, 30])).max(Span::from_millis(2));
+            self.means.push((Fault::CutPair, mean));
+        }
+        if copies > 1 && dice.chance(400) {
+            self.left_away = dice.between(1, u64::from(copies) - 1) as u32;
         }
     }
 
@@ -187,7 +205,8 @@ impl World {
         }
     }
 
-    /// Ends all faults: the network is whole, every node runs, clients are heard.
+    /// Ends all faults: the network is whole, every node runs but those that stay away, clients are
+    /// heard.
     pub fn heal(&mut self) {
         self.faults_until = self.now;
         self.starve.count_from(self.now);
@@ -204,6 +223,7 @@ impl World {
         self.mend_disks();
         self.options.client_lost_permille = 0;
         self.tell(|| "healed".to_string());
+        self.leave_some_away();
         for node in 0..self.machines.len() {
             self.machines[node].paused_until = Time::ZERO;
             self.machines[node].slowness =
@@ -417,12 +437,16 @@ impl World {
                 self.deliver(a, Input::MapCommitted { map });
             }
             Fault::Map => {}
-            Fault::Cut | Fault::Clog | Fault::Reconnect if nodes == 1 => {}
-            Fault::Cut | Fault::Clog | Fault::Reconnect => {
+            Fault::Cut | Fault::CutPair | Fault::Clog | Fault::Reconnect if nodes == 1 => {}
+            Fault::Cut | Fault::CutPair | Fault::Clog | Fault::Reconnect => {
                 let b = (a + 1 + self.dice.index(nodes - 1)) % nodes;
                 let until = self.now + self.dice.around(self.fault_options.cut_mean);
                 match fault {
                     Fault::Cut => self.network.cut(a, b, until),
+                    Fault::CutPair => {
+                        self.network.cut(a, b, until);
+                        self.network.cut(b, a, until);
+                    }
                     Fault::Clog => self.network.clog(a, b, until),
                     _ => {
                         self.lose_transport(a, b);
@@ -431,15 +455,19 @@ impl World {
                     }
                 }
             }
-            Fault::Partition => {
-                let until = self.now + self.dice.around(self.fault_options.cut_mean);
-                let group: Vec<bool> = (0..nodes).map(|_| self.dice.chance(500)).collect();
-                for from in 0..nodes {
-                    for to in 0..nodes {
-                        if group[from] != group[to] {
-                            self.network.cut(from, to, until);
-                        }
-                    }
+            Fault::Partition => self.part(),
+        }
+    }
+
+    /// A random group of nodes is apart from the rest for a while.
+    fn part(&mut self) {
+        let until = self.now + self.dice.around(self.fault_options.cut_mean);
+        let nodes = self.machines.len();
+        let group: Vec<bool> = (0..nodes).map(|_| self.dice.chance(500)).collect();
+        for from in 0..nodes {
+            for to in 0..nodes {
+                if group[from] != group[to] {
+                    self.network.cut(from, to, until);
                 }
             }
         }

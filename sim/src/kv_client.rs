@@ -3,17 +3,27 @@
 
 use bytes::Bytes;
 use proto::wire::{KvKind, request, response};
-use proto::{Span, wire};
+use proto::{PartitionId, Span, wire};
 
 use crate::queue::{Happening, Who};
+use crate::stale::Journey;
 use crate::world::World;
+
+#[derive(Debug)]
+struct Open {
+    id: u64,
+    /// Of the history.
+    at: (Bytes, usize),
+    op: wire::KvOp,
+    journey: Journey,
+}
 
 #[derive(Debug)]
 pub(crate) struct KvClient {
     keys: u64,
     operations_left: u32,
     pace: Span,
-    open: Option<(u64, (Bytes, usize))>,
+    open: Option<Open>,
     /// Looks up every key once and asks until it is answered.
     closing: Vec<Bytes>,
     counter: u64,
@@ -59,15 +69,21 @@ impl World {
         } else {
             return;
         };
-        let partitions = self.map.partitions.len() as u32;
-        let partition = kvs::key_partition(&op.key, partitions).0;
-        let epoch = self.map.partitions[partition as usize].epoch;
+        let partition = kvs::key_partition(&op.key, self.map.partitions.len() as u32);
         let at = self.history.called(op.clone(), self.now);
-        let batch = wire::KvBatch { partition, epoch, ops: vec![op] };
-        let id = self.request(Who::Kv(index), self.home(partition), request::Body::Kv(batch));
-        self.kv_clients[index].open = Some((id, at));
+        let journey = self.journey(partition);
+        self.kv_ask(index, partition, Open { id: 0, at, op, journey });
+    }
+
+    fn kv_ask(&mut self, index: usize, partition: PartitionId, open: Open) {
+        let who = Who::Kv(index);
+        let (home, epoch) = self.home_known_to(who, partition);
+        let ops = vec![open.op.clone()];
+        let batch = wire::KvBatch { partition: partition.0, epoch, ops };
+        let id = self.request(who, home, request::Body::Kv(batch));
+        self.kv_clients[index].open = Some(Open { id, ..open });
         let patience = self.dice.span(Span::from_millis(30), Span::from_millis(400));
-        let what = Happening::Timeout { who: Who::Kv(index), request: id };
+        let what = Happening::Timeout { who, request: id };
         self.schedule(self.now + patience, what);
     }
 
@@ -102,9 +118,16 @@ impl World {
         }
     }
 
-    pub(crate) fn kv_response(&mut self, index: usize, response: wire::Response) {
+    pub(crate) fn kv_response(&mut self, index: usize, from: usize, response: wire::Response) {
         let client = &mut self.kv_clients[index];
-        let Some((_, at)) = client.open.take_if(|(id, _)| *id == response.id) else { return };
+        let Some(mut open) = client.open.take_if(|open| open.id == response.id) else { return };
+        if self.sent_on(Who::Kv(index), from, &response, Some(&mut open.journey)) {
+            // Whoever sends it on has not carried it out.
+            let partition = kvs::key_partition(&open.op.key, self.map.partitions.len() as u32);
+            return self.kv_ask(index, partition, open);
+        }
+        let client = &mut self.kv_clients[index];
+        let at = open.at;
         if let Some(response::Body::Kv(results)) = response.body
             && let Some(result) = results.results.into_iter().next()
         {
@@ -116,7 +139,8 @@ impl World {
 
     pub(crate) fn kv_timed_out(&mut self, index: usize, request: u64) {
         let client = &mut self.kv_clients[index];
-        if client.open.take_if(|(id, _)| *id == request).is_some() {
+        if client.open.take_if(|open| open.id == request).is_some() {
+            self.ask_for_newer_map(Who::Kv(index));
             self.kv_next(index);
         }
     }

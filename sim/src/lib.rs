@@ -21,6 +21,7 @@ assert_eq!(report.seeds, 1);
 */
 
 mod agreed;
+mod away;
 mod check;
 mod checkers;
 mod client;
@@ -42,6 +43,7 @@ mod options;
 mod questions;
 mod queue;
 mod service;
+mod stale;
 mod study;
 mod swarm;
 mod truth;

@@ -42,6 +42,8 @@ pub struct WorldOptions {
     pub faultless: bool,
     /// A job may get no further here, and be said to.
     pub stalls: bool,
+    /// Clients know the first map, and learn the rest from those they ask.
+    pub clients_learn: bool,
 }
 
 impl WorldOptions {
@@ -71,6 +73,7 @@ impl WorldOptions {
             census_steps: 0,
             faultless: true,
             stalls: false,
+            clients_learn: false,
         }
     }
 }

@@ -25,6 +25,10 @@ const COMMANDS_PERMILLE: u64 = 300;
 const HAMMERED_PERMILLE: u64 = 400;
 /// Of those where homes move.
 const WORN_DISKS_PERMILLE: u64 = 150;
+/// Out of a thousand seeds with copies, those whose clients know old maps.
+const LEARNING_PERMILLE: u64 = 400;
+/// Out of a thousand seeds, those whose clocks differ by up to an hour.
+const HOURS_APART_PERMILLE: u64 = 150;
 /// How long faults strike.
 const TROUBLE_MIN: Span = Span::from_millis(100);
 const TROUBLE_MAX: Span = Span::from_secs(6);
@@ -154,6 +158,11 @@ impl Plan {
             (draft, ClientPlan::simple())
         });
         let hammers = hammers(&mut nasty, &world);
+        let mut later = Dice::new(seed.rotate_left(16) ^ 0x001a_7e12);
+        world.clients_learn = world.copies > 1 && later.chance(LEARNING_PERMILLE);
+        if later.chance(HOURS_APART_PERMILLE) {
+            world.skew_max = Span::from_secs(3_600);
+        }
         if !faultless {
             wear(&mut nasty, &mut world);
         }
@@ -165,6 +174,7 @@ impl Plan {
                     faults.wear_disks_out(&mut nasty, faults_for);
                 }
             }
+            faults.add_later(&mut later, faults_for, world.copies);
             faults
         });
         Self {

@@ -67,7 +67,8 @@ pub struct World {
     pub(crate) conservation: conservation::Conservation,
     /// What every map says, by epoch.
     pub(crate) maps: BTreeMap<u64, u64>,
-    first_map: Arc<wire::ClusterMap>,
+    pub(crate) first_map: Arc<wire::ClusterMap>,
+    pub(crate) stale: crate::stale::Stale,
     pub(crate) acked: copies::Acked,
     /// Where homes move: what was written of each partition.
     pub(crate) facts: BTreeMap<PartitionId, Vec<crate::agreed::Fact>>,
@@ -146,6 +147,7 @@ impl World {
             conservation: conservation::Conservation::default(),
             maps: BTreeMap::new(),
             first_map: Arc::clone(&map),
+            stale: crate::stale::Stale::default(),
             acked: copies::Acked::default(),
             facts: BTreeMap::new(),
             last_homes: BTreeMap::new(),

@@ -217,3 +217,33 @@ fn a_node_that_flaps_is_left_alone_until_it_stays() {
         ends_well(&mut world);
     }
 }
+
+/// Clients begin with the first map, forty changes and more later: each request is sent on at most
+/// once by who knows the newest map, and once more where it changes meanwhile (`sim/src/stale.rs`).
+#[test]
+fn clients_with_old_maps_find_the_homes() {
+    for seed in 1..=6 {
+        let mut options = WorldOptions::healthy(seed, 5, 2);
+        (options.copies, options.faultless, options.clients_learn) = (3, false, true);
+        let mut world = World::new(options);
+        world.must_be_whole().expect("nodes find each other");
+        for node in [0, 3] {
+            world.lose(node);
+            world.must_be_whole().expect("three of five go on");
+            world.bring_back(node);
+            world.must_be_whole().expect("it comes back");
+        }
+        assert!(world.map_epoch() > 40, "seed {seed}: {} changes", world.map_epoch());
+        for _ in 0..3 {
+            world.add_kv_client(40, 80, Span::from_millis(20));
+        }
+        let draft = Draft::fan_in(200, Span::from_millis(20), 1_000);
+        submit(&mut world, 0, &draft);
+        world.run_for(Span::from_millis(200));
+        world.declare_dead(1);
+        ends_well(&mut world);
+        let (hops, most) = world.hops();
+        assert!(hops > 5, "seed {seed}: {hops} hops");
+        assert!(most <= 3, "seed {seed}: {most} hops of one request");
+    }
+}

@@ -1,0 +1,59 @@
+//! The second phase of a run demands progress of those that are left: some machines may stay away
+//! for good, as many as are promised to be survived.
+
+use kvs::membership::{member, min_in_sync};
+use proto::{NodeId, wire};
+
+use crate::machine::Doom;
+use crate::world::World;
+
+impl World {
+    /// Some machines never come back from the faults, if the others can go on without them.
+    pub(crate) fn leave_some_away(&mut self) {
+        let most = self.fault_options.left_away.min(self.options.copies.saturating_sub(1));
+        let is_clear = self.homes_move()
+            && self.voters_know_of_a_map()
+            && !self.a_loss_is_unnoticed()
+            && !self.has_hidden_damage()
+            && !self.is_unsettled()
+            && !self.somebody_leaves();
+        if most == 0 || !is_clear || self.machines.iter().any(|machine| machine.is_lost) {
+            return;
+        }
+        let first = self.dice.index(self.machines.len());
+        let mut away = Vec::new();
+        for step in 0..self.machines.len() {
+            let node = (first + step) % self.machines.len();
+            let others: Vec<usize> = away.iter().copied().chain([node]).collect();
+            if away.len() < most as usize && self.machines[node].may_run() && self.is_core(&others)
+            {
+                away = others;
+            }
+        }
+        for node in away {
+            self.count_fault("away");
+            self.tell(|| format!("n{node} stays away"));
+            self.machines[node].is_lost = true;
+            self.machines[node].doom = Some(Doom::Crash);
+            self.die(node);
+        }
+    }
+
+    /// All machines but these have a copy of everything, a majority of the votes, room for every
+    /// task, and are enough to acknowledge anything.
+    fn is_core(&self, away: &[usize]) -> bool {
+        let stays = |node: usize| self.machines[node].may_run() && !away.contains(&node);
+        let left: Vec<usize> = (0..self.machines.len()).filter(|&node| stays(node)).collect();
+        let has_disk = |node: u32| {
+            let known = member(&self.map, NodeId(node)).map_or(0, |member| member.store);
+            stays(node as usize) && (known == 0 || known == self.machines[node as usize].store)
+        };
+        let has_copy = |entry: &wire::PartitionEntry| entry.replicas.iter().any(|&n| has_disk(n));
+        let votes = self.map.voters.iter().filter(|&&voter| has_disk(voter)).count();
+        let widest = |nodes: &[usize]| nodes.iter().map(|&node| self.machines[node].slots).max();
+        left.len() >= min_in_sync(self.options.copies).max(1)
+            && votes * 2 > self.map.voters.len()
+            && widest(&left) >= widest(away)
+            && self.map.partitions.iter().all(has_copy)
+    }
+}
