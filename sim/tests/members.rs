@@ -8,7 +8,7 @@ use proto::event::Again;
 use proto::wire::map_command;
 use proto::wire::membership_message::Body;
 use proto::{Event, JobId, PartitionId, Span, limits};
-use sim::{Action, ClientPlan, Dice, Draft, World, WorldOptions};
+use sim::{Action, ClientPlan, Dice, Draft, FaultOptions, World, WorldOptions};
 
 const JOB: u64 = 0x5eed_0000_0000;
 
@@ -215,6 +215,40 @@ fn a_node_that_flaps_is_left_alone_until_it_stays() {
         world.run_for(Span::from_secs(20));
         assert!(!world.partitions_of(flapper).is_empty(), "seed {seed}: it has its share");
         ends_well(&mut world);
+    }
+}
+
+/// Ten levels, each task of one waits for two of the level before, and every minute a node dies,
+/// for half an hour: what has to be done again stays little.
+#[test]
+fn steady_deaths_do_not_multiply_work() {
+    const LEVELS: usize = 10;
+    const WIDTH: usize = 600;
+    for (seed, copies) in [(1, 2), (2, 3)] {
+        let mut world = world(seed, 5, copies);
+        let tasks = LEVELS * WIDTH;
+        // Twenty minutes of work for ten slots that never fail.
+        let mut draft = Draft::chain(tasks, Span::from_secs(2), 2_000_000);
+        let parents = |at: usize| {
+            let (level, place) = (at / WIDTH, at % WIDTH);
+            let before = (level - 1) * WIDTH;
+            [before + place, before + (place * 7 + 3) % WIDTH]
+        };
+        draft.edges =
+            (WIDTH..tasks).flat_map(|at| parents(at).map(|parent| (parent, at, 1))).collect();
+        let client = submit(&mut world, 0, &draft);
+        world.break_things(FaultOptions::none(), Span::from_secs(1_800));
+        for minute in 0..30_usize {
+            world.run_for(Span::from_secs(60));
+            world.crash((minute * 3 + seed as usize) % 5);
+        }
+        world.heal();
+        ends_well(&mut world);
+        assert!(world.told(client).is_some(), "seed {seed}");
+        let launches: u64 = world.launches().iter().sum();
+        println!("{copies} copies: {launches} executions of {tasks} tasks");
+        assert!(launches <= 3 * tasks as u64, "seed {seed}: {launches} executions");
+        assert!(launches > tasks as u64, "seed {seed}: nodes died with work");
     }
 }
 
