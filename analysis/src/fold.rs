@@ -13,6 +13,7 @@ use proto::{JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
 use crate::events::Entry;
 use crate::series::BusySeries;
 use crate::stages::Tally;
+use crate::waits::Slots;
 
 /// What one node did for the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,6 +56,9 @@ pub struct Fold {
     committed_twice: u64,
     /// By the number of a kind.
     pub(crate) kinds: BTreeMap<u32, Tally>,
+    pub(crate) slots: Slots,
+    /// Of this kind no attempt counts among what slots did.
+    loads: Option<u32>,
 }
 
 impl Fold {
@@ -62,6 +66,13 @@ impl Fold {
     #[must_use]
     pub fn of_job(job: JobId) -> Self {
         Self { job: Some(job), ..Self::default() }
+    }
+
+    /// Loads that come before the clock starts, by the number of their kind: what slots did then is
+    /// not looked at.
+    #[must_use]
+    pub fn before_the_clock(self, loads: Option<u32>) -> Self {
+        Self { loads, ..self }
     }
 
     /// Every attempt counts as one slot.
@@ -93,9 +104,20 @@ impl Fold {
             }
             Event::Pushed { .. } => self.node(entry).pushed += 1,
             Event::Stolen { .. } => self.node(entry).stolen += 1,
-            Event::Fetched { .. } => self.node(entry).fetches += 1,
-            Event::Started { .. } => self.first_start = earliest(self.first_start, entry.time),
-            Event::Ended { .. } => self.attempt_ended(entry, slots, kind),
+            Event::Fetched { took, .. } => {
+                self.node(entry).fetches += 1;
+                self.slots.fetched(took);
+            }
+            Event::Started { task, attempt, slot } => {
+                self.first_start = earliest(self.first_start, entry.time);
+                if kind.is_none() || kind != self.loads {
+                    self.slots.started(entry.node, slot, (task, attempt), entry.time);
+                }
+            }
+            Event::Ended { task, attempt, .. } => {
+                self.attempt_ended(entry, slots, kind);
+                self.slots.ended(entry.node, (task, attempt), entry.time);
+            }
             Event::Committed { task, end, node, output_bytes, .. } => {
                 self.task_ended(task, end, node, output_bytes);
                 self.last_end = self.last_end.max(Some(entry.time));

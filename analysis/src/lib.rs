@@ -28,6 +28,7 @@ pub mod report;
 pub mod series;
 pub mod stages;
 pub mod trace;
+pub mod waits;
 
 pub use bounds::{Bounds, Cluster, Form, LowerBounds, Network, PaperBound, PaperModel};
 pub use events::{Entry, Merged, NodeLog, ReadError};
@@ -35,3 +36,4 @@ pub use fold::{Fold, job_of, task_of};
 pub use report::{Reads, RunFacts, RunReport, Series};
 pub use stages::{Kinds, StageRow};
 pub use trace::TraceWriter;
+pub use waits::Waits;

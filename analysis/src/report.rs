@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::fold::Fold;
 use crate::stages::{self, Kinds, StageRow};
+use crate::waits::Waits;
 
 /// What the log does not tell.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +98,8 @@ pub struct RunReport {
     pub load_s: f64,
     /// By kind of task, where the graph is known.
     pub stages: Vec<StageRow>,
+    /// What the slots did while they did not work.
+    pub waits: Waits,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -222,6 +225,7 @@ impl RunReport {
             per_node: node_rows(fold, makespan_s),
             load_s: begin.since(submitted).as_secs_f64(),
             stages: stages::rows(fold, &facts.kinds, begin),
+            waits: fold.slots.waits(begin, end),
         }
     }
 

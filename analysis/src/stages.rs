@@ -51,6 +51,13 @@ impl Kinds {
         self.of_spec[graph.task(task).spec_index as usize]
     }
 
+    /// The number of those that load data.
+    #[must_use]
+    pub fn loads(&self) -> Option<u32> {
+        let at = self.names.iter().position(|name| name == KIND_LOAD)?;
+        u32::try_from(at).ok()
+    }
+
     #[must_use]
     pub fn name(&self, number: u32) -> &str {
         self.names.get(number as usize).map_or("", String::as_str)
@@ -101,7 +108,7 @@ pub(crate) fn rows(fold: &Fold, kinds: &Kinds, begin: Time) -> Vec<StageRow> {
 /// When the loads of a run were over, where it had some: the last of them ended, or the first task
 /// of another kind started. What runs beside loads is not for nothing.
 pub(crate) fn loaded(fold: &Fold, kinds: &Kinds) -> Option<Time> {
-    let load = kinds.names.iter().position(|name| name == KIND_LOAD)? as u32;
+    let load = kinds.loads()?;
     let ended = fold.kinds.get(&load)?.last_end?;
     let others = fold.kinds.iter().filter(|(kind, _)| **kind != load);
     let first = others.filter_map(|(_, tally)| tally.first_start).min();

@@ -16,7 +16,7 @@ use workloads::{Graph, Placement};
 
 use self::network::NetworkChoice;
 use self::told::Simulated;
-use crate::args::{LoadArgs, PlacementName, SubmitTo};
+use crate::args::{DataKind, LoadArgs, PlacementName, SubmitTo};
 use crate::errors::{Done, Exit, Failure, plain};
 use crate::run::check_fit;
 use crate::tuning::TuningArgs;
@@ -54,6 +54,9 @@ pub(crate) struct SimArgs {
     /// Service times: a file made by 'starling bench calibrate', or zero [default: built in]
     #[arg(long, value_name = "FILE|zero")]
     service: Option<PathBuf>,
+    /// Whether bytes are only moved, or written and read as well, at what that takes this machine
+    #[arg(long, default_value = "virtual")]
+    data: DataKind,
     /// Nodes that die and come back or stand still, such as kill=2,pause=1; back=5s and for=2s say
     /// how long [default: none, 1s each]
     #[arg(long, value_name = "SPEC")]
@@ -150,6 +153,7 @@ fn options(context: &Context, args: &SimArgs) -> Result<SimulationOptions, Failu
         submit,
         network,
         service,
+        real_data: args.data == DataKind::Real,
         mishaps: mishaps(args, nodes)?,
         ..SimulationOptions::new(nodes, slots)
     })

@@ -77,8 +77,9 @@ impl Logs {
         job: JobId,
         plan: Option<(&Graph, &Plan<'_>)>,
     ) -> Result<Fold, Failure> {
-        let mut fold = Fold::of_job(job);
         let kinds = plan.map(|(graph, _)| Kinds::of(graph)).unwrap_or_default();
+        let unclocked = plan.is_some_and(|(graph, _)| graph.clock_starts_after_loads());
+        let mut fold = Fold::of_job(job).before_the_clock(kinds.loads().filter(|_| unclocked));
         self.for_each(|entry| {
             let known = plan.zip(analysis::task_of(&entry.event));
             let task = known.and_then(|((graph, plan), task)| {

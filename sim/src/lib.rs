@@ -63,7 +63,7 @@ pub use hammer::HammerPlan;
 pub use maxmin::{MaxMin, Racks};
 pub use network::NetworkOptions;
 pub use options::{Action, AgreedHook, EffectHook, WorldOptions};
-pub use service::{Counts, Part, Prices, Service, ServiceError, fit};
+pub use service::{ByteTimes, Counts, Part, Prices, Service, ServiceError, fit};
 pub use study::{
     Mark, Meter, MishapError, Mishaps, NetworkModel, Simulation, SimulationOptions, Struck, Submit,
     simulate, simulate_metered,

@@ -156,6 +156,35 @@ fn part_of_loose(body: &Body) -> Part {
 /// Prices by name, nanoseconds.
 pub type Prices = BTreeMap<String, f64>;
 
+/// What real bytes take of a node, beside the network: files are made, filled and read.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ByteTimes {
+    /// A task's output: the object, and each KiB of it.
+    pub write_object_ns: f64,
+    pub write_kib_ns: f64,
+    /// A task's input.
+    pub read_object_ns: f64,
+    pub read_kib_ns: f64,
+    /// An object that comes from another node, on top of its bytes.
+    pub fetch_object_ns: f64,
+    /// What comes in at one node of this machine from another: a card as fast as its loopback, file
+    /// to file. Of no account to a simulated run, which is told its network; 0: not measured.
+    pub loopback_bytes_per_s: f64,
+}
+
+impl ByteTimes {
+    pub(crate) fn writing(&self, bytes: u64) -> Span {
+        Span((self.write_object_ns + self.write_kib_ns * bytes as f64 / 1024.0) as u64)
+    }
+    pub(crate) fn reading(&self, bytes: u64) -> Span {
+        Span((self.read_object_ns + self.read_kib_ns * bytes as f64 / 1024.0) as u64)
+    }
+    pub(crate) fn fetching(&self) -> Span {
+        Span(self.fetch_object_ns as u64)
+    }
+}
+
 /// A file of service times.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Service {
@@ -175,6 +204,9 @@ pub struct Service {
     pub run_delay_ns: f64,
     /// A client's time for a task that it submits.
     pub client_task_ns: f64,
+    /// Charged where bytes are real; nothing in files of before these were measured.
+    #[serde(default)]
+    pub bytes: ByteTimes,
     /// What each figure is and how it was had, in sentences.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -217,6 +249,7 @@ impl Service {
             sync_gap_ns: 0.0,
             run_delay_ns: 0.0,
             client_task_ns: 0.0,
+            bytes: ByteTimes::default(),
             notes: Vec::new(),
         }
     }
@@ -244,6 +277,12 @@ impl Service {
             ("sync_gap_ns", service.sync_gap_ns),
             ("run_delay_ns", service.run_delay_ns),
             ("client_task_ns", service.client_task_ns),
+            ("bytes.write_object_ns", service.bytes.write_object_ns),
+            ("bytes.write_kib_ns", service.bytes.write_kib_ns),
+            ("bytes.read_object_ns", service.bytes.read_object_ns),
+            ("bytes.read_kib_ns", service.bytes.read_kib_ns),
+            ("bytes.fetch_object_ns", service.bytes.fetch_object_ns),
+            ("bytes.loopback_bytes_per_s", service.bytes.loopback_bytes_per_s),
         ];
         let named = service.core_ns.iter().chain(&service.shell_ns);
         let all = named.map(|(name, &given)| (name.as_str(), given)).chain(single);
@@ -348,6 +387,9 @@ mod tests {
         assert!(refused(&service).to_string().contains("'tea' is no part"));
         let negative = Service { sync_ns: -1.0, ..Service::zero() };
         assert!(refused(&negative).to_string().contains("sync_ns takes -1 ns"));
+        let bytes = ByteTimes { read_kib_ns: -2.0, ..ByteTimes::default() };
+        let negative = Service { bytes, ..Service::zero() };
+        assert!(refused(&negative).to_string().contains("bytes.read_kib_ns takes -2 ns"));
         assert!(refused(&Service { schema: 9, ..Service::zero() }).to_string().contains('9'));
         assert!(Service::parse("{}").is_err());
     }

@@ -2,7 +2,10 @@
 
 use proto::{NodeId, Span, limits, wire};
 use scheduler::{Policy, Tuning};
-use sim::{Mishaps, NetworkModel, Racks, Service, Simulation, SimulationOptions, Submit, simulate};
+use sim::{
+    ByteTimes, Mishaps, NetworkModel, Racks, Service, Simulation, SimulationOptions, Submit,
+    simulate,
+};
 use workloads::{Graph, GraphBuilder, Placement, TaskInit, generate};
 
 const MS: u64 = 1_000_000;
@@ -208,4 +211,38 @@ fn no_task_starts_before_its_release() {
         let lower = analysis::LowerBounds::of(&graph, &cluster).lower();
         assert_eq!(lower, simulation.makespan, "the last release and its task");
     }
+}
+
+/// One task writes 1 MiB, another reads it and writes as much; on another node it is fetched first.
+#[test]
+fn real_bytes_take_their_time_in_the_slot_and_on_the_way() {
+    let bytes = ByteTimes {
+        write_object_ns: 2e6,
+        write_kib_ns: 1e3,
+        read_object_ns: 3e6,
+        read_kib_ns: 2e3,
+        ..ByteTimes::default()
+    };
+    let graph = generate("pipeline:tasks=2,length=2,duration=10ms,output=1MiB").unwrap();
+    let options = |real_data| {
+        let service = Service { bytes, ..Service::zero() };
+        SimulationOptions { real_data, service, ..ideal(1, 1) }
+    };
+    let (sizes_alone, real) = (run(&graph, &options(false)), run(&graph, &options(true)));
+    assert_eq!(sizes_alone.makespan, Span(20 * MS));
+    let (write, read) = (2 * MS + 1_024_000, 3 * MS + 2_048_000);
+    assert_eq!(real.makespan, Span(20 * MS + 2 * write + read));
+    let waits = real.report().waits;
+    assert_eq!((waits.slots, waits.fetches), (1, 0));
+    assert!((waits.busy_s - real.makespan.as_secs_f64()).abs() < 1e-9, "{waits:?}");
+
+    let graph = generate("fan-in:tasks=3,degree=2,duration=10ms,output=1MiB").unwrap();
+    let fetching = |fetch_object_ns| {
+        let service = Service { bytes: ByteTimes { fetch_object_ns, ..bytes }, ..Service::zero() };
+        run(&graph, &SimulationOptions { real_data: true, service, ..ideal(2, 1) }).report()
+    };
+    let (at_once, later) = (fetching(0.0), fetching(4e6));
+    assert_eq!((at_once.waits.fetches, later.waits.fetches), (1, 1));
+    assert!((later.makespan_s - at_once.makespan_s - 0.004).abs() < 1e-9, "{later:?}");
+    assert!((later.waits.fetch_s - 0.004).abs() < 1e-6, "{:?}", later.waits);
 }

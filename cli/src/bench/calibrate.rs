@@ -10,6 +10,8 @@ Each round gives every figure; the least one counts, since what else the machine
 a node.
 */
 
+mod bytes;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -63,7 +65,8 @@ const NOTES: [&str; 8] = [
     "shell_ns.packet_in, packet_out: CPU time of a chain of no-ops from node to node, less core, \
      store and events, over its packets: encoding, connections, waking of threads; half each way",
     "shell_ns.launch: CPU time of sleeping tasks, less the above, over tasks: timers, threads",
-    "shell_ns.fetch, fetch_ended: as a packet; the bytes themselves are the network's business",
+    "shell_ns.fetch, fetch_ended: as a packet; bytes are the network's business, and where they are \
+     real that of bytes.* as well",
     "run_delay: how much longer a sleep of 5 ms was, from its start to the node's knowledge of its \
      end; the lower decile of 60, one at a time on an idle node: where threads wait for a CPU that \
      others have, sleeps are longer, and that is no cost of a node",
@@ -123,6 +126,7 @@ async fn round() -> anyhow::Result<Round> {
         (SHELL_LAUNCH, launch),
         (RUN_DELAY, delay),
     ]);
+    figures.extend(bytes::round().await?);
     Ok(figures)
 }
 
@@ -150,7 +154,8 @@ fn service(least: &BTreeMap<&'static str, f64>) -> Service {
         sync_ns: figure(SYNC),
         run_delay_ns: figure(RUN_DELAY),
         client_task_ns: figure(CLIENT_TASK),
-        notes: NOTES.map(str::to_owned).into(),
+        bytes: bytes::times(least),
+        notes: NOTES.into_iter().chain(bytes::NOTES).map(str::to_owned).collect(),
         ..Service::unmeasured()
     }
 }

@@ -64,6 +64,9 @@ impl Case {
     fn objects(self) -> Vec<ObjectId> {
         (0..self.at_once).map(|number| object(self.size_bytes, number)).collect()
     }
+    fn wanted(self) -> Vec<(ObjectId, u64)> {
+        self.objects().into_iter().map(|object| (object, self.size_bytes)).collect()
+    }
     /// Raw connections are as a node opens.
     fn connections(self) -> usize {
         self.at_once.min(limits::DATA_LINES_PER_NODE_MAX)
@@ -149,6 +152,30 @@ pub(super) async fn run(args: &TransferArgs) -> anyhow::Result<Table> {
     })
 }
 
+/// What [`loopback`] brings at once.
+pub(super) const LOOPBACK_OBJECTS: usize = 8;
+pub(super) const LOOPBACK_BYTES: u64 = 1 << 20;
+const LOOPBACK_TURNS: usize = 12;
+
+/// How long one object of a mebibyte takes from node process to node process, and how long eight of
+/// them together, nanoseconds: the least of some turns.
+pub(super) async fn loopback() -> anyhow::Result<(f64, f64)> {
+    let cases = [1, LOOPBACK_OBJECTS].map(|at_once| Case { size_bytes: LOOPBACK_BYTES, at_once });
+    let plan = ClusterPlan::new(2, 1, scheduler::Tuning::default());
+    let prepare = |dir: &Path| fill(&objects_dir(dir), &cases);
+    let cluster = embed::Cluster::start_prepared(&plan, true, prepare).await.map_err(Ended)?;
+    let client = Client::connect(cluster.dir()).await?;
+    let mut least_ns = [f64::INFINITY; 2];
+    for _ in 0..LOOPBACK_TURNS {
+        for (case, least_ns) in cases.iter().zip(&mut least_ns) {
+            let took = client.bring(TO, FROM, &case.wanted()).await?;
+            *least_ns = least_ns.min(took.as_nanos() as f64);
+        }
+    }
+    cluster.stop().await;
+    Ok((least_ns[0], least_ns[1]))
+}
+
 fn objects_dir(dir: &Path) -> PathBuf {
     dir.join("nodes").join(FROM.0.to_string()).join("state/objects")
 }
@@ -204,8 +231,7 @@ async fn measure(
     case: Case,
     secrets: Option<&Secrets>,
 ) -> anyhow::Result<Seen> {
-    let wanted: Vec<(ObjectId, u64)> =
-        case.objects().into_iter().map(|object| (object, case.size_bytes)).collect();
+    let wanted = case.wanted();
     let memory = Raw::open(case, None, secrets)?;
     let file = Raw::open(case, Some(dir), secrets)?;
     let mut times = [Duration::ZERO; 3];

@@ -22,7 +22,7 @@ use super::transport::Transport;
 use super::{BEGIN, JOB, Mark, Meter, Simulation, SimulationOptions};
 use crate::checkers::Violation;
 use crate::dice::Dice;
-use crate::service::{Counts, Part, PriceList};
+use crate::service::{ByteTimes, Counts, Part, PriceList};
 
 const CLIENT: ClientId = ClientId(1);
 /// Without an end of a task for this many steps, and so much virtual time, nothing will end.
@@ -48,6 +48,7 @@ pub(super) struct Cluster<'a, 'm> {
     sync: Span,
     sync_gap: Span,
     run_delay: Span,
+    pub(super) bytes: ByteTimes,
     pub(super) client: Submitter<'a>,
     pub(super) sent: Vec<Sent>,
     fold: Fold,
@@ -102,6 +103,8 @@ pub(super) fn run(
         machines[mortal as usize].disk = Some(Box::default());
     }
     let service = &options.service;
+    let kinds = Kinds::of(graph);
+    let loads = kinds.loads().filter(|_| graph.clock_starts_after_loads());
     let span = |ns: f64| Span(ns as u64);
     let mut cluster = Cluster {
         now: BEGIN,
@@ -117,10 +120,11 @@ pub(super) fn run(
         sync: span(service.sync_ns),
         sync_gap: span(service.sync_gap_ns),
         run_delay: span(service.run_delay_ns),
-        client: Submitter::new(plan, graph.name(), &map, BEGIN, service.client_task_ns),
+        bytes: service.bytes,
+        client: Submitter::new(plan, graph.name(), &map, BEGIN, options),
         sent: Vec::new(),
-        fold: Fold::of_job(JOB),
-        kinds: Kinds::of(graph),
+        fold: Fold::of_job(JOB).before_the_clock(loads),
+        kinds,
         wide: graph.specs().iter().any(|spec| spec.cpus > 1),
         last_release: last_release(graph),
         ended: 0,
@@ -483,12 +487,14 @@ impl Cluster<'_, '_> {
             }
         }
         let entry = Entry { node: NodeId(index as u32), time: self.now, event };
-        let ended = match event {
-            Event::Ended { task, .. } => self.plan.task_of(task.local),
+        let ran = match event {
+            Event::Started { task, .. } | Event::Ended { task, .. } => {
+                self.plan.task_of(task.local)
+            }
             _ => None,
         };
         let (mut slots, mut kind) = (1, None);
-        if let Some(task) = ended {
+        if let Some(task) = ran {
             kind = Some(self.kinds.of_task(self.graph, task));
             slots = if self.wide { self.graph.cpus(task) } else { 1 };
         }
@@ -556,6 +562,9 @@ struct Written {
 
 /// As in the executor: what neither waits nor works has no effect that anybody could see.
 fn runs_at_once(launch: &Launch) -> bool {
+    if launches::moves_bytes(launch) {
+        return false;
+    }
     match launch.spec.body {
         Some(wire::spec::Body::Sleep(_) | wire::spec::Body::Spin(_)) => launch.duration.0 == 0,
         Some(wire::spec::Body::Noop(_)) | None => true,

@@ -59,6 +59,8 @@ pub struct SimulationOptions {
     pub submit: Submit,
     pub network: NetworkModel,
     pub service: Service,
+    /// Bytes are written and read, which takes time of its own, not only moved.
+    pub real_data: bool,
     pub mishaps: Mishaps,
     /// A bug on purpose.
     pub mutant: Option<Mutant>,
@@ -77,6 +79,7 @@ impl SimulationOptions {
             submit: Submit::Best,
             network: NetworkModel::KODIAK,
             service: Service::default(),
+            real_data: false,
             mishaps: Mishaps::default(),
             mutant: None,
         }

@@ -5,6 +5,7 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{JobId, NodeId, PartitionId, Span, Time, limits, wire};
 use workloads::{Chunks, Plan};
 
+use super::SimulationOptions;
 use crate::checkers::{Verdict, Violation, durable};
 
 const COMMIT: u64 = 1 << 62;
@@ -42,11 +43,12 @@ impl<'p> Submitter<'p> {
         name: &str,
         map: &wire::ClusterMap,
         now: Time,
-        task_cost_ns: f64,
+        options: &SimulationOptions,
     ) -> Self {
         let owners: Vec<u32> = map.partitions.iter().map(|entry| entry.replicas[0]).collect();
         let PartitionId(job_partition) = kvs::job_partition(plan.job(), owners.len() as u32);
-        let settings = wire::JobSettings::default();
+        let real_data = options.real_data;
+        let settings = wire::JobSettings { real_data, ..wire::JobSettings::default() };
         Self {
             chunks: plan.chunks(),
             held: None,
@@ -58,7 +60,7 @@ impl<'p> Submitter<'p> {
             windows: vec![0; map.members.len()],
             asked: Vec::new(),
             unanswered: 0,
-            task_cost_ns,
+            task_cost_ns: options.service.client_task_ns,
             free_at: now,
             wakes_at: None,
             accepted: None,

@@ -2,7 +2,7 @@
 
 use node::Input;
 use proto::work::{Fetch, FetchError};
-use proto::{Time, limits, wire};
+use proto::{Span, Time, limits, wire};
 
 use super::cluster::Cluster;
 use super::machine::Held;
@@ -39,8 +39,10 @@ impl Cluster<'_, '_> {
         }
         machine.fetching += 1;
         let incarnation = machine.incarnation;
+        let real = fetch.settings.real_data;
+        let files = if real { self.bytes.fetching() } else { Span::ZERO };
         let transfer = Box::new(Transfer { to: index as u32, fetch, incarnation, found: 0 });
-        self.queue.push(at + self.transport.latency(), What::Serve(transfer));
+        self.queue.push(at + files + self.transport.latency(), What::Serve(transfer));
     }
 
     /// A request for an object has arrived where it should be.

@@ -10,6 +10,12 @@ use super::{BEGIN, Cluster, NO_CPU_IS_FREE};
 use crate::checkers::bound::cpus_of;
 use crate::machine as model;
 
+/// Whether its bytes are written and read, not only counted.
+pub(super) fn moves_bytes(launch: &Launch) -> bool {
+    let has_data = !launch.inputs.is_empty() || !launch.spec.outputs.is_empty();
+    launch.settings.real_data && has_data
+}
+
 impl Cluster<'_, '_> {
     /// Checks what a task needs, and says how it will end.
     pub(super) fn attempt(&mut self, index: usize, launch: &Launch) -> Attempting {
@@ -35,6 +41,7 @@ impl Cluster<'_, '_> {
     pub(super) fn launch(&mut self, index: usize, done: Time, launch: &Launch) {
         self.launches[index] += 1;
         let run = self.attempt(index, launch);
+        let files = self.files(launch, &run);
         let machine = &mut self.machines[index];
         machine.busy_slots += run.cpus;
         let busy = machine.busy_slots;
@@ -43,9 +50,19 @@ impl Cluster<'_, '_> {
             let text = format!("{} makes {busy} of {} slots busy", launch.task, self.slots);
             self.break_off("bound", text);
         }
-        let at = done + launch.duration + self.run_delay;
+        let at = done + launch.duration + self.run_delay + files;
         let key = Box::new((launch.task, launch.attempt));
         self.queue.push(at, What::Ended(index as u32, key));
+    }
+
+    /// What an attempt's files take of its slot.
+    fn files(&self, launch: &Launch, run: &Attempting) -> Span {
+        if !moves_bytes(launch) {
+            return Span::ZERO;
+        }
+        let reads = launch.inputs.iter().map(|input| self.bytes.reading(input.size_bytes));
+        let writes = run.objects.iter().map(|(_, bytes)| self.bytes.writing(*bytes));
+        Span(reads.chain(writes).map(|span| span.0).sum())
     }
 
     pub(super) fn attempt_ended(&mut self, index: usize, (task, attempt): (TaskId, Attempt)) {
