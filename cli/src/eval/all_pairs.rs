@@ -235,7 +235,9 @@ pub(super) fn points_7(scale: &Scale) -> Vec<(Point, u32)> {
     };
     let curve = scale.strong_ladder.iter();
     let curve = curve.flat_map(|&nodes| both(FLDS, nodes, scale.seeds_of_curves));
-    curve.chain(both(DEFAULT, scale.nodes, scale.seeds_of_curves)).collect()
+    let claimed = [FLDS, DEFAULT].into_iter();
+    let claimed = claimed.flat_map(|choice| both(choice, scale.nodes, scale.seeds));
+    curve.chain(claimed).collect()
 }
 
 pub(super) fn tell_7(scale: &Scale, results: &Results) -> Section {

@@ -64,6 +64,11 @@ impl Point {
         ])
     }
 
+    /// What the paper publishes of its bound, beside the same calculated here.
+    pub(super) fn published() -> Self {
+        Self::new(Arm::Computed, &["bound", "--published"])
+    }
+
     fn new(arm: Arm, words: &[&str]) -> Self {
         Self { arm, words: Vec::new() }.with(words)
     }

@@ -15,6 +15,8 @@ pub(super) struct Scale {
     pub(super) nodes: u32,
     pub(super) ladder: &'static [u32],
     pub(super) strong_ladder: &'static [u32],
+    /// Beyond the paper's largest cluster.
+    pub(super) above: &'static [u32],
     /// Nodes of the image stacking sweep: 128 cores in the paper.
     pub(super) stacking_nodes: u32,
     /// Locality, and tasks and files where they are not the generator's own.
@@ -45,6 +47,7 @@ impl Scale {
             nodes: 100,
             ladder: &[1, 5, 10, 25, 50, 75, 100],
             strong_ladder: &[50, 100],
+            above: &[200, 400],
             stacking_nodes: 64,
             localities: &[
                 ("1", None),
@@ -76,6 +79,7 @@ impl Scale {
             nodes: 16,
             ladder: &[4, 16],
             strong_ladder: &[8, 16],
+            above: &[24],
             stacking_nodes: 8,
             localities: &[("1", Some((640, 640))), ("30", Some((1920, 64)))],
             files: 48,

@@ -52,9 +52,8 @@ fn parallel_utilization(report: &Value) -> Option<f64> {
 }
 
 pub(super) fn points_5a(scale: &Scale) -> Vec<(Point, u32)> {
-    let both = |locality| {
-        [MDL, DEFAULT].map(|choice| (point_5a(scale, choice, locality), scale.seeds_of_curves))
-    };
+    let both =
+        |locality| [MDL, DEFAULT].map(|choice| (point_5a(scale, choice, locality), scale.seeds));
     scale.localities.iter().flat_map(both).collect()
 }
 

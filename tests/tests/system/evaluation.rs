@@ -22,9 +22,16 @@ fn the_evaluation_writes_its_page_and_can_be_repeated() {
     assert!(claims.iter().all(|claim| claim["verdict"] != "absent"), "{claims:?}");
 
     let page = std::fs::read_to_string(sandbox.path("page/index.html")).expect("it is there");
-    let figures = ["5a", "5b", "6a", "6b", "7:", "8:", "9b", "11:", "13:"]
+    let figures = ["5a", "5b", "6a", "6b", "7:", "8:", "9b", "11:", "12:", "13:"]
         .map(|name| format!("Figure {name}"));
-    for heading in figures.iter().map(String::as_str).chain(["Table 4", "85.9", "7,300"]) {
+    for heading in figures.iter().map(String::as_str).chain([
+        "Table 4",
+        "85.9",
+        "7,300",
+        "2,330,000",
+        "Kodiak itself",
+        "service times of",
+    ]) {
         assert!(page.contains(heading), "{heading}");
     }
     assert!(page.matches("<svg").count() >= 12, "charts are in the page");
