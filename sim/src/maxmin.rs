@@ -200,7 +200,16 @@ impl<T> MaxMin<T> {
     /// When a node sends to itself.
     pub fn start(&mut self, now_ns: u64, from: usize, to: usize, bytes: u64, tag: T) {
         assert_ne!(from, to, "a node has its own objects");
-        let links = self.path(from, to);
+        self.begin(now_ns, self.path(from, to), bytes, tag);
+    }
+
+    /// As [`Self::start`], from outside: nothing but the receiver's own card is in its way.
+    pub fn start_from_outside(&mut self, now_ns: u64, to: usize, bytes: u64, tag: T) {
+        let links = [NO_LINK, NO_LINK, NO_LINK, to as u32 * 2 + 1];
+        self.begin(now_ns, links, bytes, tag);
+    }
+
+    fn begin(&mut self, now_ns: u64, links: [u32; HOPS], bytes: u64, tag: T) {
         let place = |link: u32| self.links.get(link as usize).map_or(0, |it| it.flows.len() as u32);
         let places = links.map(place);
         let flow = Flow {

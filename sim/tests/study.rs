@@ -246,3 +246,21 @@ fn real_bytes_take_their_time_in_the_slot_and_on_the_way() {
     assert!((later.makespan_s - at_once.makespan_s - 0.004).abs() < 1e-9, "{later:?}");
     assert!((later.waits.fetch_s - 0.004).abs() < 1e-6, "{:?}", later.waits);
 }
+
+/// Two sets of 8 files of 25 MB on two nodes with cards of 1 Gbit/s.
+#[test]
+fn a_load_that_is_clocked_takes_the_time_of_its_bytes() {
+    let makespan_s = |load: &str, bytes_per_s: f64| {
+        let text = format!("all-pairs:files=8,size=25MB,duration=100ms,seed=3{load}");
+        let network = NetworkModel::MaxMin { latency: Span::ZERO, bytes_per_s };
+        let options = SimulationOptions { network, ..SimulationOptions::new(2, 2) };
+        run(&generate(&text).unwrap(), &options).report().makespan_s
+    };
+    let (card, clocked) = (125e6, ",data-load=clocked");
+    // However they are spread, one of the two cards brings in at least half of them.
+    let least_s = 16.0 * 25e6 / card / 2.0;
+    let (free, paid) = (makespan_s("", card), makespan_s(clocked, card));
+    assert!(paid >= free + 0.9 * least_s && paid > least_s, "{paid} s, without the loads {free} s");
+    // And it is the card that they wait for.
+    assert!(makespan_s(clocked, 2.0 * card) < paid - 0.4 * least_s);
+}

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use analysis::{Entry, Fold, Kinds};
 use node::{Config, Effect, Input, Node};
 use proto::event::{End, Event};
-use proto::work::Launch;
 use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
 use scheduler::Homes;
 use workloads::{Graph, Plan};
@@ -49,6 +48,8 @@ pub(super) struct Cluster<'a, 'm> {
     sync_gap: Span,
     run_delay: Span,
     pub(super) bytes: ByteTimes,
+    /// Loads take the time that their bytes need.
+    loads_count: bool,
     pub(super) client: Submitter<'a>,
     pub(super) sent: Vec<Sent>,
     fold: Fold,
@@ -121,6 +122,7 @@ pub(super) fn run(
         sync_gap: span(service.sync_gap_ns),
         run_delay: span(service.run_delay_ns),
         bytes: service.bytes,
+        loads_count: kinds.loads().is_some() && !graph.clock_starts_after_loads(),
         client: Submitter::new(plan, graph.name(), &map, BEGIN, options),
         sent: Vec::new(),
         fold: Fold::of_job(JOB).before_the_clock(loads),
@@ -202,6 +204,7 @@ impl Cluster<'_, '_> {
                 let (from, to) = (packet.from as usize, packet.to as usize);
                 self.transport.start(self.now, from, to, bytes, Flow::Packet(packet));
             }
+            What::Load(load) => self.load(load),
             What::Ended(node, key) => self.attempt_ended(node as usize, *key),
             What::Serve(transfer) => self.serve(transfer),
             What::Arrived(transfer) => self.arrived(*transfer),
@@ -357,7 +360,7 @@ impl Cluster<'_, '_> {
                     counts.add(Part::Event, events_in(&event));
                     self.record(index, event);
                 }
-                Effect::Launch(launch) if runs_at_once(&launch) => {
+                Effect::Launch(launch) if self.runs_at_once(&launch) => {
                     self.launches[index] += 1;
                     let (task, attempt) = (launch.task, launch.attempt);
                     let run = self.attempt(index, &launch);
@@ -558,18 +561,6 @@ fn area(graph: &Graph, options: &SimulationOptions) -> Span {
 struct Written {
     seq: u64,
     bytes: usize,
-}
-
-/// As in the executor: what neither waits nor works has no effect that anybody could see.
-fn runs_at_once(launch: &Launch) -> bool {
-    if launches::moves_bytes(launch) {
-        return false;
-    }
-    match launch.spec.body {
-        Some(wire::spec::Body::Sleep(_) | wire::spec::Body::Spin(_)) => launch.duration.0 == 0,
-        Some(wire::spec::Body::Noop(_)) | None => true,
-        Some(wire::spec::Body::Command(_) | wire::spec::Body::Upload(_)) => false,
-    }
 }
 
 fn count_input(counts: &mut Counts, input: &Input) {

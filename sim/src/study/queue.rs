@@ -40,6 +40,16 @@ pub(super) enum What {
     Response(Box<wire::Response>),
     /// A packet so large that it takes its time of the sender's card.
     LargePacket(Box<wire::Packet>),
+    /// A load whose time counts begins to come in.
+    Load(Box<Load>),
+}
+
+/// The bytes of a load, from outside the cluster.
+#[derive(Debug)]
+pub(super) struct Load {
+    pub(super) node: u32,
+    pub(super) key: (TaskId, Attempt),
+    pub(super) bytes: u64,
 }
 
 /// An object on its way.

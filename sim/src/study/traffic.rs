@@ -6,7 +6,7 @@ use proto::{Span, Time, limits, wire};
 
 use super::cluster::Cluster;
 use super::machine::Held;
-use super::queue::{Transfer, What};
+use super::queue::{Load, Transfer, What};
 use super::talk::Talk;
 
 /// What shares a node's card with others.
@@ -14,6 +14,7 @@ use super::talk::Talk;
 pub(super) enum Flow {
     Object(Box<Transfer>),
     Packet(Box<wire::Packet>),
+    Load(Box<Load>),
 }
 
 impl Cluster<'_, '_> {
@@ -71,8 +72,23 @@ impl Cluster<'_, '_> {
         let what = match flow {
             Flow::Object(transfer) => What::Arrived(transfer),
             Flow::Packet(packet) => What::Packet(packet),
+            Flow::Load(load) => return self.loaded(&load, self.now),
         };
         self.queue.push(at, what);
+    }
+
+    /// What a load brings comes over the card of its node, as all that is on its way there.
+    pub(super) fn load(&mut self, load: Box<Load>) {
+        let (node, bytes) = (load.node as usize, load.bytes);
+        if self.transport.is_shared(bytes) {
+            self.transport.start_from_outside(self.now, node, bytes, Flow::Load(load));
+        } else {
+            self.loaded(&load, self.now + self.transport.alone(bytes));
+        }
+    }
+
+    fn loaded(&mut self, load: &Load, at: Time) {
+        self.queue.push(at, What::Ended(load.node, Box::new(load.key)));
     }
 
     pub(super) fn arrived(&mut self, transfer: Transfer) {

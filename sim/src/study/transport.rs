@@ -88,6 +88,11 @@ impl<T> Transport<T> {
         shared.start(now.0, from, to, bytes, what);
     }
 
+    pub(super) fn start_from_outside(&mut self, now: Time, to: usize, bytes: u64, what: T) {
+        let shared = self.shared.as_mut().expect("only asked for where cards are shared");
+        shared.start_from_outside(now.0, to, bytes, what);
+    }
+
     pub(super) fn next_end(&mut self) -> Option<Time> {
         self.shared.as_mut()?.next_end_ns().map(Time)
     }

@@ -1,11 +1,12 @@
 //! What runs on the nodes of a study, and when it ends.
 
 use node::Input;
+use proto::wire::spec::Body;
 use proto::work::Launch;
 use proto::{Attempt, Span, TaskId, Time};
 
 use super::super::machine::Attempting;
-use super::super::queue::What;
+use super::super::queue::{Load, What};
 use super::{BEGIN, Cluster, NO_CPU_IS_FREE};
 use crate::checkers::bound::cpus_of;
 use crate::machine as model;
@@ -17,6 +18,33 @@ pub(super) fn moves_bytes(launch: &Launch) -> bool {
 }
 
 impl Cluster<'_, '_> {
+    /// As in the executor: what neither waits nor works has no effect that anybody could see.
+    pub(super) fn runs_at_once(&self, launch: &Launch) -> bool {
+        if moves_bytes(launch) || self.bytes_of_load(launch) > 0 {
+            return false;
+        }
+        match launch.spec.body {
+            Some(Body::Sleep(_) | Body::Spin(_)) => launch.duration.0 == 0,
+            Some(Body::Noop(_)) | None => true,
+            Some(Body::Command(_) | Body::Upload(_)) => false,
+        }
+    }
+
+    /// What a load whose time counts has to bring in from outside.
+    fn bytes_of_load(&self, launch: &Launch) -> u64 {
+        let is_load = matches!(launch.spec.body, Some(Body::Noop(_)))
+            && launch.spec.kind == analysis::stages::KIND_LOAD;
+        if !(self.loads_count && is_load) {
+            return 0;
+        }
+        let declared = launch.spec.outputs.iter().map(|output| output.size_bytes);
+        let given = launch.output_sizes.iter().copied();
+        declared
+            .zip(given.map(Some).chain(std::iter::repeat(None)))
+            .map(|(it, own)| own.unwrap_or(it))
+            .sum()
+    }
+
     /// Checks what a task needs, and says how it will end.
     pub(super) fn attempt(&mut self, index: usize, launch: &Launch) -> Attempting {
         let machine = &self.machines[index];
@@ -51,8 +79,12 @@ impl Cluster<'_, '_> {
             self.break_off("bound", text);
         }
         let at = done + launch.duration + self.run_delay + files;
-        let key = Box::new((launch.task, launch.attempt));
-        self.queue.push(at, What::Ended(index as u32, key));
+        let key = (launch.task, launch.attempt);
+        let what = match self.bytes_of_load(launch) {
+            0 => What::Ended(index as u32, Box::new(key)),
+            bytes => What::Load(Box::new(Load { node: index as u32, key, bytes })),
+        };
+        self.queue.push(at, what);
     }
 
     /// What an attempt's files take of its slot.
