@@ -5,11 +5,13 @@ Most of it is folded from the event log; what a log cannot know (when the client
 what the processes cost) comes with [`RunFacts`].
 */
 
+use std::collections::BTreeMap;
+
 use proto::event::End;
-use proto::{Span, Time, wire};
+use proto::{NodeId, Span, Time, wire};
 use serde::Serialize;
 
-use crate::fold::Fold;
+use crate::fold::{Fold, NodeTally};
 use crate::stages::{self, Kinds, StageRow};
 use crate::waits::Waits;
 
@@ -58,6 +60,15 @@ pub struct Reads {
     pub local: u64,
     /// Of objects that an earlier task's transfer had brought, or was bringing.
     pub copied: u64,
+}
+
+impl Reads {
+    fn hit_rate(&self) -> f64 {
+        ratio((self.local + self.copied) as f64, self.inputs as f64)
+    }
+    fn hit_rate_strict(&self) -> f64 {
+        ratio(self.copied as f64, self.inputs.saturating_sub(self.local) as f64)
+    }
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
@@ -172,6 +183,12 @@ pub struct NodeRow {
     pub fetches: u64,
     pub stolen: u64,
     pub pushed: u64,
+    /// As [`DataCounts`] has it of all nodes.
+    pub locality_hit_rate: f64,
+    /// Of all that the node's tasks have read since it started, whatever their job: no log tells
+    /// which read needed no transfer. 0 of a node that did not say.
+    pub cache_hit_rate: f64,
+    pub cache_hit_rate_strict: f64,
 }
 
 impl RunReport {
@@ -222,7 +239,7 @@ impl RunReport {
                 step_s: fold.busy.width().as_secs_f64(),
                 values: fold.busy.shares(begin, end, slots),
             },
-            per_node: node_rows(fold, makespan_s),
+            per_node: node_rows(fold, facts, makespan_s),
             load_s: begin.since(submitted).as_secs_f64(),
             stages: stages::rows(fold, &facts.kinds, begin),
             waits: fold.slots.waits(begin, end),
@@ -252,14 +269,13 @@ fn data_counts(fold: &Fold, facts: &RunFacts) -> DataCounts {
     let moved = fold.total(|node| node.moved_bytes);
     let local = fold.total(|node| node.local_bytes);
     let reads = facts.reads.unwrap_or_else(|| reads_of(&facts.node_states));
-    let elsewhere = reads.inputs.saturating_sub(reads.local);
     DataCounts {
         bytes_produced: fold.produced_bytes,
         bytes_moved: moved,
         bytes_read_local: local,
         locality_hit_rate: ratio(local as f64, (local + moved) as f64),
-        cache_hit_rate: ratio((reads.local + reads.copied) as f64, reads.inputs as f64),
-        cache_hit_rate_strict: ratio(reads.copied as f64, elsewhere as f64),
+        cache_hit_rate: reads.hit_rate(),
+        cache_hit_rate_strict: reads.hit_rate_strict(),
         reads: reads.inputs,
         bytes_read_remote: facts.remote_bytes.unwrap_or(0),
     }
@@ -274,8 +290,15 @@ fn reads_of(states: &[wire::NodeState]) -> Reads {
     }
 }
 
-fn node_rows(fold: &Fold, makespan_s: f64) -> Vec<NodeRow> {
-    let row = |(node, tally): (&proto::NodeId, &crate::fold::NodeTally)| NodeRow {
+fn node_rows(fold: &Fold, facts: &RunFacts, makespan_s: f64) -> Vec<NodeRow> {
+    let told = |state: &wire::NodeState| {
+        let node = state.member.as_ref()?.node;
+        Some((node, reads_of(std::slice::from_ref(state))))
+    };
+    let reads: BTreeMap<u32, Reads> = facts.node_states.iter().filter_map(told).collect();
+    let of = |node: u32| reads.get(&node).copied().unwrap_or_default();
+    let all = |tally: &NodeTally| (tally.local_bytes + tally.moved_bytes) as f64;
+    let row = |(node, tally): (&NodeId, &NodeTally)| NodeRow {
         node: node.0,
         slots: tally.slots,
         executions: tally.executions,
@@ -286,6 +309,9 @@ fn node_rows(fold: &Fold, makespan_s: f64) -> Vec<NodeRow> {
         fetches: tally.fetches,
         stolen: tally.stolen,
         pushed: tally.pushed,
+        locality_hit_rate: ratio(tally.local_bytes as f64, all(tally)),
+        cache_hit_rate: of(node.0).hit_rate(),
+        cache_hit_rate_strict: of(node.0).hit_rate_strict(),
     };
     fold.nodes.iter().map(row).collect()
 }

@@ -119,6 +119,24 @@ fn a_run_is_told_in_figures() {
 }
 
 #[test]
+fn each_node_tells_its_own_rates() {
+    let state = |node, inputs, inputs_local, inputs_copied| wire::NodeState {
+        member: Some(wire::Member { node, ..wire::Member::default() }),
+        inputs,
+        inputs_local,
+        inputs_copied,
+        ..wire::NodeState::default()
+    };
+    let node_states = vec![state(1, 8, 2, 3)];
+    let report = RunReport::new(&fold(&story()), &RunFacts { node_states, ..RunFacts::default() });
+    let rates = |row: &NodeRow| {
+        (row.node, row.locality_hit_rate, row.cache_hit_rate, row.cache_hit_rate_strict)
+    };
+    let rows: Vec<_> = report.per_node.iter().map(rates).collect();
+    assert_eq!(rows, [(0, 0.0, 0.0, 0.0), (1, 0.4, 0.625, 0.5)]);
+}
+
+#[test]
 fn wide_attempts_keep_several_slots_busy() {
     let mut fold = Fold::default();
     fold.push_sized(&entry(0, 3, ended(task(0, 0), 1, End::Done, 1, 0, 0)), 4);
