@@ -8,11 +8,13 @@ fault as many may be lost again. All may be killed at once, and come back in any
 disks.
 
 What must hold: each tree ends with exactly as many tasks done as it has, none failed, none
-committed twice, and none is stuck; and every key is there that was written, one after each fault.
+committed twice, and none is stuck; with real data each keeps the files that an undisturbed run
+keeps, with the same bytes; and every key is there that was written, one after each fault.
 All the while callers use the store: what they were told must be linearizable for each key (`kv`).
 The seed draws the faults and when they come; what they meet is up to the machine.
 */
 
+mod answers;
 mod kv;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +27,9 @@ use proto::{JobId, NodeId, TaskId, wire};
 use rustix::process::Signal;
 use serde::Serialize;
 use sim::Dice;
-use workloads::Graph;
+use workloads::{Graph, Plan};
 
+use self::answers::Answers;
 use crate::embed::ClusterPlan;
 use crate::errors::{Done, Exit, Failure};
 use crate::output::say;
@@ -62,6 +65,8 @@ pub(crate) struct CampaignArgs<'a> {
     pub(crate) replicas: u32,
     /// The text of a generator.
     pub(crate) workload: &'a str,
+    /// Bytes are written and moved, and what the runs keep is compared.
+    pub(crate) real_data: bool,
 }
 
 #[derive(Default, Serialize)]
@@ -88,6 +93,11 @@ struct Campaign {
     kv_wrong: u64,
     /// Tasks that ended without being done, or of which too many or too few were; and keys.
     lost: u64,
+    /// Kept files that were compared with those of a run that nobody disturbed; those that differ,
+    /// or are missing though no disk was lost meanwhile; and those that went with a disk.
+    answers: u64,
+    answers_wrong: u64,
+    answers_gone: u64,
     /// Tasks that were committed twice.
     twice: u64,
     /// Tasks whose outputs were lost with a node, and made again.
@@ -99,7 +109,7 @@ struct Campaign {
 
 impl Campaign {
     fn is_good(&self) -> bool {
-        self.lost + self.twice + self.stuck + self.kv_wrong == 0
+        self.lost + self.twice + self.stuck + self.kv_wrong + self.answers_wrong == 0
     }
 }
 
@@ -193,8 +203,14 @@ impl<'a> Victims<'a> {
 }
 
 pub(crate) fn run(context: &Context, args: CampaignArgs<'_>) -> Done {
-    let graph =
-        workloads::generate(args.workload).map_err(|error| Failure::refused(error.to_string()))?;
+    let mut graph = workloads::load(args.workload, None, &workloads::LoadOptions::default())?;
+    if args.real_data && graph.keep_results() == 0 {
+        let text = format!("'{}' makes no results that could be compared", args.workload);
+        return Err(
+            Failure::refused(text).hint("give its last tasks an output, such as output=10KB")
+        );
+    }
+    let graph = graph;
     let began = Instant::now();
     let mut seen = Campaign {
         seed: args.seed,
@@ -222,7 +238,7 @@ fn text(seen: &Campaign) -> String {
     format!(
         "{} runs of {} tasks, {} kills ({} with the disk), {} stops in {:.0} s\n\
          tasks done   {}\nlost         {}\ntwice        {}\nmade again   {}\nstuck        {}\n\
-         store        {} operations ({} without an answer), {} changes watched, {} wrong\n",
+         store        {} operations ({} without an answer), {} changes watched, {} wrong\n{}",
         seen.runs,
         seen.tasks_each,
         seen.kills,
@@ -238,7 +254,18 @@ fn text(seen: &Campaign) -> String {
         seen.kv_unanswered,
         seen.kv_watched,
         seen.kv_wrong,
+        compared(seen),
     )
+}
+
+fn compared(seen: &Campaign) -> String {
+    match seen.answers {
+        0 => String::new(),
+        answers => format!(
+            "answers      {answers} kept files compared, {} wrong, {} gone with a disk\n",
+            seen.answers_wrong, seen.answers_gone
+        ),
+    }
 }
 
 /// What the nodes wrote is kept where something went wrong.
@@ -268,11 +295,18 @@ async fn all_in(
     if !victims.are_whole(&client).await {
         return Err(Failure::lost("the copies of a new cluster do not become whole"));
     }
+    let expected = match args.real_data {
+        true => Some(undisturbed(&client, graph, dir).await?),
+        false => None,
+    };
     let callers = kv::Callers::start(&client, &mut dice);
     // Runs may be shorter than the time between two faults.
     let mut fault_at = tokio::time::Instant::now() + pause(&mut dice, CALM_MS);
     while seen.kills < args.kills && seen.stuck == 0 {
-        let job = client.submit(graph, SubmitOptions::default()).await?.job;
+        let wiped_before = seen.wiped;
+        let options = submission(args.real_data);
+        let plan = client.plan(graph, &options).await?;
+        let job = client.submit_plan(&plan, &options).await?.job;
         let ended = {
             let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {}));
             let mut end = std::pin::pin!(end);
@@ -299,6 +333,25 @@ async fn all_in(
             break;
         };
         judge(&client, job, &end?, graph, seen).await?;
+        if let Some(expected) = &expected {
+            let lost_disks = seen.wiped > wiped_before;
+            let found = Answers::fetch(&client, graph, &plan, &dir.join("answers")).await;
+            let found = match found {
+                Err(error) if lost_disks => {
+                    say(&format!("run {}: {}", seen.runs, error.message));
+                    Answers::default()
+                }
+                found => found?,
+            };
+            let differ = expected.compare(seen.runs, &found);
+            seen.answers += expected.len() as u64;
+            seen.answers_wrong += differ.wrong;
+            // A disk may go when the job has just ended, and with it what only that node kept.
+            match lost_disks {
+                true => seen.answers_gone += differ.missing,
+                false => seen.answers_wrong += differ.missing,
+            }
+        }
     }
     let outcome = callers.end().await?;
     seen.kv_operations = outcome.operations;
@@ -306,6 +359,28 @@ async fn all_in(
     seen.kv_watched = outcome.changes_watched;
     seen.kv_wrong = outcome.wrong;
     judge_keys(&client, seen).await
+}
+
+fn submission(real_data: bool) -> SubmitOptions {
+    let settings = wire::JobSettings { real_data, ..wire::JobSettings::default() };
+    SubmitOptions { settings, ..SubmitOptions::default() }
+}
+
+/// What a run keeps while nothing is broken.
+async fn undisturbed(client: &Client, graph: &Graph, dir: &Path) -> Result<Answers, Failure> {
+    let options = submission(true);
+    let plan: Plan<'_> = client.plan(graph, &options).await?;
+    let job = client.submit_plan(&plan, &options).await?.job;
+    let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {})).await;
+    let end = end.map_err(|_| Failure::lost("a run that nobody disturbed does not end"))??;
+    let answers = Answers::fetch(client, graph, &plan, &dir.join("answers")).await?;
+    let done = end.sum.as_ref().map_or(0, |sum| sum.done);
+    if done != graph.len() as u64 {
+        let text = format!("undisturbed, {done} of {} tasks are done", graph.len());
+        return Err(Failure::lost(text));
+    }
+    answers.expect_whole(crate::kept::of_graph(graph, &plan, true).len())?;
+    Ok(answers)
 }
 
 fn key(number: u64) -> Vec<u8> {

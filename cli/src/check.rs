@@ -7,6 +7,7 @@ use clap::Args;
 use scheduler::Mutant;
 use serde::Serialize;
 
+use crate::args::DataKind;
 use crate::campaign::CampaignArgs;
 use crate::errors::{Done, Exit};
 use crate::output::say;
@@ -41,7 +42,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, requires = "processes", default_value_t = 1, value_name = "R",
         value_parser = crate::args::replicas_parser())]
     replicas: u32,
-    /// With --processes: what runs, a generator
+    /// With --processes: what runs, a generator or a workflow file
     #[arg(
         long,
         requires = "processes",
@@ -49,6 +50,10 @@ pub(crate) struct CheckArgs {
         default_value = "uts:tree=tiny,duration=5ms"
     )]
     workload: String,
+    /// With --processes: real bytes are written and moved, and what each run keeps is compared with
+    /// what a run kept that nobody disturbed
+    #[arg(long, requires = "processes", default_value = "virtual")]
+    data: DataKind,
 }
 
 fn parse_mutant(text: &str) -> Result<Mutant, String> {
@@ -89,6 +94,7 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
             nodes: args.nodes,
             replicas: crate::embed::check_replicas(args.replicas, args.nodes)?,
             workload: &args.workload,
+            real_data: args.data == DataKind::Real,
         };
         return crate::campaign::run(context, campaign);
     }

@@ -76,17 +76,19 @@ async fn recall(client: &Client, job: JobId) -> Result<Vec<Kept>, Failure> {
 
 /// A file that was copied.
 #[derive(Serialize)]
-struct Copied {
+pub(crate) struct Copied {
     task: String,
-    file: String,
-    path: String,
+    pub(crate) file: String,
+    pub(crate) path: String,
     bytes: u64,
+    #[serde(skip)]
+    pub(crate) object: ObjectId,
 }
 
 /// What a copy made of the list.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    copied: Vec<Copied>,
+    pub(crate) copied: Vec<Copied>,
     /// Outputs of tasks that are not done.
     undone: u64,
     /// Nodes whose objects, or whose word on what is done, are missing.
@@ -138,6 +140,7 @@ pub(crate) async fn copy(
                 file: file.clone(),
                 path: to.display().to_string(),
                 bytes,
+                object,
             }),
             Err(error @ ClientError::ClusterUnreachable(_)) => {
                 say(&format!("warning: without the objects of {node}: {error}"));

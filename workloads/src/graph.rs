@@ -315,6 +315,21 @@ impl Graph {
         unknown
     }
 
+    /// Keeps what no task reads: the results. How many outputs that makes.
+    pub fn keep_results(&mut self) -> u64 {
+        let mut is_read = vec![false; self.specs.len()];
+        for child in self.indices() {
+            for edge in self.parents(child).filter(|edge| edge.output > 0) {
+                is_read[self.task_spec[edge.task as usize] as usize] = true;
+            }
+        }
+        for (spec, _) in self.specs.iter_mut().zip(&is_read).filter(|(_, is_read)| !**is_read) {
+            spec.outputs.iter_mut().for_each(|output| output.keep = true);
+        }
+        let keeps = |task| self.task(task).spec.outputs.iter().filter(|output| output.keep).count();
+        self.indices().map(keeps).sum::<usize>() as u64
+    }
+
     /// Whether the task only puts data where a run shall find them.
     #[must_use]
     pub fn is_load(&self, task: u32) -> bool {
