@@ -22,7 +22,7 @@ const STOPPED_FOR: Duration = Duration::from_millis(1_200);
 const STOPPED_LONG: Duration = Duration::from_secs(7);
 
 /// Every file with every file: each pair is answered by a checksum of both.
-fn workflow() -> String {
+pub(crate) fn workflow() -> String {
     let mut text = format!(
         "[[task]]\nname='file-{{i}}'\narray='1-{FILES}'\noutputs={{f='f{{i}}'}}\n\
          command=['sh','-c','yes \"file {{i}} of the set\" | head -c {FILE_BYTES} > f{{i}}']\n"
@@ -51,14 +51,14 @@ fn workflow() -> String {
 }
 
 /// What the last task kept.
-fn answers(instance: &Instance, id: &str) -> String {
+pub(crate) fn answers(instance: &Instance, id: &str) -> String {
     let folder = instance.sandbox().path("fetched");
     let name = folder.display().to_string();
     instance.starling(&["job", "fetch", id, "-o", &name]).ok();
     std::fs::read_to_string(folder.join("all")).expect("the kept file was fetched")
 }
 
-fn done(instance: &Instance, id: &str) -> u64 {
+pub(crate) fn done(instance: &Instance, id: &str) -> u64 {
     job(instance, id)["tasks"]["done"].as_u64().unwrap_or(0)
 }
 
@@ -75,7 +75,7 @@ fn stop_for_a_while(instance: &Instance, node: u32, how_long: Duration) {
     signal(instance, node, Signal::CONT);
 }
 
-fn undisturbed() -> String {
+pub(crate) fn undisturbed() -> String {
     let instance = Instance::up_with_copies(2, 8, 1);
     instance.sandbox().write("pairs.toml", workflow());
     let id = submit(&instance, &["--file", "pairs.toml", "--wait"]);

@@ -19,3 +19,4 @@ mod slurm;
 mod strangers;
 mod synthetic;
 mod tools;
+mod tuning;
