@@ -207,7 +207,7 @@ fn send(mut out: Wire, case: Case, objects: &[ObjectId], source: Option<&Path>) 
     }
 }
 
-fn source_of(source: &Path, object: ObjectId) -> PathBuf {
+pub(super) fn source_of(source: &Path, object: ObjectId) -> PathBuf {
     let (local, attempt) = (object.task.local, object.attempt.0);
     let name = format!("{}.{}-{attempt:x}-0-kept", local.partition().0, local.index());
     source.join(format!("{:016x}", JOB.0)).join(name)
@@ -223,10 +223,8 @@ fn receive(
     back.flush()?;
     let mut buffer = vec![0; limits::DATA_BUFFER_BYTES];
     for object in objects {
-        let mut file = match target {
-            Some(target) => Some(File::create(target.join(object.task.local.0.to_string()))?),
-            None => None,
-        };
+        let path = target.map(|target| target.join(object.task.local.0.to_string()));
+        let mut file = path.as_ref().map(File::create).transpose()?;
         let mut rest = case.size_bytes;
         while rest > 0 {
             let count = rest.min(buffer.len() as u64) as usize;
@@ -238,6 +236,10 @@ fn receive(
                 file.write_all(&buffer[..came])?;
             }
             rest -= came as u64;
+        }
+        // All of them together would not fit; ours lets go of each batch.
+        if let Some(path) = path.filter(|_| case.batch() < case.at_once) {
+            std::fs::remove_file(path)?;
         }
     }
     Ok(())
