@@ -166,13 +166,15 @@ fn body(dice: &mut Dice) -> Body {
         14 => Body::Visible(wire::Visible { commit: Some(commit(dice)) }),
         15 => {
             let (job, partitions) = (dice.number(), vec![count(dice)]);
-            Body::Counts(wire::Counts { job, partitions, removing: false })
+            let question = dice.number();
+            Body::Counts(wire::Counts { job, partitions, removing: false, question })
         }
         16 => Body::Holding(wire::Holding { tasks: tasks(dice) }),
         17 => Body::NotHeld(wire::NotHeld { tasks: tasks(dice) }),
         18 => Body::Cancel(cancel(dice)),
         _ => {
-            Body::JobEnd(wire::JobEnd { job: dice.number(), unknown: dice.number() > u64::MAX / 2 })
+            let (job, question) = (dice.number(), dice.number());
+            Body::JobEnd(wire::JobEnd { job, unknown: dice.below(2) == 0, question })
         }
     }
 }

@@ -460,12 +460,20 @@ impl Scheduler {
                     out.evicted.push(object);
                 }
                 Going::Object(_) => {}
+                // It goes when that is over.
+                Going::Rest(job) if self.has_come_again(job) => {}
                 Going::Rest(job) => out.forgotten.push(job),
             }
         }
         if self.data.going.is_empty() {
             self.data.going = VecDeque::new();
         }
+    }
+
+    /// Nobody knew of the job, and yet something of it has come since.
+    fn has_come_again(&self, job: JobId) -> bool {
+        let is_open = |job: &crate::ledger::Job| !job.ended;
+        self.data.touched.has(job) || self.ledger.jobs.get(&job).is_some_and(|job| is_open(job))
     }
 
     /// Counts what an attempt read.

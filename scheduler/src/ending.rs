@@ -1,9 +1,9 @@
 //! The end of a job at nodes that hold something of it: its home tells them, or is asked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::wire::message::Body;
-use proto::{JobId, wire};
+use proto::{JobId, NodeId, wire};
 
 use crate::Scheduler;
 use crate::out::Out;
@@ -12,8 +12,11 @@ use crate::out::Out;
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
     jobs: BTreeSet<JobId>,
-    /// Those whose home was asked whether they have ended, and of which nothing has come since.
-    asked: BTreeSet<JobId>,
+    /// Those whose home was asked whether they have ended, and of which nothing has come since:
+    /// the last question.
+    asked: BTreeMap<JobId, u64>,
+    /// How many questions this incarnation has asked.
+    questions: u64,
 }
 
 impl Touched {
@@ -30,29 +33,42 @@ impl Touched {
         self.asked.remove(&job);
         self.jobs.remove(&job)
     }
+    pub(crate) fn has(&self, job: JobId) -> bool {
+        self.jobs.contains(&job)
+    }
     pub(crate) fn iter(&self) -> impl Iterator<Item = JobId> + '_ {
         self.jobs.iter().copied()
     }
 }
 
 impl Scheduler {
-    /// An empty report asks a job's home whether it has ended. Only a node that is home of none of
-    /// it may ask so early: a commit may have been lost in a power cut, and "no such job" would
-    /// drop chunks that their client is about to commit again.
+    /// Asks a job's home whether it has ended. Only a node that is home of none of it may ask so
+    /// early: a commit may have been lost in a power cut, and "no such job" would drop chunks that
+    /// their client is about to commit again.
     pub(crate) fn ask_of_end(&mut self, job: JobId, out: &mut Out) {
         if self.ledger.jobs.contains_key(&job) {
             return;
         }
-        self.data.touched.asked.insert(job);
-        let counts = wire::Counts { job: job.0, ..Default::default() };
+        let question = self.ask_job_home(job, out);
+        self.data.touched.asked.insert(job, question);
+    }
+
+    /// An empty report is a question. The answer repeats its number, as several may be under way:
+    /// a home that moves is asked under its new epoch and once it is active. An earlier incarnation
+    /// has asked with other numbers.
+    pub(crate) fn ask_job_home(&mut self, job: JobId, out: &mut Out) -> u64 {
+        self.data.touched.questions += 1;
+        let question = u64::from(self.options.incarnation.0) << 32 | self.data.touched.questions;
+        let counts = wire::Counts { job: job.0, question, ..Default::default() };
         out.reliable.push((self.homes.job_home(job), Body::Counts(counts)));
+        question
     }
 
     /// The job is over everywhere: what it holds in memory may go when there is need of room. Or
     /// its home knew of no such job.
-    pub(crate) fn on_job_end(&mut self, end: wire::JobEnd, out: &mut Out) {
+    pub(crate) fn on_job_end(&mut self, from: NodeId, end: wire::JobEnd, out: &mut Out) {
         let job_id = JobId(end.job);
-        if end.unknown && self.is_known_by_now(job_id, out) {
+        if end.unknown && !self.is_still_unknown(from, end, out) {
             return;
         }
         self.forget_data(job_id, out);
@@ -80,17 +96,23 @@ impl Scheduler {
         self.ledger.forget_releases(job_id);
     }
 
-    /// That there is no such job was true when it was said. Where the job is visible it has been
-    /// committed since; where something of it has come since, it may have been: its home is asked
-    /// once more.
-    fn is_known_by_now(&mut self, job_id: JobId, out: &mut Out) -> bool {
-        match self.ledger.jobs.get(&job_id) {
-            Some(job) => job.visible,
-            None if self.data.touched.asked.contains(&job_id) => false,
-            None => {
-                self.ask_of_end(job_id, out);
-                true
-            }
-        }
+    /// That there is no such job was true when it was said. It counts as the answer of the job's
+    /// present home to the last question since something of it has come. Where nothing was asked
+    /// since, the home is asked once more; a job that waits for its commit here is asked about in
+    /// its time.
+    fn is_still_unknown(&mut self, from: NodeId, end: wire::JobEnd, out: &mut Out) -> bool {
+        let job_id = JobId(end.job);
+        let asked = match self.ledger.jobs.get(&job_id) {
+            Some(job) if job.visible => return false,
+            Some(job) => Some(job.question).filter(|&question| question != 0),
+            None => self.data.touched.asked.get(&job_id).copied(),
+        };
+        let Some(asked) = asked else {
+            self.ask_of_end(job_id, out);
+            return false;
+        };
+        // An older peer does not say what it answers.
+        let is_last = end.question == asked || end.question == 0;
+        is_last && from == self.homes.job_home(job_id)
     }
 }

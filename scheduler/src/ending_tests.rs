@@ -1,16 +1,22 @@
 //! What a node holds of a job goes when the job is over, and not because it was unknown once.
 
+use proto::limits::{STAGED_JOB_TTL, STEP_EVICTIONS_MAX};
 use proto::wire::message::Body;
 use proto::work::Outcome;
-use proto::{Attempt, JobId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::out::Out;
 use crate::staging_tests::{placed, push};
-use crate::{Homes, Policy, Scheduler, Tuning, test_nodes};
+use crate::{Homes, LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
 
 /// Who is home of the job.
 fn homes(of_job: u32) -> Homes {
-    test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[of_job, 1]).moving()
+    homes_since(1, of_job)
+}
+
+fn homes_since(epoch: u64, of_job: u32) -> Homes {
+    let members = (0..3).map(test_nodes::member).collect();
+    test_nodes::homes_since(epoch, 0, members, &[of_job, 1]).moving()
 }
 
 fn task(index: u64) -> TaskId {
@@ -18,29 +24,55 @@ fn task(index: u64) -> TaskId {
 }
 
 /// Has made an output for a task of node 1, and asks the job's new home, node 2, whether the job
-/// has ended.
-fn asking() -> (Scheduler, Out) {
+/// has ended. With the number of that question.
+fn asking() -> (Scheduler, Out, u64) {
+    let (mut node, mut out) = (made(1), Out::default());
+    let question = moved(&mut node, 2, 2, &mut out);
+    (node, out, question)
+}
+
+/// Has made so many outputs.
+fn made(outputs: usize) -> Scheduler {
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
     let mut out = Out::default();
     push(&mut node, vec![placed(0, vec![], 5_000)], &mut out);
     node.act(Time(0), &mut out);
     assert_eq!(out.launches.len(), 1);
-    let outcome = Outcome { output_sizes: vec![5_000], ..Outcome::default() };
+    let outcome = Outcome { output_sizes: vec![5_000; outputs], ..Outcome::default() };
     node.on_finished(Time(0), task(0), Attempt(1), outcome, &mut out);
     node.act(Time(0), &mut out);
-    node.set_homes(Time(0), homes(2), &mut out);
-    assert_eq!(asked(&mut out), [NodeId(2)]);
-    (node, out)
+    node
 }
 
-fn asked(out: &mut Out) -> Vec<NodeId> {
-    let is_ask = |body: &Body| matches!(body, Body::Counts(it) if it.partitions.is_empty());
-    let asks = std::mem::take(&mut out.reliable).into_iter().filter(|(_, body)| is_ask(body));
-    asks.map(|(to, _)| to).collect()
+/// The job has its home there, since that epoch, which is asked; with the number of the question.
+fn moved(node: &mut Scheduler, epoch: u64, home: u32, out: &mut Out) -> u64 {
+    node.set_homes(Time(0), homes_since(epoch, home), out);
+    asked_once(home, out)
 }
 
-fn hear(node: &mut Scheduler, unknown: bool, out: &mut Out) {
-    let end = Body::JobEnd(wire::JobEnd { job: 1, unknown });
+fn asked_once(home: u32, out: &mut Out) -> u64 {
+    let asked = asked(out);
+    let &[(to, question)] = asked.as_slice() else { panic!("not once: {asked:?}") };
+    assert_eq!(to, NodeId(home));
+    question
+}
+
+fn asked(out: &mut Out) -> Vec<(NodeId, u64)> {
+    let asks = std::mem::take(&mut out.reliable).into_iter().filter_map(|(to, body)| match body {
+        Body::Counts(it) if it.partitions.is_empty() => Some((to, it.question)),
+        _ => None,
+    });
+    asks.collect()
+}
+
+/// No such job is known, says that node to that question.
+fn hear_unknown(node: &mut Scheduler, from: u32, question: u64, out: &mut Out) {
+    let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, question });
+    node.on_message(Time(0), NodeId(from), end, out);
+}
+
+fn hear_of_end(node: &mut Scheduler, out: &mut Out) {
+    let end = Body::JobEnd(wire::JobEnd { job: 1, ..Default::default() });
     node.on_message(Time(0), NodeId(2), end, out);
 }
 
@@ -50,28 +82,191 @@ fn holds_something(node: &Scheduler) -> bool {
 
 #[test]
 fn what_was_made_for_a_job_that_nobody_knows_goes() {
-    for unknown in [false, true] {
-        let (mut node, mut out) = asking();
-        assert!(holds_something(&node));
-        hear(&mut node, unknown, &mut out);
-        assert!(!holds_something(&node) && asked(&mut out).is_empty());
+    let (mut node, mut out, question) = asking();
+    assert!(question > 0 && holds_something(&node));
+    hear_unknown(&mut node, 2, question, &mut out);
+    assert!(!holds_something(&node) && asked(&mut out).is_empty());
+    let (mut node, mut out, _) = asking();
+    hear_of_end(&mut node, &mut out);
+    assert!(!holds_something(&node) && asked(&mut out).is_empty());
+    // A peer that does not say what it answers.
+    let (mut node, mut out, _) = asking();
+    hear_unknown(&mut node, 2, 0, &mut out);
+    assert!(!holds_something(&node) && asked(&mut out).is_empty());
+}
+
+/// A home that changes is asked for its new epoch, and again when it is active; and the client
+/// commits the job once more when both are answered and neither answer has come.
+#[test]
+fn where_something_has_come_since_only_a_later_question_counts() {
+    let (mut node, mut out, first) = asking();
+    let second = moved(&mut node, 3, 2, &mut out);
+    push(&mut node, vec![placed(1, vec![], 0)], &mut out);
+    hear_unknown(&mut node, 2, first, &mut out);
+    assert!(holds_something(&node), "it may be of use");
+    let third = asked_once(2, &mut out);
+    hear_unknown(&mut node, 2, second, &mut out);
+    assert!(holds_something(&node), "that was said before it came");
+    assert!(asked(&mut out).is_empty(), "an answer is under way");
+    hear_unknown(&mut node, 2, third, &mut out);
+    assert!(!holds_something(&node), "nothing has come since");
+    let (mut node, mut out, _) = asking();
+    push(&mut node, vec![placed(1, vec![], 0)], &mut out);
+    hear_of_end(&mut node, &mut out);
+    assert!(!holds_something(&node), "what is over is over");
+}
+
+#[test]
+fn an_earlier_home_of_the_job_is_not_obeyed() {
+    let (mut node, mut out, first) = asking();
+    let second = moved(&mut node, 3, 1, &mut out);
+    hear_unknown(&mut node, 2, first, &mut out);
+    hear_unknown(&mut node, 2, 0, &mut out);
+    assert!(holds_something(&node));
+    assert!(asked(&mut out).is_empty(), "the present home is asked already");
+    hear_unknown(&mut node, 1, second, &mut out);
+    assert!(!holds_something(&node));
+}
+
+/// What an earlier incarnation has asked may be answered to the next.
+#[test]
+fn each_incarnation_has_its_own_questions() {
+    let question = |life: u32| {
+        let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
+        node.options.incarnation = Incarnation(life);
+        let mut out = Out::default();
+        node.ask_of_end(JobId(1), &mut out);
+        asked_once(1, &mut out)
+    };
+    assert_ne!(question(1), question(2));
+}
+
+/// Chunks are staged at node 0, and their client went silent: the job's home is asked.
+fn expiring() -> (Scheduler, Out, u64) {
+    let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[1, 0]);
+    let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    stage(&mut node, Time(0), 0, &mut out);
+    let question = waited_ttls(&mut node, 1, &mut out);
+    (node, out, question)
+}
+
+fn waited_ttls(node: &mut Scheduler, times: u64, out: &mut Out) -> u64 {
+    node.act(Time(STAGED_JOB_TTL.0 * times), out);
+    asked_once(1, out)
+}
+
+fn stage(node: &mut Scheduler, now: Time, number: u32, out: &mut Out) {
+    let chunk = wire::Chunk {
+        job: 1,
+        partition: 1,
+        number,
+        first: u64::from(number),
+        specs: vec![wire::Spec {
+            body: Some(wire::spec::Body::Sleep(wire::Sleep::default())),
+            ..Default::default()
+        }],
+        tasks: vec![wire::Task::default()],
+        ..Default::default()
+    };
+    node.ledger.stage(now, chunk, out).expect("it is a right chunk");
+}
+
+#[test]
+fn what_is_staged_expires_when_its_home_knows_no_such_job() {
+    for question_is_told in [true, false] {
+        let (mut node, mut out, question) = expiring();
+        let question = if question_is_told { question } else { 0 };
+        hear_unknown(&mut node, 1, question, &mut out);
+        assert_eq!(out.facts.dropped_chunks.len(), 1);
     }
 }
 
-/// The answer was on its way, again and again, when the client committed the job once more.
+/// A chunk that is there already says as much as a new one.
 #[test]
-fn where_something_has_come_since_its_home_is_asked_once_more() {
-    let (mut node, mut out) = asking();
-    push(&mut node, vec![placed(1, vec![], 0)], &mut out);
-    hear(&mut node, true, &mut out);
-    assert!(holds_something(&node), "it may be of use");
-    assert_eq!(asked(&mut out), [NodeId(2)]);
-    hear(&mut node, true, &mut out);
-    assert!(!holds_something(&node), "nothing has come since");
-    let (mut node, mut out) = asking();
-    push(&mut node, vec![placed(1, vec![], 0)], &mut out);
-    hear(&mut node, false, &mut out);
-    assert!(!holds_something(&node), "what is over is over");
+fn what_is_staged_stays_when_its_client_was_heard_of_since_the_question() {
+    for number in [0, 1] {
+        let (mut node, mut out, question) = expiring();
+        stage(&mut node, Time(STAGED_JOB_TTL.0), number, &mut out);
+        hear_unknown(&mut node, 1, question, &mut out);
+        hear_unknown(&mut node, 1, 0, &mut out);
+        assert_eq!(out.facts.dropped_chunks, []);
+        assert_eq!(node.has_ended(JobId(1)), Some(false));
+        let question = waited_ttls(&mut node, 2, &mut out);
+        hear_unknown(&mut node, 1, question, &mut out);
+        assert_eq!(out.facts.dropped_chunks.len(), 1 + number as usize);
+    }
+}
+
+/// What one home has taken is at another, where the job was asked about already.
+#[test]
+fn what_is_staged_stays_when_more_of_it_was_taken_over_since_the_question() {
+    let members = (0..3).map(test_nodes::member).collect();
+    let homes = test_nodes::homes(0, members, &[1, 0, 0, 1]).moving();
+    let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    node.serve(Time(0), PartitionId(1), 2, &mut out);
+    stage(&mut node, Time(0), 0, &mut out);
+    let question = waited_ttls(&mut node, 1, &mut out);
+    let chunk = wire::Chunk { job: 1, partition: 2, ..out.facts.chunks[0].clone() };
+    let taken = LedgerRecord::Chunk(chunk);
+    node.adopt(Time(0), PartitionId(2), JobId(1), taken).expect("it is the first");
+    node.serve(Time(STAGED_JOB_TTL.0), PartitionId(2), 2, &mut out);
+    hear_unknown(&mut node, 1, question, &mut out);
+    assert_eq!(out.facts.dropped_chunks, []);
+}
+
+/// Its objects go some at a time; what comes meanwhile is known, and stays.
+#[test]
+fn the_shell_keeps_what_it_has_of_a_job_of_which_something_came_again() {
+    for comes_again in [false, true] {
+        let (mut node, mut out) = (made(STEP_EVICTIONS_MAX + 1), Out::default());
+        let question = moved(&mut node, 2, 2, &mut out);
+        hear_unknown(&mut node, 2, question, &mut out);
+        if comes_again {
+            push(&mut node, vec![placed(1, vec![], 5_000)], &mut out);
+        }
+        node.act(Time(0), &mut out);
+        assert_eq!((out.evicted.len(), out.forgotten.len()), (STEP_EVICTIONS_MAX, 0));
+        node.act(Time(0), &mut out);
+        assert_eq!(out.evicted.len(), STEP_EVICTIONS_MAX + 1);
+        assert_eq!(out.forgotten.len(), usize::from(!comes_again));
+        if comes_again {
+            hear_of_end(&mut node, &mut out);
+            node.act(Time(0), &mut out);
+            assert_eq!(out.forgotten, [JobId(1)]);
+        }
+    }
+}
+
+/// The same where this node is home of some of it, and takes it again.
+#[test]
+fn the_shell_keeps_what_was_uploaded_for_what_is_staged_again() {
+    let (mut node, mut out, question) = expiring();
+    hear_unknown(&mut node, 1, question, &mut out);
+    stage(&mut node, Time(STAGED_JOB_TTL.0), 0, &mut out);
+    node.act(Time(STAGED_JOB_TTL.0), &mut out);
+    assert_eq!(out.forgotten, []);
+    let question = waited_ttls(&mut node, 2, &mut out);
+    hear_unknown(&mut node, 1, question, &mut out);
+    node.act(Time(STAGED_JOB_TTL.0 * 2), &mut out);
+    assert_eq!(out.forgotten, [JobId(1)]);
+}
+
+/// The home of a job knows those that were committed.
+#[test]
+fn a_home_tells_what_it_does_not_know_from_what_has_ended() {
+    let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(0));
+    let mut out = Out::default();
+    let state = wire::JobState { job: 2, ended_ns: 1, ..Default::default() };
+    home.adopt_job(PartitionId(0), state);
+    home.serve(Time(0), PartitionId(0), 2, &mut out);
+    for (job, question, unknown) in [(1, 7, true), (2, 8, false)] {
+        let ask = Body::Counts(wire::Counts { job, question, ..Default::default() });
+        home.on_message(Time(0), NodeId(1), ask, &mut out);
+        let end = Body::JobEnd(wire::JobEnd { job, unknown, question });
+        assert_eq!(std::mem::take(&mut out.reliable), [(NodeId(1), end)]);
+    }
 }
 
 /// An earlier home of the job may be heard of later than the one that has taken the commit.
@@ -81,9 +276,11 @@ fn a_job_that_is_visible_here_is_known() {
     let mut out = Out::default();
     node.on_message(Time(0), NodeId(1), visible(), &mut out);
     assert_eq!(node.has_ended(JobId(1)), Some(false));
-    hear(&mut node, true, &mut out);
-    assert_eq!(node.has_ended(JobId(1)), Some(false));
-    hear(&mut node, false, &mut out);
+    for question in [0, 1] {
+        hear_unknown(&mut node, 1, question, &mut out);
+        assert_eq!(node.has_ended(JobId(1)), Some(false));
+    }
+    hear_of_end(&mut node, &mut out);
     assert_eq!(node.has_ended(JobId(1)), Some(true));
 }
 

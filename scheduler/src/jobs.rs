@@ -172,8 +172,7 @@ impl Jobs {
         let Some(job) = self.jobs.get_mut(&job_id) else {
             if asks {
                 // Staged there, but never committed here.
-                let job = counts.job;
-                out.reliable.push((from, Body::JobEnd(wire::JobEnd { job, unknown: true })));
+                out.reliable.push((from, answer(&counts, true)));
             }
             return;
         };
@@ -185,8 +184,7 @@ impl Jobs {
             return;
         }
         if job.state.ended_ns != 0 {
-            out.reliable
-                .push((from, Body::JobEnd(wire::JobEnd { job: counts.job, unknown: false })));
+            out.reliable.push((from, answer(&counts, false)));
             return;
         }
         for count in counts.partitions {
@@ -254,8 +252,8 @@ impl Jobs {
         self.jobs.insert(job_id, Job::new(state));
         // What is staged anywhere goes; what still comes is asked about, and goes then.
         for member in homes.living_or_back() {
-            out.reliable
-                .push((member, Body::JobEnd(wire::JobEnd { job: job_id.0, unknown: false })));
+            let end = wire::JobEnd { job: job_id.0, ..Default::default() };
+            out.reliable.push((member, Body::JobEnd(end)));
         }
     }
 
@@ -425,7 +423,8 @@ impl Job {
         }
         // Nodes that are home of none of it may have run some, and hold objects.
         for member in homes.living_or_back() {
-            out.reliable.push((member, Body::JobEnd(wire::JobEnd { job: job.0, unknown: false })));
+            let end = wire::JobEnd { job: job.0, ..Default::default() };
+            out.reliable.push((member, Body::JobEnd(end)));
         }
     }
 
@@ -451,6 +450,11 @@ impl Job {
             self.watchers.clear();
         }
     }
+}
+
+/// To who asks, or reports of what is over.
+fn answer(counts: &wire::Counts, unknown: bool) -> Body {
+    Body::JobEnd(wire::JobEnd { job: counts.job, unknown, question: counts.question })
 }
 
 fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {

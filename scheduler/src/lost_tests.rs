@@ -233,8 +233,9 @@ fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
     scheduler.act(Time(0), &mut out);
     let earlier = out.fetches.pop().expect("it travels");
     scheduler.ask_of_end(JobId(1), &mut out);
-    let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true });
-    scheduler.on_message(Time(0), NodeId(1), end, &mut out);
+    let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, question: 0 });
+    let home = scheduler.homes.job_home(JobId(1));
+    scheduler.on_message(Time(0), home, end, &mut out);
     assert!(scheduler.data.flights.is_empty(), "nobody knows its job, so far");
     push(&mut scheduler, vec![placed(1, vec![input(0, 2, 5_000)], 0)], &mut out);
     scheduler.act(Time(0), &mut out);

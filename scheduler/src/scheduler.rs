@@ -254,7 +254,7 @@ impl Scheduler {
             Body::Cancel(cancel) => {
                 self.on_cancel(now, &cancel, out);
             }
-            Body::JobEnd(end) => self.on_job_end(end, out),
+            Body::JobEnd(end) => self.on_job_end(from, end, out),
             // Links put large messages together before they come here; what concerns copies of
             // partitions goes past the scheduler.
             Body::Fragment(_)
@@ -412,10 +412,9 @@ impl Scheduler {
         for job_id in silent {
             // An empty report asks the job's home: it tells of the commit again, or of no such
             // job. While it cannot be asked nothing is dropped; it may have promised the job.
-            let counts = wire::Counts { job: job_id.0, ..Default::default() };
-            out.reliable.push((self.homes.job_home(job_id), Body::Counts(counts)));
+            let question = self.ask_job_home(job_id, out);
             if let Some(job) = self.ledger.jobs.get_mut(&job_id) {
-                job.touched = now;
+                (job.touched, job.question) = (now, question);
             }
         }
     }

@@ -297,7 +297,7 @@ fn what_a_thief_had_of_a_job_that_is_over_is_not_taken_back() {
     let taken_back = |is_over| {
         let (mut victim, mut out) = (victim(), Out::default());
         if is_over {
-            let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: false });
+            let end = Body::JobEnd(wire::JobEnd { job: 1, ..Default::default() });
             victim.on_message(Time(0), NodeId(1), end, &mut out);
         }
         victim.take_back_transit(NodeId(2), Incarnation(1), &mut out);

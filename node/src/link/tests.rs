@@ -44,7 +44,7 @@ impl End {
 }
 
 fn message(number: u64) -> Body {
-    Body::JobEnd(JobEnd { job: number, unknown: false })
+    Body::JobEnd(JobEnd { job: number, ..Default::default() })
 }
 
 /// Delivers the packets in the air, badly.

@@ -59,6 +59,9 @@ pub(crate) struct Job {
     pub(crate) cancelled: bool,
     /// When its submitter was last heard of; staged tasks expire.
     pub(crate) touched: Time,
+    /// The last question to its home whether there is such a job, if nothing of it has come since;
+    /// otherwise 0.
+    pub(crate) question: u64,
     specs: Vec<Arc<wire::Spec>>,
     /// By hash of the encoded spec; alike specs of all chunks are held once.
     spec_numbers: HashMap<u64, Vec<u32>, FixedState>,
@@ -156,7 +159,7 @@ impl Ledger {
         check_chunk(&chunk)?;
         let (job_id, partition) = (JobId(chunk.job), PartitionId(chunk.partition));
         if let Some(job) = self.jobs.get_mut(&job_id) {
-            job.touched = now;
+            job.touch(now);
             if job.parts.get(&partition).is_some_and(|part| part.has_chunk(chunk.number)) {
                 return Ok(false);
             }
@@ -544,6 +547,7 @@ impl Job {
             ended: false,
             cancelled: false,
             touched: now,
+            question: 0,
             specs: Vec::new(),
             spec_numbers: HashMap::with_hasher(FixedState::with_seed(0)),
             parts: BTreeMap::new(),
@@ -551,6 +555,11 @@ impl Job {
             open: 0,
             looked_to: LocalId(0),
         }
+    }
+
+    /// Something of it has come: its submitter is there, or was when another home took that.
+    fn touch(&mut self, now: Time) {
+        (self.touched, self.question) = (now, 0);
     }
 
     fn intern(&mut self, spec: &wire::Spec) -> u32 {

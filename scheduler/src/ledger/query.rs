@@ -158,7 +158,7 @@ impl Ledger {
             }
             if !partitions.is_empty() {
                 let removing = job.cancelled;
-                reports.push(wire::Counts { job: job_id.0, partitions, removing });
+                reports.push(wire::Counts { job: job_id.0, partitions, removing, question: 0 });
             }
         }
         reports

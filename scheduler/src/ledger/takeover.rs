@@ -260,6 +260,7 @@ impl Ledger {
         let numbers: Vec<u32> = theirs.specs.iter().map(|spec| job.intern(spec)).collect();
         part.renumber_specs(&numbers);
         part.dirty = true;
+        job.touch(now);
         job.open += part.open;
         if theirs.visible {
             job.visible = true;
