@@ -243,8 +243,9 @@ pub const FETCH_RETRY_MAX: Span = Span::from_secs(5);
 pub const FETCH_TRIES_MAX: u32 = 64;
 /// So often where another node can make the object again.
 pub const FETCH_TRIES_REBUILT_MAX: u32 = 8;
-/// So often a maker answers that it has no such object before that is believed: what a node that
-/// leaves had may be known elsewhere a little later.
+/// So often a maker answers that it has no such object, each time after its home has said that
+/// nobody else has it, before that is believed: what a node that leaves had may be known elsewhere
+/// a little later.
 pub const FETCH_ABSENCES_MAX: u32 = 4;
 /// As long as a copy is known that may come after all.
 pub const FETCH_TRIES_COPY_KNOWN_MAX: u32 = 256;

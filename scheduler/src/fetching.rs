@@ -36,8 +36,9 @@ pub(crate) struct Flight {
     pub(crate) maker: NodeId,
     pub(crate) from: NodeId,
     pub(crate) size_bytes: u64,
-    /// Of the last fetch that was begun for it.
+    /// Of the last fetch that was begun for it, and those that have not ended.
     number: u64,
+    begun: Vec<Begun>,
     settings: Settings,
     real: bool,
     /// One task reads it.
@@ -48,8 +49,9 @@ pub(crate) struct Flight {
     pub(crate) tries: u32,
     /// How often its home was asked again while all who have it were busy.
     waits: u32,
-    /// How often the maker has answered that it does not have it, after its home had said that
-    /// nobody else has; and whether the home has answered since the last time.
+    /// Whether the maker has answered that it does not have it; how often after its home had said
+    /// that nobody else has; and whether the home has said so since the last time.
+    was_absent: bool,
     absences: u32,
     home_answered: bool,
     /// Its maker could not give it; until it is here it keeps no other task waiting.
@@ -57,10 +59,17 @@ pub(crate) struct Flight {
     /// Where to ask for copies, and whether one was named lately.
     pub(crate) home: Option<NodeId>,
     pub(crate) copy_known: bool,
-    /// When it was wished for, and when the fetch began that is under way.
+    /// When it was wished for.
     asked: Time,
-    since: Time,
     timer: Option<Time>,
+}
+
+/// A fetch that has not ended, as far as is known.
+#[derive(Debug)]
+struct Begun {
+    number: u64,
+    from: NodeId,
+    at: Time,
 }
 
 /// An input of a wide fan-in that may travel before the task is ready.
@@ -110,6 +119,7 @@ impl Scheduler {
             from: maker,
             size_bytes,
             number: 0,
+            begun: Vec::new(),
             settings: wish.settings.clone(),
             real: wish.settings.real_data,
             single: wish.readers == 1,
@@ -117,13 +127,13 @@ impl Scheduler {
             phase: if asked.is_some() { Phase::Locating } else { Phase::Moving },
             tries: 0,
             waits: 0,
+            was_absent: false,
             absences: 0,
             home_answered: false,
             stalled: false,
             home: asked,
             copy_known: false,
             asked: now,
-            since: now,
             timer: None,
         };
         self.data.ahead_in_flight += usize::from(first.is_none());
@@ -182,8 +192,8 @@ impl Scheduler {
         self.data.fetches += 1;
         flight.phase = Phase::Moving;
         flight.from = from;
-        flight.since = now;
         flight.number = self.data.fetches;
+        flight.begun.push(Begun { number: flight.number, from, at: now });
         let (settings, taken) = (Arc::clone(&flight.settings), flight.taken);
         let (number, size_bytes) = (flight.number, flight.size_bytes);
         out.fetches.push(Fetch { object, number, from, size_bytes, settings, taken });
@@ -203,8 +213,11 @@ impl Scheduler {
         for at in &located.objects {
             let Some(object) = at.object.as_ref().map(crate::data::object_id) else { continue };
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
+            let (me, members, maker) = (self.options.me, self.homes.nodes(), flight.maker);
+            let mut sources = at.nodes.iter().map(|&node| NodeId(node));
+            let source = sources.find(|&node| node != me && (node.0 as usize) < members);
             // An answer that comes late is worth something where it names a copy.
-            let names_a_copy = at.nodes.iter().any(|&node| node != flight.maker.0);
+            let names_a_copy = source.is_some_and(|source| source != maker);
             let is_late = flight.phase == Phase::Pausing && !at.later && names_a_copy;
             if !matches!(flight.phase, Phase::Locating | Phase::Waiting) && !is_late {
                 continue;
@@ -216,10 +229,6 @@ impl Scheduler {
                 self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
                 continue;
             }
-            let (me, members) = (self.options.me, self.homes.nodes());
-            let mut sources = at.nodes.iter().map(|&node| NodeId(node));
-            let source = sources.find(|&node| node != me && (node.0 as usize) < members);
-            let maker = flight.maker;
             if source.is_none() && self.is_dead(maker) {
                 self.input_gone(now, object, out);
                 continue;
@@ -259,7 +268,7 @@ impl Scheduler {
             }
             // By turns of copies and of its maker: neither may come back.
             if flight.phase == Phase::Pausing
-                && (flight.absences > 0 || !flight.tries.is_multiple_of(2))
+                && (flight.was_absent || !flight.tries.is_multiple_of(2))
                 && let Some(home) = flight.home
             {
                 flight.phase = Phase::Locating;
@@ -282,25 +291,29 @@ impl Scheduler {
         result: Result<(), FetchError>,
         out: &mut Out,
     ) {
-        let flight = self.data.flights.get(&object);
-        match (flight.map(|flight| (flight.number == number, flight.phase)), result) {
-            // It may have been asked for elsewhere meanwhile.
-            (Some((true, _)), Ok(())) => self.arrived(now, object, out),
-            (Some((true, Phase::Moving)), Err(error)) => {
-                self.fetch_failed(now, object, &error, out);
-            }
+        let Some(flight) = self.data.flights.get_mut(&object) else {
             // Nobody waits for it any more.
-            (None, Ok(())) if self.presence(&object) == crate::queue::Presence::Absent => {
+            if result.is_ok() && self.presence(&object) == crate::queue::Presence::Absent {
                 out.evicted.push(object);
             }
-            // The copy that an earlier fetch has brought may go before the later one begins.
-            _ => {}
+            return;
+        };
+        // The copy that a fetch of an earlier flight has brought may go before this one's begins.
+        let begun = flight.begun.iter().position(|begun| begun.number == number);
+        let Some(begun) = begun.map(|at| flight.begun.remove(at)) else { return };
+        let is_last = flight.number == number && flight.phase == Phase::Moving;
+        match result {
+            // It may have been asked for elsewhere meanwhile: whichever brings it first.
+            Ok(()) => self.arrived(now, object, &begun, out),
+            Err(error) if is_last => self.fetch_failed(now, object, &error, out),
+            Err(_) => {}
         }
     }
 
-    fn arrived(&mut self, now: Time, object: ObjectId, out: &mut Out) {
+    fn arrived(&mut self, now: Time, object: ObjectId, begun: &Begun, out: &mut Out) {
         let flight = self.end_flight(&object).expect("it was on its way");
-        let Flight { maker, from, size_bytes, real, taken, .. } = flight;
+        let Flight { maker, size_bytes, real, taken, .. } = flight;
+        let from = begun.from;
         if maker == self.options.me && from == maker {
             // An earlier incarnation made it; whether it is to be kept is not known.
             self.data.objects.made(object, size_bytes, real, true);
@@ -311,7 +324,7 @@ impl Scheduler {
                 None => self.data.objects.copied(object, size_bytes, real, kind),
             }
             self.data.totals.brought_bytes += size_bytes;
-            self.estimates.transferred(from, size_bytes, now.since(flight.since));
+            self.estimates.transferred(from, size_bytes, now.since(begun.at));
             self.data.fetched(now.since(flight.asked));
             if size_bytes >= COPY_TOLD_BYTES
                 && taken.is_none()
@@ -387,7 +400,8 @@ impl Scheduler {
             // Its home is asked for copies in between, however small it is: what a leaving node had
             // may lie elsewhere by now, and the home of that may be moving.
             let answered = std::mem::take(&mut flight.home_answered);
-            flight.absences += u32::from(answered || flight.absences == 0);
+            flight.absences += u32::from(answered);
+            flight.was_absent = true;
             flight.home = flight.home.or(home);
         }
         let tries = flight.tries;
