@@ -224,7 +224,7 @@ pub const START_ASK_DOUBLED_MAX: u32 = 3;
 /// Without its slot it looks so often whether its home is another one by now, and asks that one.
 pub const START_ASK_AGAIN: Span = Span::from_secs(5);
 /// What was sent to a node that is not home is sent again after this, or when the map changes; and
-/// twice as long after each time that it came back, so often at most.
+/// twice as long after each time that something for that partition came back, so often at most.
 pub const PARKED_RETRY_AFTER: Span = Span::from_millis(50);
 pub const PARKED_RETRY_DOUBLED_MAX: u32 = 4;
 /// Edges told, and newly visible tasks looked at, in one step of a node.

@@ -18,10 +18,16 @@ use crate::{Mutant, Scheduler, route};
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     lot: BTreeMap<PartitionId, VecDeque<Body>>,
-    /// When to try again with those that the map says are served.
-    retry_at: Option<Time>,
-    /// How often that was since the map has changed.
-    retries: u32,
+    /// Since the map has changed: of which partitions a node has said that it is not their home.
+    retries: BTreeMap<PartitionId, Retry>,
+}
+
+#[derive(Debug, Default)]
+struct Retry {
+    /// Nothing is sent to the node that the map names before.
+    at: Option<Time>,
+    /// How often that was.
+    times: u32,
 }
 
 impl Parked {
@@ -29,16 +35,21 @@ impl Parked {
         self.lot.is_empty()
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.retry_at
+        self.retries.values().filter_map(|retry| retry.at).min()
     }
     pub(crate) fn map_changed(&mut self) {
-        self.retries = 0;
+        self.retries.clear();
     }
-    fn retry_later(&mut self, now: Time) {
-        if self.retry_at.is_none() {
-            let doubled = PARKED_RETRY_AFTER.0 << self.retries.min(PARKED_RETRY_DOUBLED_MAX);
-            self.retry_at = Some(now + Span(doubled));
-            self.retries += 1;
+    /// This node serves it from now on.
+    pub(crate) fn served_here(&mut self, partition: PartitionId) {
+        self.retries.remove(&partition);
+    }
+    fn retry_later(&mut self, now: Time, partition: PartitionId) {
+        let retry = self.retries.entry(partition).or_default();
+        if retry.at.is_none() {
+            let doubled = PARKED_RETRY_AFTER.0 << retry.times.min(PARKED_RETRY_DOUBLED_MAX);
+            retry.at = Some(now + Span(doubled));
+            retry.times += 1;
         }
     }
     fn park(&mut self, partition: PartitionId, body: Body) {
@@ -53,16 +64,20 @@ impl Parked {
         homes.speaker(partition).ok_or(partition)
     }
     /// Takes out what can be sent now.
-    fn released(&mut self, homes: &Homes) -> Vec<(NodeId, Body)> {
-        let mut released = Vec::new();
+    fn released(&mut self, now: Time, homes: &Homes) -> Vec<(NodeId, Body)> {
+        for retry in self.retries.values_mut() {
+            retry.at = retry.at.filter(|&at| at > now);
+        }
+        let (mut released, retries) = (Vec::new(), &self.retries);
+        let waits = |partition| retries.get(&partition).is_some_and(|retry| retry.at.is_some());
         self.lot.retain(|&partition, bodies| match homes.speaker(partition) {
+            _ if waits(partition) => true,
             Some(home) => {
                 released.extend(bodies.drain(..).map(|body| (home, body)));
                 false
             }
             None => true,
         });
-        self.retry_at = None;
         released
     }
 }
@@ -113,8 +128,8 @@ impl Scheduler {
     }
 
     /// Tries again with what waits: the map has changed, or some time has passed.
-    pub(crate) fn release_parked(&mut self, out: &mut Out) {
-        for (home, body) in self.parked.released(&self.homes) {
+    pub(crate) fn release_parked(&mut self, now: Time, out: &mut Out) {
+        for (home, body) in self.parked.released(now, &self.homes) {
             let told = match &body {
                 Body::Visible(visible) => visible.commit.as_ref().map(|commit| JobId(commit.job)),
                 _ => None,
@@ -133,8 +148,8 @@ impl Scheduler {
         (!query.asks.is_empty()).then_some(Body::CreditQuery(query))
     }
     pub(crate) fn retry_parked(&mut self, now: Time, out: &mut Out) {
-        if self.parked.retry_at.is_some_and(|at| at <= now) {
-            self.release_parked(out);
+        if self.parked.deadline().is_some_and(|at| at <= now) {
+            self.release_parked(now, out);
         }
     }
 
@@ -167,13 +182,18 @@ impl Scheduler {
     pub(crate) fn on_not_home(&mut self, now: Time, from: NodeId, not_home: &wire::NotHome) {
         let message = wire::Message::decode(not_home.message.as_slice()).unwrap_or_default();
         let Some(body) = message.body else { return };
-        self.parked.retry_later(now);
+        let exists = |partition: &PartitionId| partition.0 < self.homes.partitions();
         if let Body::Moved(moved) = &body {
+            let about = moved.tasks.iter().map(|task| LocalId(task.local).partition());
+            for partition in about.filter(exists) {
+                self.parked.retry_later(now, partition);
+            }
             return self.move_bounced(from, moved.steal);
         }
         let pieces = route::split(body, &self.homes, |partition| partition);
         for (partition, piece) in pieces.unwrap_or_default() {
-            if partition.0 < self.homes.partitions() {
+            if exists(&partition) {
+                self.parked.retry_later(now, partition);
                 self.parked.park(partition, piece);
             }
         }

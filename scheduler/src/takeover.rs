@@ -76,7 +76,8 @@ impl Scheduler {
             self.ask_about_held(now, partition, &claimed, out);
         }
         self.jobs.take_over(jobs, &self.homes, out);
-        self.release_parked(out);
+        self.parked.served_here(partition);
+        self.release_parked(now, out);
     }
 
     /// What this node holds for the earlier home it now holds for itself.
@@ -180,7 +181,7 @@ impl Scheduler {
         }
         self.reconciler.homes_changed(now);
         self.parked.map_changed();
-        self.release_parked(out);
+        self.release_parked(now, out);
         self.jobs.tell_new_homes(&changed, &self.homes, out);
         let homes = &self.homes;
         let moved = |job: JobId| changed.contains(&homes.job_partition(job));

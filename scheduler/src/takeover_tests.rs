@@ -515,26 +515,33 @@ fn what_ends_with_its_job_needs_no_waking() {
     assert_eq!(wakes(Vec::new()), [false], "the whole job is");
 }
 
-/// Until its map changes.
+/// Until its map changes; each partition for itself.
 #[test]
 fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
-    let homes = || {
-        let members = (0..2).map(test_nodes::member).collect();
-        test_nodes::homes(0, members, &[0, 1]).moving()
+    let homes = |of_first| {
+        let members = (0..3).map(test_nodes::member).collect();
+        test_nodes::homes(0, members, &[of_first, 2]).moving()
     };
-    let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes());
+    let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
     let mut out = Out::default();
-    let task = wire::TaskAttempt { job: 1, local: task().local.0, attempt: 1 };
-    let body = Body::NotHeld(wire::NotHeld { tasks: vec![task] });
-    let message = wire::Message { body: Some(body) }.encode_to_vec();
-    let mut waits = |node: &mut Scheduler, from: u64| {
-        let bounced = Body::NotHome(wire::NotHome { message: message.clone() });
-        node.on_message(Time(from), NodeId(1), bounced, &mut out);
-        let again = |out: &Out| out.reliable.iter().any(|(to, _)| *to == NodeId(1));
+    // What is said to the home of a partition comes back from there, and waits so long.
+    let mut waits = |node: &mut Scheduler, (partition, home): (u32, u32), from: u64| {
+        let local = LocalId::new(PartitionId(partition), 0).0;
+        let task = wire::TaskAttempt { job: 1, local, attempt: 1 };
+        let body = Body::NotHeld(wire::NotHeld { tasks: vec![task] });
+        let message = wire::Message { body: Some(body) }.encode_to_vec();
+        node.on_message(
+            Time(from),
+            NodeId(home),
+            Body::NotHome(wire::NotHome { message }),
+            &mut out,
+        );
+        let again = |out: &Out| out.reliable.iter().any(|(to, _)| *to == NodeId(home));
         let mut now = from;
         out.reliable.clear();
         while !again(&out) {
             now += Span::from_millis(10).0;
+            assert!(now < from + Span::from_secs(10).0, "it is never sent again");
             node.act(Time(now), &mut out);
         }
         now - from
@@ -542,15 +549,35 @@ fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
     let mut now = 0;
     let mut spans = Vec::new();
     for _ in 0..7 {
-        let waited = waits(&mut node, now);
+        let waited = waits(&mut node, (0, 1), now);
         spans.push(waited / Span::from_millis(1).0);
         now += waited;
     }
     assert_eq!(spans, [50, 100, 200, 400, 800, 800, 800]);
-    node.set_homes(
-        Time(now),
-        test_nodes::homes(0, Vec::new(), &[1, 1]).moving(),
-        &mut Out::default(),
-    );
-    assert_eq!(waits(&mut node, now), PARKED_RETRY_AFTER.0);
+    assert_eq!(waits(&mut node, (1, 2), now), PARKED_RETRY_AFTER.0);
+    node.set_homes(Time(now), homes(2), &mut Out::default());
+    assert_eq!(waits(&mut node, (0, 2), now), PARKED_RETRY_AFTER.0);
+}
+
+/// What waits for one home is not sent again when another's time has come.
+#[test]
+fn each_partition_that_came_back_waits_its_own_time() {
+    let members = (0..3).map(test_nodes::member).collect();
+    let homes = test_nodes::homes(0, members, &[1, 2]).moving();
+    let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    let after = |times: u64| Time(PARKED_RETRY_AFTER.0 * times / 2);
+    for (number, home) in [(0, 1), (1, 2)] {
+        let local = LocalId::new(PartitionId(number), 0).0;
+        let tasks = vec![wire::TaskAttempt { job: 1, local, attempt: 1 }];
+        let body = Some(Body::NotHeld(wire::NotHeld { tasks }));
+        let message = wire::Message { body }.encode_to_vec();
+        let not_home = Body::NotHome(wire::NotHome { message });
+        node.on_message(after(u64::from(number)), NodeId(home), not_home, &mut out);
+    }
+    let mut sent_at = |times| {
+        node.act(after(times), &mut out);
+        std::mem::take(&mut out.reliable).into_iter().map(|(to, _)| to.0).collect::<Vec<_>>()
+    };
+    assert_eq!([1, 2, 3].map(&mut sent_at), [vec![], vec![1], vec![2]]);
 }
