@@ -1,11 +1,17 @@
-//! Credits that may have slipped through are asked for again. In a run without faults this finds
-//! nothing; what it does find is counted.
+//! Credits that may have slipped through are asked for again. Links and outboxes lose none, whatever
+//! becomes of nodes: what this finds is counted, and means that something is wrong with them.
+//!
+//! Where the home of a partition has changed it is asked anyway, in order, and a round would
+//! overtake that. So a round leaves a partition out for a while, and looks at it then. Of one that
+//! changes all the time it asks after a few rounds all the same; that alone is not counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{RECONCILE_INTERVAL, RECONCILE_PARENTS_MAX, RECONCILE_TASKS_MAX};
+use proto::limits::{
+    RECONCILE_INTERVAL, RECONCILE_PARENTS_MAX, RECONCILE_SKIPS_MAX, RECONCILE_TASKS_MAX,
+};
 use proto::wire::message::Body;
-use proto::{LocalId, NodeId, TaskId, Time, wire};
+use proto::{LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::homes::Homes;
@@ -18,16 +24,45 @@ pub(crate) struct Reconciler {
     at: Option<Time>,
     /// The last task of the last round, where more were waiting: each has its turn.
     after: Option<TaskId>,
-    /// What was asked of new homes has come by then.
-    settled_at: Option<Time>,
+    /// Partitions that have changed lately.
+    unsettled: BTreeMap<PartitionId, Unsettled>,
+}
+
+#[derive(Debug)]
+struct Unsettled {
+    /// What was asked of its new home has come by then.
+    until: Time,
+    /// Rounds that have left it out.
+    skips: u32,
 }
 
 impl Reconciler {
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.at
     }
-    pub(crate) fn homes_changed(&mut self, now: Time) {
-        self.settled_at = Some(now + RECONCILE_INTERVAL);
+    pub(crate) fn homes_changed(&mut self, now: Time, changed: &BTreeSet<PartitionId>) {
+        let until = now + RECONCILE_INTERVAL;
+        for &partition in changed {
+            let fresh = Unsettled { until, skips: 0 };
+            self.unsettled.entry(partition).or_insert(fresh).until = until;
+        }
+    }
+
+    /// What the round that begins now leaves out.
+    fn skipped(&mut self, now: Time) -> BTreeSet<PartitionId> {
+        self.unsettled.retain(|_, unsettled| unsettled.until > now);
+        self.unsettled.values_mut().for_each(|unsettled| unsettled.skips += 1);
+        let skipped = self.unsettled.iter().filter(|(_, it)| it.skips <= RECONCILE_SKIPS_MAX);
+        skipped.map(|(&partition, _)| partition).collect()
+    }
+
+    /// Nobody has to wonder that it comes this way.
+    fn is_expected(&self, now: Time, credit: &wire::Credit) -> bool {
+        let ends = credit.child.iter().chain(std::iter::once(&credit.parent));
+        let mut partitions = ends.map(|&local| LocalId(local).partition());
+        partitions.any(|partition| {
+            self.unsettled.get(&partition).is_some_and(|unsettled| unsettled.until > now)
+        })
     }
 }
 
@@ -45,7 +80,8 @@ impl Scheduler {
         }
         self.reconciler.at = Some(now + RECONCILE_INTERVAL);
         let after = self.reconciler.after.take();
-        let (asks, last) = self.ledger.missing_credits(after, &self.homes);
+        let skipped = self.reconciler.skipped(now);
+        let (asks, last) = self.ledger.missing_credits(after, &self.homes, &skipped);
         self.reconciler.after = last;
         for (home, asks) in asks {
             out.loose.push((home, Body::CreditQuery(wire::CreditQuery { asks })));
@@ -53,8 +89,13 @@ impl Scheduler {
     }
 
     pub(crate) fn on_credits(&mut self, now: Time, mut credits: wire::Credits, out: &mut Out) {
-        // New homes are asked anyway, in order; a round may overtake that.
-        credits.reconciled &= self.reconciler.settled_at.is_none_or(|at| at <= now);
+        if credits.reconciled {
+            let is_expected = |credit: &wire::Credit| self.reconciler.is_expected(now, credit);
+            let (expected, others) = credits.credits.into_iter().partition(is_expected);
+            credits.credits = others;
+            let expected = wire::Credits { credits: expected, reconciled: false };
+            self.ledger.on_credits(now, expected, out);
+        }
         self.ledger.on_credits(now, credits, out);
     }
 }
@@ -66,10 +107,14 @@ impl Ledger {
         &self,
         after: Option<TaskId>,
         homes: &Homes,
+        skipped: &BTreeSet<PartitionId>,
     ) -> (BTreeMap<NodeId, Vec<wire::CreditAsk>>, Option<TaskId>) {
         let mut asks: BTreeMap<NodeId, Vec<wire::CreditAsk>> = BTreeMap::new();
         let (mut asked, mut last) = (0, None);
         for task in self.live_jobs().filter(|(_, job)| is_open(job)).flat_map(waiting_of) {
+            if skipped.contains(&task.partition()) {
+                continue;
+            }
             // Who mourns has asked, and others run for it.
             if after.is_some_and(|after| task <= after) || self.mourning.contains(&task) {
                 continue;
@@ -78,8 +123,10 @@ impl Ledger {
                 return (asks, last);
             }
             (asked, last) = (asked + 1, Some(task));
-            for parent in self.awaited(task).take(RECONCILE_PARENTS_MAX) {
-                let Some(home) = homes.owner(parent.partition()) else { continue };
+            let parents =
+                self.awaited(task).filter(|parent| !skipped.contains(&parent.partition()));
+            for parent in parents.take(RECONCILE_PARENTS_MAX) {
+                let Some(home) = homes.speaker(parent.partition()) else { continue };
                 let (job, parent, child) = (task.job.0, parent.0, task.local.0);
                 let ask = wire::CreditAsk { job, parent, child, ..Default::default() };
                 asks.entry(home).or_default().push(ask);

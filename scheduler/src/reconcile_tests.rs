@@ -1,6 +1,6 @@
 //! Which credits are asked for again, when, and what is said of those that come.
 
-use proto::limits::{RECONCILE_INTERVAL, RECONCILE_TASKS_MAX};
+use proto::limits::{RECONCILE_INTERVAL, RECONCILE_SKIPS_MAX, RECONCILE_TASKS_MAX};
 use proto::wire::message::Body;
 use proto::{Event, JobId, LocalId, NodeId, PartitionId, Time, wire};
 
@@ -60,26 +60,64 @@ fn however_many_wait_each_is_asked_for_in_its_turn() {
     assert_eq!(children(3).len(), RECONCILE_TASKS_MAX, "and again from the first on");
 }
 
+/// Those are asked when they have changed, and a round would overtake that.
+#[test]
+fn a_home_that_has_just_changed_is_left_out_of_a_round() {
+    let rounds_that_ask = |changed_at: u64| {
+        let (mut node, mut out) = (waiting(1), Out::default());
+        node.act(Time(0), &mut out);
+        node.set_homes(Time(RECONCILE_INTERVAL.0 * changed_at / 2), homes(2), &mut out);
+        out.loose.clear();
+        let mut asks = |round: u64| {
+            node.act(Time(RECONCILE_INTERVAL.0 * round), &mut out);
+            !asked(&mut out).is_empty()
+        };
+        [1, 2].map(&mut asks)
+    };
+    assert_eq!(rounds_that_ask(0), [true, true]);
+    assert_eq!(rounds_that_ask(1), [false, true]);
+}
+
+/// ... and so is what waits at such a home.
+#[test]
+fn what_has_just_been_taken_over_is_left_out_of_a_round() {
+    let (mut node, mut out) = (waiting(1), Out::default());
+    node.act(Time(0), &mut out);
+    let members = (0..3).map(test_nodes::member).collect();
+    let newer = test_nodes::homes_since(2, 0, members, &[1, 0]).moving();
+    let mut changed = std::collections::BTreeSet::new();
+    changed.extend(newer.changed_since(&node.homes).filter(|&partition| partition == MINE));
+    assert_eq!(changed.len(), 1);
+    node.reconciler.homes_changed(Time(1), &changed);
+    let mut asks = |round: u64| {
+        node.act(Time(RECONCILE_INTERVAL.0 * round), &mut out);
+        !asked(&mut out).is_empty()
+    };
+    assert_eq!([1, 2].map(&mut asks), [false, true]);
+}
+
 #[test]
 fn homes_that_change_all_the_time_do_not_keep_it_from_asking() {
     let (mut node, mut out) = (waiting(1), Out::default());
-    let mut rounds = 0;
-    for tenth in 0..=30 {
+    let mut rounds = Vec::new();
+    for tenth in 0..=60 {
         let now = Time(RECONCILE_INTERVAL.0 / 10 * tenth);
         node.set_homes(now, homes(1 + tenth as u32 % 2), &mut out);
         out.loose.clear();
         node.act(now, &mut out);
-        rounds += asked(&mut out).len();
+        rounds.extend(asked(&mut out).iter().map(|_| tenth / 10));
     }
-    assert_eq!(rounds, 3);
+    let first = u64::from(RECONCILE_SKIPS_MAX) + 1;
+    assert_eq!(rounds, (first..=6).collect::<Vec<_>>());
 }
 
-/// Those are asked anyway, and a round may overtake that.
+/// Those are asked anyway, and what was asked before says nothing of links. Other partitions have
+/// nothing to do with it.
 #[test]
 fn what_comes_while_new_homes_are_asked_was_not_lost() {
-    let woken = |since_change: u64| {
+    let woken = |newer: Homes, since_change: u64| {
         let (mut node, mut out) = (waiting(1), Out::default());
-        node.set_homes(Time(0), homes(2), &mut out);
+        node.set_homes(Time(0), newer, &mut out);
         let credit = wire::Credit {
             job: 1,
             parent: PARENT.0,
@@ -93,8 +131,9 @@ fn what_comes_while_new_homes_are_asked_was_not_lost() {
         node.on_message(Time(since_change), NodeId(2), Body::Credits(credits), &mut out);
         out.events.iter().any(|event| matches!(event, Event::Woken { .. }))
     };
-    assert_eq!(
-        [0, RECONCILE_INTERVAL.0 - 1, RECONCILE_INTERVAL.0].map(woken),
-        [false, false, true]
-    );
+    let moments = [0, RECONCILE_INTERVAL.0 - 1, RECONCILE_INTERVAL.0];
+    assert_eq!(moments.map(|moment| woken(homes(2), moment)), [false, false, true]);
+    let members = (0..3).map(test_nodes::member).collect();
+    let other = test_nodes::homes(0, members, &[1, 0, 2, 2]).moving();
+    assert!(woken(other, 0));
 }

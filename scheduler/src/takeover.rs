@@ -179,7 +179,7 @@ impl Scheduler {
         if changed.is_empty() {
             return;
         }
-        self.reconciler.homes_changed(now);
+        self.reconciler.homes_changed(now, &changed);
         self.parked.map_changed();
         self.release_parked(now, out);
         self.jobs.tell_new_homes(&changed, &self.homes, out);
