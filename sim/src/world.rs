@@ -540,6 +540,10 @@ impl World {
             truth.map_or(1, |truth| truth.cpus)
         };
         let cpus = if let Event::Queued { task, .. } = *event { cpus(task) } else { 0 };
-        self.starve.on_event(self.now, node, event, cpus);
+        let verdict = self.starve.on_event(self.now, node, event, cpus);
+        // A story may forbid what would keep tasks from waiting.
+        if self.effect_hook.is_none() {
+            self.judge(verdict);
+        }
     }
 }

@@ -133,7 +133,7 @@ impl Watch {
     }
 
     /// A node says what it does; `cpus` of the task it speaks of.
-    pub(crate) fn on_event(&mut self, now: Time, node: usize, event: &Event, cpus: u32) {
+    pub(crate) fn on_event(&mut self, now: Time, node: usize, event: &Event, cpus: u32) -> Verdict {
         match *event {
             Event::Queued { task, attempt, local_queue, .. } => {
                 let fresh = Waiting { attempt, node, local_queue, since: now, cpus };
@@ -152,7 +152,8 @@ impl Watch {
             }
             // It may have failed without a start, for want of inputs.
             Event::Ended { task, attempt, .. } if self.waits_for(task, attempt) => {
-                self.waiting.remove(&task);
+                let waited = self.waiting.remove(&task);
+                return waited.map_or(Ok(()), |waiting| self.judge(now, task, waiting));
             }
             Event::Struck { task, strikes, .. } if strikes >= CRASHES_ALONE_MIN => {
                 self.alone.insert(task);
@@ -165,6 +166,7 @@ impl Watch {
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn waits_for(&self, task: TaskId, attempt: Attempt) -> bool {
@@ -282,7 +284,7 @@ mod tests {
     #[test]
     fn a_task_beside_a_free_slot_starves() {
         let mut watch = watch();
-        watch.on_event(seconds(5), 0, &queued(false), 2);
+        watch.on_event(seconds(5), 0, &queued(false), 2).expect("it begins to wait");
         assert!(watch.on_launch(seconds(30), 0, at(), 2).is_err(), "n1 was free for 25 s");
     }
 
@@ -293,15 +295,15 @@ mod tests {
         watch.on_launch(seconds(1), 0, other, 2).expect("it waited nowhere");
         watch.on_launch(seconds(1), 1, other, 1).expect("it waited nowhere");
         // Too wide for the one slot that is left.
-        watch.on_event(seconds(5), 0, &queued(false), 2);
+        watch.on_event(seconds(5), 0, &queued(false), 2).expect("it begins to wait");
         watch.on_ended(seconds(30), 0, 2);
         watch.on_launch(seconds(31), 0, at(), 2).expect("only for a second could it run");
         // Nor does what a slot waits for, nor what was before the healing.
-        watch.on_event(seconds(40), 0, &queued(false), 1);
+        watch.on_event(seconds(40), 0, &queued(false), 1).expect("it begins to wait");
         watch.on_fetch(seconds(40), 1);
         watch.on_launch(seconds(90), 0, at(), 1).expect("n1 waits for its object");
         watch.on_fetched(seconds(90), 1);
-        watch.on_event(seconds(100), 0, &queued(false), 1);
+        watch.on_event(seconds(100), 0, &queued(false), 1).expect("it begins to wait");
         watch.count_from(seconds(190));
         watch.on_launch(seconds(200), 1, at(), 1).expect("it was healed ten seconds ago");
     }
@@ -311,10 +313,31 @@ mod tests {
         let mut watch = watch();
         let other = (TaskId::new(1, 8), Attempt(1));
         watch.on_launch(seconds(1), 0, other, 2).expect("it waited nowhere");
-        watch.on_event(seconds(5), 0, &queued(true), 1);
+        watch.on_event(seconds(5), 0, &queued(true), 1).expect("it begins to wait");
         watch.on_ended(seconds(60), 0, 2);
         watch.on_launch(seconds(61), 0, at(), 1).expect("its node was busy");
-        watch.on_event(seconds(70), 1, &queued(true), 1);
+        watch.on_event(seconds(70), 1, &queued(true), 1).expect("it begins to wait");
         assert!(watch.on_end(seconds(99)).is_err(), "n1 could have run it");
+    }
+
+    /// It is lost for want of inputs, and should have been long before.
+    #[test]
+    fn a_task_that_ends_without_a_start_has_waited_too() {
+        let (task, attempt) = at();
+        let ended = Event::Ended {
+            task,
+            attempt,
+            end: proto::event::End::Failed,
+            started: seconds(0),
+            moved_bytes: 0,
+            local_bytes: 0,
+        };
+        for (until, starves) in [(20, false), (40, true)] {
+            let mut watch = watch();
+            watch.on_event(seconds(5), 0, &queued(false), 1).expect("it begins to wait");
+            let verdict = watch.on_event(seconds(until), 0, &ended, 0);
+            assert_eq!(verdict.is_err(), starves);
+            watch.on_end(seconds(99)).expect("it waits no more");
+        }
     }
 }
