@@ -136,6 +136,11 @@ impl Node {
              held; {copies}; {group}"
         )
     }
+    /// It is to leave, and nobody has room for what it has: for checks.
+    #[must_use]
+    pub fn finds_no_room_to_leave(&self) -> bool {
+        self.scheduler.finds_no_room_to_leave()
+    }
     /// Who agrees on the map as far as this node knows, agreed on or not: for checks.
     #[must_use]
     pub fn voters(&self) -> Option<&[u32]> {

@@ -208,6 +208,13 @@ impl Scheduler {
             && self.parked.is_empty()
     }
 
+    /// All others have said, not long ago, that they have no room for what is next: until one has
+    /// this node cannot leave.
+    #[must_use]
+    pub fn finds_no_room_to_leave(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|it| it.blocked && !it.full.is_empty())
+    }
+
     /// How much is left, as a node tells it.
     pub(crate) fn leaving_state(&self, state: &mut wire::NodeState) {
         let Some(leaving) = &self.leaving else { return };

@@ -67,7 +67,13 @@ impl World {
 
     /// Somebody was asked to leave and has not left yet.
     pub(crate) fn somebody_leaves(&self) -> bool {
-        self.map.members.iter().any(|member| member.phase() == MemberPhase::Leaving)
+        !self.leavers().is_empty()
+    }
+
+    pub(crate) fn leavers(&self) -> Vec<NodeId> {
+        let members = self.map.members.iter();
+        let leavers = members.filter(|member| member.phase() == MemberPhase::Leaving);
+        leavers.map(|member| NodeId(member.node)).collect()
     }
 
     /// Is about to leave, or has left and may not have heard of it yet.

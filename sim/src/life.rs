@@ -27,6 +27,10 @@ const AWAKE: Span = Span::from_secs(90);
 const SLEEPS_MAX: usize = 4;
 /// Times of `SILENCE` in which what nobody has committed may expire.
 const EXPIRIES_MAX: usize = 3;
+/// Until a node that is to leave has left, once all jobs have ended.
+const LEFT_BOUND: Span = Span::from_secs(120);
+/// Who finds no room for what it has says so within this time, again and again.
+const REFUSALS: Span = Span::from_secs(30);
 /// What an idle node may still send in the time of `SILENCE`.
 const SILENT_PACKETS_PER_NODE_MAX: u64 = 4;
 
@@ -167,6 +171,36 @@ impl World {
         self.history.judge(&mut self.searched)
     }
 
+    /// Who was asked to leave has left, or nobody has room for what it has.
+    ///
+    /// # Errors
+    /// When one stays without that reason.
+    pub fn must_have_left(&mut self) -> Verdict {
+        // A job whose client died at its commit may still run, and nobody waits for it.
+        let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
+        let bound = Span(LEFT_BOUND.0 + if limbo { self.all_work().0 } else { 0 });
+        if self.run_until(self.now + bound, |world| !world.somebody_leaves()) {
+            return self.passed();
+        }
+        for node in self.leavers() {
+            let refused = self.run_until(self.now + REFUSALS, |world| {
+                let machine = &world.machines[node.0 as usize];
+                let says = machine.node.as_ref().is_some_and(node::Node::finds_no_room_to_leave);
+                says || !world.leavers().contains(&node)
+            });
+            self.passed()?;
+            if !refused {
+                let states = self.node_states().unwrap_or_default();
+                let state = states.into_iter().find(|state| {
+                    state.member.as_ref().is_some_and(|member| member.node == node.0)
+                });
+                self.describe_nodes();
+                return Err(progress::stays(node, bound, &state.unwrap_or_default()));
+            }
+        }
+        Ok(())
+    }
+
     /// A cluster without work sends next to nothing.
     ///
     /// # Errors
@@ -174,6 +208,7 @@ impl World {
     pub fn must_fall_silent(&mut self) -> Verdict {
         // A job whose client died at its commit may still run, and nobody waits for it.
         let limbo = self.jobs.values().any(|job| job.promise == Promise::CommitSent);
+        self.must_have_left()?;
         let epoch = self.map.epoch;
         self.run_for(if limbo { Span(SETTLE.0 + self.all_work().0) } else { SETTLE });
         self.map_must_come_to_rest(epoch)?;
@@ -203,7 +238,7 @@ impl World {
         let nodes = self.machines.iter().filter(|machine| machine.may_run()).count() as u64;
         quiet::on_idle_members(about_members, nodes, self.map.voters.len() as u64, SILENCE)?;
         if self.somebody_leaves() {
-            return Ok(()); // Who finds no room for what it has offers it again and again.
+            return Ok(()); // It finds no room for what it has, and offers it again and again.
         }
         let packets = self.packets() - before;
         let most = SILENT_PACKETS_PER_NODE_MAX * self.machines.len() as u64;

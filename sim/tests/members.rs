@@ -7,7 +7,8 @@ use node::Effect;
 use proto::event::Again;
 use proto::wire::map_command;
 use proto::wire::membership_message::Body;
-use proto::{Event, JobId, PartitionId, Span, limits};
+use proto::wire::message::Body as Said;
+use proto::{Event, JobId, NodeId, PartitionId, Span, limits, wire};
 use sim::{Action, ClientPlan, Dice, Draft, FaultOptions, World, WorldOptions};
 
 const JOB: u64 = 0x5eed_0000_0000;
@@ -280,4 +281,35 @@ fn clients_with_old_maps_find_the_homes() {
         assert!(hops > 5, "seed {seed}: {hops} hops");
         assert!(most <= 3, "seed {seed}: {most} hops of one request");
     }
+
+/// What is to be kept lies on a node that is to leave, and what it says of that is lost.
+#[test]
+fn who_is_to_leave_and_does_not_is_found() {
+    let verdict = |is_mute: bool| {
+        let mut world = world(1, 5, 2);
+        let nodes = world.launches().len();
+        let held: Vec<PartitionId> =
+            (0..nodes).flat_map(|node| world.partitions_of(node).into_iter().take(2)).collect();
+        let draft = Draft::fan_in(60, Span::from_millis(20), 1_000);
+        let mut submission = draft.submission(&mut Dice::new(7), JobId(JOB), &held);
+        let specs = submission.chunks.iter_mut().flat_map(|chunk| &mut chunk.specs);
+        specs.flat_map(|spec| &mut spec.outputs).for_each(|output| output.keep = true);
+        world.add_job(submission, ClientPlan::simple());
+        ends_well(&mut world);
+        let is_said = |message: &wire::Message| matches!(message.body, Some(Said::HandOver(_)));
+        world.on_effect(Box::new(move |_, from, effect| match effect {
+            Effect::Send { packet, .. }
+                if is_mute && from == NodeId(4) && packet.loose.iter().any(is_said) =>
+            {
+                Action::Drop
+            }
+            _ => Action::Carry,
+        }));
+        world.leave(4);
+        world.run_for(Span::from_secs(1));
+        world.must_have_left().map_err(|violation| violation.message)
+    };
+    assert_eq!(verdict(false), Ok(()));
+    let found = verdict(true).expect_err("it cannot leave");
+    assert!(found.contains("n4 was to leave") && found.contains("outputs"), "{found}");
 }

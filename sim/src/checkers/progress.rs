@@ -1,7 +1,8 @@
 //! *Progress*: when the faults are over, every accepted job ends, each task as its graph says.
 
-use proto::LocalId;
 use proto::event::End;
+use proto::wire::NodeState;
+use proto::{LocalId, NodeId, Span};
 
 use super::{Verdict, Violation, removal};
 use crate::truth::{
@@ -38,6 +39,18 @@ pub(crate) fn stalled(job: &JobTruth, context: &str) -> Violation {
         job.job,
         job.tasks.len(),
         if chain.is_empty() { "the end of the job".to_string() } else { chain.join(" <- ") }
+    );
+    Violation::new(NAME, text)
+}
+
+/// It is to leave the cluster, and does not, although others have room for what it has.
+pub(crate) fn stays(node: NodeId, bound: Span, state: &NodeState) -> Violation {
+    let text = format!(
+        "{node} was to leave, and after {bound:?} it is still there, with {} outputs to hand over, \
+         {} tasks running, {} ready; nobody has refused them lately",
+        state.leaving_objects,
+        state.running,
+        state.ready_local + state.ready_shared
     );
     Violation::new(NAME, text)
 }
