@@ -472,8 +472,10 @@ impl Scheduler {
 
     /// Nobody knew of the job, and yet something of it has come since.
     fn has_come_again(&self, job: JobId) -> bool {
-        let is_open = |job: &crate::ledger::Job| !job.ended;
-        self.data.touched.has(job) || self.ledger.jobs.get(&job).is_some_and(|job| is_open(job))
+        match self.ledger.jobs.get(&job) {
+            Some(job) => !job.ended, // What still comes of one that is over is of no use.
+            None => self.data.touched.has(job),
+        }
     }
 
     /// Counts what an attempt read.
