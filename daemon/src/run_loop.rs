@@ -391,11 +391,14 @@ impl Loop {
                 }
             }
             Effect::Forget { job } => {
-                // A job may leave very many files, and nobody waits for their end.
-                let (objects, uploads) = (executor.objects().clone(), executor.uploads().clone());
+                // A job may leave very many files, and nobody waits for their end. What comes from
+                // now on stays: it may be that nobody knew of the job, and that somebody does now.
+                let objects = executor.objects().clone();
+                let listed = objects.list_to_forget(job);
+                let aside = executor.uploads().set_aside(job);
                 tokio::task::spawn_blocking(move || {
-                    objects.forget_job(job);
-                    uploads.discard_job(job);
+                    objects.remove_listed(job, &listed);
+                    aside.iter().for_each(|directory| executor::Uploads::remove(directory));
                 });
             }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),

@@ -20,6 +20,8 @@ use crate::objects::{ObjectError, ObjectKind, ObjectStore};
 use crate::room;
 
 const PART_SUFFIX: &str = ".part";
+/// Of directories that are being removed.
+const ASIDE_SUFFIX: &str = ".gone";
 
 /// Why a file of a submitter was not kept.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +59,10 @@ impl Uploads {
         root.parent().map_or(Ok(()), sync).map_err(wrong)?;
         for directory in fs::read_dir(root).map_err(wrong)? {
             let directory = directory.map_err(wrong)?.path();
+            if directory.to_string_lossy().ends_with(ASIDE_SUFFIX) {
+                Self::remove(&directory);
+                continue;
+            }
             for file in fs::read_dir(&directory).into_iter().flatten().flatten() {
                 if file.file_name().to_string_lossy().ends_with(PART_SUFFIX) {
                     let _ = fs::remove_file(file.path());
@@ -93,8 +99,21 @@ impl Uploads {
 
     /// Removes the files of a job.
     pub fn discard_job(&self, job: JobId) {
-        // What is not there need not go; what cannot go is only space.
-        let _ = fs::remove_dir_all(self.directory(job));
+        self.set_aside(job).iter().for_each(|directory| Self::remove(directory));
+    }
+
+    /// Takes the files of a job away, to be removed: those that come from now on stay.
+    #[must_use]
+    pub fn set_aside(&self, job: JobId) -> Option<PathBuf> {
+        let number = self.parts.fetch_add(1, Ordering::Relaxed);
+        let aside = self.root.join(format!("{:016x}-{number}{ASIDE_SUFFIX}", job.0));
+        // What is not there need not go.
+        fs::rename(self.directory(job), &aside).is_ok().then_some(aside)
+    }
+
+    /// Removes what was set aside.
+    pub fn remove(aside: &Path) {
+        let _ = fs::remove_dir_all(aside); // What cannot go is only space.
     }
 
     /// Removes the files of jobs that nobody knows any more.
@@ -228,5 +247,33 @@ mod tests {
         assert_eq!(files(&uploads.root), 1);
         uploads.keep_only(|job| job != JobId(4));
         assert_eq!(files(&uploads.root), 0);
+    }
+
+    /// Nobody knew of the job, and then its client uploads once more.
+    #[test]
+    fn what_comes_after_the_others_were_set_aside_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("uploads");
+        let uploads = Uploads::open(&root, 100).unwrap();
+        let task = TaskId::new(4, 7);
+        let upload = || {
+            let mut upload = uploads.begin(task, 4).unwrap();
+            upload.write(b"1234").unwrap();
+            upload.commit().unwrap();
+        };
+        upload();
+        let aside = uploads.set_aside(JobId(4)).expect("there was a file");
+        assert_eq!(uploads.set_aside(JobId(4)), None);
+        upload();
+        Uploads::remove(&aside);
+        assert!(uploads.path(task).exists() && !aside.exists());
+        uploads.set_aside(JobId(4)).expect("there was a file");
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 1);
+        Uploads::open(&root, 100).unwrap();
+        assert_eq!(
+            fs::read_dir(&root).unwrap().count(),
+            0,
+            "the process died before it removed it"
+        );
     }
 }

@@ -35,9 +35,6 @@ pub use self::reader::ObjectReader;
 use crate::error::ExecutorError;
 pub use crate::error::{ObjectError, ObjectName};
 
-/// Looked at under one lock when a job is forgotten.
-const FORGET_PART_OBJECTS: usize = 256;
-
 /// The objects on this node. Clones share one store.
 #[derive(Clone, Debug)]
 pub struct ObjectStore {
@@ -251,23 +248,25 @@ impl ObjectStore {
         let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
     }
 
-    /// Removes what a job that has ended needs no more: all but its kept outputs. A file is removed
-    /// for each, which takes its time; others use the store meanwhile.
+    /// Removes what a job that has ended needs no more: all but its kept outputs.
     pub fn forget_job(&self, job: JobId) {
-        let (mut from, last) = range_of(job).into_inner();
-        loop {
-            let index = self.index();
-            let part = index.objects.range(from..=last).take(FORGET_PART_OBJECTS);
-            let part: Vec<_> = part.map(|(object, entry)| (*object, entry.kind)).collect();
-            drop(index);
-            let gone = part.iter().filter(|(_, kind)| *kind != ObjectKind::Kept);
-            gone.for_each(|(object, _)| self.discard_object(*object));
-            match part.last() {
-                // The first of the next part is looked at twice, if it is there still.
-                Some(&(object, _)) if part.len() == FORGET_PART_OBJECTS => from = object,
-                _ => break,
-            }
-        }
+        self.remove_listed(job, &self.list_to_forget(job));
+    }
+
+    /// What [`Self::forget_job`] would remove now.
+    #[must_use]
+    pub fn list_to_forget(&self, job: JobId) -> Vec<ObjectId> {
+        let index = self.index();
+        let here = index.objects.range(range_of(job));
+        here.filter(|(_, entry)| entry.kind != ObjectKind::Kept)
+            .map(|(object, _)| *object)
+            .collect()
+    }
+
+    /// Removes these of a job. A file is removed for each, which takes its time; others use the
+    /// store meanwhile.
+    pub fn remove_listed(&self, job: JobId, objects: &[ObjectId]) {
+        objects.iter().for_each(|object| self.discard_object(*object));
         // It stays while there is something in it.
         let _ = fs::remove_dir(self.inner.root.join(directory_name(job)));
     }

@@ -61,8 +61,8 @@ fn a_job_goes_alone() {
 fn a_large_job_is_forgotten_whole_but_for_what_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let store = ObjectStore::open(directory.path(), 100).unwrap();
-    let count = 3 * FORGET_PART_OBJECTS as u64 + 1;
-    let kept = |number: u64| number < FORGET_PART_OBJECTS as u64 || number.is_multiple_of(9);
+    let count = 700;
+    let kept = |number: u64| number < 256 || number.is_multiple_of(9);
     for number in 0..count {
         let kind = if kept(number) { ObjectKind::Kept } else { ObjectKind::Made };
         store.create_incoming(object(number, 0), kind).unwrap().commit().unwrap();
@@ -72,6 +72,21 @@ fn a_large_job_is_forgotten_whole_but_for_what_is_kept() {
     assert_eq!(store.totals().0, left);
     let job = directory.path().join(directory_name(JobId(9)));
     assert_eq!(fs::read_dir(&job).unwrap().count(), left);
+}
+
+/// Nobody knew of the job, and then somebody did.
+#[test]
+fn what_comes_after_the_list_was_taken_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = ObjectStore::open(directory.path(), 100).unwrap();
+    let make = |number| {
+        store.create_incoming(object(number, 0), ObjectKind::Made).unwrap().commit().unwrap()
+    };
+    make(1);
+    let listed = store.list_to_forget(JobId(9));
+    make(2);
+    store.remove_listed(JobId(9), &listed);
+    assert!(!store.contains(object(1, 0)) && store.contains(object(2, 0)));
 }
 
 #[test]
