@@ -69,6 +69,8 @@ mod stall;
 #[cfg(test)]
 mod stall_tests;
 mod steal;
+#[cfg(test)]
+mod steal_tests;
 mod takeover;
 #[cfg(test)]
 mod takeover_tests;

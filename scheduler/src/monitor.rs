@@ -232,6 +232,7 @@ impl Scheduler {
         let doubled = self.monitor.wait_max.doubled();
         self.monitor.wait_max = doubled.min(TUNED_SPAN_MAX);
         let wait_max = self.monitor.wait_max;
+        self.thief.rearm(now + self.options.tuning.steal_interval_bound);
         out.events.push(Event::Shifted { tasks: tasks.min(STEP_SHIFTS_MAX) as u64, wait_max });
     }
 
@@ -257,16 +258,17 @@ impl Scheduler {
         staying.into_iter().rev().for_each(|ready| self.enqueue(true, ready));
     }
 
-    /// A steal of this node found nothing: its own tasks may wait less, and once that is little
-    /// enough a thief that went quiet begins anew. True then.
-    pub(crate) fn steal_found_nothing(&mut self) -> bool {
-        if self.policy() != Policy::Flds {
-            return false;
+    /// A steal of this node found nothing, or it has waited quietly for as long as one may be put
+    /// off: its own tasks may wait less.
+    pub(crate) fn steal_found_nothing(&mut self) {
+        if self.policy() == Policy::Flds {
+            self.monitor.wait_max = Span(self.monitor.wait_max.0 / 2).max(WAIT_MIN);
         }
-        let bound = self.options.tuning.steal_interval_bound;
-        let before = self.monitor.wait_max;
-        self.monitor.wait_max = Span(before.0 / 2).max(WAIT_MIN);
-        before > bound && self.monitor.wait_max <= bound
+    }
+    /// So little that a thief which went quiet begins anew: no more than the bound of its interval.
+    pub(crate) fn waits_little(&self) -> bool {
+        self.policy() == Policy::Flds
+            && self.monitor.wait_max <= self.options.tuning.steal_interval_bound.max(WAIT_MIN)
     }
 }
 
@@ -366,14 +368,15 @@ mod tests {
     }
 
     #[test]
-    fn failed_steals_halve_the_wait_and_wake_the_thief_once() {
+    fn failed_steals_halve_the_wait_of_flds_alone() {
         let (mut scheduler, _) = holder(Policy::Flds, 1);
-        let woken = (0..100).filter(|_| scheduler.steal_found_nothing()).count();
-        assert_eq!(woken, 1, "when it came down to the bound of the interval");
+        scheduler.steal_found_nothing();
+        assert_eq!(scheduler.monitor.wait_max, Span::from_secs(15));
+        (0..100).for_each(|_| scheduler.steal_found_nothing());
         assert_eq!(scheduler.monitor.wait_max, WAIT_MIN);
         let (mut scheduler, _) = holder(Policy::Mdl, 1);
-        assert!(!scheduler.steal_found_nothing());
-        assert_eq!(scheduler.monitor.wait_max, Span::from_secs(30), "of FLDS alone");
+        scheduler.steal_found_nothing();
+        assert_eq!(scheduler.monitor.wait_max, Span::from_secs(30));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A hungry node asks √n random neighbours for their load and takes half of the fullest one's
 //! SReadyQ. On failure it waits for an interval that doubles, with jitter, up to a bound, and asks
 //! half as many the next time. At the bound it goes quiet, but not for good: nodes with more shared
-//! work than slots hint random peers, and a hint wakes it.
+//! work than slots hint random peers, and a hint wakes it. Under FLDS it also wakes by itself, once
+//! for each doubling of the longest wait, when that is down to the bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ use crate::ledger::Job;
 use crate::out::{Out, task_attempt};
 
 use crate::work::unpack;
-use crate::{Mutant, Scheduler, Tuning};
+use crate::{Mutant, Policy, Scheduler, Tuning};
 
 #[derive(Debug)]
 enum Phase {
@@ -41,14 +42,18 @@ enum Phase {
     BackingOff {
         until: Time,
     },
-    /// At the bound: only a hint or work of its own wakes it.
-    Quiet,
+    /// At the bound: a hint or work of its own wakes it, and FLDS may at a look.
+    Quiet {
+        look: Option<Time>,
+    },
 }
 
 #[derive(Debug)]
 pub(crate) struct Thief {
     phase: Phase,
     interval: Span,
+    /// FLDS may wake it once more: not since its longest wait last doubled.
+    rearms: bool,
     /// Numbers probes and steals of this incarnation.
     number: u64,
     /// A submitted job with tasks here that is about to become visible, and how long it is awaited.
@@ -67,16 +72,25 @@ pub(crate) struct Move {
 
 impl Thief {
     pub(crate) fn new(interval: Span) -> Self {
-        Self { phase: Phase::Idle, interval, number: 0, awaits: None }
+        Self { phase: Phase::Idle, interval, rearms: true, number: 0, awaits: None }
     }
     /// As one that has found nothing for long.
     pub(crate) fn rest(&mut self) {
-        self.phase = Phase::Quiet;
+        self.rearms = false;
+        self.phase = Phase::Quiet { look: None };
+    }
+    /// The longest wait of FLDS has doubled: when it is small again, that is news.
+    pub(crate) fn rearm(&mut self, look_at: Time) {
+        self.rearms = true;
+        if let Phase::Quiet { look } = &mut self.phase {
+            look.get_or_insert(look_at);
+        }
     }
     /// Begins anew with another interval; what is under way ends as it will.
     pub(crate) fn restart(&mut self, interval: Span) {
         self.interval = interval;
-        if matches!(self.phase, Phase::BackingOff { .. } | Phase::Quiet) {
+        self.rearms = true;
+        if matches!(self.phase, Phase::BackingOff { .. } | Phase::Quiet { .. }) {
             self.phase = Phase::Idle;
         }
     }
@@ -86,7 +100,8 @@ impl Thief {
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
         match &self.phase {
-            Phase::Idle | Phase::Quiet => None,
+            Phase::Idle => None,
+            Phase::Quiet { look } => *look,
             Phase::Probing { until, .. }
             | Phase::Requesting { until, .. }
             | Phase::BackingOff { until } => Some(*until),
@@ -150,7 +165,7 @@ impl Scheduler {
             return;
         }
         if !self.is_hungry() {
-            if matches!(self.thief.phase, Phase::BackingOff { .. } | Phase::Quiet) {
+            if matches!(self.thief.phase, Phase::BackingOff { .. } | Phase::Quiet { .. }) {
                 self.thief.phase = Phase::Idle;
             }
             if matches!(self.thief.phase, Phase::Idle) {
@@ -165,6 +180,7 @@ impl Scheduler {
                 None => self.steal_failed(now),
             },
             Phase::Requesting { until, .. } if *until <= now => self.steal_failed(now),
+            Phase::Quiet { look: Some(look) } if *look <= now => self.look_again(now, out),
             _ => {}
         }
     }
@@ -283,11 +299,9 @@ impl Scheduler {
     }
 
     fn steal_failed(&mut self, now: Time) {
-        if self.steal_found_nothing() {
-            self.thief.interval = self.options.tuning.steal_interval_start;
-        }
+        self.steal_found_nothing();
         if self.thief.interval >= self.options.tuning.steal_interval_bound {
-            self.thief.phase = Phase::Quiet;
+            self.be_quiet(now);
             return;
         }
         let interval = self.thief.interval;
@@ -295,6 +309,25 @@ impl Scheduler {
         let jitter = self.rng.next_u64() % (interval.0 / 2 + 1);
         self.thief.phase = Phase::BackingOff { until: now + interval + Span(jitter) };
         self.thief.interval = interval.doubled().min(self.options.tuning.steal_interval_bound);
+    }
+
+    fn be_quiet(&mut self, now: Time) {
+        let rearms = self.thief.rearms && self.policy() == Policy::Flds;
+        let look = rearms.then(|| now + self.options.tuning.steal_interval_bound);
+        self.thief.phase = Phase::Quiet { look };
+    }
+
+    /// Quiet for as long as the bound, and still without work: begins anew if dedicated tasks may
+    /// wait for so little by now that others are likely to have shared some.
+    fn look_again(&mut self, now: Time, out: &mut Out) {
+        self.steal_found_nothing();
+        if !self.waits_little() {
+            self.be_quiet(now);
+            return;
+        }
+        self.thief.rearms = false;
+        self.thief.interval = self.options.tuning.steal_interval_start;
+        self.probe(now, out);
     }
 
     /// A node with a surplus says so: steal from it now, wherever the interval stands. Whether it
@@ -549,7 +582,7 @@ impl Scheduler {
 /// How many a thief asks that has failed so often. Work that is anywhere is found by the first who
 /// ask; where there is none, or hardly any, its holders find the thieves, and to ask as many again
 /// and again would be most of what an idle cluster says.
-fn neighbours_after(nodes: usize, failures: u32) -> usize {
+pub(crate) fn neighbours_after(nodes: usize, failures: u32) -> usize {
     let all = ((nodes as f64).sqrt().round() as usize).clamp(1, STEAL_NEIGHBOURS_MAX);
     let least = all.min(STEAL_NEIGHBOURS_MIN);
     all.checked_shr(failures).unwrap_or(0).max(least)
@@ -569,19 +602,5 @@ impl Hints {
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.at
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::neighbours_after;
-
-    #[test]
-    fn each_failure_halves_the_neighbours_but_some_are_asked() {
-        let asked = |nodes| [0, 1, 2, 3, 11, 40].map(|failures| neighbours_after(nodes, failures));
-        assert_eq!(asked(1_000_000), [32, 16, 8, 4, 4, 4], "at most the limit");
-        assert_eq!(asked(100), [10, 5, 4, 4, 4, 4]);
-        assert_eq!(asked(7), [3; 6], "few enough as it is");
-        assert_eq!(asked(1), [1; 6]);
     }
 }
