@@ -118,6 +118,7 @@ impl Past {
                 let (node, from, to) = (name(node), policy_name(from), policy_name(to));
                 format!("{node} turned from {from} to {to}")
             }
+            Event::Retuned { .. } => retuned(name(node), &event),
             Event::NodeStarted { .. }
             | Event::Staged { .. }
             | Event::Visible { .. }
@@ -171,6 +172,24 @@ impl Past {
             }
         }
     }
+}
+
+/// What somebody set on a node.
+fn retuned(node: String, event: &Event) -> String {
+    let Event::Retuned { from, to, threshold, wait_max, steal: [start, bound] } = *event else {
+        unreachable!("called for this only")
+    };
+    let policy = match from == to {
+        true => format!("{} as before", policy_name(to)),
+        false => format!("{} instead of {}", policy_name(to), policy_name(from)),
+    };
+    format!(
+        "{node} was set to {policy}, a threshold of {threshold}, a longest wait of {}, stealing \
+         every {} to {}",
+        span_text(wait_max),
+        span_text(start),
+        span_text(bound)
+    )
 }
 
 fn policy_name(number: u8) -> &'static str {
@@ -328,6 +347,28 @@ mod tests {
             "0.115000 s: its home, node 0, recorded it as done, having made 10 B",
         ];
         assert_eq!(explain(&entries, None, &rules), expected);
+    }
+
+    #[test]
+    fn what_was_set_on_a_node_is_told() {
+        let set = |from, to| Event::Retuned {
+            from,
+            to,
+            threshold: 0.5,
+            wait_max: Span(2 * 1_000 * MS),
+            steal: [Span(MS), Span(50 * MS)],
+        };
+        let rules = Rules { origin: Some(Time(0)), ..Rules::default() };
+        let rest =
+            "a threshold of 0.5, a longest wait of 2.00 s, stealing every 1.00 ms to 50.00 ms";
+        let expected = [
+            format!("0.010000 s: node 3 was set to mlb instead of flds, {rest}"),
+            format!("0.020000 s: node 3 was set to mlb as before, {rest}"),
+        ];
+        assert_eq!(
+            explain(&[entry(3, 10, set(3, 0)), entry(3, 20, set(0, 0))], None, &rules),
+            expected
+        );
     }
 
     #[test]

@@ -246,6 +246,7 @@ pub fn task_of(event: &Event) -> Option<TaskId> {
         | Event::Removing { .. }
         | Event::Shifted { .. }
         | Event::PolicyChanged { .. }
+        | Event::Retuned { .. }
         | Event::JobEnded { .. } => None,
         Event::Queued { task, .. }
         | Event::Pushed { task, .. }

@@ -124,6 +124,16 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
                 let name = |number: u8| POLICY_NAMES.get(usize::from(number));
                 self.of_node(node, time, "policy", json!({"from": name(from), "to": name(to)}))
             }
+            Event::Retuned { from, to, threshold, wait_max, steal: [start, bound] } => {
+                let name = |number: u8| POLICY_NAMES.get(usize::from(number));
+                let args = json!({
+                    "from": name(from), "to": name(to), "threshold": threshold,
+                    "longest_wait_s": wait_max.as_secs_f64(),
+                    "steal_start_s": start.as_secs_f64(),
+                    "steal_bound_s": bound.as_secs_f64(),
+                });
+                self.of_node(node, time, "set", args)
+            }
             Event::Staged { .. } | Event::Visible { .. } | Event::Removing { .. } => Ok(()),
             Event::Committed { .. } | Event::JobEnded { .. } => Ok(()),
         }

@@ -144,9 +144,10 @@ enum Subject {
 
 fn subject(event: &Event) -> Subject {
     match *event {
-        Event::NodeStarted { .. } | Event::Shifted { .. } | Event::PolicyChanged { .. } => {
-            Subject::Node
-        }
+        Event::NodeStarted { .. }
+        | Event::Shifted { .. }
+        | Event::PolicyChanged { .. }
+        | Event::Retuned { .. } => Subject::Node,
         Event::Staged { job, .. }
         | Event::Visible { job }
         | Event::Removing { job }

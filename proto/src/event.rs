@@ -115,6 +115,9 @@ pub enum Event {
     Shifted { tasks: u64, wait_max: Span },
     /// ADAPTIVE turned from one policy to another, by their places in [`POLICY_NAMES`].
     PolicyChanged { from: u8, to: u8 },
+    /// Somebody set how this node decides: the policy before and from now on, `t`, where the longest
+    /// wait starts, and from where to where the stealing interval goes.
+    Retuned { from: u8, to: u8, threshold: f64, wait_max: Span, steal: [Span; 2] },
     /// The job's home declared it ended.
     JobEnded { job: JobId, end: End },
     /// A holder was told that this attempt is not wanted: it will not start here any more.
@@ -246,7 +249,8 @@ impl Encoder {
             | Event::Staged { .. }
             | Event::Visible { .. }
             | Event::Shifted { .. }
-            | Event::PolicyChanged { .. } => self.node_body(event),
+            | Event::PolicyChanged { .. }
+            | Event::Retuned { .. } => self.node_body(event),
             Event::Dismissed { task, attempt } => {
                 self.task(task, attempt);
                 25
@@ -290,6 +294,11 @@ impl Encoder {
             Event::PolicyChanged { from, to } => {
                 self.numbers(&[from.into(), to.into()]);
                 16
+            }
+            Event::Retuned { from, to, threshold, wait_max, steal: [start, bound] } => {
+                self.numbers(&[from.into(), to.into(), threshold.to_bits()]);
+                self.numbers(&[wait_max.0, start.0, bound.0]);
+                30
             }
             _ => unreachable!("called for these only"),
         }
@@ -443,6 +452,13 @@ impl<'a> Decoder<'a> {
             15 => Ok(Event::Shifted { tasks: self.number()?, wait_max: Span(self.number()?) }),
             16 => Ok(Event::PolicyChanged { from: self.policy()?, to: self.policy()? }),
             26 => Ok(Event::Removing { job: JobId(self.number()?) }),
+            30 => Ok(Event::Retuned {
+                from: self.policy()?,
+                to: self.policy()?,
+                threshold: f64::from_bits(self.number()?),
+                wait_max: Span(self.number()?),
+                steal: [Span(self.number()?), Span(self.number()?)],
+            }),
             4..=13 | 25 | 27..=29 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
         }
@@ -535,6 +551,8 @@ mod tests {
     fn events_round_trip_and_stay_small() {
         let task = TaskId { job: JobId(9), local: LocalId::new(PartitionId(77), 1234) };
         let attempt = Attempt::new(1, 3);
+        let (threshold, steal) = (f64::INFINITY, [Span(1), Span(2)]);
+        let retuned = Event::Retuned { from: 1, to: 0, threshold, wait_max: Span(7), steal };
         let events = [
             (Time(5_000), Event::Visible { job: JobId(9) }),
             (
@@ -560,6 +578,7 @@ mod tests {
             ),
             (Time(9_001), Event::Shifted { tasks: 2_000, wait_max: Span(20) }),
             (Time(9_001), Event::PolicyChanged { from: 3, to: 1 }),
+            (Time(9_001), retuned),
             (Time(9_001), Event::JobEnded { job: JobId(9), end: End::Done }),
         ];
         let mut encoder = Encoder::default();

@@ -41,7 +41,7 @@ impl Scheduler {
             request::Body::Tasks(query) => Ok(response::Body::Tasks(self.list(query))),
             request::Body::Explain(query) => self.explain(query),
             request::Body::Cancel(cancel) => self.cancel(now, cancel, out),
-            request::Body::Tune(change) => self.tune(change),
+            request::Body::Tune(change) => self.tune(change, out),
             request::Body::Kv(_)
             | request::Body::KvMany(_)
             | request::Body::WatchKey(_)
@@ -59,10 +59,14 @@ impl Scheduler {
     }
 
     /// Changes how this node decides, from now on.
-    fn tune(&mut self, change: &wire::Tuning) -> Result<response::Body, wire::Error> {
+    fn tune(
+        &mut self,
+        change: &wire::Tuning,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
         let tuning =
             self.options.tuning.with(change).map_err(|error| refused(error.to_string()))?;
-        self.retune(tuning);
+        self.retune(tuning, out);
         Ok(response::Body::Accepted(wire::Accepted {}))
     }
 

@@ -147,7 +147,7 @@ pub(crate) struct Monitor {
     pub(crate) adaptive: Adaptive,
     /// When to look at the queues again; `None` while there is nothing to look at.
     at: Option<Time>,
-    /// ADAPTIVE turned to MLB, and tasks are still in the local queue.
+    /// MLB holds since a moment ago, and tasks are still in the local queue.
     empties: bool,
 }
 
@@ -175,6 +175,25 @@ impl Scheduler {
         }
     }
 
+    /// Decides and steals otherwise from now on.
+    pub(crate) fn retune(&mut self, tuning: Tuning, out: &mut Out) {
+        let before = self.options.tuning;
+        if tuning.wait_max != before.wait_max {
+            self.monitor.wait_max = tuning.wait_max;
+        }
+        self.options.tuning = tuning;
+        self.thief.restart(tuning.steal_interval_start);
+        // What was bound to this node under the policy before is for everybody under MLB.
+        self.monitor.empties = self.policy() == Policy::Mlb;
+        out.events.push(Event::Retuned {
+            from: before.policy as u8,
+            to: tuning.policy as u8,
+            threshold: tuning.threshold,
+            wait_max: tuning.wait_max,
+            steal: [tuning.steal_interval_start, tuning.steal_interval_bound],
+        });
+    }
+
     /// A task that ran here is done.
     pub(crate) fn note_length(&mut self, now: Time, kind: &str, ran: Span, moved_bytes: u64) {
         self.estimates.completed(kind, ran);
@@ -187,31 +206,35 @@ impl Scheduler {
     /// Looks at the queues now and then while there is something in them.
     pub(crate) fn watch_queues(&mut self, now: Time, out: &mut Out) {
         let busy = !self.local.is_empty() || !self.running.is_empty();
-        let watches = matches!(self.options.tuning.policy, Policy::Flds | Policy::Adaptive);
-        if !busy || !watches {
+        let follows = matches!(self.options.tuning.policy, Policy::Flds | Policy::Adaptive);
+        if !busy || !(follows || self.monitor.empties) {
             self.monitor.at = None;
             if !busy {
                 self.monitor.throughput.idle();
+                self.monitor.empties = false;
             }
             return;
         }
         self.monitor.throughput.busy(now);
         let due = *self.monitor.at.get_or_insert(now + MONITOR_INTERVAL);
-        if now < due {
-            return;
-        }
-        self.monitor.at = Some(now + MONITOR_INTERVAL);
-        if self.options.tuning.policy == Policy::Adaptive {
-            self.adapt(now, out);
-        }
-        match self.policy() {
-            Policy::Flds => self.shift_excess(now, out),
-            Policy::Mlb if self.monitor.empties => {
-                self.shift(STEP_SHIFTS_MAX, out);
-                self.monitor.empties = !self.local.is_empty();
+        if now >= due {
+            self.monitor.at = Some(now + MONITOR_INTERVAL);
+            if self.options.tuning.policy == Policy::Adaptive {
+                self.adapt(now, out);
             }
-            _ => {}
+            if self.policy() == Policy::Flds {
+                self.shift_excess(now, out);
+            }
         }
+        if self.monitor.empties {
+            self.empty_local(out);
+        }
+    }
+
+    /// Of LReadyQ, what others may have goes to SReadyQ, so much in a step.
+    fn empty_local(&mut self, out: &mut Out) {
+        self.shift(STEP_SHIFTS_MAX, out);
+        self.monitor.empties = self.local.len() > self.data.roomless.staying();
     }
 
     fn adapt(&mut self, now: Time, out: &mut Out) {
@@ -377,6 +400,70 @@ mod tests {
         let (mut scheduler, _) = holder(Policy::Mdl, 1);
         scheduler.steal_found_nothing();
         assert_eq!(scheduler.monitor.wait_max, Span::from_secs(30));
+    }
+
+    #[test]
+    fn under_mlb_nothing_stays_bound_that_was_bound_before() {
+        let tasks = STEP_SHIFTS_MAX + 10;
+        for before in [Policy::Mdl, Policy::Rlds, Policy::Flds, Policy::Eft] {
+            let (mut scheduler, mut out) = holder(before, tasks as u64);
+            scheduler.watch_queues(Time(0), &mut out);
+            scheduler.retune(Tuning::of(Policy::Mlb), &mut out);
+            let told = |event: &Event| match *event {
+                Event::Retuned { from, to, .. } => Some((from, to)),
+                _ => None,
+            };
+            let told: Vec<_> = out.events.iter().filter_map(told).collect();
+            assert_eq!(told, [(before as u8, Policy::Mlb as u8)]);
+            scheduler.watch_queues(Time(0), &mut out);
+            assert_eq!((scheduler.local.len(), scheduler.shared.len()), (10, STEP_SHIFTS_MAX));
+            let next = scheduler.monitor.deadline().expect("the rest goes too");
+            scheduler.watch_queues(next, &mut out);
+            assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, tasks), "{before:?}");
+            scheduler.watch_queues(next, &mut out);
+            assert_eq!(scheduler.monitor.deadline(), None, "{before:?}");
+        }
+        let (mut scheduler, mut out) = holder(Policy::Mlb, 10);
+        scheduler.retune(Tuning::of(Policy::Mdl), &mut out);
+        scheduler.watch_queues(Time(0), &mut out);
+        assert_eq!(scheduler.local.len(), 10, "no other policy frees them");
+    }
+
+    #[test]
+    fn adaptive_says_when_it_turns_and_what_was_bound_is_free_under_mlb() {
+        let tasks = STEP_SHIFTS_MAX + 10;
+        let (mut scheduler, _) = holder(Policy::Adaptive, tasks as u64);
+        scheduler.monitor.wait_max = TUNED_SPAN_MAX; // FLDS itself moves nothing.
+        let mut now = Time(0);
+        let mut turns = |scheduler: &mut Scheduler, ratio: f64| {
+            let mut out = Out::default();
+            let moved = (ratio * scheduler.options.tuning.bandwidth_bytes_per_s) as u64;
+            for _ in 0..20 {
+                scheduler.note_length(now, "", Span::from_secs(1), moved);
+                for _ in 0..=ADAPT_WINDOW.0 / MONITOR_INTERVAL.0 {
+                    now = now + MONITOR_INTERVAL;
+                    scheduler.watch_queues(now, &mut out);
+                }
+            }
+            let turn = |event: &Event| match *event {
+                Event::PolicyChanged { from, to } => Some([from, to]),
+                _ => None,
+            };
+            out.events.iter().filter_map(turn).collect::<Vec<_>>()
+        };
+        let [mlb, mdl, flds] = [Policy::Mlb, Policy::Mdl, Policy::Flds].map(|policy| policy as u8);
+        assert_eq!(turns(&mut scheduler, 0.3), Vec::<[u8; 2]>::new(), "neither much nor little");
+        assert_eq!(turns(&mut scheduler, 0.6), [[flds, mdl]]);
+        assert_eq!(turns(&mut scheduler, 0.3), Vec::<[u8; 2]>::new(), "not at once: hysteresis");
+        assert_eq!(turns(&mut scheduler, 0.2), [[mdl, flds]]);
+        assert_eq!((scheduler.local.len(), scheduler.shared.len()), (tasks, 0));
+        assert_eq!(turns(&mut scheduler, 0.01), [[flds, mlb]]);
+        assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, tasks), "all are free");
+        // One that only its home may run, say.
+        let bound = scheduler.shared.pop_last().expect("there are many");
+        scheduler.enqueue(true, bound);
+        assert_eq!(turns(&mut scheduler, 0.07), Vec::<[u8; 2]>::new(), "not at once");
+        assert_eq!(turns(&mut scheduler, 0.2), [[mlb, flds]]);
     }
 
     #[test]

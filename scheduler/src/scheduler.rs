@@ -187,14 +187,6 @@ impl Scheduler {
         self.jobs.resume(&self.homes, out);
     }
 
-    pub(crate) fn retune(&mut self, tuning: Tuning) {
-        if tuning.wait_max != self.options.tuning.wait_max {
-            self.monitor.wait_max = tuning.wait_max;
-        }
-        self.options.tuning = tuning;
-        self.thief.restart(tuning.steal_interval_start);
-    }
-
     #[must_use]
     pub fn homes(&self) -> &Homes {
         &self.homes

@@ -20,7 +20,6 @@ use rand_chacha::rand_core::Rng;
 
 use crate::ledger::Job;
 use crate::out::{Out, task_attempt};
-
 use crate::work::unpack;
 use crate::{Mutant, Policy, Scheduler, Tuning};
 

@@ -235,6 +235,13 @@ fn events() -> [Event; EVENT_KINDS] {
         Event::Dismissed { task, attempt },
         Event::Shifted { tasks: 2_000, wait_max: Span(20_000_000_000) },
         Event::PolicyChanged { from: 3, to: 1 },
+        Event::Retuned {
+            from: 1,
+            to: 0,
+            threshold: 0.5,
+            wait_max: Span(10_000_000_000),
+            steal: [Span(1_000_000), Span(1_024_000_000)],
+        },
         Event::Removing { job },
         Event::TakenOver { task, attempt, from: node },
         Event::Struck { task, attempt, node, incarnation: 3, strikes: 2 },
