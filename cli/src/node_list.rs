@@ -8,6 +8,7 @@ use proto::wire::{self, NodeState, map_command};
 use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
+use crate::measured::Measured;
 use crate::{Context, tuning, units};
 
 /// How long a node may take before it counts as down.
@@ -191,6 +192,7 @@ struct NodeInfo {
     cpu_s: f64,
     peak_rss_bytes: u64,
     data: NodeData,
+    measured: Measured,
     /// Of a node that leaves: what it has made and others do not have yet.
     leaving_objects: u64,
     leaving_bytes: u64,
@@ -289,6 +291,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             cpu_s: state.cpu_ns as f64 / 1e9,
             peak_rss_bytes: state.peak_rss_bytes,
             data: NodeData::of(&state),
+            measured: Measured::of(&state),
             leaving_objects: state.leaving_objects,
             leaving_bytes: state.leaving_bytes,
             tuning: (&state.tuning.clone().unwrap_or_default()).into(),
@@ -324,7 +327,10 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             row("memory", units::bytes(info.peak_rss_bytes)),
         ];
         let tuning = tuning::rows(&state.tuning.unwrap_or_default());
-        context.output.table(&["", ""], &[rows.as_slice(), &info.data.rows(), &tuning].concat())?;
+        context.output.table(
+            &["", ""],
+            &[rows.as_slice(), &info.data.rows(), &info.measured.rows(), &tuning].concat(),
+        )?;
         Ok(Exit::Ok)
     })
 }

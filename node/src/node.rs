@@ -338,7 +338,7 @@ impl Node {
                 }
             }
             request::Body::Node(_) => {
-                let state = self.state();
+                let state = self.state(now);
                 self.tell(client, id, response::Body::Node(state));
             }
             request::Body::Map(_) => {
@@ -431,7 +431,7 @@ impl Node {
 
     /// Counters and queue lengths; the shell adds address, process and memory.
     #[must_use]
-    pub fn state(&self) -> wire::NodeState {
+    pub fn state(&self, now: Time) -> wire::NodeState {
         // Members stand by their number.
         let member = self.map.members.get(self.own.node.0 as usize);
         let member = wire::Member {
@@ -443,7 +443,7 @@ impl Node {
         wire::NodeState {
             member: Some(member),
             messages: self.messages(),
-            ..self.scheduler.node_state()
+            ..self.scheduler.node_state(now)
         }
     }
 

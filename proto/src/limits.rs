@@ -159,6 +159,8 @@ pub const WAIT_MAX_DEFAULT: Span = Span::from_secs(10);
 /// Objects from here on tell how fast a node sends, and of how many nodes that is kept.
 pub const RATE_OBJECT_BYTES_MIN: u64 = 64 << 10;
 pub const RATES_KEPT_MAX: usize = 4096;
+/// So many of these, and of the kinds of tasks that were measured, a node tells who asks.
+pub const ESTIMATES_TOLD_MAX: usize = 64;
 /// FLDS counts the tasks that ended within this window, and looks at its queue this often.
 pub const THROUGHPUT_WINDOW: Span = Span::from_secs(10);
 pub const MONITOR_INTERVAL: Span = Span::from_millis(100);

@@ -180,7 +180,7 @@ impl Scheduler {
         };
         if held_here {
             explanation.lines.push(self.explain_held(task));
-            explanation.lines.extend(self.explain_lengths());
+            explanation.lines.extend(self.explain_lengths(task));
         }
         Ok(response::Body::Explanation(explanation))
     }
@@ -212,13 +212,25 @@ impl Scheduler {
     }
 
     /// What the estimates of this node rest on.
-    fn explain_lengths(&self) -> Option<String> {
-        let [mean, deviation, median, high] = self.estimates.spread()?.map(Span::as_secs_f64);
-        Some(format!(
-            "tasks that ended on node {} took {mean:.3} s on the average (deviation {deviation:.3} s), \
-             half of them about {median:.3} s or less, 95 % about {high:.3} s or less",
-            self.options.me
-        ))
+    fn explain_lengths(&self, task: TaskId) -> Vec<String> {
+        let me = self.options.me;
+        let sentence = |which: String, spread: [Span; 4]| {
+            let [mean, deviation, median, high] = spread.map(Span::as_secs_f64);
+            format!(
+                "{which} that ended on node {me} took {mean:.3} s on the average (deviation \
+                 {deviation:.3} s), half of them about {median:.3} s or less, 95 % about \
+                 {high:.3} s or less"
+            )
+        };
+        let guest = self.guests.get(&task).map(|guest| &guest.work.spec);
+        let spec = guest.or_else(|| self.ledger.spec(task));
+        let kind = spec.map(|spec| spec.kind.as_str()).filter(|kind| !kind.is_empty());
+        let of_kind = kind.and_then(|kind| {
+            let spread = self.estimates.spread_of(kind)?;
+            Some(sentence(format!("tasks of its kind, '{kind}',"), spread))
+        });
+        let of_all = self.estimates.spread().map(|spread| sentence("tasks".into(), spread));
+        of_kind.into_iter().chain(of_all).collect()
     }
 
     /// The policy as it was set, and what ADAPTIVE makes of it now.
@@ -233,7 +245,7 @@ impl Scheduler {
 
     /// What this node says of itself; the shell adds what only it knows.
     #[must_use]
-    pub fn node_state(&self) -> wire::NodeState {
+    pub fn node_state(&self, now: Time) -> wire::NodeState {
         let mut state = wire::NodeState {
             ready_local: self.local.len() as u64,
             ready_shared: self.shared.len() as u64,
@@ -248,8 +260,10 @@ impl Scheduler {
             stalled_jobs: self.jobs.stalls().1,
             policy: self.policy_text(),
             tuning: Some(self.options.tuning.to_wire()),
+            tasks_per_s: { self.monitor.throughput }.per_s(now).unwrap_or(0.0),
             ..Default::default()
         };
+        self.estimates.tell(&mut state);
         self.data_state(&mut state);
         state
     }

@@ -118,9 +118,12 @@ impl Scheduler {
         let candidate = |node: NodeId| Candidate {
             node,
             wait_s: self.loads.wait(now, node).unwrap_or(own_wait).as_secs_f64(),
-            moving_s: (all_bytes - here(node)) / bandwidth,
+            // A peer may name a copy twice.
+            moving_s: (all_bytes - here(node)).max(0.0) / bandwidth,
         };
-        let mut candidates = vec![Candidate { wait_s: own_wait.as_secs_f64(), ..candidate(me) }];
+        // How fast each node gives to others is not known here, but how fast it gives to this one.
+        let (wait_s, moving_s) = (own_wait.as_secs_f64(), self.moving_here_s(work));
+        let mut candidates = vec![Candidate { node: me, wait_s, moving_s }];
         let fits = |node: NodeId| self.homes.fits(node, work.cpus());
         let others = places.iter().map(|(node, _)| *node).filter(|&node| node != me && fits(node));
         candidates.extend(others.map(candidate));
@@ -132,6 +135,19 @@ impl Scheduler {
         } else {
             Decision::Shared(Reason::SmallInputs)
         }
+    }
+
+    /// How long it takes to bring here what is missing, each object at the rate that was measured
+    /// of the node that has it: of the fastest one where several have.
+    pub(crate) fn moving_here_s(&self, work: &Work) -> f64 {
+        let (me, assumed) = (self.options.me.0, self.options.tuning.bandwidth_bytes_per_s);
+        let is_missing = |input: &&wire::InputAt| input.node != me && !input.copies.contains(&me);
+        let moving_s = |input: &wire::InputAt| {
+            let sources = input.copies.iter().chain([&input.node]);
+            let rates = sources.map(|&node| self.estimates.bandwidth_from(NodeId(node), assumed));
+            own_share(input) / rates.fold(f64::MIN_POSITIVE, f64::max)
+        };
+        work.inputs.iter().filter(is_missing).map(moving_s).sum()
     }
 
     /// How long a further task of the local queue would wait here. The shared queue comes after it.
@@ -216,14 +232,19 @@ impl Scheduler {
     }
 }
 
+/// Of an object's bytes, those that one of its readers answers for. With an unknown number of
+/// readers this may be the only one.
+fn own_share(input: &wire::InputAt) -> f64 {
+    input.size_bytes as f64 / f64::from(input.consumers.clamp(1, READERS_MAX))
+}
+
 /// The bytes of a task's inputs, each by its share of the readers, in all and by the nodes that
 /// have most of them.
 fn places(work: &Work) -> (f64, Vec<(NodeId, f64)>) {
     let mut all = 0.0;
     let mut by_node: BTreeMap<NodeId, f64> = BTreeMap::new();
     for input in &work.inputs {
-        // Of an object with an unknown number of readers this may be the only one.
-        let bytes = input.size_bytes as f64 / f64::from(input.consumers.clamp(1, READERS_MAX));
+        let bytes = own_share(input);
         all += bytes;
         *by_node.entry(NodeId(input.node)).or_default() += bytes;
         for &copy in input.copies.iter().filter(|&&copy| copy != input.node) {

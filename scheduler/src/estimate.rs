@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{RATE_OBJECT_BYTES_MIN, RATES_KEPT_MAX};
+use proto::limits::{ESTIMATES_TOLD_MAX, RATE_OBJECT_BYTES_MIN, RATES_KEPT_MAX};
 use proto::{NodeId, Span, wire};
 
 use crate::lengths::{Lengths, Moments};
@@ -36,6 +36,12 @@ impl Seen {
         let variance = self.squares / self.samples.max(1) as f64;
         let moments = Moments { mean_ns: self.mean_ns, deviation_ns: variance.sqrt() };
         (self.samples > 0).then_some(moments)
+    }
+    /// Mean, deviation, median and 95th percentile.
+    fn spread(&self) -> Option<[Span; 4]> {
+        let moments = self.moments()?;
+        let deviation = Span(moments.deviation_ns as u64);
+        Some([moments.mean(), deviation, self.quantile(0.5)?, self.quantile(HIGH)?])
     }
     /// The length that a share of the tasks does not exceed, to within its octave.
     fn quantile(&self, share: f64) -> Option<Span> {
@@ -78,6 +84,8 @@ impl Rate {
     }
 }
 
+/// Of the tasks of a kind, only the rest take longer than what counts as long.
+const HIGH: f64 = 0.95;
 /// Kinds beyond this many share the mean over all tasks.
 const KINDS_MAX: usize = 4096;
 /// Assumed while nothing is known at all.
@@ -155,18 +163,49 @@ impl Estimates {
     pub(crate) fn mean_length(&self, assumed: Lengths) -> Span {
         self.moments(assumed).mean()
     }
-    /// What a task that runs still has to go, on the average.
+    /// What a task that runs still has to go, on the average. A few that took ages say little of
+    /// those that run now: it is no more than all but a twentieth took from start to end.
     #[must_use]
     pub(crate) fn rest(&self, assumed: Lengths) -> Span {
-        self.moments(assumed).rest()
+        let rest = self.moments(assumed).rest();
+        self.all.quantile(HIGH).map_or(rest, |high| rest.min(high))
     }
     /// Mean, deviation, median and 95th percentile of what ended here.
     #[must_use]
     pub(crate) fn spread(&self) -> Option<[Span; 4]> {
-        let all = &self.all;
-        let moments = all.moments()?;
-        let deviation = Span(moments.deviation_ns as u64);
-        Some([moments.mean(), deviation, all.quantile(0.5)?, all.quantile(0.95)?])
+        self.all.spread()
+    }
+    /// The same of one kind.
+    #[must_use]
+    pub(crate) fn spread_of(&self, kind: &str) -> Option<[Span; 4]> {
+        self.place(kind).ok().and_then(|at| self.kinds[at].1.spread())
+    }
+
+    /// What is known by measurement, as a node tells it.
+    pub(crate) fn tell(&self, state: &mut wire::NodeState) {
+        state.bandwidth_bytes_per_s = self.rate.known().unwrap_or(0.0);
+        let source = |(node, rate): (&NodeId, &Rate)| wire::SourceRate {
+            node: node.0,
+            objects: rate.samples,
+            bytes_per_s: rate.bytes_per_s,
+        };
+        state.sources = self.rates.iter().map(source).collect();
+        state.sources.sort_by_key(|source| std::cmp::Reverse(source.objects));
+        state.sources.truncate(ESTIMATES_TOLD_MAX);
+        let length = |(kind, seen): &(Box<str>, Seen)| {
+            let [mean, deviation, median, high] = seen.spread()?;
+            Some(wire::KindLength {
+                kind: kind.to_string(),
+                tasks: seen.samples,
+                mean_ns: mean.0,
+                deviation_ns: deviation.0,
+                median_ns: median.0,
+                high_ns: high.0,
+            })
+        };
+        state.kinds = self.kinds.iter().filter_map(length).collect();
+        state.kinds.sort_by_key(|kind| std::cmp::Reverse(kind.tasks));
+        state.kinds.truncate(ESTIMATES_TOLD_MAX);
     }
 
     /// From one node: measured there, else over all nodes, else assumed.
@@ -239,6 +278,42 @@ mod tests {
         assert_eq!(deviation.as_secs_f64().round(), 300.0, "0.9 * 100^2 + 0.1 * 899^2");
         assert!((0.5..=2.0).contains(&median.as_secs_f64()), "{median:?}");
         assert!((500.0..=2_000.0).contains(&high.as_secs_f64()), "{high:?}");
+    }
+
+    #[test]
+    fn a_few_endless_tasks_do_not_make_all_that_run_endless() {
+        let mut estimates = Estimates::default();
+        let second = Span::from_secs(1);
+        (0..999).for_each(|_| estimates.completed("a", second));
+        estimates.completed("a", Span::from_secs(100_000));
+        assert!(estimates.rest(Lengths::Measured) <= Span::from_secs(2), "not over an hour");
+        // Where one of ten is long, one that runs is most often one of these.
+        (0..110).for_each(|_| estimates.completed("a", Span::from_secs(100_000)));
+        assert!(estimates.rest(Lengths::Measured) > Span::from_secs(10_000));
+        assert!(estimates.rest(Lengths::Measured) > estimates.mean_length(Lengths::Measured));
+    }
+
+    #[test]
+    fn what_was_measured_is_told_by_kind_and_by_source() {
+        let mut estimates = Estimates::default();
+        (0..3).for_each(|_| estimates.completed("short", Span::from_millis(10)));
+        for length_s in (0..90).map(|_| 1).chain((0..10).map(|_| 1_000)) {
+            estimates.completed("tailed", Span::from_secs(length_s));
+        }
+        for node in 0..2 * ESTIMATES_TOLD_MAX as u32 {
+            estimates.transferred(NodeId(node), 1_000_000, Span::from_secs(1));
+            estimates.transferred(NodeId(7), 2_000_000, Span::from_secs(1));
+        }
+        let mut state = wire::NodeState::default();
+        estimates.tell(&mut state);
+        let kinds: Vec<_> = state.kinds.iter().map(|it| (it.kind.as_str(), it.tasks)).collect();
+        assert_eq!(kinds, [("tailed", 100), ("short", 3)]);
+        assert_eq!(state.kinds[1].mean_ns, Span::from_millis(10).0);
+        assert!(state.kinds[0].high_ns > Span::from_secs(500).0, "its own tail");
+        assert!(state.kinds[1].high_ns < Span::from_millis(20).0, "not that of the others");
+        assert_eq!((state.sources.len(), state.sources[0].node), (ESTIMATES_TOLD_MAX, 7));
+        assert!((state.sources[0].bytes_per_s - 2e6).abs() < 1e3);
+        assert!(state.bandwidth_bytes_per_s > 1e6 && state.bandwidth_bytes_per_s < 2e6);
     }
 
     #[test]

@@ -24,6 +24,8 @@ mod client;
 mod credit_tests;
 mod data;
 mod eft;
+#[cfg(test)]
+mod eft_tests;
 mod ending;
 #[cfg(test)]
 mod ending_tests;

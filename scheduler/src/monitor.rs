@@ -22,7 +22,7 @@ const MOVES_MORE: f64 = 0.1;
 
 /// Tasks that ended per second. Over a sliding window, because what a node did before its data
 /// came, or while it had another kind of work, says nothing of how fast its queue empties now.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Throughput {
     since: Option<Time>,
     window: Time,
@@ -206,6 +206,9 @@ impl Scheduler {
     /// Looks at the queues now and then while there is something in them.
     pub(crate) fn watch_queues(&mut self, now: Time, out: &mut Out) {
         let busy = !self.local.is_empty() || !self.running.is_empty();
+        if busy {
+            self.monitor.throughput.busy(now);
+        }
         let follows = matches!(self.options.tuning.policy, Policy::Flds | Policy::Adaptive);
         if !busy || !(follows || self.monitor.empties) {
             self.monitor.at = None;
@@ -215,7 +218,6 @@ impl Scheduler {
             }
             return;
         }
-        self.monitor.throughput.busy(now);
         let due = *self.monitor.at.get_or_insert(now + MONITOR_INTERVAL);
         if now >= due {
             self.monitor.at = Some(now + MONITOR_INTERVAL);

@@ -296,7 +296,7 @@ impl Cluster {
         }
         for (node, machine) in self.machines.iter().enumerate() {
             if let Some(process) = &machine.process {
-                let state = process.scheduler.node_state();
+                let state = process.scheduler.node_state(self.now);
                 let census = process.scheduler.census();
                 text += &format!(
                     "\nn{node} map {}/{} serves {:?}: {} waiting, {} ready, {} running, {} \

@@ -520,8 +520,14 @@ impl Cluster<'_, '_> {
         let job_home = self.client.job_home();
         let card = |machine: &Machine| machine.out_bytes.max(machine.in_bytes);
         let card_bytes_max = self.machines.iter().map(card).max().unwrap_or(0);
-        // One node after another is let go of: there may be millions.
-        let states = self.machines.into_iter().map(|machine| machine.node.state());
+        // One node after another is let go of: there may be millions, and what each has measured
+        // nobody asks for.
+        let now = self.now;
+        let states = self.machines.into_iter().map(|machine| wire::NodeState {
+            sources: Vec::new(),
+            kinds: Vec::new(),
+            ..machine.node.state(now)
+        });
         let nodes: Vec<_> = states.collect();
         let mut facts = super::facts(self.graph, self.plan, options, &self.fold, self.kinds);
         facts.accepted = self.client.accepted;
