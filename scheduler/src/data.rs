@@ -272,6 +272,7 @@ impl Scheduler {
     ) {
         for object in copies.removed.iter().map(object_id) {
             self.data.locations.remove(object, from);
+            self.copy_went(object, from, out);
         }
         for told in &copies.added {
             let object = object_id(told);
@@ -286,6 +287,7 @@ impl Scheduler {
                 let other = wire_object(answer.object, 0);
                 locate(out, answer.asker, other, Where::Node(answer.source));
             }
+            self.copy_came(object, out);
         }
     }
 
@@ -326,6 +328,10 @@ impl Scheduler {
                 && !self.is_dead(maker)
             {
                 found = Where::Node(maker);
+            }
+            // It is dead, or lost what it made, or at least this one cannot get at it.
+            if !made && self.ledger.readers.maker_of(&object) == maker {
+                self.keep_copies(vec![object], out);
             }
             self::locate(out, from, *asked, found);
         }

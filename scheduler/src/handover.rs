@@ -79,6 +79,7 @@ impl Scheduler {
             HandStage::Taken => self.on_taken(NodeId(said.from), from, said.made, out),
             HandStage::LetGo => self.on_let_go(&said.made),
             HandStage::NoRoom => self.on_no_room(now, from, &said.made),
+            HandStage::Keep => self.on_keep(&said.made),
         }
     }
 

@@ -37,6 +37,7 @@ mod handover;
 mod home;
 mod homes;
 mod jobs;
+mod keeping;
 mod leaving;
 mod ledger;
 mod lengths;

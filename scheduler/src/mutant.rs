@@ -137,6 +137,8 @@ pub enum Mutant {
     SuspectsUnasked,
     /// The last credit of some tasks does not wake them.
     WakeUpLost,
+    /// Copies of what a dead node has made go like any others.
+    LastCopyGoes,
 }
 
 impl Mutant {
@@ -196,7 +198,7 @@ impl Mutant {
         Self::WakeUpLost,
     ];
 
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
         Self::NoOutbox,
@@ -221,6 +223,7 @@ impl Mutant {
         Self::EvictPinned,
         Self::DeleteOnFirstRead,
         Self::NoFetchFallback,
+        Self::LastCopyGoes,
     ];
 
     /// The name on the command line.
@@ -292,6 +295,7 @@ impl Mutant {
             Self::SuspectsTogether => "suspects-together",
             Self::SuspectsUnasked => "suspects-unasked",
             Self::WakeUpLost => "wake-up-lost",
+            Self::LastCopyGoes => "last-copy-goes",
         }
     }
 }

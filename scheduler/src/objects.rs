@@ -112,6 +112,10 @@ impl Objects {
     /// Another node had made it, and leaves: it lies here as if made here, from now on.
     pub(crate) fn take(&mut self, object: ObjectId, size_bytes: u64, real: bool, keep: bool) {
         self.made(object, size_bytes, real, keep);
+        self.keep(object, keep);
+    }
+    /// A copy that is here stays as if it had been made here.
+    pub(crate) fn keep(&mut self, object: ObjectId, keep: bool) {
         if self.is_made(&object) {
             return;
         }

@@ -50,6 +50,16 @@ impl Readers {
         }
     }
 
+    /// Where it was made, or lies instead.
+    pub(crate) fn maker_of(&self, object: &ObjectId) -> Option<NodeId> {
+        self.objects.get(object).map(|reading| reading.node)
+    }
+    /// All that lies there and is read.
+    pub(crate) fn made_on(&self, node: NodeId) -> Vec<ObjectId> {
+        let there = self.objects.iter().filter(|(_, reading)| reading.node == node);
+        there.map(|(&object, _)| object).collect()
+    }
+
     /// It lies on another node from now on.
     pub(crate) fn moved(&mut self, object: &ObjectId, node: NodeId) {
         if let Some(reading) = self.objects.get_mut(object) {

@@ -263,6 +263,9 @@ impl Scheduler {
             self.loads.forget(peer);
         }
         self.data.locations.forget_node(peer);
+        if self.is_dead(peer) {
+            self.keep_copies_of(peer, out);
+        }
         handover::forget(&mut self.data.taking, |_, leaver| leaver == peer);
         self.source_gone(now, peer, out);
     }

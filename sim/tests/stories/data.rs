@@ -21,3 +21,40 @@ pub(crate) fn copies_are_gone_when_they_are_asked_for(
     world.must_fall_silent()?;
     world.must_leave_nothing()
 }
+
+/// Task 0 is so wide that only node 3 can run it. All nodes read what it makes, node 3 dies, and
+/// then all read two other objects, for which there is no room beside the copies of the first.
+/// Tasks that read that one come last, and nobody is left who could make it again.
+pub(crate) fn the_maker_dies_and_copies_are_pushed_out(
+    mutant: Option<Mutant>,
+) -> Result<(), Violation> {
+    const MAKER: usize = 3;
+    const BYTES: u64 = 1_000_000;
+    let mut options = WorldOptions::healthy(11, 4, 1);
+    options.faultless = false;
+    options.mutant = mutant;
+    options.copies = 3;
+    options.slots = vec![1, 1, 1, 2];
+    options.tuning.policy = scheduler::Policy::Mlb;
+    options.tuning.cache_bytes = BYTES + BYTES / 2;
+    let mut world = World::new(options);
+    world.must_be_whole()?;
+    let mut draft = Draft::bag(35, Span::from_millis(500));
+    (draft.tasks[0].cpus, draft.tasks[0].output_sizes) = (2, vec![BYTES]);
+    // These two take so long that the first maker is known to be dead by then.
+    for long in [1, 2] {
+        draft.tasks[long].duration = Span::from_secs(60);
+        draft.tasks[long].output_sizes = vec![BYTES];
+    }
+    draft.edges.extend((3..13).map(|early| (0, early, 1)));
+    draft.edges.extend((13..23).flat_map(|second| [(1, second, 1), (2, second, 1)]));
+    draft.edges.extend((23..35).flat_map(|last| [(0, last, 1), (last - 10, last, 0)]));
+    let homes: Vec<PartitionId> =
+        (0..MAKER).flat_map(|node| world.partitions_of(node).into_iter().take(1)).collect();
+    let submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    world.add_job(submission, ClientPlan::simple());
+    world.run_for(Span::from_secs(20));
+    world.lose(MAKER);
+    world.must_end()?;
+    world.must_leave_nothing()
+}

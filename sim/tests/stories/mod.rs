@@ -36,6 +36,7 @@ pub(crate) const STORIES: [(Mutant, Story); 12] = [
     (Mutant::CancelForgottenOnRestart, a_home_dies_in_the_middle_of_a_removal),
     (Mutant::ReleaseForgottenOnRestart, release::homes_die_before_the_release),
     (Mutant::NoFetchFallback, data::copies_are_gone_when_they_are_asked_for),
+    (Mutant::LastCopyGoes, data::the_maker_dies_and_copies_are_pushed_out),
     (Mutant::AckBeforeDurable, power::a_home_loses_power),
     (Mutant::ReadsUnleased, leases::a_primary_is_silent),
     (Mutant::ClockStandsStill, leases::a_primary_is_suspended),

@@ -1,0 +1,176 @@
+//! The last copy of a wanted object stays. Copies go when there is little room, as their maker has
+//! the object; when the maker is dead or has lost it, the home has one of those who have a copy keep
+//! it as if it had been made there.
+//!
+//! Of what is kept so nothing is written down: who keeps it and restarts takes it for a copy again,
+//! and a home that restarts does not know of copies. Then it is made again, see `ledger/lineage.rs`.
+
+use std::collections::BTreeMap;
+
+use proto::limits::OBJECTS_TOLD_MAX;
+use proto::wire::HandStage;
+use proto::wire::message::Body;
+use proto::{NodeId, ObjectId, wire};
+
+use crate::data::object_id;
+use crate::out::Out;
+use crate::{Mutant, Scheduler};
+
+impl Scheduler {
+    /// A node is dead, and what it had made or kept for others is gone.
+    pub(crate) fn keep_copies_of(&mut self, gone: NodeId, out: &mut Out) {
+        let orphans = self.ledger.readers.made_on(gone);
+        self.keep_copies(orphans, out);
+    }
+
+    /// Of each of these, which somebody reads and whose maker has them no more, one copy is to
+    /// stay: if any is known.
+    pub(crate) fn keep_copies(&mut self, orphans: Vec<ObjectId>, out: &mut Out) {
+        if self.options.mutant == Some(Mutant::LastCopyGoes) {
+            return;
+        }
+        let mut kept: BTreeMap<NodeId, Vec<wire::Handed>> = BTreeMap::new();
+        for object in orphans {
+            let Some(maker) = self.ledger.readers.maker_of(&object) else { continue };
+            let stays = |node: &NodeId| *node != maker && !self.is_dead(*node);
+            let Some(keeper) = self.data.locations.nodes(&object).find(stays) else { continue };
+            self.ledger.readers.moved(&object, keeper);
+            let output = wire::HandedOutput { output: object.output, ..Default::default() };
+            kept.entry(keeper).or_default().push(wire::Handed {
+                job: object.task.job.0,
+                task: object.task.local.0,
+                attempt: object.attempt.0,
+                outputs: vec![output],
+            });
+        }
+        for (keeper, made) in kept {
+            for piece in made.chunks(OBJECTS_TOLD_MAX) {
+                let (stage, to) = (HandStage::Keep as i32, keeper.0);
+                let from = self.options.me.0;
+                let said = wire::HandOver { stage, from, to, made: piece.to_vec() };
+                out.reliable.push((keeper, Body::HandOver(said)));
+            }
+        }
+    }
+
+    /// A node has a copy more. It may be the only one of an object whose maker is dead.
+    pub(crate) fn copy_came(&mut self, object: ObjectId, out: &mut Out) {
+        let maker = self.ledger.readers.maker_of(&object);
+        if maker.is_some_and(|maker| self.is_dead(maker)) {
+            self.keep_copies(vec![object], out);
+        }
+    }
+
+    /// A node has it no more: it cannot be the one that keeps it. Another one is.
+    pub(crate) fn copy_went(&mut self, object: ObjectId, from: NodeId, out: &mut Out) {
+        if self.ledger.readers.maker_of(&object) == Some(from) {
+            self.keep_copies(vec![object], out);
+        }
+    }
+
+    /// Copies here are to stay, as long as there is room for them: if there is none they go in
+    /// their turn, and their home hears of it and turns to another one.
+    pub(crate) fn on_keep(&mut self, made: &[wire::Handed]) {
+        for handed in made {
+            for output in &handed.outputs {
+                let object = object_id(&wire::Object {
+                    job: handed.job,
+                    task: handed.task,
+                    attempt: handed.attempt,
+                    output: output.output,
+                    size_bytes: 0,
+                });
+                let firm_bytes = self.data.objects.idle_bytes_of(&object);
+                let taken_bytes = self.data.taken_bytes().saturating_add(firm_bytes);
+                if taken_bytes <= self.options.tuning.store_soft_bytes {
+                    self.data.objects.keep(object, false);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::wire::MemberPhase;
+    use proto::{Attempt, Incarnation, TaskId, Time};
+
+    use super::*;
+    use crate::{Homes, Policy, Tuning, test_nodes};
+
+    fn object(number: u64) -> ObjectId {
+        ObjectId { task: TaskId::new(1, number), attempt: Attempt(7), output: 0 }
+    }
+
+    /// What the map says of four nodes.
+    fn homes(dead: &[u32]) -> Homes {
+        let member = |node| {
+            let phase = if dead.contains(&node) { MemberPhase::Down } else { MemberPhase::Up };
+            wire::Member { phase: phase as i32, ..test_nodes::member(node) }
+        };
+        test_nodes::homes(0, (0..4).map(member).collect(), &[0, 1, 2, 3])
+    }
+    /// Node 0, home of what node 1 has made, which others read.
+    fn home() -> Scheduler {
+        let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Eft), homes(&[]));
+        home.ledger.readers.expect(object(1), 3, NodeId(1));
+        home.ledger.readers.expect(object(2), 3, NodeId(1));
+        home
+    }
+    fn copied(home: &mut Scheduler, number: u64, node: u32) {
+        let kept = home.locate_timeout(1);
+        home.data.locations.add((Time(0), kept), object(number), NodeId(node));
+    }
+    /// Who is told to keep which of the tasks' outputs.
+    fn told(out: &mut Out) -> Vec<(u32, u64)> {
+        let each = std::mem::take(&mut out.reliable).into_iter().flat_map(|(node, body)| {
+            let Body::HandOver(said) = body else { return Vec::new() };
+            assert_eq!(said.stage(), HandStage::Keep);
+            said.made.iter().map(|handed| (node.0, handed.task)).collect()
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn when_the_maker_is_dead_one_who_has_a_copy_keeps_it() {
+        let (mut home, mut out) = (home(), Out::default());
+        copied(&mut home, 1, 2);
+        copied(&mut home, 1, 3);
+        home.homes = homes(&[1]);
+        home.on_peer_gone(Time(0), NodeId(1), Incarnation(1), &mut out);
+        assert_eq!(told(&mut out), [(2, 1)], "one of them, and nobody has the other object");
+        assert_eq!(home.ledger.readers.maker_of(&object(1)), Some(NodeId(2)));
+        // The keeper has no room, and it goes all the same.
+        home.data.locations.remove(object(1), NodeId(2));
+        home.copy_went(object(1), NodeId(2), &mut out);
+        assert_eq!(told(&mut out), [(3, 1)]);
+        home.copy_went(object(1), NodeId(2), &mut out);
+        assert_eq!(told(&mut out), [], "it does not keep it any more");
+        // The keeper dies as well.
+        copied(&mut home, 1, 2);
+        home.homes = homes(&[1, 3]);
+        home.on_peer_gone(Time(0), NodeId(3), Incarnation(1), &mut out);
+        assert_eq!(told(&mut out), [(2, 1)]);
+    }
+
+    #[test]
+    fn what_is_kept_is_no_copy_any_more_where_there_is_room_for_it() {
+        let handed = |number: u64| wire::Handed {
+            job: 1,
+            task: number,
+            attempt: 7,
+            outputs: vec![wire::HandedOutput::default()],
+        };
+        let mut keeper = home();
+        keeper.options.tuning.cache_bytes = 0;
+        keeper.options.tuning.store_soft_bytes = 15;
+        for number in 1..=3 {
+            keeper.data.objects.copied(object(number), 10, true, (false, false));
+        }
+        keeper.on_keep(&[handed(1), handed(2), handed(9)]);
+        keeper.evict(u64::MAX, &mut Out::default());
+        let here = |number| keeper.data.objects.contains(&object(number));
+        assert_eq!([here(1), here(2), here(3), here(9)], [true, false, false, false]);
+        assert!(keeper.data.objects.doom(object(1)), "it goes when nobody reads it");
+    }
+}
