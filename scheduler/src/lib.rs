@@ -23,6 +23,8 @@ mod client;
 #[cfg(test)]
 mod credit_tests;
 mod data;
+#[cfg(test)]
+mod deciding_tests;
 mod eft;
 #[cfg(test)]
 mod eft_tests;

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use proto::event::{POLICY_NAMES, Reason};
-use proto::{NodeId, Span};
+use proto::{NodeId, Span, wire};
 
 use crate::{Order, TuningError};
 
@@ -119,6 +119,39 @@ pub fn decide(
     } else {
         Decision::Push(largest.node)
     }
+}
+
+/// Each known copy of an object counts as a parent at the node that has it: the one here, if there
+/// is one; else the one that has most of the bytes of all `inputs`, of those where the task can run.
+/// Of equal ones its maker goes first, then copies in their order.
+#[must_use]
+pub(crate) fn parent_of(
+    here: NodeId,
+    input: &wire::InputAt,
+    inputs: &[wire::InputAt],
+    can_run: impl Fn(NodeId) -> bool,
+) -> NodeId {
+    if holds(input, here) {
+        return here;
+    }
+    if input.copies.is_empty() {
+        return NodeId(input.node);
+    }
+    let bytes_at = |node: NodeId| {
+        let there = inputs.iter().filter(|input| holds(input, node));
+        there.fold(0, |sum: u64, input| sum.saturating_add(input.size_bytes))
+    };
+    let maker_and_copies = [input.node].into_iter().chain(input.copies.iter().copied());
+    let parents = maker_and_copies.map(NodeId).filter(|&node| can_run(node));
+    let best = parents
+        .map(|node| (bytes_at(node), node))
+        .reduce(|best, other| if other.0 > best.0 { other } else { best });
+    best.map_or(NodeId(input.node), |(_, node)| node)
+}
+
+/// It was made there, or a copy of it is known to be there.
+fn holds(input: &wire::InputAt, node: NodeId) -> bool {
+    input.node == node.0 || input.copies.contains(&node.0)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::ledger::{Ledger, State};
 use crate::monitor::Monitor;
 use crate::out::Out;
 use crate::parked::Parked;
-use crate::policy::{Assumptions, Decision, Located, decide};
+use crate::policy::{Assumptions, Decision, Located, decide, parent_of};
 use crate::queue::{Ready, ReadyQueue};
 use crate::rank::rank;
 use crate::reconcile::Reconciler;
@@ -526,7 +526,7 @@ impl Scheduler {
         }
     }
 
-    fn decide(&self, now: Time, work: &Work) -> Decision {
+    pub(crate) fn decide(&self, now: Time, work: &Work) -> Decision {
         if work.is_bound() {
             return Decision::Local;
         }
@@ -535,14 +535,16 @@ impl Scheduler {
             return self.decide_earliest(now, work);
         }
         let me = self.options.me;
-        // A copy counts as a parent too; the one that is here goes first.
+        // Of equal ones the first; no other one's place counts.
+        let largest = work.inputs.iter().rev().max_by_key(|input| input.size_bytes);
+        let can_run = |node: NodeId| self.homes.fits(node, work.cpus());
+        let from = largest.map_or(me, |largest| parent_of(me, largest, &work.inputs, can_run));
         let located = |input: &wire::InputAt| {
-            let node = if input.copies.contains(&me.0) { me.0 } else { input.node };
-            Located { bytes: input.size_bytes, node: NodeId(node) }
+            let is_largest = largest.is_some_and(|largest| std::ptr::eq(largest, input));
+            let node = if is_largest { from } else { NodeId(input.node) };
+            Located { bytes: input.size_bytes, node }
         };
         let inputs = work.inputs.iter().map(located);
-        let largest = inputs.clone().rev().max_by_key(|input| input.bytes);
-        let from = largest.map_or(me, |largest| largest.node);
         let assumed = Assumptions {
             bandwidth_bytes_per_s: self
                 .estimates
