@@ -21,6 +21,8 @@ const GENERATED_PERMILLE: u64 = 250;
 /// Out of a thousand jobs where processes die, these consist of commands, half of them with some
 /// that kill what runs them.
 const COMMANDS_PERMILLE: u64 = 300;
+/// Of so many seeds one has its tasks counted at every step of its nodes.
+const CENSUS_EACH_STEP_SEEDS: u64 = 40;
 /// Out of a thousand seeds with copies, those with clients that read without pause.
 const HAMMERED_PERMILLE: u64 = 400;
 /// Of those where homes move.
@@ -341,6 +343,9 @@ fn world_options(
     }
     options.faultless = faultless;
     options.census_steps = dice.pick(&[16, 64, 256]);
+    if seed.is_multiple_of(CENSUS_EACH_STEP_SEEDS) {
+        options.census_steps = 1;
+    }
     if !faultless {
         options.client_lost_permille = dice.pick(&[0, 0, 50, 300]);
     }

@@ -8,9 +8,9 @@ use sim::{Simulation, SimulationOptions, Submit, simulate};
 
 const NODES: u32 = 1024;
 
-fn run(workload: &str, policy: Policy) -> Simulation {
+fn run(nodes: u32, workload: &str, policy: Policy) -> Simulation {
     let graph = workloads::generate(workload).expect("the line is right");
-    let mut options = SimulationOptions::new(NODES, 1);
+    let mut options = SimulationOptions::new(nodes, 1);
     options.tuning = Tuning::of(policy);
     options.submit = Submit::Worst;
     simulate(&graph, &options).expect("no demand is broken")
@@ -25,7 +25,7 @@ fn tries_until_quiet() -> u64 {
 #[test]
 fn work_spreads_in_few_rounds() {
     for policy in [Policy::Mlb, Policy::Eft] {
-        let simulation = run("bag:tasks=16384,duration=500ms", policy);
+        let simulation = run(NODES, "bag:tasks=16384,duration=500ms", policy);
         let report = simulation.report();
         let idle = simulation.launches.iter().filter(|&&launches| launches == 0).count();
         assert_eq!(idle, 0, "{policy:?}: nodes without work");
@@ -35,6 +35,55 @@ fn work_spreads_in_few_rounds() {
         assert!(report.utilization > 0.9, "{policy:?}: {}", report.utilization);
         let tried = report.steals.tried as f64 / f64::from(NODES);
         assert!(tried < 4.0 * tries_until_quiet() as f64, "{policy:?}: {tried} tries a node");
+    }
+}
+
+/// Sixteen times the nodes take ten rounds instead of six, and not sixteen times as long.
+#[test]
+fn rounds_grow_as_the_logarithm_of_the_nodes() {
+    for policy in [Policy::Mlb, Policy::Eft] {
+        // By seed the last node is served sooner or later: the mean of some.
+        let spread_ms = |nodes: u32| {
+            let graph = workloads::generate(&format!("bag:tasks={},duration=2s", 4 * nodes));
+            let graph = graph.expect("the line is right");
+            let seeds = 1..=2;
+            let each = seeds.clone().map(|seed| {
+                let mut options = SimulationOptions::new(nodes, 1);
+                options.tuning = Tuning::of(policy);
+                options.submit = Submit::Worst;
+                options.seed = seed;
+                let simulation = simulate(&graph, &options).expect("no demand is broken");
+                simulation.spread.expect("all nodes get work").as_secs_f64() * 1e3
+            });
+            each.sum::<f64>() / seeds.count() as f64
+        };
+        let sizes = [64, 256, 1024];
+        let spread = sizes.map(spread_ms);
+        let round = |at: usize| spread[at] / f64::from(sizes[at]).log2();
+        println!("{policy:?}: {spread:.1?} ms, {:.1?} ms a round", [0, 1, 2].map(round));
+        // A round takes about as long in all sizes: twice at most, where linear growth would make
+        // it ten times as long.
+        assert!(round(2) < 2.0 * round(0).max(round(1)), "{policy:?}: {spread:?}");
+    }
+}
+
+/// A loaded node has enough for a quarter of all nodes: what is said until all others are quiet.
+#[test]
+fn around_one_loaded_node_a_period_of_back_off_costs_few_messages() {
+    for nodes in [64, 256, 1024] {
+        let bag = format!("bag:tasks={},duration=20s", nodes / 4);
+        let simulation = run(nodes, &bag, Policy::Eft);
+        let sum = |of: fn(&proto::wire::NodeState) -> u64| -> f64 {
+            simulation.nodes.iter().map(of).sum::<u64>() as f64
+        };
+        let periods = sum(|state| state.steals_tried);
+        let messages = sum(|state| state.messages);
+        let (each, tries) = (messages / periods, periods / f64::from(nodes));
+        println!("{nodes}: {each:.1} messages a node and period, {tries:.1} periods");
+        // A probe to √n neighbours, half as many each time, and answers to as many of others.
+        let most = 2 * (f64::from(nodes).sqrt() as u64).min(STEAL_NEIGHBOURS_MAX as u64);
+        assert!(each <= most as f64, "{nodes}: {each} messages, at most {most}");
+        assert!(tries <= 2.0 * tries_until_quiet() as f64, "{nodes}: {tries} periods");
     }
 }
 

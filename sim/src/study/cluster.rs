@@ -59,6 +59,10 @@ pub(super) struct Cluster<'a, 'm> {
     last_release: Option<Time>,
     ended: u64,
     launches: Vec<u64>,
+    /// The first of all, and how long after it every node had launched something.
+    first_launch: Option<Time>,
+    spread: Option<Span>,
+    without_work: usize,
     loop_busy: Vec<Span>,
     pub(super) packets: u64,
     steps: u64,
@@ -131,6 +135,9 @@ pub(super) fn run(
         last_release: last_release(graph),
         ended: 0,
         launches: vec![0; machines.len()],
+        first_launch: None,
+        spread: None,
+        without_work: machines.len(),
         loop_busy: vec![Span::ZERO; machines.len()],
         packets: 0,
         steps: 0,
@@ -361,7 +368,7 @@ impl Cluster<'_, '_> {
                     self.record(index, event);
                 }
                 Effect::Launch(launch) if self.runs_at_once(&launch) => {
-                    self.launches[index] += 1;
+                    self.count_launch(index, self.now);
                     let (task, attempt) = (launch.task, launch.attempt);
                     let run = self.attempt(index, &launch);
                     self.machines[index].keep(run.objects);
@@ -537,6 +544,7 @@ impl Cluster<'_, '_> {
             makespan: ended.since(BEGIN),
             job: self.client.told,
             launches: self.launches,
+            spread: self.spread,
             packets: self.packets,
             steps: self.steps,
             struck: self.struck,

@@ -94,6 +94,8 @@ pub struct Simulation {
     pub job: wire::JobState,
     /// Tasks launched, by node.
     pub launches: Vec<u64>,
+    /// From the first launch until every node had launched something; `None`: some never did.
+    pub spread: Option<Span>,
     /// Packets between nodes, and steps all nodes took.
     pub packets: u64,
     pub steps: u64,

@@ -61,13 +61,22 @@ impl Cluster<'_, '_> {
         Attempting { cpus: cpus_of(launch), outcome: run.outcome, objects: run.objects }
     }
 
+    pub(super) fn count_launch(&mut self, index: usize, at: Time) {
+        self.launches[index] += 1;
+        let first = *self.first_launch.get_or_insert(at);
+        if self.launches[index] == 1 {
+            self.without_work -= 1;
+            self.spread = (self.without_work == 0).then(|| at.since(first));
+        }
+    }
+
     fn is_early(&self, task: TaskId) -> bool {
         let task = self.plan.task_of(task.local);
         task.is_none_or(|task| self.now < BEGIN + Span(self.graph.release_ns(task)))
     }
 
     pub(super) fn launch(&mut self, index: usize, done: Time, launch: &Launch) {
-        self.launches[index] += 1;
+        self.count_launch(index, done);
         let run = self.attempt(index, launch);
         let files = self.files(launch, &run);
         let machine = &mut self.machines[index];
