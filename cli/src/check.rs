@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use ::sim::Story;
 use clap::Args;
 use scheduler::Mutant;
 use serde::Serialize;
 
 use crate::args::DataKind;
 use crate::campaign::CampaignArgs;
-use crate::errors::{Done, Exit};
+use crate::errors::{Done, Exit, Failure};
 use crate::output::say;
 use crate::{Context, units};
 
@@ -57,12 +58,12 @@ pub(crate) struct CheckArgs {
 }
 
 fn parse_mutant(text: &str) -> Result<Mutant, String> {
-    let known = || Mutant::ALL.iter().map(|mutant| mutant.name()).collect::<Vec<_>>().join(", ");
-    let found = Mutant::ALL.into_iter().find(|mutant| mutant.name() == text);
+    let known = || Mutant::every().map(Mutant::name).collect::<Vec<_>>().join(", ");
+    let found = Mutant::every().find(|mutant| mutant.name() == text);
     found.ok_or_else(|| format!("unknown mutant; known are {}", known()))
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Checked {
     seeds: u64,
     failed: Vec<FailedSeed>,
@@ -81,9 +82,23 @@ struct Checked {
 
 #[derive(Serialize)]
 struct FailedSeed {
-    seed: u64,
+    /// None in a story.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    story: Option<&'static str>,
     checker: String,
     message: String,
+}
+
+impl FailedSeed {
+    fn text(&self) -> String {
+        let (checker, message) = (&self.checker, &self.message);
+        match (self.seed, self.story) {
+            (_, Some(story)) => format!("the story '{story}': {checker}: {message}"),
+            (seed, None) => format!("seed {}: {checker}: {message}", seed.unwrap_or_default()),
+        }
+    }
 }
 
 pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
@@ -97,6 +112,12 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
             real_data: args.data == DataKind::Real,
         };
         return crate::campaign::run(context, campaign);
+    }
+    // Who names a seed wants to see that one.
+    if let Some(mutant) = args.mutant.filter(|_| args.seed.is_none())
+        && let Some(story) = Story::about(mutant)
+    {
+        return tell(context, mutant, story);
     }
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let options = ::sim::CheckOptions {
@@ -116,7 +137,8 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
             .failed
             .into_iter()
             .map(|failed| FailedSeed {
-                seed: failed.seed,
+                seed: Some(failed.seed),
+                story: None,
                 checker: failed.checker,
                 message: failed.message,
             })
@@ -130,15 +152,56 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
         simulated_s: report.simulated.as_secs_f64(),
         mutant: args.mutant.map(Mutant::name),
     };
-    for failed in &checked.failed {
-        say(&format!("error: seed {}: {}: {}", failed.seed, failed.checker, failed.message));
-    }
-    if context.output.json {
-        context.output.json(&checked)?;
-    } else {
-        context.output.bytes(text(&checked).as_bytes())?;
+    say_all(context, &checked)?;
+    if let Some(mutant) = args.mutant.filter(|_| checked.failed.is_empty()) {
+        say(&format!(
+            "hint: {} was not found{}",
+            mutant.name(),
+            found_elsewhere(mutant).map_or_else(
+                || ": more seeds may do it ('--seeds')".to_owned(),
+                |command| format!("; '{command}' finds it")
+            )
+        ));
     }
     Ok(exit)
+}
+
+/// The test that finds a bug which shows in one room alone, out of sight of whole clusters.
+fn found_elsewhere(mutant: Mutant) -> Option<&'static str> {
+    match mutant {
+        _ if Mutant::OF_ONE_SIDE.contains(&mutant) => Some("cargo test -p node mutant_of_one_side"),
+        _ if Mutant::OF_TAKE_OVER.contains(&mutant) => Some("cargo test -p scheduler mutant"),
+        _ => None,
+    }
+}
+
+/// Seeds show this bug hardly ever; its story does.
+fn tell(context: &Context, mutant: Mutant, story: Story) -> Done {
+    let told = story.tell(Some(mutant));
+    let failed = told.err().map(|violation| FailedSeed {
+        seed: None,
+        story: Some(story.name),
+        checker: violation.checker.to_owned(),
+        message: violation.message,
+    });
+    let checked = Checked {
+        failed: failed.into_iter().collect(),
+        mutant: Some(mutant.name()),
+        ..Checked::default()
+    };
+    say_all(context, &checked)?;
+    Ok(if checked.failed.is_empty() { Exit::Ok } else { Exit::Failed })
+}
+
+fn say_all(context: &Context, checked: &Checked) -> Result<(), Failure> {
+    for failed in &checked.failed {
+        say(&format!("error: {}", failed.text()));
+    }
+    if context.output.json {
+        context.output.json(checked)
+    } else {
+        context.output.bytes(text(checked).as_bytes())
+    }
 }
 
 fn text(checked: &Checked) -> String {
@@ -162,4 +225,29 @@ fn text(checked: &Checked) -> String {
         units::count(checked.seeds_per_hour as u64),
         checked.trace_hash,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_mutant_has_a_name_of_its_own_and_one_way_to_be_found() {
+        let mut names = BTreeSet::new();
+        for mutant in Mutant::every() {
+            let name = mutant.name();
+            assert!(names.insert(name), "two mutants are called {name}, or it is in two lists");
+            assert_eq!(parse_mutant(name), Ok(mutant));
+            // `sim/tests/mutants.rs` demands that seeds or a story find each of these.
+            let lists = [&Mutant::ALL[..], &Mutant::OF_COPIES, &Mutant::OF_CRASHES];
+            let here = lists.iter().any(|list| list.contains(&mutant));
+            assert!(here != found_elsewhere(mutant).is_some(), "{name}");
+            assert!(here || Story::about(mutant).is_none(), "{name}");
+        }
+        assert_eq!(names.len(), Mutant::WakeUpLost as usize + 1, "a mutant is in no list");
+        assert!(::sim::STORIES.iter().all(|story| names.contains(story.about.name())));
+        assert!(parse_mutant("no-such-bug").unwrap_err().contains("reads-unleased"));
+    }
 }

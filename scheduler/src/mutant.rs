@@ -226,6 +226,12 @@ impl Mutant {
         Self::LastCopyGoes,
     ];
 
+    /// Every one of every list.
+    pub fn every() -> impl Iterator<Item = Self> {
+        let lists = [&Self::ALL[..], &Self::OF_COPIES, &Self::OF_ONE_SIDE, &Self::OF_TAKE_OVER];
+        lists.into_iter().flatten().chain(&Self::OF_CRASHES).copied()
+    }
+
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {

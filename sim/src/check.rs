@@ -118,14 +118,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>, trace: bool) -> SeedReport {
     let lived = catch_unwind(AssertUnwindSafe(|| live(&mut world, &mut plan)));
     let violation = match lived {
         Ok(verdict) => verdict.err(),
-        Err(panic) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            let text = text.unwrap_or_else(|| "a panic without words".to_string());
-            Some(Violation { checker: "panic", message: text })
-        }
+        Err(panic) => Some(Violation::of_panic(&*panic)),
     };
     let failure = violation.map(|violation| SeedFailure {
         seed,

@@ -44,6 +44,7 @@ mod questions;
 mod queue;
 mod service;
 mod stale;
+mod stories;
 mod study;
 mod swarm;
 mod truth;
@@ -64,6 +65,7 @@ pub use maxmin::{MaxMin, Racks};
 pub use network::NetworkOptions;
 pub use options::{Action, AgreedHook, EffectHook, WorldOptions};
 pub use service::{ByteTimes, Counts, Part, Prices, Service, ServiceError, fit};
+pub use stories::{STORIES, Story};
 pub use study::{
     Mark, Meter, MishapError, Mishaps, NetworkModel, Simulation, SimulationOptions, Struck, Submit,
     simulate, simulate_metered,

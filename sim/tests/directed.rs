@@ -7,8 +7,6 @@ use prost::Message as _;
 use proto::{Event, JobId, NodeId, PartitionId, Span, wire};
 use sim::{Action, ClientPlan, Death, Dice, Draft, World, WorldOptions};
 
-mod stories;
-
 const JOB: u64 = 0x5eed_0000_0000;
 
 fn world(seed: u64, nodes: u32, slots: u32) -> World {
@@ -204,8 +202,8 @@ fn a_client_that_dies_half_way_leaves_nothing() {
 
 #[test]
 fn stories_of_removal_and_stealing_end_well() {
-    for (mutant, story) in stories::STORIES {
-        story(None).unwrap_or_else(|violation| panic!("{}: {violation}", mutant.name()));
+    for story in sim::STORIES {
+        story.tell(None).unwrap_or_else(|violation| panic!("{}: {violation}", story.name));
     }
 }
 

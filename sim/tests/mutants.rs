@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 
 use scheduler::Mutant;
-use sim::{CheckOptions, check};
-
-mod stories;
+use sim::{CheckOptions, Story, check};
 
 const SEEDS_MAX: u64 = 2_000;
 
@@ -32,17 +30,13 @@ fn all_are_found(mutants: &[Mutant]) {
     let mut missed = Vec::new();
     for &mutant in mutants {
         let name = mutant.name();
-        let story = stories::STORIES.iter().find(|(about, _)| *about == mutant);
-        if let Some((_, story)) = story {
-            match std::panic::catch_unwind(|| story(Some(mutant))) {
-                Ok(Ok(())) => missed.push(name),
-                Ok(Err(violation)) => {
+        if let Some(story) = Story::about(mutant) {
+            match story.tell(Some(mutant)) {
+                Ok(()) => missed.push(name),
+                Err(violation) => {
                     let text = violation.message.lines().next().unwrap_or_default();
                     let checker = violation.checker;
                     let _ = writeln!(table, "{name:28} found by {checker:9} in a story: {text}");
-                }
-                Err(_) => {
-                    let _ = writeln!(table, "{name:28} found by a panic in a story");
                 }
             }
             continue;

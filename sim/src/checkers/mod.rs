@@ -38,6 +38,13 @@ impl Violation {
     pub(crate) fn new(checker: &'static str, message: String) -> Self {
         Self { checker, message }
     }
+
+    /// What a node under test said when it panicked.
+    pub(crate) fn of_panic(panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        Self::new("panic", text.unwrap_or_else(|| "a panic without words".to_string()))
+    }
 }
 
 pub(crate) type Verdict = Result<(), Violation>;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::{Action, HammerPlan, Violation, World, WorldOptions};
 use node::Effect;
 use proto::{NodeId, Span};
 use scheduler::Mutant;
-use sim::{Action, HammerPlan, Violation, World, WorldOptions};
 
 const PRIMARY: NodeId = NodeId(0);
 

@@ -7,14 +7,15 @@ mod leases;
 mod power;
 mod release;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
+use crate::{Action, ClientPlan, Dice, Draft, Submission, Violation, World, WorldOptions};
 use node::Effect;
 use prost::Message as _;
 use proto::wire::message::Body;
 use proto::{Event, JobId, NodeId, PartitionId, Span, wire};
 use scheduler::Mutant;
-use sim::{Action, ClientPlan, Dice, Draft, Submission, Violation, World, WorldOptions};
 use workloads::{Placement, generate};
 
 const JOB: u64 = 0x5eed_0000_0000;
@@ -25,23 +26,89 @@ const FIRST: NodeId = NodeId(1);
 const SECOND: NodeId = NodeId(2);
 const THIRD: NodeId = NodeId(3);
 
-pub(crate) type Story = fn(Option<Mutant>) -> Result<(), Violation>;
+type Telling = fn(Option<Mutant>) -> Result<(), Violation>;
 
-/// Which story is about which bug.
-pub(crate) const STORIES: [(Mutant, Story); 12] = [
-    (Mutant::GrantTwice, a_request_is_heard_twice),
-    (Mutant::PassOnEarly, moves_are_heard_in_the_wrong_order),
-    (Mutant::CancelForgetsTransit, a_thief_dies_with_what_was_cancelled),
-    (Mutant::CancelMissesHolder, what_a_thief_has_is_cancelled),
-    (Mutant::CancelForgottenOnRestart, a_home_dies_in_the_middle_of_a_removal),
-    (Mutant::ReleaseForgottenOnRestart, release::homes_die_before_the_release),
-    (Mutant::NoFetchFallback, data::copies_are_gone_when_they_are_asked_for),
-    (Mutant::LastCopyGoes, data::the_maker_dies_and_copies_are_pushed_out),
-    (Mutant::AckBeforeDurable, power::a_home_loses_power),
-    (Mutant::ReadsUnleased, leases::a_primary_is_silent),
-    (Mutant::ClockStandsStill, leases::a_primary_is_suspended),
-    (Mutant::LeasesUnwaited, leases::a_primary_is_replaced_at_once),
-    (Mutant::StoresAlike, copies::a_voter_loses_its_disk),
+/// One exact order of events, and the bug on purpose that it shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Story {
+    pub about: Mutant,
+    /// What happens in it.
+    pub name: &'static str,
+    telling: Telling,
+}
+
+impl Story {
+    const fn new(about: Mutant, name: &'static str, telling: Telling) -> Self {
+        Self { about, name, telling }
+    }
+
+    /// The story that shows this bug, where seeds hardly ever do.
+    #[must_use]
+    pub fn about(mutant: Mutant) -> Option<Self> {
+        STORIES.into_iter().find(|story| story.about == mutant)
+    }
+
+    /// Tells it, with a bug or without. A panic of a node is a finding like any other.
+    ///
+    /// # Errors
+    /// The demand that did not hold.
+    pub fn tell(&self, mutant: Option<Mutant>) -> Result<(), Violation> {
+        let told = catch_unwind(AssertUnwindSafe(|| (self.telling)(mutant)));
+        told.unwrap_or_else(|panic| Err(Violation::of_panic(&*panic)))
+    }
+}
+
+/// All of them.
+pub const STORIES: [Story; 13] = [
+    Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
+    Story::new(
+        Mutant::PassOnEarly,
+        "moves are heard in the wrong order",
+        moves_are_heard_in_the_wrong_order,
+    ),
+    Story::new(
+        Mutant::CancelForgetsTransit,
+        "a thief dies with what was cancelled",
+        a_thief_dies_with_what_was_cancelled,
+    ),
+    Story::new(
+        Mutant::CancelMissesHolder,
+        "what a thief has is cancelled",
+        what_a_thief_has_is_cancelled,
+    ),
+    Story::new(
+        Mutant::CancelForgottenOnRestart,
+        "a home dies in the middle of a removal",
+        a_home_dies_in_the_middle_of_a_removal,
+    ),
+    Story::new(
+        Mutant::ReleaseForgottenOnRestart,
+        "homes die before the release",
+        release::homes_die_before_the_release,
+    ),
+    Story::new(
+        Mutant::NoFetchFallback,
+        "copies are gone when they are asked for",
+        data::copies_are_gone_when_they_are_asked_for,
+    ),
+    Story::new(
+        Mutant::LastCopyGoes,
+        "the maker dies and copies are pushed out",
+        data::the_maker_dies_and_copies_are_pushed_out,
+    ),
+    Story::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
+    Story::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),
+    Story::new(
+        Mutant::ClockStandsStill,
+        "a primary is suspended",
+        leases::a_primary_is_suspended,
+    ),
+    Story::new(
+        Mutant::LeasesUnwaited,
+        "a primary is replaced at once",
+        leases::a_primary_is_replaced_at_once,
+    ),
+    Story::new(Mutant::StoresAlike, "a voter loses its disk", copies::a_voter_loses_its_disk),
 ];
 
 fn messages(effect: &Effect) -> Vec<Body> {

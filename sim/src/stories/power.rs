@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::{Action, ClientPlan, Dice, Draft, Violation, World};
 use node::Effect;
 use proto::{JobId, NodeId, PartitionId, Span};
 use scheduler::Mutant;
-use sim::{Action, ClientPlan, Dice, Draft, Violation, World};
 
 const WORDS: u32 = 120;
 

@@ -1,8 +1,8 @@
 //! Tasks that wait for their time.
 
+use crate::{Mishaps, SimulationOptions, Violation, simulate};
 use proto::{Span, wire};
 use scheduler::Mutant;
-use sim::{Mishaps, SimulationOptions, Violation, simulate};
 use workloads::{Graph, GraphBuilder, TaskInit};
 
 /// Tasks of 2 s, each released 10 s after the one before; the last one reads the first.

@@ -1,8 +1,8 @@
 //! Stories about copies of objects.
 
+use crate::{ClientPlan, Dice, Draft, Violation, World, WorldOptions};
 use proto::{JobId, PartitionId, Span};
 use scheduler::Mutant;
-use sim::{ClientPlan, Dice, Draft, Violation, World, WorldOptions};
 
 /// Copies go as soon as nobody uses them, and other nodes are sent to where they were.
 pub(crate) fn copies_are_gone_when_they_are_asked_for(
