@@ -1,6 +1,6 @@
 //! Rare paths are gone: a checker says nothing of what no seed ever does.
 //!
-//! The nightly run: `cargo test -p sim --test marks -- --ignored --nocapture`.
+//! The nightly run: `cargo test -p sim --test marks -- --ignored --nocapture`; `scripts/nightly`.
 
 use proto::marks::Mark;
 use sim::{CheckOptions, check};
@@ -14,15 +14,25 @@ const SEEDS_USUAL: u64 = 300;
 /// (`node/src/replica/tests.rs`).
 const GONE_ELSEWHERE: [Mark; 2] = [Mark::StallNamed, Mark::DropWhileActivating];
 
-#[expect(clippy::print_stdout, reason = "which paths were gone, and how often")]
+/// `SIM_FIRST_SEED` and, of the nightly run, `SIM_SEEDS` ask for others.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+#[expect(clippy::print_stdout, reason = "which paths were gone, and how often; what failed")]
 fn gone(seeds: u64) -> Vec<(Mark, u64)> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (first_seed, mutant) = (1, None);
+    let (first_seed, mutant) = (number("SIM_FIRST_SEED", 1), None);
     let report = check(&CheckOptions { first_seed, seeds, mutant, threads, stop_early: false });
     let gone = Mark::ALL.map(|mark| (mark, report.marks.get(&mark).copied().unwrap_or(0)));
     for (mark, count) in gone {
         println!("{count:10} {mark:?}: {}", mark.text());
     }
+    for failure in &report.failed {
+        println!("seed {}: {}: {}", failure.seed, failure.checker, failure.message);
+    }
+    assert!(report.failed.is_empty(), "{} of {seeds} seeds failed", report.failed.len());
+    assert_eq!(report.seeds, seeds);
     gone.to_vec()
 }
 
@@ -33,9 +43,10 @@ fn never(gone: &[(Mark, u64)]) -> Vec<Mark> {
 #[test]
 #[ignore = "many seeds: for the nightly run"]
 fn every_rare_path_is_gone() {
-    let mut never = never(&gone(SEEDS));
+    let seeds = number("SIM_SEEDS", SEEDS);
+    let mut never = never(&gone(seeds));
     never.retain(|mark| !GONE_ELSEWHERE.contains(mark));
-    assert_eq!(never, [], "paths that no seed of {SEEDS} went");
+    assert_eq!(never, [], "paths that no seed of {seeds} went");
 }
 
 #[test]

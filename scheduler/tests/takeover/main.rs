@@ -15,10 +15,14 @@ use proto::event::End;
 use proto::{JobId, LocalId, ObjectId, PartitionId, TaskId, wire};
 use scheduler::Mutant;
 
-/// In the test command; `TAKEOVER_SEEDS=20000` asks for more.
-fn seeds() -> std::ops::RangeInclusive<u64> {
-    let asked = std::env::var("TAKEOVER_SEEDS").ok().and_then(|text| text.parse().ok());
-    1..=asked.unwrap_or(2_000)
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// In the test command; `TAKEOVER_SEEDS=20000` asks for more, `TAKEOVER_FIRST_SEED=7` for others.
+fn seeds() -> std::ops::Range<u64> {
+    let first = number("TAKEOVER_FIRST_SEED", 1);
+    first..first.saturating_add(number("TAKEOVER_SEEDS", 2_000))
 }
 
 /// A random graph: each task reads some of those before it, or just comes after them.
