@@ -4,6 +4,8 @@
 use crate::support::{channel, dialer, options};
 use daemon::rpc::kv_client::KvClient;
 use daemon::{NodeHandle, start_all};
+use prost::Message as _;
+use prost_types::{FileDescriptorProto, MethodDescriptorProto};
 use proto::wire::{self, KvKind, KvStatus};
 use security::Role;
 use tonic::Code;
@@ -99,13 +101,14 @@ async fn an_observer_reads_and_a_node_tells_what_it_serves() {
     assert_eq!(kv.lookup(key("k")).await.unwrap().into_inner().status(), KvStatus::Absent);
     assert_eq!(kv.insert(pair("k", "v")).await.unwrap_err().code(), Code::PermissionDenied);
 
-    let ask = ServerReflectionRequest {
-        message_request: Some(MessageRequest::ListServices(String::new())),
-        ..Default::default()
-    };
+    // As grpcurl does it: what there is, then the file that has a name in it.
     let mut reflection = ServerReflectionClient::new(observer);
-    let answers = reflection.server_reflection_info(tokio_stream::once(ask)).await.unwrap();
-    let answer = answers.into_inner().message().await.unwrap();
+    let mut ask = async |question: MessageRequest| {
+        let ask = ServerReflectionRequest { message_request: Some(question), ..Default::default() };
+        let answers = reflection.server_reflection_info(tokio_stream::once(ask)).await.unwrap();
+        answers.into_inner().message().await
+    };
+    let answer = ask(MessageRequest::ListServices(String::new())).await.unwrap();
     let Some(ServerReflectionResponse {
         message_response: Some(MessageResponse::ListServicesResponse(services)),
         ..
@@ -115,7 +118,41 @@ async fn an_observer_reads_and_a_node_tells_what_it_serves() {
     };
     let names: Vec<String> = services.service.into_iter().map(|it| it.name).collect();
     assert!(names.contains(&"starling.v1.Kv".to_owned()), "{names:?}");
+
+    let mut files = Vec::new();
+    for symbol in KV_SYMBOLS {
+        let symbol = format!("starling.v1.{symbol}");
+        let answer = ask(MessageRequest::FileContainingSymbol(symbol.clone())).await.unwrap();
+        let Some(ServerReflectionResponse {
+            message_response: Some(MessageResponse::FileDescriptorResponse(found)),
+            ..
+        }) = answer
+        else {
+            panic!("{symbol}: {answer:?}")
+        };
+        let [file] = &found.file_descriptor_proto[..] else { panic!("{symbol}: one file has it") };
+        files.push(FileDescriptorProto::decode(&file[..]).unwrap());
+    }
+    // The file needs no other, and a call can be made from what it says.
+    let file = &files[0];
+    assert!(files.iter().all(|other| other == file && other.dependency.is_empty()));
+    let service = file.service.iter().find(|it| it.name() == "Kv").unwrap();
+    for method in &service.method {
+        for kind in [method.input_type(), method.output_type()] {
+            let name = kind.strip_prefix(".starling.v1.").unwrap();
+            assert!(file.message_type.iter().any(|it| it.name() == name), "{kind}");
+            assert!(KV_SYMBOLS.contains(&name), "{kind} is not asked for here");
+        }
+    }
+    let names: Vec<&str> = service.method.iter().map(MethodDescriptorProto::name).collect();
+    assert_eq!(names, ["Insert", "Lookup", "Remove", "Append", "Cas", "Batch", "Watch"]);
+    let unknown = ask(MessageRequest::FileContainingSymbol("starling.v1.No".to_owned())).await;
+    assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
 }
+
+/// The service, one of its calls, and every message that it takes or gives.
+const KV_SYMBOLS: [&str; 9] =
+    ["Kv", "Kv.Insert", "KvKey", "KvPair", "KvSwap", "KvFollow", "KvOps", "KvResult", "KvResults"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn who_reads_slowly_gets_the_newest_change() {
