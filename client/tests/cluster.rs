@@ -136,6 +136,43 @@ async fn a_repeated_submission_changes_nothing() {
     stop(nodes);
 }
 
+/// Of one job, by as many clients as there are, at the same time.
+#[tokio::test]
+async fn clients_that_submit_the_same_job_at_once_submit_it_once() {
+    const CLIENTS: usize = 8;
+    let (dir, nodes, first) = cluster(3).await;
+    for (job, placement) in [(71, Placement::Hash), (72, Placement::Graph)] {
+        let mut all = tokio::task::JoinSet::new();
+        for _ in 0..CLIENTS {
+            let client = Client::connect(dir.path()).await.unwrap();
+            all.spawn(async move {
+                let graph = workloads::generate("pipeline:tasks=3000,length=3").unwrap();
+                let job = Some(JobId(job));
+                let options = SubmitOptions { placement, job, ..SubmitOptions::default() };
+                client.submit(&graph, options).await.map(|handle| handle.job)
+            });
+        }
+        while let Some(submitted) = all.join_next().await {
+            assert_eq!(submitted.unwrap().unwrap(), JobId(job));
+        }
+        let end = first.wait_job(JobId(job), |_| {}).await.unwrap();
+        assert_eq!((end.phase(), end.total), (JobPhase::Finished, 3000));
+        let sum = end.sum.unwrap();
+        assert_eq!((sum.done, sum.executions, sum.failed), (3000, 3000, 0));
+    }
+    // The number is taken: another job under it is refused, and changes nothing.
+    let other = workloads::generate("bag:tasks=40").unwrap();
+    let options = SubmitOptions { job: Some(JobId(71)), ..SubmitOptions::default() };
+    let refused = first.submit(&other, options).await.unwrap_err();
+    assert!(matches!(refused, ClientError::Refused(_)), "{refused:?}");
+    assert_eq!(refused.to_string(), "job 71 exists already and is another one");
+    let end = first.job(JobId(71)).await.unwrap();
+    assert_eq!((end.total, end.sum.unwrap().executions), (3000, 3000));
+    let jobs = first.jobs(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(jobs.states.iter().map(|state| state.job).collect::<Vec<_>>(), [71, 72]);
+    stop(nodes);
+}
+
 #[tokio::test]
 async fn a_job_is_followed_across_a_restart_of_its_nodes() {
     let (dir, nodes, client) = cluster(2).await;
