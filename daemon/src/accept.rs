@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use proto::limits;
 use security::Role;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
@@ -38,8 +37,8 @@ pub(crate) fn listen(
 ) -> ReceiverStream<std::io::Result<Connection>> {
     let (let_in, connections) = mpsc::channel(LET_IN_MAX);
     tokio::spawn(async move {
-        let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
-        let guests = Arc::new(Semaphore::new(limits::GUESTS_MAX));
+        let places = Arc::new(Semaphore::new(shared.places.connections));
+        let guests = Arc::new(Semaphore::new(shared.places.guests));
         let strangers = Strangers::default();
         loop {
             let place = Arc::clone(&places).acquire_owned().await;

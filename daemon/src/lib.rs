@@ -85,5 +85,5 @@ pub mod rpc {
 pub use clock::Clock;
 pub use error::{NodeError, StartError};
 pub use handle::{NodeHandle, Stopper};
-pub use options::NodeOptions;
+pub use options::{NodeOptions, Places};
 pub use start::{start, start_all};

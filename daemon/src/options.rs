@@ -11,6 +11,27 @@ use security::Token;
 use crate::error::StartError;
 use crate::instance;
 
+/// How many a node serves at a time; less than the default is for tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Places {
+    /// Connections for calls.
+    pub connections: usize,
+    /// Of these, those of clients and observers.
+    pub guests: usize,
+    /// Connections on which objects leave.
+    pub data_connections: usize,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            connections: limits::CONNECTIONS_MAX,
+            guests: limits::GUESTS_MAX,
+            data_connections: limits::DATA_CONNECTIONS_MAX,
+        }
+    }
+}
+
 /// How to start one node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -54,6 +75,8 @@ pub struct NodeOptions {
     pub launch: String,
     /// A stop of this node stops all of them, as under a launcher.
     pub end_together: bool,
+    /// How many it serves at a time.
+    pub places: Places,
     /// Told, one line each, what whoever looks after the node should know while it goes on.
     pub say: fn(&str),
 }
@@ -81,6 +104,7 @@ impl NodeOptions {
             spawner_program: None,
             launch: String::new(),
             end_together: false,
+            places: Places::default(),
             say: |_| {},
         }
     }

@@ -23,6 +23,7 @@ use crate::inbox::Incoming;
 use crate::kv_service::KvService;
 use crate::links;
 use crate::log::NodeLog;
+use crate::options::Places;
 use crate::peers;
 use crate::replies::{ReplyStream, reply_queue};
 use crate::rpc::kv_server::KvServer;
@@ -48,8 +49,11 @@ pub(crate) struct Shared {
     pub(crate) smalls: Smalls,
     /// Files of submitters that come in at a time.
     pub(crate) uploading: Semaphore,
-    /// The data connections on which objects leave.
+    /// How many are served at a time.
+    pub(crate) places: Places,
+    /// The data connections on which objects leave, and the places that are free.
     pub(crate) given: Registry,
+    pub(crate) data_places: Arc<Semaphore>,
     /// Numbers clients and links.
     pub(crate) next_number: AtomicU64,
     pub(crate) stop: watch::Sender<bool>,

@@ -5,8 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, too")]
 
+#[path = "doors/data.rs"]
+mod data;
 #[path = "doors/kv.rs"]
 mod kv;
+#[path = "doors/places.rs"]
+mod places;
 #[path = "doors/strangers.rs"]
 mod strangers;
 mod support;
@@ -121,10 +125,27 @@ async fn attempt(node: &NodeHandle, dialer: &Dialer, path: &str) -> Result<(), S
     answers.message().await.map(|_| ())
 }
 
-/// Certificates that must open nothing.
-fn strangers(keyring: &Keyring) -> Vec<(&'static str, Dialer)> {
+/// Certificates of nodes that must open nothing.
+fn strange_bundles(keyring: &Keyring) -> Vec<(&'static str, Bundle)> {
     let ours = keyring.authority().unwrap();
-    let of_pem = |pem: &str| Dialer::new(&Bundle::from_pem(pem).unwrap()).unwrap();
+    let of_pem = |pem: &str| Bundle::from_pem(pem).unwrap();
+    let other = Authority::make().unwrap();
+    let lasting = Validity::starting_now(Duration::from_secs(3600));
+    let over = Validity { from_s: 1_000_000_000, until_s: 1_000_003_600 };
+    let not_yet = Validity { from_s: lasting.until_s + 3600, until_s: lasting.until_s + 7200 };
+    // Signed by the other, but it trusts ours: the node is what has to refuse.
+    let foreign = other.issue(Role::Node, lasting).unwrap();
+    let foreign = foreign.replace(&other.certificate_pem(), &ours.certificate_pem());
+    vec![
+        ("another authority", of_pem(&foreign)),
+        ("expired", of_pem(&ours.issue(Role::Node, over).unwrap())),
+        ("not valid yet", of_pem(&ours.issue(Role::Node, not_yet).unwrap())),
+    ]
+}
+
+/// Trusts ours, and shows nothing.
+fn bare_config(keyring: &Keyring, purpose: &[u8]) -> rustls::ClientConfig {
+    let ours = keyring.authority().unwrap();
     let mut roots = RootCertStore::empty();
     let root = CertificateDer::from_pem_slice(ours.certificate_pem().as_bytes()).unwrap();
     roots.add(root).unwrap();
@@ -134,21 +155,20 @@ fn strangers(keyring: &Keyring) -> Vec<(&'static str, Dialer)> {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    bare.alpn_protocols = vec![security::tls::GRPC.to_vec()];
-    let other = Authority::make().unwrap();
-    let lasting = Validity::starting_now(Duration::from_secs(3600));
-    let over = Validity { from_s: 1_000_000_000, until_s: 1_000_003_600 };
-    let not_yet = Validity { from_s: lasting.until_s + 3600, until_s: lasting.until_s + 7200 };
-    // Signed by the other, but it trusts ours: the node is what has to refuse.
-    let foreign = other.issue(Role::Node, lasting).unwrap();
-    let foreign = foreign.replace(&other.certificate_pem(), &ours.certificate_pem());
-    vec![
+    bare.alpn_protocols = vec![purpose.to_vec()];
+    bare
+}
+
+/// Those who must not come in.
+fn strangers(keyring: &Keyring) -> Vec<(&'static str, Dialer)> {
+    let bare = bare_config(keyring, security::tls::GRPC);
+    let mut strangers = vec![
         ("no encryption", Dialer::insecure()),
         ("no certificate", Dialer::with_config(Arc::new(bare))),
-        ("another authority", of_pem(&foreign)),
-        ("expired", of_pem(&ours.issue(Role::Node, over).unwrap())),
-        ("not valid yet", of_pem(&ours.issue(Role::Node, not_yet).unwrap())),
-    ]
+    ];
+    let bundles = strange_bundles(keyring).into_iter();
+    strangers.extend(bundles.map(|(name, bundle)| (name, Dialer::new(&bundle).unwrap())));
+    strangers
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

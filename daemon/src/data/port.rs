@@ -39,15 +39,17 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
 
 async fn greet(shared: &Arc<Shared>, socket: TcpStream) -> Result<(), String> {
     let patience = Duration::from_nanos(limits::GREETING_TIMEOUT.0);
-    let is_busy = shared.given.count() >= limits::DATA_CONNECTIONS_MAX;
-    let accepted = stream::accept(shared, socket, is_busy);
-    let (node, wire) = tokio::time::timeout(patience, accepted)
+    let accepted = stream::accept(shared, socket);
+    let (node, wire, place) = tokio::time::timeout(patience, accepted)
         .await
         .map_err(|_| "no greeting in time".to_owned())??;
     let theirs = Arc::clone(shared);
     std::thread::Builder::new()
         .name(format!("{}-give", shared.identity.node))
-        .spawn(move || super::serve::give_out(&theirs, node, wire))
+        .spawn(move || {
+            super::serve::give_out(&theirs, node, wire);
+            drop(place);
+        })
         .map_err(|error| format!("no thread: {error}"))?;
     Ok(())
 }

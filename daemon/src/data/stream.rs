@@ -10,6 +10,7 @@ use proto::{NodeId, Span, limits};
 use rustls::{ClientConnection, StreamOwned};
 use security::tls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::frame::{HELLO_BYTES, Hello, WELCOME_BYTES, Welcome};
 use super::socket::{Ahead, DataStream};
@@ -75,22 +76,22 @@ fn hello(identity: &Identity, to: NodeId) -> Hello {
 }
 
 /// Takes one who has connected, if it is a node, and answers its greeting. Nothing is kept of a
-/// stranger but the buffers of one handshake.
+/// stranger but the buffers of one handshake; a node has one of the places for as long as it is
+/// served.
 pub(super) async fn accept(
     shared: &Shared,
     socket: tokio::net::TcpStream,
-    is_busy: bool,
-) -> Result<(NodeId, DataStream), String> {
+) -> Result<(NodeId, DataStream, OwnedSemaphorePermit), String> {
     match shared.doors.take_fetcher(socket).await? {
         Ok(mut stream) => {
-            let node = greet(&shared.identity, &mut stream, is_busy).await?;
+            let (node, place) = greet(shared, &mut stream).await?;
             let (socket, connection) = stream.into_inner();
             let stream = StreamOwned::new(connection, Ahead::new(blocking(socket)?));
-            Ok((node, DataStream::Server(Box::new(stream))))
+            Ok((node, DataStream::Server(Box::new(stream)), place))
         }
         Err(mut socket) => {
-            let node = greet(&shared.identity, &mut socket, is_busy).await?;
-            Ok((node, DataStream::Plain(blocking(socket)?)))
+            let (node, place) = greet(shared, &mut socket).await?;
+            Ok((node, DataStream::Plain(blocking(socket)?), place))
         }
     }
 }
@@ -106,19 +107,20 @@ fn blocking(socket: tokio::net::TcpStream) -> Result<TcpStream, String> {
 }
 
 async fn greet(
-    identity: &Identity,
+    shared: &Shared,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    is_busy: bool,
-) -> Result<NodeId, String> {
+) -> Result<(NodeId, OwnedSemaphorePermit), String> {
     let mut bytes = [0; HELLO_BYTES];
     stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
     let greeting = Hello::from_bytes(&bytes).ok_or("it does not greet as a node does")?;
-    let welcome = judge(identity, &greeting, is_busy);
+    // Taken before anything is said: of those who greet at once no more than may are let in.
+    let place = Arc::clone(&shared.data_places).try_acquire_owned().ok();
+    let welcome = judge(&shared.identity, &greeting, place.is_none());
     stream.write_all(&welcome.to_bytes()).await.map_err(|error| error.to_string())?;
     stream.flush().await.map_err(|error| error.to_string())?;
-    match welcome {
-        Welcome::Come => Ok(NodeId(greeting.from)),
-        other => Err(format!("{other:?}")),
+    match (welcome, place) {
+        (Welcome::Come, Some(place)) => Ok((NodeId(greeting.from), place)),
+        (other, _) => Err(format!("{other:?}")),
     }
 }
 
@@ -166,10 +168,6 @@ impl Registry {
         let number = open.next;
         open.streams.insert(number, stream);
         Some(Known { registry: self.clone(), number })
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).streams.len()
     }
 
     /// Ends every connection, and those that would still come.

@@ -15,7 +15,7 @@ use security::Role;
 const HANDSHAKE: Duration = Duration::from_nanos(limits::HANDSHAKE_TIMEOUT.0);
 
 /// The port for calls and the one for objects.
-fn ports(dir: &Path) -> [SocketAddr; 2] {
+pub(crate) fn ports(dir: &Path) -> [SocketAddr; 2] {
     let file = Instance::open(dir).unwrap().read_address(NodeId(0)).unwrap();
     [file.address.parse().unwrap(), file.data.parse().unwrap()]
 }
