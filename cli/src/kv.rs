@@ -30,6 +30,8 @@ pub(crate) enum KvVerb {
         #[arg(long)]
         absent: bool,
     },
+    /// Do what the lines of standard input say, one JSON object each; answer with a line for each
+    Batch,
     /// Print every new value of a key
     Watch {
         key: String,
@@ -68,25 +70,25 @@ impl Pair {
 
 /// One key as JSON; a value that is no text is given in hexadecimal.
 #[derive(Default, Serialize)]
-struct Shown {
-    key: String,
+pub(crate) struct Shown {
+    pub(crate) key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    found: Option<bool>,
+    pub(crate) found: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    swapped: Option<bool>,
+    pub(crate) swapped: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
+    pub(crate) value: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value_hex: Option<String>,
+    pub(crate) value_hex: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<u64>,
+    pub(crate) version: Option<u64>,
 }
 
 impl Shown {
-    fn new(key: &str) -> Self {
+    pub(crate) fn new(key: &str) -> Self {
         Self { key: key.to_owned(), ..Self::default() }
     }
-    fn with(mut self, value: Option<client::Value>) -> Self {
+    pub(crate) fn with(mut self, value: Option<client::Value>) -> Self {
         if let Some(value) = value {
             self.version = Some(value.version);
             match std::str::from_utf8(&value.bytes) {
@@ -141,6 +143,7 @@ pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
                 let done = kv.cas(pair.key.as_bytes(), expected, &pair.value()?).await?;
                 swapped(context, &pair.key, done)
             }
+            KvVerb::Batch => crate::kv_batch::run(context, &kv).await,
             KvVerb::Watch { key, count, after } => {
                 watch(context, kv.watch(key.as_bytes(), *after), key, *count).await
             }

@@ -15,6 +15,7 @@ mod job;
 mod jobs;
 mod kept;
 mod kv;
+mod kv_batch;
 mod measured;
 mod node;
 mod node_list;

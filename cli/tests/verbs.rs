@@ -1,7 +1,7 @@
 //! The program as a user has it: exit codes, files and streams of its verbs.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -180,4 +180,65 @@ fn an_interrupted_start_leaves_no_node_behind() {
         let left: Vec<String> = names.filter(|pid| of_instance(pid)).collect();
         assert!(left.is_empty(), "{left:?} still run");
     }
+}
+
+/// Runs `kv batch` with these lines: what it ended with, and its answers.
+fn batch(here: &Instance, lines: &str) -> (Output, Vec<Value>) {
+    let mut command = here.command(&["kv", "batch"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().expect("piped");
+    let lines = lines.to_owned();
+    // It answers while it is still told.
+    let writes = std::thread::spawn(move || drop(input.write_all(lines.as_bytes())));
+    let output = child.wait_with_output().unwrap();
+    writes.join().unwrap();
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
+    let rows = text.lines().map(|line| serde_json::from_str(line).expect("it is JSON"));
+    (output, rows.collect())
+}
+
+#[test]
+fn a_batch_of_operations_is_answered_line_by_line() {
+    let here = Instance::new();
+    here.ends(0, &["up", "--nodes", "2", "--slots", "1"]);
+    let lines = concat!(
+        r#"{"op":"insert","key":"bird","value":"star"}"#,
+        "\n",
+        r#"{"op":"append","key":"bird","value":"ling"}"#,
+        "\n",
+        r#"{"op":"lookup","key":"bird"}"#,
+        "\n",
+        r#"{"op":"cas","key":"bird","value":"jay","expect":"finch"}"#,
+        "\n",
+        r#"{"op":"cas","key":"nest","value_hex":"00ff","absent":true}"#,
+        "\n",
+        r#"{"op":"lookup","key":"nest"}"#,
+        "\n",
+        r#"{"op":"remove","key":"bird"}"#,
+        "\n",
+        r#"{"op":"lookup","key":"bird"}"#, // The last line need not end.
+    );
+    let (output, rows) = batch(&here, lines);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let keys: Vec<_> = rows.iter().map(|row| row["key"].as_str().expect("a key")).collect();
+    assert_eq!(keys, ["bird", "bird", "bird", "bird", "nest", "nest", "bird", "bird"]);
+    assert!(rows.iter().all(|row| row["schema"] == 1), "{rows:?}");
+    assert!(rows[0]["version"].as_u64() >= Some(1), "{rows:?}");
+    assert!(rows[0]["version"].as_u64() <= rows[1]["version"].as_u64(), "{rows:?}");
+    assert_eq!((&rows[2]["found"], &rows[2]["value"]), (&true.into(), &"starling".into()));
+    assert_eq!((&rows[3]["swapped"], &rows[3]["value"]), (&false.into(), &"starling".into()));
+    assert_eq!((&rows[4]["swapped"], &rows[5]["value_hex"]), (&true.into(), &"00ff".into()));
+    assert_eq!((&rows[6]["found"], &rows[7]["found"]), (&true.into(), &false.into()));
+
+    let mut many: String = (0..5_000)
+        .map(|n| format!("{{\"op\":\"insert\",\"key\":\"k{n}\",\"value\":\"v{n}\"}}\n"))
+        .collect();
+    many.push_str("{\"op\":\"insert\",\"key\":\"k\"}\n{\"op\":\"remove\",\"key\":\"k7\"}\n");
+    let (output, rows) = batch(&here, &many);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert!(error_of(&output).contains("error: line 5001: it needs a value"), "{output:?}");
+    assert_eq!(rows.len(), 5_000, "the lines before it are done");
+    assert_eq!(here.ends(0, &["kv", "lookup", "k4999"]), "v4999");
+    assert_eq!(here.ends(0, &["kv", "lookup", "k7"]), "v7", "the one after it is not");
 }

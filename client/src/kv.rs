@@ -332,17 +332,24 @@ fn check_limits(ops: &[wire::KvOp]) -> Result<(), ClientError> {
     if ops.len() > limits::KV_OPS_MAX {
         return refuse(format!("{} operations at once; {} may be", ops.len(), limits::KV_OPS_MAX));
     }
-    for op in ops {
-        let (key, value) = (op.key.len(), op.value.len());
-        if key == 0 {
-            return refuse("the key is empty".to_owned());
-        }
-        if key > limits::KEY_BYTES_MAX {
-            return refuse(format!("a key of {key} bytes; {} may be", limits::KEY_BYTES_MAX));
-        }
-        if value > limits::VALUE_BYTES_MAX {
-            return refuse(format!("a value of {value} bytes; {} may be", limits::VALUE_BYTES_MAX));
-        }
+    ops.iter().try_for_each(check_operation)
+}
+
+/// Whether an operation keeps the bounds of keys and values.
+///
+/// # Errors
+/// [`ClientError::Refused`] says which it does not.
+pub fn check_operation(op: &wire::KvOp) -> Result<(), ClientError> {
+    let refuse = |text: String| Err(ClientError::Refused(text));
+    let (key, value) = (op.key.len(), op.value.len());
+    if key == 0 {
+        return refuse("the key is empty".to_owned());
+    }
+    if key > limits::KEY_BYTES_MAX {
+        return refuse(format!("a key of {key} bytes; {} may be", limits::KEY_BYTES_MAX));
+    }
+    if value > limits::VALUE_BYTES_MAX {
+        return refuse(format!("a value of {value} bytes; {} may be", limits::VALUE_BYTES_MAX));
     }
     Ok(())
 }

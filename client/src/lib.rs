@@ -37,7 +37,7 @@ pub use data::{NodeEvents, StreamFilter};
 pub use error::ClientError;
 pub use instance::{AddressFile, ClusterFile, Instance};
 pub use job::{JobWatch, Jobs, is_ended};
-pub use kv::{Cas, KeyWatch, Kv, Value, operation};
+pub use kv::{Cas, KeyWatch, Kv, Value, check_operation, operation};
 pub use security::{Bundle, Dialer, Keyring, Role};
 pub use submit::{JobHandle, Submit, SubmitOptions, now_ns};
 pub use workloads::Placement;

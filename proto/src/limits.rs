@@ -294,6 +294,10 @@ pub const ACTIVATION_LATE: Span = Span::from_secs(10);
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
 pub const KV_OPS_MAX: usize = 65_536;
+/// A line of operations as JSON, where any byte of a key or a value may be escaped; and how much of
+/// such lines is read ahead of their answers.
+pub const KV_LINE_BYTES_MAX: usize = 6 * (2 * VALUE_BYTES_MAX + KEY_BYTES_MAX) + 1024;
+pub const KV_LINES_AHEAD_BYTES: usize = 1 << 20;
 /// Bytes of all values in one batch's answer; the rest of a frame is for keys and framing.
 pub const KV_REPLY_BYTES_MAX: usize = 12 << 20;
 /// Keys, values and their overhead that one node keeps in memory.

@@ -1,0 +1,232 @@
+//! `starling kv batch`: operations from standard input, many in one request.
+
+use std::io::{BufRead, BufReader, Read as _};
+
+use client::{Kv, operation};
+use proto::limits::{KV_LINE_BYTES_MAX, KV_LINES_AHEAD_BYTES, KV_OPS_MAX};
+use proto::wire::{KvKind, KvOp, KvResult, KvStatus};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use crate::Context;
+use crate::errors::{Done, Exit, Failure, heard, plain};
+use crate::kv::Shown;
+
+/// A line of the input. Values that are no text are given in hexadecimal.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    op: Op,
+    key: String,
+    value: Option<String>,
+    value_hex: Option<String>,
+    /// Of a swap: what the key must hold.
+    expect: Option<String>,
+    expect_hex: Option<String>,
+    #[serde(default)]
+    absent: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(rename_all = "lowercase")]
+enum Op {
+    Insert,
+    Lookup,
+    Remove,
+    Append,
+    Cas,
+}
+
+/// Lines that were there together.
+#[derive(Default)]
+struct Lines {
+    /// The number of the first.
+    first: usize,
+    keys: Vec<String>,
+    ops: Vec<KvOp>,
+    bytes: usize,
+}
+
+/// What the reading thread has found: lines, and last why it went no further.
+type Found = Result<Lines, Failure>;
+
+/// What was asked for before a line that makes no sense is done, and answered.
+pub(crate) async fn run(context: &Context, kv: &Kv) -> Done {
+    // Reading may wait for long, and the connections must go on meanwhile.
+    let (sender, mut found) = mpsc::channel(1);
+    std::thread::spawn(move || read(&sender));
+    while let Some(lines) = found.recv().await {
+        answer(context, kv, lines?).await?;
+    }
+    Ok(Exit::Ok)
+}
+
+async fn answer(context: &Context, kv: &Kv, lines: Lines) -> Result<(), Failure> {
+    let kinds: Vec<KvKind> = lines.ops.iter().map(KvOp::kind).collect();
+    let last = lines.first + kinds.len() - 1;
+    let results = kv.each(lines.ops).await.map_err(|error| {
+        let mut failure = Failure::from(error);
+        failure.message = match lines.first == last {
+            true => format!("line {last}: {}", failure.message),
+            // Those of other partitions may be done.
+            false => format!("lines {} to {last}: {}", lines.first, failure.message),
+        };
+        failure
+    })?;
+    for ((key, kind), result) in lines.keys.iter().zip(kinds).zip(results) {
+        heard(context.output.json(&shown(key, kind, result)))?;
+    }
+    Ok(())
+}
+
+fn shown(key: &str, kind: KvKind, result: KvResult) -> Shown {
+    let (status, version) = (result.status(), result.version);
+    let value = |there: bool| there.then_some(client::Value { bytes: result.value, version });
+    let is_there = status == KvStatus::Ok;
+    match kind {
+        KvKind::Insert | KvKind::Append => Shown { version: Some(version), ..Shown::new(key) },
+        KvKind::Lookup => Shown { found: Some(is_there), ..Shown::new(key).with(value(is_there)) },
+        KvKind::Remove => Shown { found: Some(is_there), ..Shown::new(key) },
+        KvKind::Cas if is_there => {
+            Shown { swapped: Some(true), version: Some(version), ..Shown::new(key) }
+        }
+        KvKind::Cas => Shown { swapped: Some(false), ..Shown::new(key).with(value(version > 0)) },
+    }
+}
+
+/// Hands over what there is whenever more would have to be waited for. A swap goes alone: one that
+/// finds something else takes back whatever was to happen with it.
+fn read(sender: &mpsc::Sender<Found>) {
+    let mut input = BufReader::with_capacity(KV_LINES_AHEAD_BYTES, std::io::stdin().lock());
+    let mut lines = Lines { first: 1, ..Lines::default() };
+    loop {
+        let (key, op) = match next(&mut input, lines.first + lines.ops.len()) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                hand_over(sender, &mut lines);
+                return;
+            }
+            Err(failure) => {
+                hand_over(sender, &mut lines);
+                let _ = sender.blocking_send(Err(failure));
+                return;
+            }
+        };
+        let is_swap = op.kind() == KvKind::Cas;
+        if is_swap && !hand_over(sender, &mut lines) {
+            return;
+        }
+        lines.bytes += op.key.len() + op.value.len() + op.expected.len();
+        lines.keys.push(key);
+        lines.ops.push(op);
+        let is_full = lines.ops.len() == KV_OPS_MAX || lines.bytes >= KV_LINES_AHEAD_BYTES;
+        let has_more = input.buffer().contains(&b'\n');
+        if (is_swap || is_full || !has_more) && !hand_over(sender, &mut lines) {
+            return;
+        }
+    }
+}
+
+/// False when nobody wants more: an answer could not be given.
+fn hand_over(sender: &mpsc::Sender<Found>, lines: &mut Lines) -> bool {
+    let first = lines.first + lines.ops.len();
+    let gathered = std::mem::replace(lines, Lines { first, ..Lines::default() });
+    gathered.ops.is_empty() || sender.blocking_send(Ok(gathered)).is_ok()
+}
+
+/// The operation of the next line; `None` at the end.
+fn next(input: &mut impl BufRead, number: usize) -> Result<Option<(String, KvOp)>, Failure> {
+    let refuse = |what: String| Failure::refused(format!("line {number}: {what}"));
+    let mut line = Vec::new();
+    let read = input.take(KV_LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line);
+    match read {
+        Ok(0) => return Ok(None),
+        Ok(bytes) if bytes > KV_LINE_BYTES_MAX => {
+            return Err(refuse(format!("longer than {KV_LINE_BYTES_MAX} bytes")));
+        }
+        Ok(_) => {}
+        Err(error) => return Err(refuse(plain(&error))),
+    }
+    let line: Line = serde_json::from_slice(&line).map_err(|error| {
+        let hint = r#"a line looks like this: {"op":"insert","key":"bird","value":"starling"}"#;
+        Failure { hint: Some(hint.to_owned()), ..refuse(error.to_string()) }
+    })?;
+    operation_of(&line).map(|op| Some((line.key, op))).map_err(refuse)
+}
+
+fn operation_of(line: &Line) -> Result<KvOp, String> {
+    let value = bytes(line.value.as_ref(), line.value_hex.as_ref(), "value")?;
+    let expected = bytes(line.expect.as_ref(), line.expect_hex.as_ref(), "expect")?;
+    let writes = matches!(line.op, Op::Insert | Op::Append | Op::Cas);
+    if writes != value.is_some() {
+        return Err(if writes { "it needs a value" } else { "it takes no value" }.to_owned());
+    }
+    if line.op != Op::Cas && (expected.is_some() || line.absent) {
+        return Err("only cas expects something".to_owned());
+    }
+    if line.op == Op::Cas && expected.is_some() == line.absent {
+        return Err(r#"cas needs one of "expect" and "absent": true"#.to_owned());
+    }
+    let kind = match line.op {
+        Op::Insert => KvKind::Insert,
+        Op::Lookup => KvKind::Lookup,
+        Op::Remove => KvKind::Remove,
+        Op::Append => KvKind::Append,
+        Op::Cas => KvKind::Cas,
+    };
+    let mut op = operation(kind, line.key.as_bytes(), &value.unwrap_or_default());
+    op.expected = expected.unwrap_or_default().into();
+    op.expect_absent = line.absent;
+    client::check_operation(&op).map_err(|error| error.to_string())?;
+    Ok(op)
+}
+
+fn bytes(
+    text: Option<&String>,
+    hex: Option<&String>,
+    name: &str,
+) -> Result<Option<Vec<u8>>, String> {
+    match (text, hex) {
+        (Some(_), Some(_)) => Err(format!("both {name} and {name}_hex")),
+        (Some(text), None) => Ok(Some(text.clone().into_bytes())),
+        (None, Some(hex)) => {
+            let digit = |digit: u8| (digit as char).to_digit(16);
+            let pair = |pair: &[u8]| Some((digit(pair[0])? << 4 | digit(*pair.get(1)?)?) as u8);
+            let bytes: Option<Vec<u8>> = hex.as_bytes().chunks(2).map(pair).collect();
+            bytes.map(Some).ok_or_else(|| format!("{name}_hex is not hexadecimal"))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_line() {
+        for (line, said) in [
+            (r#"{"op":"insert","key":"k"}"#, "line 7: it needs a value"),
+            (r#"{"op":"lookup","key":"k","value":"v"}"#, "line 7: it takes no value"),
+            (r#"{"op":"insert","key":"","value":"v"}"#, "line 7: the key is empty"),
+            (r#"{"op":"cas","key":"k","value":"v"}"#, "line 7: cas needs one of"),
+            (r#"{"op":"cas","key":"k","value":"v","expect":"a","absent":true}"#, "line 7: cas"),
+            (r#"{"op":"lookup","key":"k","absent":true}"#, "line 7: only cas expects"),
+            (r#"{"op":"insert","key":"k","value_hex":"0g"}"#, "line 7: value_hex is not"),
+            (r#"{"op":"insert","key":"k","value_hex":"012"}"#, "line 7: value_hex is not"),
+            (r#"{"op":"insert","key":"k","value":"v","ttl":1}"#, "line 7: unknown field `ttl`"),
+            (r#"{"op":"drop","key":"k"}"#, "line 7: unknown variant `drop`"),
+            ("\n", "line 7: "),
+        ] {
+            let failure = next(&mut line.as_bytes(), 7).unwrap_err();
+            assert!(failure.message.starts_with(said), "{line}: {}", failure.message);
+            assert_eq!(failure.exit, Exit::Refused);
+        }
+        let (key, op) =
+            next(&mut &br#"{"op":"cas","key":"k","value_hex":"00fF","expect":"a"}"#[..], 1)
+                .unwrap()
+                .unwrap();
+        assert_eq!((&*key, &op.value[..], &op.expected[..]), ("k", &b"\0\xff"[..], &b"a"[..]));
+        assert!(next(&mut &b""[..], 1).unwrap().is_none());
+    }
+}
