@@ -470,6 +470,12 @@ impl Node {
         self.scheduler.has_ended(job)
     }
 
+    /// What blocks a job that gets no further, at its home.
+    #[must_use]
+    pub fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
+        self.scheduler.blocker_of(job)
+    }
+
     /// What files of a shared file system that are copied here for tasks may take.
     #[must_use]
     pub fn near_bytes_max(&self) -> u64 {

@@ -417,6 +417,12 @@ impl Scheduler {
         self.ledger.jobs.get(&job).map(|job| job.ended)
     }
 
+    /// What blocks a job that gets no further, at its home.
+    #[must_use]
+    pub fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
+        self.jobs.blocker_of(job)
+    }
+
     /// Whether a task is staged here that stands for a file of its submitter; `None` where this
     /// node is not its home.
     #[must_use]

@@ -177,17 +177,34 @@ impl Instance {
         story
     }
 
-    /// Takes the instance down and checks that nothing of it runs on.
+    /// Takes the instance down and checks that nothing of it runs on, and that no job of it stalled.
+    ///
+    /// # Panics
+    /// When a process stays, or a node has named what blocks a job.
+    pub fn down(self) {
+        let directory = self.directory.clone();
+        let ended = self.end(); // The logs go with it.
+        let stalls = stalls(&directory);
+        assert!(stalls.is_empty(), "a job stalled: {stalls:#?}");
+        drop(ended);
+    }
+
+    /// As [`Self::down`], where a job is meant to stall.
     ///
     /// # Panics
     /// When a process stays.
-    pub fn down(mut self) {
+    pub fn down_after_stalls(self) {
+        drop(self.end());
+    }
+
+    fn end(mut self) -> Self {
         self.note_pids();
         self.starling(&["down"]).ok();
         for pid in self.pids.values().flatten().copied() {
             wait_until("every node has ended", || !is_alive(pid));
         }
         self.pids.clear();
+        self
     }
 
     fn note_pids(&mut self) {
@@ -242,6 +259,17 @@ fn events(mut bytes: &[u8]) -> Vec<Event> {
         bytes = rest;
     }
     events
+}
+
+/// What the nodes have logged of jobs that got no further.
+fn stalls(directory: &Path) -> Vec<String> {
+    let nodes = fs::read_dir(directory.join("nodes")).into_iter().flatten().flatten();
+    let logs = nodes.map(|node| node.path().join("state/log"));
+    let texts = logs.map(|log| fs::read_to_string(log).unwrap_or_default());
+    let is_stall = |line: &&str| line.contains(" got no further for ");
+    let lines =
+        texts.flat_map(|text| text.lines().filter(is_stall).map(str::to_owned).collect::<Vec<_>>());
+    lines.collect()
 }
 
 /// A failed test shows what its nodes had to say.

@@ -151,6 +151,11 @@ impl Jobs {
         }
     }
 
+    /// What blocks a job that gets no further.
+    pub(crate) fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
+        self.jobs.get(&job)?.watch.stall()
+    }
+
     /// Jobs that were found to get no further since the start, and how many are so now.
     pub(crate) fn stalls(&self) -> (u64, u64) {
         let stalled = self.jobs.values().filter(|job| job.watch.stall.is_some()).count();
