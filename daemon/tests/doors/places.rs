@@ -1,4 +1,4 @@
-//! How many callers a node serves: clients do not keep nodes out, and nobody more than may comes in.
+//! How many callers a node serves: clients do not keep nodes out, and no more come in than may.
 
 use std::path::Path;
 use std::time::Duration;
