@@ -525,8 +525,8 @@ fn notable<'a>(
 ) -> Option<String> {
     match *event {
         Event::Stalled { task, stall, home, holder, quiet } => Some(format!(
-            "{} got no further for {:.0} s: task {}: {} (home node {}, holder node {}); last event: \
-             {}",
+            "{} got no further for {:.0} s: task {}: {} (home node {}, holder node {}); \
+             last event: {}",
             task.job,
             quiet.as_secs_f64(),
             task.local,

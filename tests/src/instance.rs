@@ -177,7 +177,7 @@ impl Instance {
         story
     }
 
-    /// Takes the instance down and checks that nothing of it runs on, and that no job of it stalled.
+    /// Takes the instance down; checks that nothing of it runs on, and that no job of it stalled.
     ///
     /// # Panics
     /// When a process stays, or a node has named what blocks a job.
