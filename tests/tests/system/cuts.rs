@@ -12,8 +12,8 @@ use crate::replicas::{TREE, TREE_TASKS, Writer, all_found};
 const NODES: u32 = 5;
 /// A link between two nodes stays cut for so long: longer than a silent node is put up with.
 const CUT_FOR: Duration = Duration::from_secs(8);
-/// A silent node is given up within 10 s, and its tasks run elsewhere; three times that on a machine
-/// that does other things as well.
+/// A silent node is given up within 10 s, and its tasks run elsewhere; three times that where the
+/// machine does other things as well.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What of a node's packets gets lost.
@@ -189,8 +189,9 @@ fn give_up_and_take_back(
     last
 }
 
-/// Tells how long it took from the cut until what the silent node ran had begun elsewhere. Each node
-/// runs one task, which waits; the tasks end when the cut is made, but the silent node tells nobody.
+/// Tells how long it took from the cut until what the silent node ran had begun elsewhere. Each
+/// node runs one task, which waits; they end when the cut is made, of which the silent node tells
+/// nobody.
 fn runs_elsewhere(net: &Net, cluster: &Foreground, silent: u32) -> Duration {
     let began = |number: u32| {
         let text = fs::read_to_string(cluster.sandbox().path(&format!("began-{number}")));
