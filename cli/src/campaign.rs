@@ -334,23 +334,8 @@ async fn all_in(
         };
         judge(&client, job, &end?, graph, seen).await?;
         if let Some(expected) = &expected {
-            let lost_disks = seen.wiped > wiped_before;
             let found = Answers::fetch(&client, graph, &plan, &dir.join("answers")).await;
-            let found = match found {
-                Err(error) if lost_disks => {
-                    say(&format!("run {}: {}", seen.runs, error.message));
-                    Answers::default()
-                }
-                found => found?,
-            };
-            let differ = expected.compare(seen.runs, &found);
-            seen.answers += expected.len() as u64;
-            seen.answers_wrong += differ.wrong;
-            // A disk may go when the job has just ended, and with it what only that node kept.
-            match lost_disks {
-                true => seen.answers_gone += differ.missing,
-                false => seen.answers_wrong += differ.missing,
-            }
+            compare(expected, found, seen.wiped > wiped_before, seen)?;
         }
     }
     let outcome = callers.end().await?;
@@ -359,6 +344,31 @@ async fn all_in(
     seen.kv_watched = outcome.changes_watched;
     seen.kv_wrong = outcome.wrong;
     judge_keys(&client, seen).await
+}
+
+/// Holds what a run left against what an undisturbed one did.
+fn compare(
+    expected: &Answers,
+    found: Result<Answers, Failure>,
+    lost_disks: bool,
+    seen: &mut Campaign,
+) -> Result<(), Failure> {
+    let found = match found {
+        Err(error) if lost_disks => {
+            say(&format!("run {}: {}", seen.runs, error.message));
+            Answers::default()
+        }
+        found => found?,
+    };
+    let differ = expected.compare(seen.runs, &found);
+    seen.answers += expected.len() as u64;
+    seen.answers_wrong += differ.wrong;
+    // A disk may go when the job has just ended, and with it what only that node kept.
+    match lost_disks {
+        true => seen.answers_gone += differ.missing,
+        false => seen.answers_wrong += differ.missing,
+    }
+    Ok(())
 }
 
 fn submission(real_data: bool) -> SubmitOptions {
