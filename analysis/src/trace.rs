@@ -116,16 +116,27 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
                 });
                 self.instant(node, time, "stalled", task, Attempt::default(), args)
             }
+            Event::Shifted { .. } | Event::PolicyChanged { .. } | Event::Retuned { .. } => {
+                self.scheduling(entry)
+            }
+            Event::Staged { .. } | Event::Visible { .. } | Event::Removing { .. } => Ok(()),
+            Event::Committed { .. } | Event::JobEnded { .. } => Ok(()),
+        }
+    }
+
+    /// What a node changed of how it schedules.
+    fn scheduling(&mut self, entry: &Entry) -> io::Result<()> {
+        let Entry { node, time, event } = *entry;
+        let name = |number: u8| POLICY_NAMES.get(usize::from(number));
+        match event {
             Event::Shifted { tasks, wait_max } => {
                 let args = json!({"tasks": tasks, "longest_wait_s": wait_max.as_secs_f64()});
                 self.of_node(node, time, "shifted", args)
             }
             Event::PolicyChanged { from, to } => {
-                let name = |number: u8| POLICY_NAMES.get(usize::from(number));
                 self.of_node(node, time, "policy", json!({"from": name(from), "to": name(to)}))
             }
             Event::Retuned { from, to, threshold, wait_max, steal: [start, bound] } => {
-                let name = |number: u8| POLICY_NAMES.get(usize::from(number));
                 let args = json!({
                     "from": name(from), "to": name(to), "threshold": threshold,
                     "longest_wait_s": wait_max.as_secs_f64(),
@@ -134,8 +145,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
                 });
                 self.of_node(node, time, "set", args)
             }
-            Event::Staged { .. } | Event::Visible { .. } | Event::Removing { .. } => Ok(()),
-            Event::Committed { .. } | Event::JobEnded { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 

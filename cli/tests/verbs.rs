@@ -186,13 +186,13 @@ fn an_interrupted_start_leaves_no_node_behind() {
 fn batch(here: &Instance, lines: &str) -> (Output, Vec<Value>) {
     let mut command = here.command(&["kv", "batch"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = command.spawn().expect("it starts");
     let mut input = child.stdin.take().expect("piped");
     let lines = lines.to_owned();
     // It answers while it is still told.
     let writes = std::thread::spawn(move || drop(input.write_all(lines.as_bytes())));
-    let output = child.wait_with_output().unwrap();
-    writes.join().unwrap();
+    let output = child.wait_with_output().expect("it ends");
+    writes.join().expect("it does not panic");
     let text = String::from_utf8(output.stdout.clone()).expect("text");
     let rows = text.lines().map(|line| serde_json::from_str(line).expect("it is JSON"));
     (output, rows.collect())

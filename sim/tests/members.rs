@@ -281,6 +281,7 @@ fn clients_with_old_maps_find_the_homes() {
         assert!(hops > 5, "seed {seed}: {hops} hops");
         assert!(most <= 3, "seed {seed}: {most} hops of one request");
     }
+}
 
 /// What is to be kept lies on a node that is to leave, and what it says of that is lost.
 #[test]

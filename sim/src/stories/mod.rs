@@ -98,11 +98,7 @@ pub const STORIES: [Story; 13] = [
     ),
     Story::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
     Story::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),
-    Story::new(
-        Mutant::ClockStandsStill,
-        "a primary is suspended",
-        leases::a_primary_is_suspended,
-    ),
+    Story::new(Mutant::ClockStandsStill, "a primary is suspended", leases::a_primary_is_suspended),
     Story::new(
         Mutant::LeasesUnwaited,
         "a primary is replaced at once",

@@ -25,13 +25,16 @@ fn tuning(instance: &Instance) -> Value {
     first
 }
 
+/// Flags of `node set`, and what is read back then.
+type Change<'a> = (&'a [&'a str], &'a [(&'a str, Value)]);
+
 #[test]
 fn policy_thresholds_and_stealing_change_in_the_middle_of_a_job() {
     let expected = undisturbed();
     let instance = Instance::up_with_copies(NODES, 1, 1);
     instance.sandbox().write("pairs.toml", workflow());
     let id = submit(&instance, &["--file", "pairs.toml"]);
-    let changes: [(&[&str], &[(&str, Value)]); 4] = [
+    let changes: [Change<'_>; 4] = [
         (
             &["--policy", "mdl", "--threshold", "0.25"],
             &[("policy", "mdl".into()), ("threshold", 0.25.into())],
