@@ -93,14 +93,20 @@ impl Logs {
         Ok(fold)
     }
 
-    /// How each task of a job ended, as its home committed it last.
+    /// How each task of a job ended. Of several attempts the highest counts, not the last: a home
+    /// that slept while another took its place may commit when it wakes what nobody will hear of,
+    /// and the numbers of its successor are above its own.
     pub(crate) fn committed(&self, job: JobId) -> Result<HashMap<LocalId, Committed>, Failure> {
         let mut committed = HashMap::new();
         self.for_each(|entry| {
             if let Event::Committed { task, attempt, end, node, .. } = entry.event
                 && task.job == job
             {
-                committed.insert(task.local, Committed { node, attempt, end });
+                let ended = Committed { node, attempt, end };
+                let known = committed.entry(task.local).or_insert(ended);
+                if known.attempt <= attempt {
+                    *known = ended;
+                }
             }
             Ok(())
         })?;

@@ -115,8 +115,8 @@ pub enum Event {
     Shifted { tasks: u64, wait_max: Span },
     /// ADAPTIVE turned from one policy to another, by their places in [`POLICY_NAMES`].
     PolicyChanged { from: u8, to: u8 },
-    /// Somebody set how this node decides: the policy before and from now on, `t`, where the longest
-    /// wait starts, and from where to where the stealing interval goes.
+    /// Somebody set how this node decides: the policy before and from now on, `t`, where the
+    /// longest wait starts, and from where to where the stealing interval goes.
     Retuned { from: u8, to: u8, threshold: f64, wait_max: Span, steal: [Span; 2] },
     /// The job's home declared it ended.
     JobEnded { job: JobId, end: End },

@@ -1,9 +1,9 @@
 //! The last copy of a wanted object stays. Copies go when there is little room, as their maker has
-//! the object; when the maker is dead or has lost it, the home has one of those who have a copy keep
-//! it as if it had been made there.
+//! the object; when the maker is dead or has lost it, the home has one of those who have a copy
+//! keep it as if it had been made there.
 //!
 //! Of what is kept so nothing is written down: who keeps it and restarts takes it for a copy again,
-//! and a home that restarts does not know of copies. Then it is made again, see `ledger/lineage.rs`.
+//! and a home that restarts does not know of copies. Then it is made again (`ledger/lineage.rs`).
 
 use std::collections::BTreeMap;
 

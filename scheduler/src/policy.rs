@@ -122,8 +122,8 @@ pub fn decide(
 }
 
 /// Each known copy of an object counts as a parent at the node that has it: the one here, if there
-/// is one; else the one that has most of the bytes of all `inputs`, of those where the task can run.
-/// Of equal ones its maker goes first, then copies in their order.
+/// is one; else the one that has most of the bytes of all `inputs`, of those where the task can
+/// run. Of equal ones its maker goes first, then copies in their order.
 #[must_use]
 pub(crate) fn parent_of(
     here: NodeId,

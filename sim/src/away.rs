@@ -1,7 +1,7 @@
 //! The second phase of a run demands progress of those that are left: some machines may stay away
 //! for good, as many as are promised to be survived.
 
-use kvs::membership::{member, min_in_sync};
+use kvs::membership::{is_serving, member, min_in_sync};
 use proto::{NodeId, wire};
 
 use crate::machine::Doom;
@@ -25,8 +25,10 @@ impl World {
         for step in 0..self.machines.len() {
             let node = (first + step) % self.machines.len();
             let others: Vec<usize> = away.iter().copied().chain([node]).collect();
-            if away.len() < most as usize && self.machines[node].may_run() && self.is_core(&others)
-            {
+            // Nobody looks after one that was let in and has not come yet: its loss goes unnoticed.
+            let is_watched = is_serving(&self.map, node as u32);
+            let may_go = self.machines[node].may_run() && is_watched;
+            if away.len() < most as usize && may_go && self.is_core(&others) {
                 away = others;
             }
         }

@@ -1,7 +1,11 @@
 //! Stories about copies of objects.
 
-use crate::{ClientPlan, Dice, Draft, Violation, World, WorldOptions};
-use proto::{JobId, PartitionId, Span};
+use std::sync::{Arc, Mutex};
+
+use crate::{Action, ClientPlan, Dice, Draft, Violation, World, WorldOptions};
+use node::Effect;
+use proto::event::Again;
+use proto::{Event, JobId, PartitionId, Span};
 use scheduler::Mutant;
 
 /// Copies go as soon as nobody uses them, and other nodes are sent to where they were.
@@ -39,6 +43,14 @@ pub(crate) fn the_maker_dies_and_copies_are_pushed_out(
     options.tuning.cache_bytes = BYTES + BYTES / 2;
     let mut world = World::new(options);
     world.must_be_whole()?;
+    let rebuilt = Arc::new(Mutex::new(0));
+    let counter = Arc::clone(&rebuilt);
+    world.on_effect(Box::new(move |_, _, effect| {
+        if let Effect::Trace(Event::Replaced { why: Again::Rebuilt, .. }) = effect {
+            *counter.lock().expect("one thread") += 1;
+        }
+        Action::Carry
+    }));
     let mut draft = Draft::bag(35, Span::from_millis(500));
     (draft.tasks[0].cpus, draft.tasks[0].output_sizes) = (2, vec![BYTES]);
     // These two take so long that the first maker is known to be dead by then.
@@ -56,5 +68,7 @@ pub(crate) fn the_maker_dies_and_copies_are_pushed_out(
     world.run_for(Span::from_secs(20));
     world.lose(MAKER);
     world.must_end()?;
+    let rebuilt = *rebuilt.lock().expect("one thread");
+    assert_eq!(rebuilt, 0, "there were copies of what is made again");
     world.must_leave_nothing()
 }

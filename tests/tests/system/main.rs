@@ -16,6 +16,7 @@ mod recorded;
 mod removal;
 mod replicas;
 mod slurm;
+mod soak;
 mod strangers;
 mod synthetic;
 mod tools;

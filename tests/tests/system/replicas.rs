@@ -1,7 +1,7 @@
 //! Clusters that keep copies lose nodes, for good or for a while, and nothing else.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -364,4 +364,128 @@ fn what_lies_on_a_node_that_leaves_is_handed_over() {
         assert_eq!(kept, format!("{number}\n"));
     }
     instance.down();
+}
+
+/// What a task that ran twice has made, as far as its nodes and its job are concerned.
+struct Zombie {
+    instance: Instance,
+    /// The commands begin: "node attempt", a line each.
+    began: PathBuf,
+    go: PathBuf,
+}
+
+impl Zombie {
+    fn lines(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.began).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The first attempt waits until it may end, and writes what no other does; `asleep`: its node
+    /// still sleeps then. Tells the job and the attempts in their order.
+    fn run(&self, asleep: bool) -> (String, Vec<String>) {
+        fs::write(&self.began, "").expect("ours");
+        let _ = fs::remove_file(&self.go);
+        let id = submit(&self.instance, &["--file", "zombie.toml"]);
+        wait_until("it has begun", || self.lines().len() == 1);
+        let node: u32 = self.lines()[0].split(' ').next().and_then(|n| n.parse().ok()).expect("n");
+        let (pid, incarnation) = self.instance.address(node).expect("it runs");
+        let send = |signal| {
+            let pid = Pid::from_raw(i32::try_from(pid).expect("pids are small")).expect("not 0");
+            kill_process(pid, signal).expect("it is there");
+        };
+        send(Signal::STOP);
+        wait_until("it is given up", || state_of(&self.instance, node).0 == "down");
+        self.instance.starling(&["job", "wait", &id, "--timeout", "110s"]).ok();
+        let written = |name: &str| {
+            let tasks = self.instance.directory().join(format!("nodes/{node}/state/tasks"));
+            files_below(&tasks).iter().any(|path| path.ends_with(name))
+        };
+        if asleep {
+            fs::write(&self.go, "").expect("ours");
+            wait_until("the zombie has written all of it", || written("written"));
+        } else {
+            assert!(written("began-to-write"), "the zombie is in the middle of it");
+        }
+        send(Signal::CONT);
+        wait_until("it is there again", || {
+            let (state, now) = state_of(&self.instance, node);
+            state == "up" && now > incarnation
+        });
+        fs::write(&self.go, "").expect("ours");
+        self.instance.wait_for_copies();
+        let attempts = self.lines();
+        let zombie = attempts[0].split(' ').nth(1).expect("an attempt").to_owned();
+        // An output that is to be kept, and that was whole before the node woke, stays on its disk:
+        // nobody asks the home about those of an earlier incarnation.
+        let may_stay = |path: &PathBuf| asleep && path.to_string_lossy().ends_with("-kept");
+        let state = self.instance.directory().join(format!("nodes/{node}/state"));
+        let has_it = |path: &PathBuf| {
+            fs::read(path)
+                .is_ok_and(|text| text.starts_with(format!("attempt {zombie}\n").as_bytes()))
+        };
+        let left = || files_below(&state).into_iter().filter(has_it).find(|path| !may_stay(path));
+        wait_until("what the zombie wrote is gone", || left().is_none());
+        (id, attempts)
+    }
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path => found.push(path),
+            }
+        }
+    }
+    found
+}
+
+/// A node sleeps until it is given up, and its task has run elsewhere, with another outcome; its
+/// command ends while it sleeps. Only what was counted is there. `STARLING_ZOMBIES=100` does it so
+/// often.
+#[test]
+fn what_ended_while_its_node_slept_is_nobodys() {
+    zombies(true);
+}
+
+/// The command goes on until its node wakes, and ends with what its node was.
+#[test]
+fn what_still_ran_when_its_node_woke_is_nobodys() {
+    zombies(false);
+}
+
+fn zombies(asleep: bool) {
+    let rounds = std::env::var("STARLING_ZOMBIES").ok().and_then(|text| text.parse().ok());
+    let instance = Instance::up_with_copies(3, 1, 2);
+    let (began, go) = (instance.sandbox().path("began"), instance.sandbox().path("go"));
+    let text = "[[task]]\nname='a'\noutputs={k={file='k',keep=true},x='x'}\n\
+         command=['sh','-c','echo attempt $STARLING_ATTEMPT > k; cp k x; touch began-to-write; \
+         echo $STARLING_NODE $STARLING_ATTEMPT >> BEGAN; \
+         if [ $(wc -l < BEGAN) = 1 ]; then while ! test -e GO; do sleep 0.05; done; fi; \
+         head -c 300000 /dev/zero >> k; touch written']\n";
+    let text = text.replace("BEGAN", &began.display().to_string());
+    instance.sandbox().write("zombie.toml", text.replace("GO", &go.display().to_string()));
+    let zombie = Zombie { instance, began, go };
+    for round in 0..rounds.unwrap_or(1_u32) {
+        zombie.instance.wait_for_copies();
+        let (id, attempts) = zombie.run(asleep);
+        assert_eq!(attempts.len(), 2, "{attempts:?}");
+        let instance = &zombie.instance;
+        let list = instance.json(&["task", "list", &id]);
+        let counted = list["tasks"][0]["attempt"].as_str().expect("an attempt");
+        assert_eq!(attempts[1].split(' ').nth(1), Some(counted), "{attempts:?}");
+        let out = instance.sandbox().path(&format!("out-{round}"));
+        instance.starling(&["job", "fetch", &id, "-o", &out.display().to_string()]).ok();
+        let kept = fs::read(out.join("k")).expect("it was fetched");
+        assert_eq!(kept.len(), 300_000 + format!("attempt {counted}\n").len());
+        assert!(kept.starts_with(format!("attempt {counted}\n").as_bytes()), "of the other one");
+        let info = job(instance, &id);
+        for (what, number) in [("total", 1), ("done", 1), ("failed", 0), ("cancelled", 0)] {
+            assert_eq!(info["tasks"][what], number, "{what}: {info}");
+        }
+    }
+    zombie.instance.down();
 }
