@@ -32,6 +32,8 @@ struct NodeRow {
     state: &'static str,
     /// The others go on without it; else one that is down may just not answer us.
     given_up: bool,
+    /// The others wait for it far longer than for each other, and give it nothing new.
+    slow: bool,
     /// It has a vote on who holds what.
     votes: bool,
     slots: u32,
@@ -51,6 +53,7 @@ impl NodeRow {
             pid: member.pid,
             state: "up",
             given_up: false,
+            slow: member.slow,
             votes: false,
             slots: member.slots,
             ready_local: state.ready_local,
@@ -67,6 +70,7 @@ impl NodeRow {
             pid: 0,
             state: "down",
             given_up: false,
+            slow: false,
             votes: false,
             slots: 0,
             ready_local: 0,
@@ -83,7 +87,7 @@ impl NodeRow {
     fn cells(&self) -> Vec<String> {
         vec![
             format!("n{}", self.id),
-            self.state.to_owned(),
+            format!("{}{}", self.state, if self.slow { ", slow" } else { "" }),
             self.addr.clone(),
             self.pid.to_string(),
             self.slots.to_string(),
@@ -147,6 +151,7 @@ fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientErr
         (Err(_), None) => NodeRow::down(node),
     };
     row.votes = map.copies > 1 && map.voters.contains(&node.0);
+    row.slow = member.is_some_and(|member| member.slow);
     row.given_up = member.is_some_and(|member| !kvs::membership::is_serving(map, member.node));
     // Whoever does not answer is down to whoever asks, whatever the others think.
     row.state = match member.map(wire::Member::phase) {
@@ -310,6 +315,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
         let rows = [
             row("node", format!("n{}", info.row.id)),
             row("address", info.row.addr.clone()),
+            row("slow", if info.row.slow { "yes" } else { "no" }.to_owned()),
             row("pid", info.row.pid.to_string()),
             row("incarnation", info.row.incarnation.to_string()),
             row("slots", info.row.slots.to_string()),

@@ -11,7 +11,7 @@ const NAMED_MAX: usize = 8;
 /// Who came and went, and what nobody will serve again. Which partitions moved is not told: after
 /// a death that would be hundreds of lines.
 pub(crate) fn news(own: NodeId, before: &wire::ClusterMap, now: &wire::ClusterMap) -> Vec<String> {
-    let known: BTreeMap<u32, (MemberPhase, u32)> =
+    let known: BTreeMap<u32, (MemberPhase, u32, bool)> =
         before.members.iter().map(|member| (member.node, state(member))).collect();
     let others = now.members.iter().filter(|member| member.node != own.0);
     let changed = others.filter(|member| known.get(&member.node) != Some(&state(member)));
@@ -28,14 +28,17 @@ pub(crate) fn news(own: NodeId, before: &wire::ClusterMap, now: &wire::ClusterMa
     lines
 }
 
-fn state(member: &wire::Member) -> (MemberPhase, u32) {
-    (member.phase(), member.incarnation)
+fn state(member: &wire::Member) -> (MemberPhase, u32, bool) {
+    (member.phase(), member.incarnation, member.slow)
 }
 
 fn about(member: &wire::Member) -> Option<String> {
     let (node, incarnation) = (member.node, member.incarnation);
     Some(match member.phase() {
         MemberPhase::Joining => return None, // It has said nothing yet.
+        MemberPhase::Up if member.slow => {
+            format!("node {node} is slow, nothing new goes there (incarnation {incarnation})")
+        }
         MemberPhase::Up => format!("node {node} is up (incarnation {incarnation})"),
         MemberPhase::Down => format!("node {node} is down (incarnation {incarnation})"),
         MemberPhase::Leaving => format!("node {node} leaves (incarnation {incarnation})"),
@@ -91,6 +94,16 @@ mod tests {
             assert_eq!(news(NodeId(0), &before, &now), told);
             before = now;
         }
+    }
+
+    #[test]
+    fn that_a_node_is_slow_and_well_again_is_told() {
+        let well = map(&[MemberPhase::Up, MemberPhase::Up], &[]);
+        let mut slow = well.clone();
+        slow.members[1].slow = true;
+        let told = ["node 1 is slow, nothing new goes there (incarnation 1)"];
+        assert_eq!(news(NodeId(0), &well, &slow), told);
+        assert_eq!(news(NodeId(0), &slow, &well), ["node 1 is up (incarnation 1)"]);
     }
 
     #[test]

@@ -151,6 +151,7 @@ impl Node {
         if let Some(wanted) = replica.wanted() {
             member.membership.want(wanted);
         }
+        member.membership.say_slow(now, replica.slow_words());
         let mut done = Done::default();
         member.membership.flush(now, &mut done);
         member.due = member.membership.deadline(now);

@@ -50,7 +50,7 @@ impl Node {
         let older = std::mem::replace(&mut self.map, Arc::clone(&map));
         let replica = self.replica.as_mut().expect("looked at by the caller");
         replica.ship(writes);
-        let news = replica.on_map(Arc::clone(&map));
+        let news = replica.on_map(now, Arc::clone(&map));
         for &partition in &news.given_up {
             self.give_up(partition);
         }

@@ -70,6 +70,28 @@ const _: () = assert!(FLAP_WAIT_MAX.0 > FLAP_LIFE_SHORT.0);
 /// A proposal that the map does not show is made again; a newer map is asked for again.
 pub const PROPOSE_AGAIN: Span = Span::from_millis(500);
 pub const PROPOSALS_MAX: usize = 4096;
+
+// Who is slow.
+/// Acknowledgements of each peer are looked at in windows of this length, so many of each.
+pub const SLOW_WINDOW: Span = Span::from_secs(1);
+pub const SLOW_SAMPLES_MAX: usize = 32;
+/// Messages on their way to one peer whose acknowledgements are timed.
+pub const SLOW_AWAITED_MAX: usize = 64;
+/// A window of a peer is slow when half of its acknowledgements take so many times longer than
+/// those of the other peers, and at least this long.
+pub const SLOW_FACTOR: u64 = 5;
+pub const SLOW_ACK_MIN: Span = Span::from_millis(50);
+/// After so many slow windows without a good one a node gives its word that the peer is slow.
+pub const SLOW_WINDOWS: u32 = 5;
+/// Who is slow is probed once in each window; after so many good answers in a row it is well, and
+/// after so many missing ones it begins anew.
+pub const SLOW_WELL_ANSWERS: u32 = 30;
+pub const SLOW_PROBES_LOST_MAX: u32 = 5;
+/// A node counts as slow, or as well, on the word of so many others where there are as many that
+/// can tell; a word counts for so long, and so many are kept.
+pub const SLOW_WORDS: usize = 2;
+pub const SLOW_WORD_KEPT: Span = Span::from_secs(3);
+pub const SLOW_WORDS_KEPT_MAX: usize = 4096;
 pub const MAP_ASK_AGAIN: Span = Span::from_millis(300);
 /// Members without a vote that the leader tells of each change; more hear of it from others.
 pub const MAP_TOLD_MAX: usize = 64;

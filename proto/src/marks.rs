@@ -52,6 +52,8 @@ marks! {
     Fenced "an incarnation ends because the map takes it for dead",
     AllGone "a node takes all others for dead and asks around whether it is so",
     FlapperWaits "a node that has died often lately waits until it is taken for alive",
+    CalledSlow "enough nodes say that one is slow, and it is proposed",
+    CalledWell "enough nodes say that a slow one is well again, and it is proposed",
     VotersStranded "a change of voters is refused, as too few of them answer",
     LeaderSteps "a leader steps down, as it hears from no majority",
     SentAgain "what was sent and not acknowledged is sent again",

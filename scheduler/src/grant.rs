@@ -50,7 +50,8 @@ impl Scheduler {
 
     /// The load is what may be stolen: the length of SReadyQ, under the paper's policies.
     pub(crate) fn on_steal_probe(&mut self, from: NodeId, probe: &wire::StealProbe, out: &mut Out) {
-        let shared = u32::try_from(self.spare(!probe.ahead)).unwrap_or(u32::MAX);
+        let spare = if self.homes.is_slow(from) { 0 } else { self.spare(!probe.ahead) };
+        let shared = u32::try_from(spare).unwrap_or(u32::MAX);
         let load = wire::StealLoad { probe: probe.probe, shared };
         out.loose.push((from, Body::StealLoad(load)));
     }
@@ -72,7 +73,8 @@ impl Scheduler {
         let mut bundle = BundleBuilder::default();
         let (mut guests, mut untold) = (Vec::new(), Vec::new());
         let mut kept = Vec::new();
-        let wanted = self.wanted_by(request);
+        // A slow node may not have heard yet that it is one.
+        let wanted = if self.homes.is_slow(thief) { 0 } else { self.wanted_by(request) };
         let mut surplus = self.surplus();
         for _ in 0..STEP_POPS_MAX {
             if bundle.len() >= wanted || bundle.is_full() || kept.len() >= STEAL_SCAN_MAX {

@@ -210,9 +210,14 @@ impl Homes {
         let member = self.map.members.get(node.0 as usize);
         member.is_some_and(|member| member.phase() == wire::MemberPhase::Leaving)
     }
-    /// Those that are not gone and are not about to go.
+    /// The others wait for it far longer than for each other: nothing new is given to it.
+    #[must_use]
+    pub(crate) fn is_slow(&self, node: NodeId) -> bool {
+        self.map.members.get(node.0 as usize).is_some_and(|member| member.slow)
+    }
+    /// Those that new work is given to: not gone, not about to go, and not slow.
     pub(crate) fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.living().filter(|&node| !self.is_leaving(node))
+        self.living().filter(|&node| !self.is_leaving(node) && !self.is_slow(node))
     }
     /// A life of a node was heard of, of which the map may not know yet.
     pub(crate) fn heard_of(&mut self, node: NodeId, incarnation: Incarnation) {
@@ -236,7 +241,8 @@ impl Homes {
     /// A task that takes so many slots can be sent there.
     #[must_use]
     pub(crate) fn fits(&self, node: NodeId, cpus: u32) -> bool {
-        cpus <= self.slots_of(node).max(1) && !self.is_gone(node) && !self.is_leaving(node)
+        let takes_work = !self.is_gone(node) && !self.is_leaving(node) && !self.is_slow(node);
+        cpus <= self.slots_of(node).max(1) && takes_work
     }
     #[must_use]
     pub fn nodes(&self) -> usize {

@@ -139,6 +139,8 @@ pub enum Mutant {
     WakeUpLost,
     /// Copies of what a dead node has made go like any others.
     LastCopyGoes,
+    /// Nobody tells that a node is slow.
+    SlowNeverTold,
 }
 
 impl Mutant {
@@ -197,6 +199,9 @@ impl Mutant {
         Self::SuspectsUnasked,
         Self::WakeUpLost,
     ];
+
+    /// Of nodes that are slow.
+    pub const OF_SLOWNESS: [Self; 1] = [Self::SlowNeverTold];
 
     pub const ALL: [Self; 25] = [
         Self::CounterInsteadOfSet,
@@ -302,6 +307,7 @@ impl Mutant {
             Self::SuspectsUnasked => "suspects-unasked",
             Self::WakeUpLost => "wake-up-lost",
             Self::LastCopyGoes => "last-copy-goes",
+            Self::SlowNeverTold => "slow-never-told",
         }
     }
 }

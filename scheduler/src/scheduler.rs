@@ -255,7 +255,9 @@ impl Scheduler {
             | Body::CopyAsks(_)
             | Body::CopyAnswers(_)
             | Body::LeaseAsk(_)
-            | Body::LeaseGiven(_) => {}
+            | Body::LeaseGiven(_)
+            | Body::SlowProbe(_)
+            | Body::SlowProbed(_) => {}
             Body::Copies(copies) => self.on_copies(now, from, &copies, out),
             Body::Locate(asked) => self.on_locate(now, from, &asked, out),
             Body::Located(located) => self.on_located(now, &located, out),

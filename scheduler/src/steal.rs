@@ -139,6 +139,8 @@ impl Scheduler {
         // it has stolen.
         if self.homes.is_gone(self.options.me) {
             return false;
+        if self.homes.is_slow(self.options.me) {
+            return false; // It runs what it has.
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();
         let here = self.here();

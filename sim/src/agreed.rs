@@ -76,6 +76,7 @@ impl World {
         if let Some(Body::Leave(leave)) = &command.body {
             self.starve.leaves(self.now, leave.node as usize);
         }
+        self.note_slow();
         if let Some(Body::Down(down)) = &command.body
             && self.options.faultless
         {
@@ -92,6 +93,21 @@ impl World {
             let is_alive = !self.homes_move() || !member.is_some_and(is_dead);
             self.starve.shows(self.now, index, is_alive);
         }
+    }
+
+    /// Who is slow is given nothing, so its free slots are none.
+    fn note_slow(&mut self) {
+        let map = Arc::clone(&self.map);
+        for member in &map.members {
+            self.starve.is_slow(self.now, member.node as usize, member.slow);
+        }
+    }
+
+    /// Those that the map calls slow.
+    #[must_use]
+    pub fn slow_nodes(&self) -> Vec<usize> {
+        let slow = self.map.members.iter().filter(|member| member.slow);
+        slow.map(|member| member.node as usize).collect()
     }
 
     /// An operator, or some node, asks for a change.

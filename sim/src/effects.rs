@@ -23,6 +23,10 @@ const TORN_TAIL: usize = 5;
 
 /// Reading does not wait for a disk to sync.
 const READ_MAX: Span = Span::from_millis(20);
+/// However slow a machine is, it takes no longer than this: else it is as good as dead.
+const DRAGGED_SYNC_MAX: Span = Span::from_secs(20);
+const DRAGGED_READ_MAX: Span = Span::from_secs(1);
+const DRAGGED_PACKET_MAX: Span = Span::from_millis(300);
 const KILL_RACES_PERMILLE: u64 = 200;
 
 /// While no process may die, a task that would kill one lets so much time pass.
@@ -160,11 +164,12 @@ impl World {
     }
 
     /// One sync at a time; it covers what was written before it began.
-    fn begin_sync(&mut self, index: usize) {
+    pub(crate) fn begin_sync(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         machine.syncing = true;
         let (life, seq) = (machine.life, machine.last_seq);
         let delay = self.dice.span(self.options.sync_min, self.options.sync_max);
+        let delay = self.dragged(index, delay, DRAGGED_SYNC_MAX);
         self.schedule(self.now + delay, Happening::Synced { node: index, life, seq });
     }
 
@@ -283,7 +288,8 @@ impl World {
         let bytes = request.bytes.min(self.options.page_bytes_max);
         let page = self.machines[index].disk.page(&PageRequest { bytes, ..request });
         // A copy of many small pages is read in a time that nobody takes for a stall.
-        let at = self.now + self.dice.span(Span::ZERO, self.options.sync_max.min(READ_MAX));
+        let takes = self.dice.span(Span::ZERO, self.options.sync_max.min(READ_MAX));
+        let at = self.now + self.dragged(index, takes, DRAGGED_READ_MAX);
         let (life, input) = (self.machines[index].life, Box::new(Input::Read(page)));
         self.schedule(at, Happening::Input { node: index, life, input });
     }
@@ -299,7 +305,9 @@ impl World {
             self.tell(|| format!("n{from} -> n{to} {}", brief(&packet)));
         }
         let arrivals = self.network.arrivals(&mut self.dice, self.now, from, to);
+        let slower = if self.machines[to].drag > self.machines[from].drag { to } else { from };
         for at in arrivals.into_iter().flatten() {
+            let at = self.now + self.dragged(slower, at.since(self.now), DRAGGED_PACKET_MAX);
             self.schedule(at, Happening::Packet { to, packet: packet.clone() });
         }
     }
@@ -341,7 +349,7 @@ impl World {
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);
         let missing = launch.inputs.iter().any(absent);
         machine.running.insert((task, attempt), machine::run(launch, missing));
-        let (life, slowness) = (machine.life, machine.slowness);
+        let (life, slowness) = (machine.life, machine.slowness * machine.drag);
         self.judge(verdict);
         let cpus = bound::cpus_of(launch);
         let verdict = self.starve.on_launch(self.now, index, (task, attempt), cpus);

@@ -53,6 +53,8 @@ pub enum Fault {
     Join,
     /// A machine leaves the cluster, in order.
     Leave,
+    /// Everything of a machine becomes slow, its disk and its network too, or fast again.
+    Drag,
 }
 
 impl Fault {
@@ -94,6 +96,7 @@ impl Fault {
             Self::Flip => "flip",
             Self::Join => "join",
             Self::Leave => "leave",
+            Self::Drag => "drag",
         }
     }
 }
@@ -180,6 +183,14 @@ impl FaultOptions {
         }
     }
 
+    /// One kind more, of which what else a seed does depends on nothing.
+    pub(crate) fn add_dragging(&mut self, dice: &mut Dice, trouble: Span) {
+        if dice.chance(DRAGGED_PERMILLE) {
+            let mean = Span(trouble.0 / dice.pick(&[1, 3])).max(Span::from_millis(2));
+            self.means.push((Fault::Drag, mean));
+        }
+    }
+
     /// Disks fail often, and little else happens: where processes die all the time, hardly a disk
     /// is one that the others can do without.
     pub(crate) fn wear_disks_out(&mut self, dice: &mut Dice, trouble: Span) {
@@ -193,6 +204,9 @@ impl FaultOptions {
     }
 }
 
+/// Of seeds with faults in which homes move, those in which machines become slow.
+const DRAGGED_PERMILLE: u64 = 250;
+
 impl World {
     /// Faults strike from now on for `span`.
     pub fn break_things(&mut self, options: FaultOptions, span: Span) {
@@ -203,6 +217,29 @@ impl World {
             let at = self.now + self.dice.around(mean);
             self.schedule(at, Happening::Fault(fault));
         }
+    }
+
+    /// From now on everything of this machine takes so many times as long: steps, launches, syncs,
+    /// reads, and packets to it and from it.
+    pub fn drag(&mut self, node: usize, times: u64) {
+        let before = std::mem::replace(&mut self.machines[node].drag, times);
+        if times < before && self.machines[node].syncing {
+            self.begin_sync(node); // The one that is under way would take as long as before.
+        }
+    }
+
+    /// Somebody has measured it.
+    fn call_slow(&mut self, node: usize, slow: bool) {
+        if let Some(member) = self.map.members.get(node).filter(|_| self.homes_move()) {
+            let (node, incarnation) = (member.node, member.incarnation);
+            let set = proto::wire::SetSlow { node, incarnation, slow };
+            self.propose(proto::wire::map_command::Body::SetSlow(set));
+        }
+    }
+
+    /// What would take so long takes longer on a slow machine, as far as `most`.
+    pub(crate) fn dragged(&self, node: usize, takes: Span, most: Span) -> Span {
+        Span(takes.0 * self.machines[node].drag).min(most.max(takes))
     }
 
     /// Ends all faults: the network is whole, every node runs but those that stay away, clients are
@@ -226,6 +263,7 @@ impl World {
         self.leave_some_away();
         for node in 0..self.machines.len() {
             self.machines[node].paused_until = Time::ZERO;
+            self.drag(node, 1);
             self.machines[node].slowness =
                 self.options.slowness[node % self.options.slowness.len()];
             if self.machines[node].doom.is_some() {
@@ -291,9 +329,12 @@ impl World {
             Fault::Evict => !self.homes_move() || self.has_hidden_damage(),
             Fault::Handover | Fault::Join | Fault::Flip => !self.homes_move(),
             // Who is gone for good must not count as a live copy while another restarts.
-            Fault::Crash | Fault::PowerCut | Fault::Blackout | Fault::KillAll | Fault::Pause => {
-                self.a_loss_is_unnoticed() || self.has_hidden_damage()
-            }
+            Fault::Crash
+            | Fault::PowerCut
+            | Fault::Blackout
+            | Fault::KillAll
+            | Fault::Pause
+            | Fault::Drag => self.a_loss_is_unnoticed() || self.has_hidden_damage(),
             _ => false,
         }
     }
@@ -419,6 +460,13 @@ impl World {
             Fault::Reformat => self.reformat(a),
             Fault::Slow => {
                 self.machines[a].slowness = self.dice.pick(&[1, 10, 100, 1_000]);
+            }
+            Fault::Drag => {
+                let times = self.dice.pick(&[1, 10, 100, 1_000]);
+                self.drag(a, times);
+                if self.dice.chance(500) {
+                    self.call_slow(a, times > 1); // Trouble is over before anybody is sure of it.
+                }
             }
             Fault::Handover => self.hand_over(a),
             Fault::Flip => self.flip(a),

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use proto::wire::{KvKind, request, response};
-use proto::{PartitionId, Span, wire};
+use proto::{PartitionId, Span, Time, wire};
 
 use crate::queue::{Happening, Who};
 use crate::stale::Journey;
@@ -27,7 +27,25 @@ pub(crate) struct KvClient {
     /// Looks up every key once and asks until it is answered.
     closing: Vec<Bytes>,
     counter: u64,
+    /// The only keys that it writes, and it is noted how long each operation takes.
+    metered: Vec<Bytes>,
+    /// Who was home of them at first.
+    home: usize,
+    /// When it first asked for what is not done yet.
+    waits_since: Option<Time>,
 }
+
+/// How long a client has waited for one operation.
+#[derive(Clone, Copy, Debug)]
+pub struct KvWait {
+    pub since: Time,
+    pub took: Span,
+    /// Who was home of its keys when it was made.
+    pub home: usize,
+}
+
+/// A metered client asks again after this, and has waited since it asked first.
+const METERED_PATIENCE: Span = Span::from_secs(5);
 
 impl KvClient {
     pub(crate) fn is_over(&self) -> bool {
@@ -45,8 +63,36 @@ impl World {
             open: None,
             closing: Vec::new(),
             counter: 0,
+            metered: Vec::new(),
+            home: 0,
+            waits_since: None,
         });
         self.schedule(self.now, Happening::Wake { who: Who::Kv(client) });
+    }
+
+    /// A client of keys that this node is home of now. It is noted how
+    /// long it waits.
+    pub fn add_kv_meter(&mut self, node: usize, keys: usize, operations: u32, pace: Span) {
+        let partitions = self.map.partitions.len() as u32;
+        let number = self.kv_clients.len();
+        let all = (0..).map(|key| Bytes::from(format!("meter-{number}-{key}")));
+        let here = all.filter(|key| self.home(kvs::key_partition(key, partitions).0) == node);
+        let metered: Vec<Bytes> = here.take(keys).collect();
+        self.add_kv_client(1, operations, pace);
+        let client = self.kv_clients.last_mut().expect("just added");
+        (client.metered, client.home) = (metered, node);
+    }
+
+    /// How long metered clients have waited since then, those that still wait too.
+    #[must_use]
+    pub fn kv_waits(&self, from: Time, until: Time) -> Vec<KvWait> {
+        let wait = |client: &KvClient| {
+            let since = client.waits_since?;
+            Some(KvWait { since, took: self.now.since(since), home: client.home })
+        };
+        let open = self.kv_clients.iter().filter_map(wait);
+        let all = self.kv_waits.iter().copied().chain(open);
+        all.filter(|wait| (from..until).contains(&wait.since)).collect()
     }
 
     /// A last client that reads every key anybody wrote.
@@ -82,7 +128,12 @@ impl World {
         let batch = wire::KvBatch { partition: partition.0, epoch, ops };
         let id = self.request(who, home, request::Body::Kv(batch));
         self.kv_clients[index].open = Some(Open { id, ..open });
-        let patience = self.dice.span(Span::from_millis(30), Span::from_millis(400));
+        let mut patience = self.dice.span(Span::from_millis(30), Span::from_millis(400));
+        let client = &mut self.kv_clients[index];
+        if !client.metered.is_empty() {
+            patience = METERED_PATIENCE;
+            client.waits_since.get_or_insert(self.now);
+        }
         let what = Happening::Timeout { who, request: id };
         self.schedule(self.now + patience, what);
     }
@@ -92,7 +143,11 @@ impl World {
         let client = &mut self.kv_clients[index];
         client.counter += 1;
         let value = format!("{index}.{};", client.counter);
-        let key = format!("key-{}", self.dice.below(keys));
+        let mut key = Bytes::from(format!("key-{}", self.dice.below(keys)));
+        let metered = &self.kv_clients[index].metered;
+        if !metered.is_empty() {
+            key = metered[self.dice.index(metered.len())].clone();
+        }
         let kind = self.dice.pick(&[
             KvKind::Insert,
             KvKind::Lookup,
@@ -106,12 +161,12 @@ impl World {
         let written = self
             .history
             .keys
-            .get(key.as_bytes())
+            .get(&key)
             .and_then(|list| list.iter().rev().find(|o| o.op.kind == KvKind::Insert as i32));
         let expected = written.map(|o| o.op.value.clone()).unwrap_or_default();
         wire::KvOp {
             kind: kind as i32,
-            key: key.into_bytes().into(),
+            key,
             value: value.into_bytes().into(),
             expect_absent: kind == KvKind::Cas && self.dice.chance(400),
             expected: if kind == KvKind::Cas { expected } else { Bytes::new() },
@@ -132,6 +187,10 @@ impl World {
             && let Some(result) = results.results.into_iter().next()
         {
             client.closing.pop();
+            if let Some(since) = client.waits_since.take() {
+                let (took, home) = (self.now.since(since), client.home);
+                self.kv_waits.push(KvWait { since, took, home });
+            }
             self.history.answered(&at, self.now, result);
         }
         self.kv_next(index);

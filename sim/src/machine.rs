@@ -77,6 +77,8 @@ pub(crate) struct Machine {
     pub pace: u64,
     /// Its steps and launches take this many times as long.
     pub slowness: u64,
+    /// Its syncs, its steps and its network take this many times as long.
+    pub drag: u64,
     pub running: BTreeMap<(TaskId, Attempt), Running>,
     /// What its object store holds; files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
@@ -136,6 +138,7 @@ impl Machine {
             clock: Clock::new(Time::ZERO, Span::ZERO, TRUE_PACE),
             pace: TRUE_PACE,
             slowness,
+            drag: 1,
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
             in_memory: BTreeSet::new(),

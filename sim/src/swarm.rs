@@ -175,6 +175,8 @@ impl Plan {
                 if nasty.chance(WORN_DISKS_PERMILLE) {
                     faults.wear_disks_out(&mut nasty, faults_for);
                 }
+                let mut drag = Dice::new(seed.rotate_left(16) ^ 0x0000_d4a6);
+                faults.add_dragging(&mut drag, faults_for);
             }
             faults.add_later(&mut later, faults_for, world.copies);
             faults

@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
 use crate::hammer::Hammer;
-use crate::kv_client::KvClient;
+use crate::kv_client::{KvClient, KvWait};
 use crate::machine::Machine;
 use crate::network::Network;
 use crate::options::{AgreedHook, EffectHook, WorldOptions};
@@ -40,6 +40,7 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) clients: Vec<JobClient>,
     pub(crate) kv_clients: Vec<KvClient>,
+    pub(crate) kv_waits: Vec<KvWait>,
     pub(crate) hammers: Vec<Hammer>,
     pub(crate) connections: BTreeMap<ClientId, Connection>,
     pub(crate) links: BTreeMap<(Who, usize), ClientId>,
@@ -122,6 +123,7 @@ impl World {
             machines,
             clients: Vec::new(),
             kv_clients: Vec::new(),
+            kv_waits: Vec::new(),
             hammers: Vec::new(),
             connections: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -281,6 +283,13 @@ impl World {
         self.machines.len()
     }
 
+    /// By partition: who keeps a copy, be it on its way.
+    #[must_use]
+    pub fn holders(&self) -> Vec<Vec<u32>> {
+        let all = self.map.partitions.iter();
+        all.map(|entry| [entry.replicas.as_slice(), &entry.learners].concat()).collect()
+    }
+
     /// The partitions a node is home of.
     #[must_use]
     pub fn partitions_of(&self, node: usize) -> Vec<PartitionId> {
@@ -364,7 +373,8 @@ impl World {
         let life = machine.life;
         let service = self.dice.span(self.options.step_min, self.options.step_max);
         let machine = &self.machines[node];
-        let at = (self.now + Span(service.0 * machine.slowness)).max(machine.paused_until);
+        let at = (self.now + Span(service.0 * machine.slowness * machine.drag))
+            .max(machine.paused_until);
         self.schedule(at, Happening::Step { node, life });
     }
 

@@ -11,8 +11,10 @@ const SEEDS_USUAL: u64 = 300;
 
 /// What seeds do not go, and the test that does: in a seed a named stall is a violation (here
 /// `stall.rs`); a copy refuses while its primary activates in one order of events
-/// (`node/src/replica/tests.rs`).
-const GONE_ELSEWHERE: [Mark; 2] = [Mark::StallNamed, Mark::DropWhileActivating];
+/// (`node/src/replica/tests.rs`); to call a node slow, or well again, takes longer than the trouble
+/// of a seed (`slow.rs`).
+const GONE_ELSEWHERE: [Mark; 4] =
+    [Mark::StallNamed, Mark::DropWhileActivating, Mark::CalledSlow, Mark::CalledWell];
 
 /// `SIM_FIRST_SEED` and, of the nightly run, `SIM_SEEDS` ask for others.
 fn number(name: &str, otherwise: u64) -> u64 {

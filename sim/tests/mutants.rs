@@ -18,6 +18,11 @@ fn every_mutant_of_copies_is_found() {
 }
 
 #[test]
+fn every_mutant_of_slowness_is_found() {
+    all_are_found(&Mutant::OF_SLOWNESS);
+}
+
+#[test]
 fn every_mutant_of_crashes_is_found() {
     all_are_found(&Mutant::OF_CRASHES);
 }

@@ -4,13 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::limits::PLAN_HANDOVERS_MAX;
-use proto::wire::MemberPhase::Up;
+use proto::wire;
 use proto::wire::map_command::Body;
-use proto::{NodeId, wire};
 
-use super::{command, member};
+use super::{command, is_fit};
 
-/// What the nodes that are up hold, counting what is on its way.
+/// What the fit nodes hold, counting what is on its way.
 #[derive(Debug)]
 pub(super) struct Loads {
     /// In order.
@@ -24,8 +23,8 @@ pub(super) struct Loads {
 
 impl Loads {
     pub(super) fn new(map: &wire::ClusterMap) -> Self {
-        let up: Vec<u32> =
-            map.members.iter().filter(|m| m.phase() == Up).map(|member| member.node).collect();
+        let all = map.members.iter().map(|member| member.node);
+        let up: Vec<u32> = all.filter(|&node| is_fit(map, node)).collect();
         let mut held: BTreeMap<u32, usize> = up.iter().map(|&node| (node, 0)).collect();
         let mut homes = held.clone();
         for entry in &map.partitions {
@@ -40,7 +39,7 @@ impl Loads {
     }
 
     fn set(&mut self, node: u32, change: impl Fn(usize) -> usize) {
-        let load = self.held.get_mut(&node).expect("only nodes that are up change");
+        let load = self.held.get_mut(&node).expect("only fit nodes change");
         self.by_load.remove(&(*load, node));
         *load = change(*load);
         self.by_load.insert((*load, node));
@@ -59,7 +58,7 @@ impl Loads {
         self.by_load.iter().map(|&(_, node)| node).find(|&node| may(node))
     }
 
-    /// The one of these nodes, all up, that holds most.
+    /// The one of these nodes, all fit, that holds most.
     pub(super) fn fullest(&self, of: impl Iterator<Item = u32>) -> Option<u32> {
         of.max_by_key(|node| (self.held[node], *node))
     }
@@ -201,7 +200,7 @@ impl Loads {
                     }
                     for &next in &map.partitions[partition as usize].replicas[1..] {
                         let is_new = next != start && !reached.contains_key(&next);
-                        if is_new && is_up(map, next) {
+                        if is_new && is_fit(map, next) {
                             reached.insert(next, (partition, node));
                             queue.push_back(next);
                         }
@@ -211,10 +210,6 @@ impl Loads {
         }
         None
     }
-}
-
-fn is_up(map: &wire::ClusterMap, node: u32) -> bool {
-    member(map, NodeId(node)).is_some_and(|member| member.phase() == Up)
 }
 
 fn walk_back(reached: &BTreeMap<u32, (u32, u32)>, start: u32, end: u32) -> Vec<(u32, u32)> {

@@ -36,6 +36,7 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     member.data_address.clone_from(&up.data_address);
     member.slots = up.slots;
     member.pid = up.pid;
+    member.slow = false; // Nobody has measured this life of it.
     if member.phase() != Leaving {
         member.phase = Up as i32;
     }
@@ -78,6 +79,7 @@ pub(super) fn down(map: &mut wire::ClusterMap, down: &wire::MemberDown) {
     let member = member_mut(map, down.node);
     member.incarnation = down.incarnation;
     member.phase = Down as i32;
+    super::slow::after_loss(map);
     let serving = serving(map);
     for entry in &mut map.partitions {
         if entry.learners.contains(&down.node) {
@@ -177,6 +179,7 @@ pub(super) fn join(map: &mut wire::ClusterMap, join: &wire::MemberJoin) {
         pid: 0,
         store: join.store,
         data_address: join.data_address.clone(),
+        slow: false,
     });
 }
 
@@ -187,6 +190,7 @@ pub(super) fn leave_holds(map: &wire::ClusterMap, leave: &wire::MemberLeave) -> 
 /// It serves until the planner has given away all it has.
 pub(super) fn leave(map: &mut wire::ClusterMap, leave: &wire::MemberLeave) {
     member_mut(map, leave.node).phase = Leaving as i32;
+    super::slow::after_loss(map);
 }
 
 /// Only who holds nothing and has no vote goes for good.

@@ -31,12 +31,14 @@ mod copies;
 mod members;
 mod mutant;
 mod plan;
+mod slow;
 mod voters;
 
 use proto::wire::map_command::Body;
 use proto::{NodeId, wire};
 
 pub use plan::{departure, plan};
+pub use slow::{is_fit, slow_max};
 pub use voters::{first_voters, wanted_voters};
 
 use wire::MemberPhase::{Leaving, Up};
@@ -59,6 +61,7 @@ pub fn apply(map: &mut wire::ClusterMap, command: &wire::MapCommand) -> bool {
         Body::DropReplica(drop) => copies::drop_replica(map, drop),
         Body::SetVoters(set) => map.voters.clone_from(&set.voters),
         Body::SetCopies(set) => map.copies = set.copies,
+        Body::SetSlow(set) => slow::set(map, set),
     }
     map.epoch += 1;
     true
@@ -86,10 +89,11 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
         Body::SetCopies(set) => {
             set.copies != map.copies && (1..=proto::limits::COPIES_MAX).contains(&set.copies)
         }
+        Body::SetSlow(set) => slow::set_holds(map, set),
     }
 }
 
-/// Every partition is served, and has as many copies as are wanted or as there are nodes for; and
+/// Every partition is served, and has as many copies as are wanted or as there are fit nodes for; and
 /// as many nodes vote as should, none of them dead: else the next loss could be one too many for
 /// the group.
 #[must_use]
@@ -97,8 +101,8 @@ pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
     if wanted_voters(map).is_some() {
         return false;
     }
-    let up = map.members.iter().filter(|member| member.phase() == Up).count();
-    let wanted = up.min(map.copies as usize).max(1);
+    let fit = map.members.iter().filter(|member| is_fit(map, member.node)).count();
+    let wanted = fit.min(map.copies as usize).max(1);
     map.partitions.iter().all(|entry| {
         let copies = entry.replicas.iter().filter(|&&node| is_serving(map, node)).count();
         entry.active && copies >= wanted

@@ -4,12 +4,14 @@
 //! only of partitions that are active and waits for the rest. In this order:
 //!
 //! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.)
-//! 2. Copies too many are dropped, those of leaving nodes first, then of the fullest node. A home
+//! 2. Homes of slow nodes are handed over, and their copies dropped, where two others stay at least;
+//!    where not, another one is made first. What the planner calls up below is not slow.
+//! 3. Copies too many are dropped, those of leaving nodes first, then of the fullest node. A home
 //!    is handed over before its copy goes.
-//! 3. Copies too few are made, on the nodes that hold least; on one that leaves only where without
+//! 4. Copies too few are made, on the nodes that hold least; on one that leaves only where without
 //!    it nothing could be acknowledged.
-//! 4. While the fullest node holds at least two copies more than the emptiest, one moves.
-//! 5. While homes are uneven, they are handed over along chains of partitions' members.
+//! 5. While the fullest node holds at least two copies more than the emptiest, one moves.
+//! 6. While homes are uneven, they are handed over along chains of partitions' members.
 //!
 //! A copy moves by being made first and dropped at its old place when it has caught up: while it
 //! is under way the old place counts as empty already. So what moves for a joining node is what it
@@ -21,7 +23,7 @@ use proto::wire::map_command::Body;
 use proto::{NodeId, wire};
 
 use super::balance::Loads;
-use super::{command, is_serving, is_up, member, members, min_in_sync, wanted_voters};
+use super::{command, is_fit, is_serving, member, members, min_in_sync, wanted_voters};
 
 /// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty: all is as it should be, or the rest
 /// depends on nodes that have not answered yet.
@@ -44,6 +46,10 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
             continue;
         }
         let of = Partition { map, partition, entry };
+        if let Some(command) = of.away_from_slow(&mut loads) {
+            commands.push(command);
+            continue;
+        }
         let over = of.too_many(&mut loads);
         if over.is_empty() && of.wants_learner(&loads) && room > 0 {
             if let Some(node) = loads.emptiest(|node| !of.has(node)) {
@@ -80,6 +86,9 @@ fn set_voters(voters: Vec<u32>) -> wire::MapCommand {
     command(Body::SetVoters(wire::SetVoters { voters }))
 }
 
+/// The copy of a slow node is not let go at once where fewer than these would be left.
+const SLOW_COPIES_STAY: usize = 2;
+
 struct Partition<'a> {
     map: &'a wire::ClusterMap,
     partition: u32,
@@ -91,14 +100,36 @@ impl Partition<'_> {
         self.entry.replicas.contains(&node) || self.entry.learners.contains(&node)
     }
 
-    fn replicas_up(&self) -> usize {
-        self.entry.replicas.iter().filter(|&&node| is_up(self.map, node)).count()
+    fn replicas_fit(&self) -> usize {
+        self.entry.replicas.iter().filter(|&&node| is_fit(self.map, node)).count()
+    }
+
+    fn is_slow(&self, node: u32) -> bool {
+        member(self.map, NodeId(node)).is_some_and(|member| member.slow)
+    }
+
+    /// What others wait for a slow node for, they wait for no more, as far as enough of them stay.
+    fn away_from_slow(&self, loads: &mut Loads) -> Option<wire::MapCommand> {
+        let Self { entry, .. } = *self;
+        let slow = |of: &[u32]| of.iter().copied().find(|&node| self.is_slow(node));
+        let home = entry.replicas[0];
+        if self.is_slow(home) {
+            let others = entry.replicas[1..].iter().copied();
+            let to = loads.fewest_homes(others.filter(|&node| is_fit(self.map, node)))?;
+            loads.move_home(home, to);
+            return Some(self.hand_over(to));
+        }
+        if let Some(node) = slow(&entry.learners) {
+            return Some(self.drop(node));
+        }
+        let is_enough = self.replicas_fit() >= SLOW_COPIES_STAY.max(min_in_sync(self.map.copies));
+        slow(&entry.replicas).filter(|_| is_enough).map(|node| self.drop(node))
     }
 
     /// It has too few copies, counting those that are being made.
     fn wants_learner(&self, loads: &Loads) -> bool {
-        let learners = self.entry.learners.iter().filter(|&&node| is_up(self.map, node)).count();
-        self.replicas_up() + learners < loads.copies
+        let learners = self.entry.learners.iter().filter(|&&node| is_fit(self.map, node)).count();
+        self.replicas_fit() + learners < loads.copies
     }
 
     /// A node that leaves and was let go already, where the others have become too few since to
@@ -113,7 +144,7 @@ impl Partition<'_> {
     /// Nothing of it is under way.
     fn is_settled(&self, loads: &Loads) -> bool {
         let is_full =
-            self.entry.replicas.len() == loads.copies && self.replicas_up() == loads.copies;
+            self.entry.replicas.len() == loads.copies && self.replicas_fit() == loads.copies;
         is_full && self.entry.learners.is_empty()
     }
 
@@ -121,11 +152,11 @@ impl Partition<'_> {
     /// caught up count as gone in `loads`.
     fn too_many(&self, loads: &mut Loads) -> Vec<wire::MapCommand> {
         let Self { entry, .. } = *self;
-        let members = self.replicas_up();
+        let members = self.replicas_fit();
         if members > loads.copies && !entry.learners.is_empty() {
             return vec![self.drop(entry.learners[0])];
         }
-        let leaving = entry.replicas.iter().find(|&&node| !is_up(self.map, node));
+        let leaving = entry.replicas.iter().find(|&&node| !is_fit(self.map, node));
         // Who leaves stays until there are as many others as may acknowledge anything.
         if let Some(&node) = leaving
             && members >= loads.copies.max(min_in_sync(self.map.copies))
@@ -135,7 +166,8 @@ impl Partition<'_> {
         if members + entry.learners.len() <= loads.copies {
             return Vec::new();
         }
-        let fullest = loads.fullest(entry.replicas.iter().copied().filter(|&n| is_up(self.map, n)));
+        let fullest =
+            loads.fullest(entry.replicas.iter().copied().filter(|&n| is_fit(self.map, n)));
         let Some(node) = fullest else { return Vec::new() };
         loads.lose(node);
         if members > loads.copies { vec![self.let_go(node, loads)] } else { Vec::new() }
@@ -146,7 +178,7 @@ impl Partition<'_> {
             return self.drop(node);
         }
         let others = self.entry.replicas[1..].iter().copied();
-        let to = loads.fewest_homes(others.filter(|&node| is_up(self.map, node)));
+        let to = loads.fewest_homes(others.filter(|&node| is_fit(self.map, node)));
         let to = to.expect("who may go is not alone");
         loads.move_home(node, to);
         self.hand_over(to)

@@ -91,6 +91,69 @@ fn kill(map: &mut wire::ClusterMap, node: u32) {
     assert!(apply(map, &command(Body::Down(wire::MemberDown { node, incarnation }))));
 }
 
+fn set_slow(map: &mut wire::ClusterMap, node: u32, slow: bool) -> bool {
+    let incarnation = map.members[node as usize].incarnation;
+    apply(map, &command(Body::SetSlow(wire::SetSlow { node, incarnation, slow })))
+}
+
+#[test]
+fn a_slow_node_holds_nothing_until_it_is_well_and_votes() {
+    for (nodes, copies) in [(3, 1), (3, 2), (3, 3), (5, 2), (5, 3)] {
+        let mut map = start(nodes, 64, copies);
+        let voters = map.voters.clone();
+        assert!(set_slow(&mut map, 1, true) && !set_slow(&mut map, 1, true));
+        settle(&mut map);
+        let of_others = copies.min(nodes - 1) as usize;
+        for entry in &map.partitions {
+            assert!(!entry.replicas.contains(&1), "{nodes} nodes, {copies} copies: {entry:?}");
+            assert_eq!((entry.replicas.len(), entry.learners.len()), (of_others, 0));
+        }
+        assert!(is_fully_replicated(&map) && map.voters == voters);
+        assert!(set_slow(&mut map, 1, false));
+        settle(&mut map);
+        assert!(copies_spread(&map) <= 1 && homes_spread(&map) <= 1, "{nodes} {copies}");
+    }
+}
+
+/// Two copies of a slow node's partition stay, whoever they are with, while another is made.
+#[test]
+fn a_slow_copy_goes_at_once_only_where_two_others_stay() {
+    let drops = |copies| {
+        let mut map = start(5, 64, copies);
+        assert!(set_slow(&mut map, 1, true));
+        let drop = |said: &wire::MapCommand| matches!(said.body, Some(Body::DropReplica(_)));
+        plan(&map).iter().filter(|said| drop(said)).count()
+    };
+    assert_eq!(drops(2), 0);
+    assert!(drops(3) > 64 / 5, "all that it is not the home of");
+}
+
+#[test]
+fn most_are_never_slow() {
+    for (nodes, most) in [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (7, 3)] {
+        let mut map = start(nodes, 64, 2);
+        let slow = |map: &wire::ClusterMap| map.members.iter().filter(|it| it.slow).count();
+        (0..nodes).for_each(|node| _ = set_slow(&mut map, node, true));
+        assert_eq!(slow(&map), most, "of {nodes}");
+        // Who dies is not slow, and no more of the others than may be.
+        kill(&mut map, nodes - 1);
+        assert_eq!(slow(&map), most.min(slow_max(nodes as usize - 1)), "of {nodes} but one");
+        up(&mut map, nodes - 1, 2);
+        assert!(!map.members[nodes as usize - 1].slow);
+    }
+}
+
+/// What was measured of an earlier life says nothing of the next.
+#[test]
+fn only_the_life_that_was_measured_is_slow() {
+    let mut map = start(3, 64, 2);
+    assert!(set_slow(&mut map, 2, true));
+    up(&mut map, 2, 2);
+    assert!(!map.members[2].slow);
+    let late = wire::SetSlow { node: 2, incarnation: 1, slow: true };
+    assert!(!apply(&mut map, &command(Body::SetSlow(late))));
+}
+
 #[test]
 fn a_fresh_cluster_needs_nothing() {
     for (nodes, copies) in [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (7, 3), (12, 2)] {

@@ -45,6 +45,10 @@ enum Step {
     Copies {
         copies: u32,
     },
+    /// It is called slow, or well again.
+    Slow {
+        node: u32,
+    },
     /// Says again what was said before.
     Repeat {
         number: u32,
@@ -61,6 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..PARTITIONS).prop_map(|partition| Step::CatchUp { partition }),
         5 => Just(Step::Plan),
         1 => Just(Step::Join),
+        1 => node.clone().prop_map(|node| Step::Slow { node }),
         1 => node.prop_map(|node| Step::Leave { node }),
         1 => (1..4u32).prop_map(|copies| Step::Copies { copies }),
         4 => (0..1000u32).prop_map(|number| Step::Repeat { number }),
@@ -193,6 +198,14 @@ impl Ghost {
                     self.stores.insert(self.map.members.len() as u32, store);
                     self.say(Body::Join(wire::MemberJoin { store, ..Default::default() }));
                 }
+            }
+            Step::Slow { node } => {
+                let Some(member) = member(&self.map, NodeId(node)) else { return };
+                let (incarnation, slow) = (member.incarnation, !member.slow);
+                self.say(Body::SetSlow(wire::SetSlow { node, incarnation, slow }));
+                let up = self.map.members.iter().filter(|member| member.phase() == Up);
+                let slow = up.clone().filter(|member| member.slow).count();
+                assert!(slow == 0 || slow * 2 < up.count(), "most of them are called slow");
             }
             Step::Leave { node } => self.say(Body::Leave(wire::MemberLeave { node })),
             Step::Copies { copies } => self.say(Body::SetCopies(wire::SetCopies { copies })),

@@ -44,6 +44,8 @@ pub(crate) fn survives_restart(body: &Body) -> bool {
         | Body::CopyAnswers(_)
         | Body::LeaseAsk(_)
         | Body::LeaseGiven(_)
+        | Body::SlowProbe(_)
+        | Body::SlowProbed(_)
         | Body::Fragment(_) => false,
     }
 }

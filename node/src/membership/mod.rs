@@ -13,6 +13,7 @@ Nothing here waits for the group but changes of the map. Without a majority all 
 mod detector;
 mod flapping;
 mod founding;
+mod slow;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,6 +73,7 @@ pub(crate) struct Membership {
     ask_at: Time,
     turn: usize,
     has_news: bool,
+    words: slow::Words,
     said: Vec<(u32, Body)>,
 }
 
@@ -123,6 +125,7 @@ impl Membership {
             ask_at: now,
             turn: own.seed as usize % 64,
             has_news: true,
+            words: slow::Words::new(),
             said: Vec::new(),
             own,
         };
@@ -260,6 +263,7 @@ impl Membership {
             Body::MapAsk(ask) => self.tell_map(from.0, ask.epoch),
             Body::MapTell(tell) => self.on_map_tell(now, tell),
             Body::Suspect(suspect) => self.detector.accuse(now, &suspect),
+            Body::SlowWord(word) => self.on_slow_word(now, from, word),
             Body::Probe(_) | Body::ProbeReply(_) | Body::ProbeAsk(_) => {
                 let me = (self.own.node.0, self.own.incarnation.0);
                 self.detector.handle(now, me, from.0, &body);

@@ -77,7 +77,7 @@ impl Replica {
     }
 
     /// A newer map that takes this incarnation for a live one.
-    pub(crate) fn on_map(&mut self, map: Arc<wire::ClusterMap>) -> MapNews {
+    pub(crate) fn on_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) -> MapNews {
         let older = std::mem::replace(&mut self.map, Arc::clone(&map));
         let mut news = MapNews::default();
         let is_current = is_current(&map, self.me, self.incarnation);
@@ -127,6 +127,7 @@ impl Replica {
         news.must_end = self.is_dropped();
         self.retain_shipped();
         self.count_backups();
+        self.watch_slow(now);
         self.wants_anew = true;
         news
     }

@@ -16,6 +16,7 @@ mod lease;
 mod map;
 mod primary;
 mod proposals;
+mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use backup::Sources;
 use lease::Leases;
 pub(crate) use map::{TakenOver, is_current};
 use primary::Served;
+use slow::Watch;
 
 /// What goes to one peer with the changes of a step.
 #[derive(Debug, Default)]
@@ -91,6 +93,7 @@ pub(crate) struct Replica {
     wake_at: Option<Time>,
     /// Some copy has refused something.
     has_refusals: bool,
+    watch: Watch,
     /// Since when what a copy has refused is nobody's to settle.
     stuck_since: BTreeMap<PartitionId, Time>,
 }
@@ -125,6 +128,7 @@ impl Replica {
             wants_anew: true,
             wake_at: None,
             has_refusals: false,
+            watch: Watch::default(),
             stuck_since: BTreeMap::new(),
             map,
         }
@@ -160,6 +164,7 @@ impl Replica {
     }
     pub(crate) fn shut(&mut self, peer: NodeId, gone: Incarnation) {
         self.links.shut(peer, gone);
+        self.watch.forget(peer);
     }
     pub(crate) fn reopen(&mut self, peer: NodeId) {
         self.links.reopen(peer);
@@ -185,6 +190,7 @@ impl Replica {
             self.shipping.peer_restarted(peer);
         }
         self.sources.forget(peer);
+        self.watch.forget(peer);
         self.asked.forget(peer);
         self.learner_restarted(peer);
         self.member_restarted(peer);
@@ -193,7 +199,10 @@ impl Replica {
     fn on_body(&mut self, now: Time, from: NodeId, incarnation: Incarnation, body: Body) {
         match body {
             Body::Replicate(replicate) => self.on_replicate(from, replicate),
-            Body::Replicated(told) => self.on_replicated(from, told),
+            Body::Replicated(told) => {
+                self.watch.acknowledged(now, from, told.synced);
+                self.on_replicated(from, told);
+            }
             Body::CopyAsks(asks) => self.asked.add(from, asks.asks),
             Body::CopyAnswers(answers) => {
                 for answer in answers.answers {
@@ -211,6 +220,8 @@ impl Replica {
                 self.links.send_loose(from, Body::LeaseGiven(given));
             }
             Body::LeaseGiven(given) => self.leases.confirmed(from, Time(given.sent_ns)),
+            Body::SlowProbe(probe) => self.on_slow_probe(from, probe),
+            Body::SlowProbed(probed) => self.on_slow_probed(now, from, probed.number),
             _ => {} // Not a word of these links.
         }
     }
@@ -265,17 +276,19 @@ impl Replica {
         self.answer_asks(now);
         self.fill_learners();
         self.pages.clear(); // What nobody waits for any more.
+        self.measure(now);
         let mut batch = std::mem::take(&mut self.batch);
         let writes = !batch.writes.is_empty() || !batch.cleared.is_empty();
         batch.seq = last + u64::from(writes);
-        self.send_changes(batch.seq, client_waits);
+        self.send_changes(now, batch.seq, client_waits);
+        self.note_measured(now, batch.seq, writes);
         self.sources.note_batch(batch.seq);
         self.asked.note_batch(batch.seq);
         self.note_promises(batch.seq);
         writes.then_some(batch)
     }
 
-    fn send_changes(&mut self, batch: u64, client_waits: bool) {
+    fn send_changes(&mut self, now: Time, batch: u64, client_waits: bool) {
         self.out.retain(|_, out| !out.changes.is_empty() || !out.counted.is_empty());
         if self.out.is_empty() {
             return;
@@ -285,6 +298,9 @@ impl Replica {
         for (peer, Outgoing { changes, mut counted }) in std::mem::take(&mut self.out) {
             counted.sort_unstable();
             counted.dedup();
+            if !counted.is_empty() && peer != self.me {
+                self.watch.shipped(now, peer, number);
+            }
             if !counted.is_empty() {
                 self.shipping.sent(peer, number, batch, counted);
             }
@@ -350,6 +366,7 @@ impl Replica {
         for (to, told) in self.sources.answers(said(self.is(Mutant::LoggedIsSynced))) {
             self.links.send(to, Body::Replicated(told));
         }
+        self.measured(now, durable);
         effects.extend(self.reads.drain(..).map(Effect::Read));
         self.links.note_batch(last);
         self.links.durable(durable);
@@ -368,12 +385,17 @@ impl Replica {
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let timers = [self.links.deadline(), self.wake_at];
+        let word = self.watch.has_words().then_some(Time::ZERO);
+        let timers = [self.links.deadline(), self.wake_at, self.watch.window_ends(), word];
         timers.into_iter().flatten().min()
     }
     /// How much others wait for the next sync of this node.
     pub(crate) fn sync_wish(&self) -> SyncWish {
-        if self.asked.awaits_sync() { SyncWish::Now } else { self.sources.sync_wish() }
+        if self.asked.awaits_sync() {
+            return SyncWish::Now;
+        }
+        let probed = if self.watch.awaits_sync() { SyncWish::Soon } else { SyncWish::None };
+        self.sources.sync_wish().max(probed)
     }
     pub(crate) fn messages(&self) -> u64 {
         self.links.messages

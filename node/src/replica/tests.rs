@@ -62,7 +62,7 @@ impl Story {
         story
     }
     pub(super) fn learn(&mut self) -> MapNews {
-        self.replica.on_map(Arc::new(self.map.clone()))
+        self.replica.on_map(Time(0), Arc::new(self.map.clone()))
     }
     pub(super) fn agree(&mut self, change: Change) -> MapNews {
         assert!(apply(&mut self.map, &command(change)));

@@ -44,6 +44,8 @@ struct Free {
     leaves: bool,
     /// It takes no work yet.
     waits: bool,
+    /// Nor is any given to it.
+    is_slow: bool,
     /// For each number of slots since when at least so many have been free.
     since: Vec<Option<Time>>,
 }
@@ -53,6 +55,7 @@ impl Free {
         let is_usable = is_usable
             && !self.leaves
             && !self.waits
+            && !self.is_slow
             && self.fetches == 0
             && !(self.is_cramped && self.busy > 0);
         let free = if is_usable { self.slots.saturating_sub(self.busy) } else { 0 };
@@ -101,8 +104,10 @@ impl Watch {
     /// One more machine.
     pub(crate) fn joins(&mut self, slots: u32) {
         let (since, is_cramped) = (vec![None; slots as usize], self.is_cramped);
-        let (leaves, waits) = (false, false);
-        self.machines.push(Free { slots, busy: 0, fetches: 0, is_cramped, leaves, waits, since });
+        let (leaves, waits, is_slow) = (false, false, false);
+        let (busy, fetches) = (0, 0);
+        let free = Free { slots, busy, fetches, is_cramped, leaves, waits, is_slow, since };
+        self.machines.push(free);
     }
 
     /// The map shows that the process which runs there lives, or does not.
@@ -115,6 +120,14 @@ impl Watch {
     pub(crate) fn leaves(&mut self, now: Time, node: usize) {
         self.machines[node].leaves = true;
         self.machines[node].settle(now, false);
+    }
+
+    /// Others give a machine nothing, or do again.
+    pub(crate) fn is_slow(&mut self, now: Time, node: usize, is_slow: bool) {
+        let Some(machine) = self.machines.get_mut(node) else { return };
+        if std::mem::replace(&mut machine.is_slow, is_slow) != is_slow {
+            machine.settle(now, true);
+        }
     }
 
     /// A partition has a home again, or has none.

@@ -6,6 +6,7 @@ mod data;
 mod leases;
 mod power;
 mod release;
+pub mod slow;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -59,7 +60,7 @@ impl Story {
 }
 
 /// All of them.
-pub const STORIES: [Story; 13] = [
+pub const STORIES: [Story; 14] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -105,6 +106,11 @@ pub const STORIES: [Story; 13] = [
         leases::a_primary_is_replaced_at_once,
     ),
     Story::new(Mutant::StoresAlike, "a voter loses its disk", copies::a_voter_loses_its_disk),
+    Story::new(
+        Mutant::SlowNeverTold,
+        "a machine is slow, and the rest waits no longer",
+        slow::the_rest_waits_no_longer,
+    ),
 ];
 
 fn messages(effect: &Effect) -> Vec<Body> {

@@ -1,0 +1,422 @@
+//! How long the others take to acknowledge what is shipped to them, and whether one of them takes
+//! far longer than the rest.
+//!
+//! Time goes by in windows. Each window of a peer is slow, good, or says nothing. A peer with so
+//! many slow windows and no good one among them is slow, on this node's word; what follows of it is
+//! decided by the group's leader (`membership/slow.rs`) and told by the map. Nothing is shipped to
+//! a slow node any more, so voters probe it: it writes a little and answers when that is synced.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use kvs::Write;
+use kvs::keys::{META, META_PARTITION};
+use kvs::membership::is_serving;
+use proto::limits::{
+    SLOW_ACK_MIN, SLOW_AWAITED_MAX, SLOW_FACTOR, SLOW_PROBES_LOST_MAX, SLOW_SAMPLES_MAX,
+    SLOW_WELL_ANSWERS, SLOW_WINDOW, SLOW_WINDOWS,
+};
+use proto::wire::message::Body;
+use proto::{NodeId, Span, Time, wire};
+
+use super::Replica;
+
+/// What a probe has written. Nobody reads it.
+const PROBE_KEY: [u8; 2] = [META, b'p'];
+
+/// How long something takes, as far as this window tells.
+#[derive(Debug, Default)]
+struct Gauge {
+    /// What is under way, first first: its number, and since when.
+    awaited: VecDeque<(u64, Time)>,
+    samples: Vec<Span>,
+}
+
+impl Gauge {
+    fn begins(&mut self, now: Time, number: u64) {
+        if self.awaited.len() < SLOW_AWAITED_MAX {
+            self.awaited.push_back((number, now));
+        }
+    }
+
+    /// All up to this number is done.
+    fn done(&mut self, now: Time, number: u64) {
+        while let Some((_, since)) = self.awaited.pop_front_if(|(first, _)| *first <= number) {
+            if self.samples.len() < SLOW_SAMPLES_MAX {
+                self.samples.push(now.since(since));
+            }
+        }
+    }
+
+    /// What half of them took at most.
+    fn median(&self) -> Option<Span> {
+        median(self.samples.clone())
+    }
+
+    /// How long the first that is under way has taken by now.
+    fn age(&self, now: Time) -> Option<Span> {
+        self.awaited.front().map(|&(_, since)| now.since(since))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.awaited.is_empty() && self.samples.is_empty()
+    }
+}
+
+/// The greater of the two in the middle.
+fn median(mut of: Vec<Span>) -> Option<Span> {
+    of.sort_unstable();
+    of.get(of.len() / 2).copied()
+}
+
+/// From here on something takes far longer than what takes `usual`.
+fn limit(usual: Span) -> Span {
+    SLOW_ACK_MIN.max(Span(usual.0.saturating_mul(SLOW_FACTOR)))
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    acks: Gauge,
+    slow_windows: u32,
+}
+
+/// A node that is slow to the map, and how it answers this node's probes.
+#[derive(Debug, Default)]
+struct Probed {
+    incarnation: u32,
+    awaited: Option<(u64, Time)>,
+    /// In a row.
+    good: u32,
+    missing: u32,
+}
+
+/// A probe of another node, and the batch that it is written with.
+#[derive(Debug)]
+struct Asked {
+    by: NodeId,
+    number: u64,
+    batch: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// `None`: there is nothing to look at.
+    window_ends: Option<Time>,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Of this node's own disk, and what it took in the last window that tells.
+    syncs: Gauge,
+    own: Option<Span>,
+    probed: BTreeMap<NodeId, Probed>,
+    probe_number: u64,
+    asked: Vec<Asked>,
+    /// Slow or well again, on this node's word.
+    words: Vec<(NodeId, bool)>,
+}
+
+impl Watch {
+    fn opens(&mut self, now: Time) {
+        self.window_ends.get_or_insert(now + SLOW_WINDOW);
+    }
+
+    pub(super) fn shipped(&mut self, now: Time, to: NodeId, number: u64) {
+        self.peers.entry(to).or_default().acks.begins(now, number);
+        self.opens(now);
+    }
+
+    pub(super) fn acknowledged(&mut self, now: Time, by: NodeId, synced: u64) {
+        if let Some(peer) = self.peers.get_mut(&by) {
+            peer.acks.done(now, synced);
+        }
+    }
+
+    /// It has died, or begun anew: what it was sent it may never answer.
+    pub(super) fn forget(&mut self, peer: NodeId) {
+        self.peers.remove(&peer);
+    }
+
+    pub(super) fn wrote(&mut self, now: Time, batch: u64) {
+        if self.window_ends.is_some() {
+            self.syncs.begins(now, batch);
+        }
+    }
+
+    fn on_probed(&mut self, now: Time, by: NodeId, number: u64) {
+        let usual = self.own.unwrap_or_default();
+        let Some(probed) = self.probed.get_mut(&by) else { return };
+        let sent = probed.awaited.take_if(|(awaited, _)| *awaited == number);
+        let is_good = sent.is_some_and(|(_, sent)| now.since(sent) < limit(usual));
+        probed.good = if is_good { probed.good + 1 } else { 0 };
+        probed.missing = 0;
+    }
+
+    /// The window is over. True: there are nodes to probe.
+    fn close(&mut self, now: Time, ended: Time) -> bool {
+        // Who was away itself cannot tell who was slow.
+        if now.since(ended) < Span(SLOW_WINDOW.0 / 2) {
+            self.judge(now);
+        }
+        self.own = self.syncs.median().or(self.own);
+        self.syncs.samples.clear();
+        for peer in self.peers.values_mut() {
+            peer.acks.samples.clear();
+        }
+        let is_idle = self.peers.values().all(|peer| peer.acks.is_idle()) && self.probed.is_empty();
+        self.window_ends = (!is_idle).then(|| now + SLOW_WINDOW);
+        if is_idle {
+            self.syncs.awaited.clear();
+        }
+        for (&node, probed) in &mut self.probed {
+            if probed.awaited.is_some() {
+                probed.missing += 1;
+            }
+            if probed.missing >= SLOW_PROBES_LOST_MAX {
+                (probed.good, probed.missing) = (0, 0);
+            }
+            if probed.good >= SLOW_WELL_ANSWERS {
+                self.words.push((node, false));
+            }
+        }
+        !self.probed.is_empty()
+    }
+
+    fn judge(&mut self, now: Time) {
+        let own = self.syncs.median();
+        let known = self.peers.iter().map(|(&node, peer)| (node, peer.acks.median()));
+        let known: BTreeMap<NodeId, Option<Span>> = known.collect();
+        for (&node, peer) in &mut self.peers {
+            let others = known.iter().filter(|(other, _)| **other != node);
+            let others: Vec<Span> = others.filter_map(|(_, median)| *median).collect();
+            // Where there are no others, this node's own disk says what is usual.
+            let Some(usual) = median(others).or(own) else { continue };
+            let took = peer.acks.median();
+            let is_slow = took.or(peer.acks.age(now)).is_some_and(|took| took >= limit(usual));
+            if is_slow {
+                peer.slow_windows += 1;
+                if peer.slow_windows >= SLOW_WINDOWS {
+                    self.words.push((node, true));
+                }
+            } else if took.is_some() {
+                peer.slow_windows = 0;
+            }
+        }
+    }
+
+    /// The probes of this window.
+    fn probes(&mut self, now: Time) -> Vec<(NodeId, Body)> {
+        let mut said = Vec::new();
+        for (&node, probed) in &mut self.probed {
+            self.probe_number += 1;
+            let number = self.probe_number;
+            probed.awaited = Some((number, now));
+            said.push((node, Body::SlowProbe(wire::SlowProbe { number })));
+        }
+        said
+    }
+
+    pub(super) fn has_words(&self) -> bool {
+        !self.words.is_empty()
+    }
+    pub(super) fn awaits_sync(&self) -> bool {
+        !self.asked.is_empty()
+    }
+    pub(super) fn window_ends(&self) -> Option<Time> {
+        self.window_ends
+    }
+}
+
+impl Replica {
+    /// Of whom this node says that they are slow, or slow no more.
+    pub(crate) fn slow_words(&mut self) -> Vec<wire::SlowWord> {
+        let words = std::mem::take(&mut self.watch.words).into_iter();
+        let known = |node: NodeId| kvs::membership::member(&self.map, node);
+        let word = |(node, slow)| {
+            let incarnation = known(node)?.incarnation;
+            Some(wire::SlowWord { node: node.0, incarnation, slow })
+        };
+        words.filter_map(word).collect()
+    }
+
+    /// Whom the map calls slow is probed, if this node votes.
+    pub(super) fn watch_slow(&mut self, now: Time) {
+        let votes = self.map.voters.contains(&self.me.0);
+        let mut before = std::mem::take(&mut self.watch.probed);
+        for member in self.map.members.iter().filter(|member| member.slow) {
+            let node = NodeId(member.node);
+            self.watch.peers.remove(&node);
+            if !votes || node == self.me {
+                continue;
+            }
+            let known = before.remove(&node);
+            let known = known.filter(|probed| probed.incarnation == member.incarnation);
+            let probed = known.unwrap_or_default();
+            let probed = Probed { incarnation: member.incarnation, ..probed };
+            self.watch.probed.insert(node, probed);
+            self.watch.opens(now);
+        }
+    }
+
+    /// A probe has come. Only members are answered.
+    pub(super) fn on_slow_probe(&mut self, from: NodeId, probe: wire::SlowProbe) {
+        if is_serving(&self.map, from.0) && self.watch.asked.len() < SLOW_AWAITED_MAX {
+            let (by, number) = (from, probe.number);
+            self.watch.asked.push(Asked { by, number, batch: None });
+        }
+    }
+    pub(super) fn on_slow_probed(&mut self, now: Time, from: NodeId, number: u64) {
+        self.watch.on_probed(now, from, number);
+    }
+
+    /// In the step: looks at the window that is over, and writes what probes ask for.
+    pub(super) fn measure(&mut self, now: Time) {
+        let mut writes = self.watch.asked.iter().any(|asked| asked.batch.is_none());
+        if let Some(ended) = self.watch.window_ends.filter(|&ends| ends <= now)
+            && self.watch.close(now, ended)
+        {
+            for (node, probe) in self.watch.probes(now) {
+                self.links.send_loose(node, probe);
+            }
+            writes = true; // What is usual here is measured alike.
+        }
+        if writes {
+            let value = Some(self.watch.probe_number.to_be_bytes().to_vec());
+            let (partition, key) = (META_PARTITION, PROBE_KEY.to_vec());
+            self.batch.writes.push(Write { partition, key, value });
+        }
+    }
+
+    /// The step's batch has this number.
+    pub(super) fn note_measured(&mut self, now: Time, batch: u64, writes: bool) {
+        if writes {
+            self.watch.wrote(now, batch);
+        }
+        for asked in &mut self.watch.asked {
+            asked.batch.get_or_insert(batch);
+        }
+    }
+
+    /// Batches up to this one are synced.
+    pub(super) fn measured(&mut self, now: Time, durable: u64) {
+        self.watch.syncs.done(now, durable);
+        let is_synced = |asked: &mut Asked| asked.batch.is_some_and(|batch| batch <= durable);
+        let synced: Vec<Asked> = self.watch.asked.extract_if(.., is_synced).collect();
+        for Asked { by, number, .. } in synced {
+            let probed = wire::SlowProbed { number };
+            self.links.send_loose(by, Body::SlowProbed(probed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+    const C: NodeId = NodeId(3);
+    const WINDOW: u64 = SLOW_WINDOW.0 / 1_000_000;
+
+    fn at(millis: u64) -> Time {
+        Time(1_000_000_000 + millis * 1_000_000)
+    }
+
+    /// Windows in which each of these peers takes so many milliseconds for each of ten messages;
+    /// who is said to be slow in the last.
+    fn after(watch: &mut Watch, first: u64, windows: u64, peers: &[(NodeId, u64)]) -> Vec<NodeId> {
+        let mut words = Vec::new();
+        for window in first..first + windows {
+            let mut happens: Vec<(u64, NodeId, u64, bool)> = Vec::new();
+            for number in 1..=10 {
+                for &(node, took) in peers {
+                    let sent = window * WINDOW + 20 + number * 10;
+                    happens.push((sent, node, window * 10 + number, true));
+                    happens.push((sent + took, node, window * 10 + number, false));
+                }
+            }
+            happens.sort_unstable();
+            for (millis, node, number, is_sent) in happens {
+                match is_sent {
+                    true => watch.shipped(at(millis), node, number),
+                    false => watch.acknowledged(at(millis), node, number),
+                }
+            }
+            let ends = at((window + 1) * WINDOW + 30);
+            watch.close(ends, ends);
+            words = std::mem::take(&mut watch.words);
+        }
+        words.into_iter().filter(|(_, slow)| *slow).map(|(node, _)| node).collect()
+    }
+
+    #[test]
+    fn who_is_far_slower_than_the_rest_for_long_is_slow() {
+        let mut watch = Watch::default();
+        let windows = u64::from(SLOW_WINDOWS);
+        let peers = [(A, 10), (B, 10), (C, 60)];
+        assert_eq!(after(&mut watch, 0, windows - 1, &peers), [], "not yet");
+        assert_eq!(after(&mut watch, windows, 1, &peers), [C]);
+        assert_eq!(after(&mut watch, windows + 1, 1, &peers), [C], "until the map shows it");
+    }
+
+    #[test]
+    fn one_good_window_and_all_begins_anew() {
+        let mut watch = Watch::default();
+        let (slow, good) = ([(A, 10), (B, 400)], [(A, 10), (B, 10)]);
+        let windows = u64::from(SLOW_WINDOWS);
+        assert_eq!(after(&mut watch, 0, windows - 1, &slow), []);
+        assert_eq!(after(&mut watch, windows, 1, &good), []);
+        assert_eq!(after(&mut watch, windows + 1, windows - 1, &slow), []);
+        assert_eq!(after(&mut watch, 2 * windows, 1, &slow), [B]);
+    }
+
+    #[test]
+    fn all_alike_and_below_the_floor_nobody_is_slow() {
+        for peers in [[(A, 400), (B, 500), (C, 700)], [(A, 1), (B, 1), (C, 45)]] {
+            assert_eq!(after(&mut Watch::default(), 0, 20, &peers), [], "{peers:?}");
+        }
+    }
+
+    /// It has answered nothing yet: how long it has taken already tells enough.
+    #[test]
+    fn who_does_not_answer_at_all_is_slow() {
+        let mut watch = Watch::default();
+        watch.shipped(at(0), B, 1);
+        let windows = u64::from(SLOW_WINDOWS);
+        assert_eq!(after(&mut watch, 0, windows - 1, &[(A, 10)]), []);
+        assert_eq!(after(&mut watch, windows, 1, &[(A, 10)]), [B]);
+    }
+
+    #[test]
+    fn who_was_away_itself_judges_nobody() {
+        let mut watch = Watch::default();
+        watch.shipped(at(0), B, 1);
+        for window in 1..50 {
+            watch.shipped(at(window * WINDOW), A, window);
+            watch.acknowledged(at(window * WINDOW), A, window);
+            let ended = at(window * WINDOW);
+            watch.close(ended + SLOW_WINDOW, ended);
+            assert!(!watch.has_words(), "it looked a second late");
+        }
+    }
+
+    #[test]
+    fn who_is_slow_is_well_after_many_good_answers_in_a_row() {
+        let mut watch = Watch::default();
+        watch.probed.insert(B, Probed::default());
+        let mut answer = |window: u64, took: u64| {
+            let begins = at(window * WINDOW);
+            let probes = watch.probes(begins);
+            assert_eq!(probes.len(), 1);
+            let number = watch.probe_number;
+            watch.on_probed(begins + Span::from_millis(took), B, number);
+            watch.close(begins + SLOW_WINDOW, begins + SLOW_WINDOW);
+            std::mem::take(&mut watch.words)
+        };
+        let enough = u64::from(SLOW_WELL_ANSWERS);
+        for window in 1..enough {
+            assert_eq!(answer(window, 5), []);
+        }
+        assert_eq!(answer(enough, 90), [], "late: it begins anew");
+        for window in 1..enough {
+            assert_eq!(answer(enough + window, 5), []);
+        }
+        assert_eq!(answer(2 * enough, 5), [(B, false)]);
+    }
+}

@@ -1,0 +1,124 @@
+//! A node that is slow is not dead: nobody waits for it, and it comes back when it is well.
+
+use std::sync::atomic::Ordering;
+
+use proto::{JobId, PartitionId, Span};
+use sim::stories::slow::{self, add_meters, count_fenced, world};
+use sim::{ClientPlan, Dice, Draft, World};
+
+const VICTIM: usize = 1;
+
+#[test]
+fn the_rest_waits_no_longer_than_three_times_as_long() {
+    slow::the_rest_waits_no_longer(None).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+fn runs_well(world: &mut World, span: Span) {
+    world.run_for(span);
+    if let Some(violation) = world.violation() {
+        panic!("{violation}");
+    }
+}
+
+fn ends_well(world: &mut World) {
+    world.must_end().unwrap_or_else(|violation| panic!("{violation}"));
+    world.must_remember().unwrap_or_else(|violation| panic!("{violation}"));
+    world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// Each time for less than it takes, and then all of them alike for long.
+#[test]
+fn who_is_slow_for_a_moment_or_like_all_others_is_not_called_slow() {
+    let mut world = world(3, 5, 3, None);
+    world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
+    add_meters(&mut world, 300);
+    for _ in 0..4 {
+        world.drag(VICTIM, 100);
+        runs_well(&mut world, Span::from_secs(4));
+        assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
+        world.drag(VICTIM, 1);
+        runs_well(&mut world, Span::from_secs(3));
+        assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
+    }
+    (0..5).for_each(|node| world.drag(node, 30));
+    for _ in 0..20 {
+        runs_well(&mut world, Span::from_secs(1));
+        assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
+    }
+    (0..5).for_each(|node| world.drag(node, 1));
+    ends_well(&mut world);
+}
+
+fn holds_a_copy(world: &World, node: usize) -> bool {
+    world.holders().iter().flatten().any(|&holder| holder == node as u32)
+}
+
+/// It keeps its process and its vote; it loses its homes, its copies and new tasks, and has all of
+/// that again when it has been well for half a minute.
+#[test]
+fn who_is_slow_is_given_nothing_until_it_is_well() {
+    for (seed, copies) in [(1, 2), (2, 3)] {
+        let mut world = world(seed, 5, copies, None);
+        world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
+        let fenced = count_fenced(&mut world);
+        add_meters(&mut world, 2_000);
+        world.drag(VICTIM, 100);
+        runs_well(&mut world, Span::from_secs(20));
+        assert_eq!(world.slow_nodes(), [VICTIM]);
+        assert!(world.partitions_of(VICTIM).is_empty());
+        assert!(!holds_a_copy(&world, VICTIM));
+        let launches = world.launches()[VICTIM];
+        let held: Vec<PartitionId> = (0..world.partitions()).map(PartitionId).collect();
+        let draft = Draft::bag(200, Span::from_millis(100));
+        let submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000), &held);
+        let client = world.add_job(submission, ClientPlan::simple());
+        runs_well(&mut world, Span::from_secs(10));
+        let told = world.told(client).expect("its job is told of");
+        assert!(told.ended_ns > 0, "the others run it");
+        assert_eq!(world.launches()[VICTIM], launches, "it is given no task");
+        world.drag(VICTIM, 1);
+        runs_well(&mut world, Span::from_secs(25));
+        assert_eq!(world.slow_nodes(), [VICTIM], "not yet");
+        runs_well(&mut world, Span::from_secs(20));
+        assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
+        assert!(!world.partitions_of(VICTIM).is_empty() && holds_a_copy(&world, VICTIM));
+        assert_eq!(fenced.load(Ordering::Relaxed), 0, "it was never taken for dead");
+        ends_well(&mut world);
+    }
+}
+
+/// Of three one is slow, and another is gone: a slow node is better than none.
+#[test]
+fn who_is_slow_is_taken_again_when_another_is_lost() {
+    for seed in 1..=4 {
+        let mut world = world(seed, 3, 2, None);
+        world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
+        add_meters(&mut world, 500);
+        world.drag(VICTIM, 20);
+        runs_well(&mut world, Span::from_secs(15));
+        assert_eq!(world.slow_nodes(), [VICTIM]);
+        world.lose(2);
+        runs_well(&mut world, Span::from_secs(20));
+        assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
+        assert!(holds_a_copy(&world, VICTIM));
+        ends_well(&mut world);
+    }
+}
+
+/// However many are slow, most are not called so.
+#[test]
+fn of_five_two_are_called_slow_at_most() {
+    let mut world = world(5, 5, 3, None);
+    world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
+    add_meters(&mut world, 3_000);
+    for (node, times) in [(0, 30), (1, 100), (2, 300)] {
+        world.drag(node, times);
+        for _ in 0..15 {
+            runs_well(&mut world, Span::from_secs(1));
+            assert!(world.slow_nodes().len() <= 2, "{:?}", world.slow_nodes());
+        }
+    }
+    assert_eq!(world.slow_nodes().len(), 2);
+    (0..5).for_each(|node| world.drag(node, 1));
+    ends_well(&mut world);
+}
