@@ -223,8 +223,8 @@ pub const COUNTS_INTERVAL: Span = Span::from_millis(100);
 /// In clusters of more nodes than this a home reports that much less often: the home of a job is
 /// one node, and hears all of them.
 pub const COUNTS_NODES: usize = 1000;
-/// Waiting tasks ask their missing parents' homes this often, so many at a time, by turns. What that
-/// finds was lost: nothing should be.
+/// Waiting tasks ask their missing parents' homes this often, so many at a time, by turns. What is
+/// found so was lost: nothing should be.
 pub const RECONCILE_INTERVAL: Span = Span::from_secs(10);
 pub const RECONCILE_TASKS_MAX: usize = 1024;
 /// So many rounds in a row leave out what concerns a partition whose home has changed within the

@@ -36,6 +36,7 @@ mod fetching;
 mod grant;
 mod guests;
 mod handover;
+mod hints;
 mod home;
 mod homes;
 mod jobs;

@@ -1,5 +1,5 @@
-//! Credits that may have slipped through are asked for again. Links and outboxes lose none, whatever
-//! becomes of nodes: what this finds is counted, and means that something is wrong with them.
+//! Credits that may have slipped through are asked for again. Links and outboxes lose none, however
+//! nodes end: what this finds is counted, and means that something is wrong with them.
 //!
 //! Where the home of a partition has changed it is asked anyway, in order, and a round would
 //! overtake that. So a round leaves a partition out for a while, and looks at it then. Of one that

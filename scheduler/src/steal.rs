@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Reason;
 use proto::limits::{
-    COMMIT_AWAITED, COUNTS_NODES, HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS,
-    STEAL_AHEAD_PER_SLOT, STEAL_NEIGHBOURS_MAX, STEAL_NEIGHBOURS_MIN, STEAL_TIMEOUT,
+    COMMIT_AWAITED, COUNTS_NODES, STEAL_AHEAD_PER_SLOT, STEAL_NEIGHBOURS_MAX, STEAL_NEIGHBOURS_MIN,
+    STEAL_TIMEOUT,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
@@ -136,11 +136,9 @@ impl Scheduler {
             return false;
         }
         // As long as the map does not show that this node lives, nobody would see it die with what
-        // it has stolen.
-        if self.homes.is_gone(self.options.me) {
+        // it has stolen. Who is slow runs what it has.
+        if self.homes.is_gone(self.options.me) || self.homes.is_slow(self.options.me) {
             return false;
-        if self.homes.is_slow(self.options.me) {
-            return false; // It runs what it has.
         }
         let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();
         let here = self.here();
@@ -225,7 +223,7 @@ impl Scheduler {
     }
 
     /// Some other node that is not gone; there must be one.
-    fn random_peer(&mut self) -> NodeId {
+    pub(crate) fn random_peer(&mut self) -> NodeId {
         let others = self.homes.nodes() as u64 - 1;
         let me = self.options.me.0;
         loop {
@@ -553,31 +551,6 @@ impl Scheduler {
             self.told(steal, out);
         }
     }
-
-    /// A surplus of shared tasks is offered to random peers as long as it lasts.
-    pub(crate) fn hint(&mut self, now: Time, out: &mut Out) {
-        let stealable = self.stealable();
-        let surplus = stealable > self.own_use();
-        if !surplus || self.homes.living_others() == 0 {
-            self.hints = Hints::default();
-            return;
-        }
-        if self.options.mutant == Some(Mutant::StealingRetires) {
-            return;
-        }
-        let due = *self.hints.at.get_or_insert(now + HINT_INTERVAL_START);
-        if now < due {
-            return;
-        }
-        for _ in 0..HINT_PEERS {
-            let peer = self.random_peer();
-            let shared = u32::try_from(stealable).unwrap_or(u32::MAX);
-            out.loose.push((peer, Body::StealHint(wire::StealHint { shared })));
-        }
-        let interval = self.hints.interval.doubled().max(HINT_INTERVAL_START);
-        self.hints.interval = interval.min(HINT_INTERVAL_MAX);
-        self.hints.at = Some(now + self.hints.interval);
-    }
 }
 
 /// How many a thief asks that has failed so often. Work that is anywhere is found by the first who
@@ -587,21 +560,4 @@ pub(crate) fn neighbours_after(nodes: usize, failures: u32) -> usize {
     let all = ((nodes as f64).sqrt().round() as usize).clamp(1, STEAL_NEIGHBOURS_MAX);
     let least = all.min(STEAL_NEIGHBOURS_MIN);
     all.checked_shr(failures).unwrap_or(0).max(least)
-}
-
-/// When the next hint goes out.
-#[derive(Debug, Default)]
-pub(crate) struct Hints {
-    at: Option<Time>,
-    interval: Span,
-}
-
-impl Hints {
-    /// Stolen work has come: what is too much of it is passed on without delay.
-    fn at_once(&mut self, now: Time) {
-        *self = Self { at: Some(now), interval: Span::ZERO };
-    }
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        self.at
-    }
 }

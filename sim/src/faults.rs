@@ -485,25 +485,33 @@ impl World {
                 self.deliver(a, Input::MapCommitted { map });
             }
             Fault::Map => {}
-            Fault::Cut | Fault::CutPair | Fault::Clog | Fault::Reconnect if nodes == 1 => {}
             Fault::Cut | Fault::CutPair | Fault::Clog | Fault::Reconnect => {
-                let b = (a + 1 + self.dice.index(nodes - 1)) % nodes;
-                let until = self.now + self.dice.around(self.fault_options.cut_mean);
-                match fault {
-                    Fault::Cut => self.network.cut(a, b, until),
-                    Fault::CutPair => {
-                        self.network.cut(a, b, until);
-                        self.network.cut(b, a, until);
-                    }
-                    Fault::Clog => self.network.clog(a, b, until),
-                    _ => {
-                        self.lose_transport(a, b);
-                        self.lose_transport(b, a);
-                        self.connect(a, b);
-                    }
-                }
+                self.come_between(fault, a);
             }
             Fault::Partition => self.part(),
+        }
+    }
+
+    /// Something happens to the way between this machine and another one.
+    fn come_between(&mut self, fault: Fault, a: usize) {
+        let nodes = self.machines.len();
+        if nodes == 1 {
+            return;
+        }
+        let b = (a + 1 + self.dice.index(nodes - 1)) % nodes;
+        let until = self.now + self.dice.around(self.fault_options.cut_mean);
+        match fault {
+            Fault::Cut => self.network.cut(a, b, until),
+            Fault::CutPair => {
+                self.network.cut(a, b, until);
+                self.network.cut(b, a, until);
+            }
+            Fault::Clog => self.network.clog(a, b, until),
+            _ => {
+                self.lose_transport(a, b);
+                self.lose_transport(b, a);
+                self.connect(a, b);
+            }
         }
     }
 

@@ -3,11 +3,10 @@ Who is in the cluster, as one node sees it: its part in the [group](kvs::group),
 detector (`detector.rs`), the map, and what it wants changed in it.
 
 A node that is no voter has a group too, which only listens. Everybody proposes; the leader decides
-and its group agrees. A proposal is made again until the map shows it, or shows that it can never
-be. Maps travel by themselves: every message tells the epoch of its sender's map, and who is
-behind asks for the commands since, or for the whole map.
-
-Nothing here waits for the group but changes of the map. Without a majority all goes on as it was.
+and its group agrees. A proposal is made again until the map shows it, or that it can never be.
+Maps travel by themselves: every message tells the epoch of its sender's map, and who is behind
+asks for the commands since, or for the whole map. Nothing here waits for the group but changes
+of the map: without a majority all goes on as it was.
 */
 
 mod detector;

@@ -188,7 +188,8 @@ impl Watch {
             // Where there are no others, this node's own disk says what is usual.
             let Some(usual) = median(others).or(own) else { continue };
             let took = peer.acks.median();
-            let is_slow = took.or(peer.acks.age(now)).is_some_and(|took| took >= limit(usual));
+            let is_slow =
+                took.or_else(|| peer.acks.age(now)).is_some_and(|took| took >= limit(usual));
             if is_slow {
                 peer.slow_windows += 1;
                 if peer.slow_windows >= SLOW_WINDOWS {

@@ -11,6 +11,7 @@ mod check;
 mod crashes;
 mod credit;
 mod handed;
+mod job;
 mod lineage;
 mod part;
 mod query;
@@ -23,7 +24,6 @@ mod takeover;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use proto::limits::{COUNTS_INTERVAL, RETIRED_WEIGHT_MAX};
 use proto::{
     Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
@@ -34,6 +34,7 @@ use check::check_chunk;
 pub(crate) use check::check_places;
 pub(crate) use crashes::{Crash, runs_alone};
 pub(crate) use credit::Delivery;
+pub(crate) use job::Job;
 pub(crate) use part::Part;
 pub use recover::{LedgerRecord, RecordError};
 pub(crate) use segment::{Cell, End, Segment, State};
@@ -44,34 +45,6 @@ use crate::fetching::Ahead;
 use crate::out::Out;
 use crate::readers::Readers;
 use crate::work::Work;
-
-type FixedState = foldhash::fast::FixedState;
-
-/// What one home knows of one job.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) settings: Arc<wire::JobSettings>,
-    pub(crate) visible: bool,
-    /// What release times are counted from, once it is visible.
-    pub(crate) submitted: Time,
-    pub(crate) ended: bool,
-    /// As a whole: nothing of it is done here any more.
-    pub(crate) cancelled: bool,
-    /// When its submitter was last heard of; staged tasks expire.
-    pub(crate) touched: Time,
-    /// The last question to its home whether there is such a job, if nothing of it has come since;
-    /// otherwise 0.
-    pub(crate) question: u64,
-    specs: Vec<Arc<wire::Spec>>,
-    /// By hash of the encoded spec; alike specs of all chunks are held once.
-    spec_numbers: HashMap<u64, Vec<u32>, FixedState>,
-    pub(crate) parts: BTreeMap<PartitionId, Box<Part>>,
-    /// A report to the job's home is due at this time.
-    pub(crate) report_at: Option<Time>,
-    pub(crate) open: u64,
-    /// Where the next look for what blocks the job begins.
-    pub(crate) looked_to: LocalId,
-}
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -235,7 +208,7 @@ impl Ledger {
         }
         job.visible = true;
         // No chunk comes any more.
-        job.spec_numbers = HashMap::with_hasher(FixedState::with_seed(0));
+        job.forget_spec_numbers();
         job.settings = Arc::new(commit.settings.unwrap_or_default());
         let (mut activations, mut unheard) = (Vec::new(), false);
         for total in totals {
@@ -535,75 +508,5 @@ fn record_end(
             error: ending.error.clone(),
             stderr_tail: ending.stderr_tail.clone(),
         });
-    }
-}
-
-impl Job {
-    fn new(now: Time) -> Self {
-        Self {
-            settings: Arc::new(wire::JobSettings::default()),
-            visible: false,
-            submitted: Time(0),
-            ended: false,
-            cancelled: false,
-            touched: now,
-            question: 0,
-            specs: Vec::new(),
-            spec_numbers: HashMap::with_hasher(FixedState::with_seed(0)),
-            parts: BTreeMap::new(),
-            report_at: None,
-            open: 0,
-            looked_to: LocalId(0),
-        }
-    }
-
-    /// Something of it has come: its submitter is there, or was when another home took that.
-    fn touch(&mut self, now: Time) {
-        (self.touched, self.question) = (now, 0);
-    }
-
-    fn intern(&mut self, spec: &wire::Spec) -> u32 {
-        use std::hash::BuildHasher;
-        let hash = FixedState::with_seed(0).hash_one(prost::Message::encode_to_vec(spec));
-        let numbers = self.spec_numbers.entry(hash).or_default();
-        for &number in numbers.iter() {
-            if *self.specs[number as usize] == *spec {
-                return number;
-            }
-        }
-        let number = self.specs.len() as u32;
-        numbers.push(number);
-        self.specs.push(Arc::new(spec.clone()));
-        number
-    }
-
-    /// What is stored of it with each of its parts, once it is visible.
-    pub(crate) fn visible_record(&self, chunks: u32) -> wire::VisibleRecord {
-        wire::VisibleRecord {
-            settings: Some(*self.settings),
-            chunks,
-            ended: self.ended,
-            cancelled: self.cancelled,
-            submitted_ns: self.submitted.0,
-            ..Default::default()
-        }
-    }
-
-    /// Staged, and without an end: a task can end before the home hears of the commit (an ancestor
-    /// failed elsewhere), and that proves that there is one.
-    pub(crate) fn may_expire(&self) -> bool {
-        !self.visible && self.parts.values().all(|part| part.open == part.tasks)
-    }
-
-    /// A report is due within the interval, or at once when nothing is open here any more.
-    pub(crate) fn report_soon(&mut self, now: Time, interval: Span) {
-        let due = if self.open == 0 { now } else { now + interval };
-        self.report_at = Some(self.report_at.map_or(due, |at| at.min(due)));
-    }
-    pub(crate) fn report_everything(&mut self, now: Time) {
-        for part in self.parts.values_mut() {
-            part.dirty = true;
-        }
-        self.report_at = Some(now);
     }
 }

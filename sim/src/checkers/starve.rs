@@ -53,9 +53,7 @@ struct Free {
 impl Free {
     fn settle(&mut self, now: Time, is_usable: bool) {
         let is_usable = is_usable
-            && !self.leaves
-            && !self.waits
-            && !self.is_slow
+            && !(self.leaves || self.waits || self.is_slow)
             && self.fetches == 0
             && !(self.is_cramped && self.busy > 0);
         let free = if is_usable { self.slots.saturating_sub(self.busy) } else { 0 };

@@ -1,0 +1,52 @@
+//! Adaptive work stealing, how a node with too much says so.
+
+use proto::limits::{HINT_INTERVAL_MAX, HINT_INTERVAL_START, HINT_PEERS};
+use proto::wire::message::Body;
+use proto::{Span, Time, wire};
+
+use crate::out::Out;
+use crate::{Mutant, Scheduler};
+
+/// When the next hint goes out.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    at: Option<Time>,
+    interval: Span,
+}
+
+impl Hints {
+    /// Stolen work has come: what is too much of it is passed on without delay.
+    pub(crate) fn at_once(&mut self, now: Time) {
+        *self = Self { at: Some(now), interval: Span::ZERO };
+    }
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.at
+    }
+}
+
+impl Scheduler {
+    /// A surplus of shared tasks is offered to random peers as long as it lasts.
+    pub(crate) fn hint(&mut self, now: Time, out: &mut Out) {
+        let stealable = self.stealable();
+        let surplus = stealable > self.own_use();
+        if !surplus || self.homes.living_others() == 0 {
+            self.hints = Hints::default();
+            return;
+        }
+        if self.options.mutant == Some(Mutant::StealingRetires) {
+            return;
+        }
+        let due = *self.hints.at.get_or_insert(now + HINT_INTERVAL_START);
+        if now < due {
+            return;
+        }
+        for _ in 0..HINT_PEERS {
+            let peer = self.random_peer();
+            let shared = u32::try_from(stealable).unwrap_or(u32::MAX);
+            out.loose.push((peer, Body::StealHint(wire::StealHint { shared })));
+        }
+        let interval = self.hints.interval.doubled().max(HINT_INTERVAL_START);
+        self.hints.interval = interval.min(HINT_INTERVAL_MAX);
+        self.hints.at = Some(now + self.hints.interval);
+    }
+}
