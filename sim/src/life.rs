@@ -12,6 +12,8 @@ use crate::swarm::Plan;
 use crate::truth::{JobTruth, Promise};
 use crate::world::World;
 
+/// So long a slow node may take until it is called well.
+const WELL_BOUND: Span = Span::from_secs(90);
 /// After healing, every accepted job must end within this much virtual time and its work.
 const PROGRESS_BOUND: Span = Span::from_secs(240);
 /// A cluster without work calms down in this time, and is then watched for the next one.
@@ -230,7 +232,21 @@ impl World {
         verdict
     }
 
+    /// Nobody is slow for ever; and who is so no more gets its share again.
+    fn must_be_well(&mut self) -> Verdict {
+        if !self.run_until(self.now + WELL_BOUND, |world| world.slow_nodes().is_empty()) {
+            self.passed()?;
+            let text = format!("nodes {:?} are slow for ever", self.slow_nodes());
+            return Err(Violation::new("quiet", text));
+        }
+        self.run_for(SETTLE);
+        self.passed()
+    }
+
     fn must_be_silent(&mut self) -> Verdict {
+        if !self.slow_nodes().is_empty() {
+            self.must_be_well()?; // Who is slow is probed.
+        }
         let (before, members_before) = (self.packets(), self.membership_packets());
         self.run_for(SILENCE);
         self.passed()?;

@@ -12,8 +12,8 @@ use kvs::Write;
 use kvs::keys::{META, META_PARTITION};
 use kvs::membership::is_serving;
 use proto::limits::{
-    SLOW_ACK_MIN, SLOW_AWAITED_MAX, SLOW_FACTOR, SLOW_PROBES_LOST_MAX, SLOW_SAMPLES_MAX,
-    SLOW_WELL_ANSWERS, SLOW_WINDOW, SLOW_WINDOWS,
+    SLOW_ACK_MIN, SLOW_AWAITED_MAX, SLOW_FACTOR, SLOW_PROBE_PATIENCE, SLOW_PROBES_LOST_MAX,
+    SLOW_SAMPLES_MAX, SLOW_WELL_ANSWERS, SLOW_WINDOW, SLOW_WINDOWS,
 };
 use proto::wire::message::Body;
 use proto::{NodeId, Span, Time, wire};
@@ -143,7 +143,8 @@ impl Watch {
         let usual = self.own.unwrap_or_default();
         let Some(probed) = self.probed.get_mut(&by) else { return };
         let sent = probed.awaited.take_if(|(awaited, _)| *awaited == number);
-        let is_good = sent.is_some_and(|(_, sent)| now.since(sent) < limit(usual));
+        let Some((_, sent)) = sent else { return };
+        let is_good = now.since(sent) < limit(usual);
         probed.good = if is_good { probed.good + 1 } else { 0 };
         probed.missing = 0;
     }
@@ -154,7 +155,9 @@ impl Watch {
         if now.since(ended) < Span(SLOW_WINDOW.0 / 2) {
             self.judge(now);
         }
-        self.own = self.syncs.median().or(self.own);
+        // A single quick sync says little of what is usual on a disk whose syncs differ much.
+        let before = self.own.map(|own| Span(own.0 / 8 * 7));
+        self.own = self.syncs.median().max(before);
         self.syncs.samples.clear();
         for peer in self.peers.values_mut() {
             peer.acks.samples.clear();
@@ -165,7 +168,8 @@ impl Watch {
             self.syncs.awaited.clear();
         }
         for (&node, probed) in &mut self.probed {
-            if probed.awaited.is_some() {
+            let is_late = |(_, sent): &mut (u64, Time)| now.since(*sent) >= SLOW_PROBE_PATIENCE;
+            if probed.awaited.take_if(is_late).is_some() {
                 probed.missing += 1;
             }
             if probed.missing >= SLOW_PROBES_LOST_MAX {
@@ -204,7 +208,8 @@ impl Watch {
     /// The probes of this window.
     fn probes(&mut self, now: Time) -> Vec<(NodeId, Body)> {
         let mut said = Vec::new();
-        for (&node, probed) in &mut self.probed {
+        let free = self.probed.iter_mut().filter(|(_, probed)| probed.awaited.is_none());
+        for (&node, probed) in free {
             self.probe_number += 1;
             let number = self.probe_number;
             probed.awaited = Some((number, now));
