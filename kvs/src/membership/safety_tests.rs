@@ -272,7 +272,7 @@ proptest! {
 }
 
 /// Histories of one after another, until one shows the bug on purpose.
-const HISTORIES_MAX: u32 = 5_000;
+const HISTORIES_MAX: u32 = 20_000;
 
 #[test]
 fn every_bug_on_purpose_is_found() {
