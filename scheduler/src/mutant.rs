@@ -234,7 +234,8 @@ impl Mutant {
     /// Every one of every list.
     pub fn every() -> impl Iterator<Item = Self> {
         let lists = [&Self::ALL[..], &Self::OF_COPIES, &Self::OF_ONE_SIDE, &Self::OF_TAKE_OVER];
-        lists.into_iter().flatten().chain(&Self::OF_CRASHES).copied()
+        let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS);
+        lists.into_iter().flatten().chain(few).copied()
     }
 
     /// The name on the command line.

@@ -4,8 +4,8 @@
 //! only of partitions that are active and waits for the rest. In this order:
 //!
 //! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.)
-//! 2. Homes of slow nodes are handed over, and their copies dropped, where two others stay at least;
-//!    where not, another one is made first. What the planner calls up below is not slow.
+//! 2. Homes of slow nodes are handed over, and their copies dropped once others have as many as
+//!    there should be. What the planner calls up below is not slow.
 //! 3. Copies too many are dropped, those of leaving nodes first, then of the fullest node. A home
 //!    is handed over before its copy goes.
 //! 4. Copies too few are made, on the nodes that hold least; on one that leaves only where without
@@ -86,9 +86,6 @@ fn set_voters(voters: Vec<u32>) -> wire::MapCommand {
     command(Body::SetVoters(wire::SetVoters { voters }))
 }
 
-/// The copy of a slow node is not let go at once where fewer than these would be left.
-const SLOW_COPIES_STAY: usize = 2;
-
 struct Partition<'a> {
     map: &'a wire::ClusterMap,
     partition: u32,
@@ -122,7 +119,8 @@ impl Partition<'_> {
         if let Some(node) = slow(&entry.learners) {
             return Some(self.drop(node));
         }
-        let is_enough = self.replicas_fit() >= SLOW_COPIES_STAY.max(min_in_sync(self.map.copies));
+        // As many as promised, and not one fewer: two of them may be dying this very moment.
+        let is_enough = self.replicas_fit() >= loads.copies.max(min_in_sync(self.map.copies));
         slow(&entry.replicas).filter(|_| is_enough).map(|node| self.drop(node))
     }
 

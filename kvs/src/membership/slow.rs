@@ -1,5 +1,5 @@
-//! Nodes that are slow: members that nothing new is given to, and that keep no copy for which others
-//! would have to wait. They go on with what they have, and vote.
+//! Nodes that are slow: members that nothing new is given to, and that keep no copy for which
+//! others would have to wait. They go on with what they have, and vote.
 
 use proto::wire;
 use proto::wire::MemberPhase::Up;

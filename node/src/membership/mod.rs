@@ -85,8 +85,7 @@ pub(crate) struct Done {
     pub(crate) messages: Vec<(NodeId, wire::MembershipMessage)>,
     /// The map has changed.
     pub(crate) map: Option<Arc<wire::ClusterMap>>,
-    /// This incarnation counts as dead, or the node as removed: everything of it must end. At
-    /// least the next of these incarnations may start anew; none if it is removed.
+    /// To the map this incarnation is dead or removed and must end: at least as which to come back.
     pub(crate) fenced: Option<Option<Incarnation>>,
 }
 
