@@ -93,9 +93,9 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
     }
 }
 
-/// Every partition is served, and has as many copies as are wanted or as there are fit nodes for; and
-/// as many nodes vote as should, none of them dead: else the next loss could be one too many for
-/// the group.
+/// Every partition is served, and has as many copies as are wanted or as there are fit nodes for;
+/// and as many nodes vote as should, none of them dead: else the next loss could be one too many
+/// for the group.
 #[must_use]
 pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
     if wanted_voters(map).is_some() {
