@@ -1,23 +1,33 @@
-//! The second phase of a run demands progress of those that are left: some machines may stay away
-//! for good, as many as are promised to be survived.
+//! The second phase of a run demands progress of those that are left: some machines may go away for
+//! good, as many as are promised to be survived.
 
-use kvs::membership::{is_serving, member, min_in_sync};
+use kvs::membership::{is_serving, losses_survived, member, min_in_sync};
 use proto::{NodeId, wire};
 
-use crate::machine::Doom;
+use crate::life::WHOLE_BOUND;
+use crate::machine::{Doom, Machine};
 use crate::world::World;
 
 impl World {
-    /// Some machines never come back from the faults, if the others can go on without them.
-    pub(crate) fn leave_some_away(&mut self) {
-        let most = self.fault_options.left_away.min(self.options.copies.saturating_sub(1));
-        let is_clear = self.homes_move()
+    /// When all that the faults have begun has come to its end some machines go for good, if the
+    /// others can go on without them: that is promised of a cluster that is whole, and while its
+    /// configurations change some of those that answer may be the only ones with all of it.
+    pub(crate) fn take_some_away(&mut self) {
+        let wanted = self.fault_options.left_away;
+        let is_lost = |machine: &Machine| machine.is_lost;
+        if wanted == 0 || !self.homes_move() || self.machines.iter().any(is_lost) {
+            return;
+        }
+        // Whether it ever becomes whole others demand.
+        let is_whole = self.run_until(self.now + WHOLE_BOUND, Self::is_whole);
+        let most = wanted.min(losses_survived(&self.map) as u32);
+        let is_clear = is_whole
             && self.voters_know_of_a_map()
             && !self.a_loss_is_unnoticed()
             && !self.has_hidden_damage()
             && !self.is_unsettled()
             && !self.somebody_leaves();
-        if most == 0 || !is_clear || self.machines.iter().any(|machine| machine.is_lost) {
+        if most == 0 || !is_clear {
             return;
         }
         let first = self.dice.index(self.machines.len());
@@ -34,7 +44,7 @@ impl World {
         }
         for node in away {
             self.count_fault("away");
-            self.tell(|| format!("n{node} stays away"));
+            self.tell(|| format!("n{node} goes away"));
             self.machines[node].is_lost = true;
             self.machines[node].doom = Some(Doom::Crash);
             self.die(node);

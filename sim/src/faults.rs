@@ -242,8 +242,8 @@ impl World {
         Span(takes.0 * self.machines[node].drag).min(most.max(takes))
     }
 
-    /// Ends all faults: the network is whole, every node runs but those that stay away, clients are
-    /// heard.
+    /// Ends all faults: the network is whole, every node runs but those that go away then, clients
+    /// are heard.
     pub fn heal(&mut self) {
         self.faults_until = self.now;
         self.starve.count_from(self.now);
@@ -260,7 +260,6 @@ impl World {
         self.mend_disks();
         self.options.client_lost_permille = 0;
         self.tell(|| "healed".to_string());
-        self.leave_some_away();
         for node in 0..self.machines.len() {
             self.machines[node].paused_until = Time::ZERO;
             self.drag(node, 1);
@@ -279,6 +278,7 @@ impl World {
                 self.connect(a, b);
             }
         }
+        self.take_some_away();
     }
 
     /// The process of this node dies at its next step, somewhere between two effects.

@@ -23,7 +23,7 @@ const SILENCE: Span = Span::from_secs(20);
 const OBSERVATIONS_MAX: usize = 20;
 const OBSERVATION: Span = Span::from_secs(1);
 /// Until all partitions have all their copies again.
-const WHOLE_BOUND: Span = Span::from_secs(120);
+pub(crate) const WHOLE_BOUND: Span = Span::from_secs(120);
 /// What is due after a long sleep of all is done in this time.
 const AWAKE: Span = Span::from_secs(90);
 const SLEEPS_MAX: usize = 4;
