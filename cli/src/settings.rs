@@ -18,7 +18,7 @@ pub(crate) const KEYS: [(&str, &str); 22] = [
     ("dir", ""),
     ("lengths", "measured"),
     ("nodes", "1"),
-    ("order", "bytes"),
+    ("order", "auto"),
     ("placement", "graph"),
     ("policy", "eft"),
     ("replicas", "auto"),
@@ -53,6 +53,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// What holds where nobody says anything.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self::from(|_| None, &[]).expect("nothing can be wrong with nothing")
+    }
+
     /// Reads the environment and the files of this process.
     pub(crate) fn load() -> Result<Self, Failure> {
         let config_home = std::env::var_os("XDG_CONFIG_HOME")

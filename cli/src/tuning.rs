@@ -11,6 +11,7 @@ use workloads::quantity;
 
 use crate::Context;
 use crate::errors::{Done, Exit, Failure};
+use crate::settings::Settings;
 use crate::units::{self, Bandwidth, Factor, Size, Timespan};
 
 /// How nodes decide.
@@ -175,7 +176,10 @@ impl TuningArgs {
 
     /// With what the settings say where a flag is not given, on top of what is built in.
     pub(crate) fn resolve(&self, context: &Context) -> Result<Tuning, Failure> {
-        let settings = &context.settings;
+        self.over(&context.settings)
+    }
+
+    fn over(&self, settings: &Settings) -> Result<Tuning, Failure> {
         let all = Self {
             policy: Some(settings.pick(self.policy, "policy")?),
             threshold: Some(settings.pick(self.threshold, "threshold")?),
@@ -359,6 +363,19 @@ mod tests {
             let other = Tuning { policy: Policy::Mlb, steal_neighbours: 1, ..Tuning::default() };
             assert_eq!(other.with(&line.tuning.change()), Ok(tuning));
         }
+    }
+
+    #[test]
+    fn who_says_nothing_gets_what_is_built_in() {
+        let tuning = |words: &[&str]| {
+            let words = ["starling"].iter().chain(words);
+            let args = Line::try_parse_from(words).unwrap().tuning;
+            args.over(&Settings::none()).unwrap()
+        };
+        assert_eq!(tuning(&[]), Tuning::default());
+        assert_eq!(tuning(&["--policy", "eft"]).order, Order::Critical);
+        assert_eq!(tuning(&["--policy", "flds"]).order, Order::Bytes);
+        assert_eq!(tuning(&["--policy", "flds", "--order", "urgency"]).order, Order::Urgency);
     }
 
     #[test]
