@@ -75,7 +75,8 @@ fn a_node_that_stays_does_not_grow() {
     // A round leaves the record of its jobs and some log: less than a mebibyte, all in all.
     let grown = (32 << 20) + ((rounds.len() as u64) << 20);
     assert!(last.files <= first.files + 16, "{first:?} {last:?}");
-    assert!(last.threads <= first.threads + 8, "{first:?} {last:?}");
+    // The runtime keeps threads that block for a while, as many as were needed at once.
+    assert!(last.threads <= first.threads + 64, "{first:?} {last:?}");
     assert!(last.resident_bytes <= first.resident_bytes + grown, "{first:?} {last:?}");
     instance.down();
 }
