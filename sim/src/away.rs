@@ -42,8 +42,8 @@ impl World {
                 away = others;
             }
         }
-        // Three of 57 seeds had a task wait for more than 20 s beside a free slot after that. Why is
-        // not known yet, so progress alone is demanded.
+        // Three of 57 seeds had a task wait for more than 20 s beside a free slot after that. Why
+        // is not known yet, so progress alone is demanded.
         if !away.is_empty() {
             self.starve.count_from(Time(u64::MAX));
         }
