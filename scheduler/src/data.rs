@@ -319,6 +319,10 @@ impl Scheduler {
             }
             let cell = self.ledger.cell(object.task);
             let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
+            // An earlier attempt's maker is named as any source of it: not when it is dead.
+            let sources = self.data.locations.nodes(&object);
+            let dead: Vec<NodeId> = sources.filter(|&node| self.is_dead(node)).collect();
+            dead.into_iter().for_each(|node| self.data.locations.remove(object, node));
             let asker = Asking { node: from, maker, copies_only: !made };
             let kept = self.locate_timeout(asked.size_bytes);
             let mut found = self.data.locations.ask((now, kept), object, &asker);

@@ -198,6 +198,26 @@ fn a_home_names_the_maker_to_who_takes_it_for_dead() {
     }
 }
 
+/// Somebody asks for what an earlier attempt made; who made that is dead.
+#[test]
+fn a_home_names_nobody_who_is_dead() {
+    for (down, expected) in [(&[][..], vec![2]), (&[2], vec![])] {
+        let mut scheduler = scheduler_where(Tuning::of(Policy::Mlb), down);
+        let mut out = Out::default();
+        let task = TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) };
+        run_here(&mut scheduler, task, &mut out);
+        let now_made = out.launches[0].attempt;
+        let earlier = Attempt(now_made.0 - 1);
+        let (task, attempt) = (task.local.0, earlier.0);
+        let object = wire::Object { job: 1, task, attempt, output: 0, size_bytes: 1 << 20 };
+        let id = crate::data::object_id(&object);
+        scheduler.data.locations.add((Time(0), Span::from_secs(1)), id, NodeId(2));
+        let locate = wire::Locate { copies_only: vec![object], ..Default::default() };
+        scheduler.on_message(Time(0), NodeId(1), Body::Locate(locate), &mut out);
+        assert_eq!(out.located[&NodeId(1)][0].nodes, expected, "down {down:?}");
+    }
+}
+
 /// A thief ended the task, and is taken for dead: it runs here once more, while its reader has
 /// what the thief made fetched. Then the home says that it is not wanted.
 #[test]

@@ -2,7 +2,7 @@
 //! good, as many as are promised to be survived.
 
 use kvs::membership::{is_serving, losses_survived, member, min_in_sync};
-use proto::{NodeId, Time, wire};
+use proto::{NodeId, wire};
 
 use crate::life::WHOLE_BOUND;
 use crate::machine::{Doom, Machine};
@@ -41,11 +41,6 @@ impl World {
             if away.len() < most as usize && may_go && self.is_core(&others) {
                 away = others;
             }
-        }
-        // Three of 57 seeds had a task wait for more than 20 s beside a free slot after that. Why
-        // is not known yet, so progress alone is demanded.
-        if !away.is_empty() {
-            self.starve.count_from(Time(u64::MAX));
         }
         for node in away {
             self.count_fault("away");
