@@ -36,6 +36,8 @@ struct NodeRow {
     slow: bool,
     /// It has a vote on who holds what.
     votes: bool,
+    /// Partitions that it is home of.
+    homes: usize,
     slots: u32,
     ready_local: u64,
     ready_shared: u64,
@@ -55,6 +57,7 @@ impl NodeRow {
             given_up: false,
             slow: member.slow,
             votes: false,
+            homes: 0,
             slots: member.slots,
             ready_local: state.ready_local,
             ready_shared: state.ready_shared,
@@ -72,6 +75,7 @@ impl NodeRow {
             given_up: false,
             slow: false,
             votes: false,
+            homes: 0,
             slots: 0,
             ready_local: 0,
             ready_shared: 0,
@@ -91,6 +95,7 @@ impl NodeRow {
             self.addr.clone(),
             self.pid.to_string(),
             self.slots.to_string(),
+            self.homes.to_string(),
             units::count(self.running),
             units::count(self.ready_local),
             units::count(self.ready_shared),
@@ -133,7 +138,7 @@ pub(crate) fn list(context: &Context) -> Done {
         } else {
             let nodes = &list.nodes;
             let header = [
-                "node", "state", "address", "pid", "slots", "running", "local", "shared", "waiting",
+                "node", "state", "address", "pid", "slots", "homes", "running", "local", "shared", "waiting",
             ];
             let rows: Vec<_> = nodes.iter().map(NodeRow::cells).collect();
             context.output.table(&header, &rows)?;
@@ -150,6 +155,8 @@ fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientErr
         (Err(_), Some(member)) => NodeRow::silent(member),
         (Err(_), None) => NodeRow::down(node),
     };
+    let is_its_home = |entry: &&wire::PartitionEntry| entry.replicas.first() == Some(&node.0);
+    row.homes = map.partitions.iter().filter(is_its_home).count();
     row.votes = map.copies > 1 && map.voters.contains(&node.0);
     row.slow = member.is_some_and(|member| member.slow);
     row.given_up = member.is_some_and(|member| !kvs::membership::is_serving(map, member.node));

@@ -333,6 +333,13 @@ fn what_lies_on_a_node_that_leaves_is_handed_over() {
     let newcomer = instance.start(&["node", "--join", &by, "--slots", "1"]);
     wait_until("there are three", || state_of(&instance, 2).0 == "up");
     instance.wait_for_copies();
+    // Who hands a home over drops what runs there: here nothing is to run twice.
+    wait_until("homes move no more", || {
+        let list = instance.json(&["node", "list"]);
+        let homes: Vec<u64> = (0..3).filter_map(|n| list["nodes"][n]["homes"].as_u64()).collect();
+        let (least, most) = (homes.iter().min(), homes.iter().max());
+        homes.len() == 3 && most.zip(least).is_some_and(|(most, least)| most - least <= 1)
+    });
     let directory = instance.sandbox().path("").display().to_string();
     let inputs: Vec<String> = (1..=MAKERS).map(|number| format!("x{number}='x{number}'")).collect();
     let text = "[[task]]\nname='gate'\ncpus=2\noutputs={g='g'}\n\
