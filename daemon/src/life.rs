@@ -233,6 +233,7 @@ impl Life {
     fn live(self, place: &mut Place) -> Result<Ended, NodeError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
+            .max_blocking_threads(limits::FILE_THREADS_MAX)
             .thread_name(format!("{}-files", place.options.node))
             .build()
             .map_err(StartError::Thread)?;

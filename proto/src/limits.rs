@@ -359,6 +359,8 @@ pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
 pub const KILL_GRACE: Span = Span::from_secs(2);
 
 // The shell of a node.
+/// Threads that read and write files beside the loop, at a time: what has none waits.
+pub const FILE_THREADS_MAX: usize = 64;
 /// Inputs handled in one step, and steps without a write while no-ops answer themselves.
 pub const STEP_INPUTS_MAX: usize = 256;
 pub const STEP_GENERATIONS_MAX: usize = 64;
