@@ -138,7 +138,8 @@ pub(crate) fn list(context: &Context) -> Done {
         } else {
             let nodes = &list.nodes;
             let header = [
-                "node", "state", "address", "pid", "slots", "homes", "running", "local", "shared", "waiting",
+                "node", "state", "address", "pid", "slots", "homes", "running", "local", "shared",
+                "waiting",
             ];
             let rows: Vec<_> = nodes.iter().map(NodeRow::cells).collect();
             context.output.table(&header, &rows)?;

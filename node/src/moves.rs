@@ -45,6 +45,13 @@ impl Node {
 
     pub(crate) fn on_moving_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) {
         let (me, incarnation) = (self.own.node, self.own.incarnation);
+        if is_current(&map, me, incarnation) {
+            let goes = |partition: PartitionId| {
+                let entry = &map.partitions[partition.0 as usize];
+                entry.replicas[0] != me.0 && !entry.lost
+            };
+            self.scheduler.hand_on(goes, &mut self.out);
+        }
         // What was decided until now was decided under the older map.
         let writes = self.gather_writes();
         let older = std::mem::replace(&mut self.map, Arc::clone(&map));

@@ -65,6 +65,8 @@ pub enum Mutant {
     NothingRerouted,
     /// A home that took over does not ask holders what they have.
     HoldersUnasked,
+    /// Who hands a home over does not write down what runs there, and stops it.
+    HandedOnUnsaid,
     /// Lost inputs are not made again.
     NothingRebuilt,
     /// Whatever a task that is done again reads is made again as well.
@@ -181,12 +183,13 @@ impl Mutant {
         Self::LeasesForgotten,
     ];
     /// Of homes that move: found by `tests/takeover.rs` of this crate.
-    pub const OF_TAKE_OVER: [Self; 7] = [
+    pub const OF_TAKE_OVER: [Self; 8] = [
         Self::TermOfIncarnation,
         Self::GoneHolderKeeps,
         Self::LocalCreditsUnwritten,
         Self::NothingRerouted,
         Self::HoldersUnasked,
+        Self::HandedOnUnsaid,
         Self::NothingRebuilt,
         Self::AllRebuilt,
     ];
@@ -271,6 +274,7 @@ impl Mutant {
             Self::LocalCreditsUnwritten => "local-credits-unwritten",
             Self::NothingRerouted => "nothing-rerouted",
             Self::HoldersUnasked => "holders-unasked",
+            Self::HandedOnUnsaid => "handed-on-unsaid",
             Self::NothingRebuilt => "nothing-rebuilt",
             Self::AllRebuilt => "all-rebuilt",
             Self::AckBeforeBackups => "ack-before-backups",

@@ -40,6 +40,8 @@ pub(crate) struct Running {
     output_bytes: u64,
     near: Vec<NearFile>,
     real: bool,
+    /// Its home was here, and has written down for the next one that it runs here.
+    pub(crate) handed_on: bool,
 }
 
 impl Scheduler {
@@ -146,8 +148,18 @@ impl Scheduler {
         }
         let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
-        let running =
-            Running { attempt, spec, slot, started: now, reads, pins, output_bytes, near, real };
+        let running = Running {
+            attempt,
+            spec,
+            slot,
+            started: now,
+            reads,
+            pins,
+            output_bytes,
+            near,
+            real,
+            handed_on: false,
+        };
         let slot = slot.unwrap_or(0);
         self.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });

@@ -94,7 +94,8 @@ impl Scheduler {
             if self.ledger.take_home(task, attempt, out) {
                 self.guests.remove(&task);
                 claimed.insert(task);
-                if self.running.contains_key(&task) {
+                if let Some(running) = self.running.get_mut(&task) {
+                    running.handed_on = false;
                     self.ledger.note_start(task, out);
                 }
                 // If it waits for the earlier home.
@@ -146,8 +147,25 @@ impl Scheduler {
         self.ledger.ask_holders(asked, out);
     }
 
-    /// Another node is home of the partition from now on: what runs here of it dies, and what
-    /// others hold they will be asked about.
+    /// These partitions are about to go to other homes in order, so that what is written now
+    /// reaches them: what runs here goes on, and they learn of it as of any other holder's.
+    pub fn hand_on(&mut self, goes: impl Fn(PartitionId) -> bool, out: &mut Out) {
+        if self.options.mutant == Some(Mutant::HandedOnUnsaid) {
+            return;
+        }
+        let (me, incarnation) = (self.options.me, self.options.incarnation);
+        for (&task, running) in &mut self.running {
+            let partition = task.partition();
+            let is_ours = self.homes.is_mine(partition) && goes(partition);
+            if is_ours && self.ledger.is_held_by(task, running.attempt, me) {
+                self.ledger.set_holder(task, me, incarnation, out);
+                running.handed_on = true;
+            }
+        }
+    }
+
+    /// Another node is home of the partition from now on: what waits here of it is dropped, as is
+    /// what runs unless it was handed on; and what others hold they will be asked about.
     pub fn give_up(&mut self, partition: PartitionId, out: &mut Out) {
         if let Some(loading) = &mut self.loading {
             loading.remove(&partition);
@@ -156,9 +174,13 @@ impl Scheduler {
             return;
         }
         let staged = self.staging.iter().map(|(&task, staged)| (task, staged.attempt));
-        let running = self.running.iter().map(|(&task, running)| (task, running.attempt));
+        let (kept, dropped): (Vec<_>, Vec<_>) =
+            self.running.iter().partition(|(_, running)| running.handed_on);
+        let running = dropped.into_iter().map(|(&task, running)| (task, running.attempt));
         let mut here: Vec<_> = staged.chain(running).collect();
         here.retain(|(task, _)| task.partition() == partition);
+        let kept = kept.into_iter().filter(|(task, _)| task.partition() == partition);
+        kept.for_each(|(task, _)| self.data.touched.came(task.job));
         for (task, attempt) in here {
             self.drop_task(task, attempt, out);
         }

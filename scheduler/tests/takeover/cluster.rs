@@ -260,10 +260,16 @@ impl Cluster {
             })
             .map(|(partition, _)| partition)
             .collect();
+        process.scheduler.hand_on(|partition| gone.contains(&partition), &mut out);
+        process.steps += 1;
+        let (scheduler, step) = (&process.scheduler, process.steps);
+        let number = |partition: PartitionId| u64::from(scheduler.term(partition)) << 32 | step;
+        keep(&mut self.records, &mut self.jobs, std::mem::take(&mut out.facts), number);
         for partition in gone {
             process.serves.remove(&partition);
             process.scheduler.give_up(partition, &mut out);
         }
+        self.oracle.handed_over(NodeId(node as u32), &out.kills);
         let homes = Homes::new(NodeId(node as u32), &map, job_partition);
         process.scheduler.set_homes(now, homes, &mut out);
         let mut given_back = Vec::new();

@@ -41,6 +41,12 @@ impl Oracle {
     pub(crate) fn verdict(&self) -> Step {
         self.wrong.clone().map_or(Ok(()), Err)
     }
+    /// What ran at a home that was handed over goes on there.
+    pub(crate) fn handed_over(&mut self, node: NodeId, kills: &[(TaskId, Attempt)]) {
+        if let Some((task, attempt)) = kills.first() {
+            self.wrong(format!("{node} hands {task} over and stops {attempt}, which ran there"));
+        }
+    }
     pub(crate) fn died(&mut self, node: NodeId) {
         self.launched.retain(|_, other| *other != node);
         self.deaths += 1;

@@ -321,6 +321,37 @@ fn a_drain_that_leaves_too_few_to_confirm_a_change_is_refused() {
     instance.down();
 }
 
+/// Homes go to a newcomer, and away from a node that leaves, while long commands run everywhere:
+/// none of them is stopped for that.
+#[test]
+fn what_runs_goes_on_while_homes_move() {
+    const TASKS: u64 = 12;
+    let instance = Instance::up_with_copies(2, 6, 2);
+    instance.wait_for_copies();
+    let directory = instance.sandbox().path("").display().to_string();
+    let text = "[[task]]\nname='t{i}'\narray='1-12'\noutputs={o='o{i}'}\n\
+         command=['sh','-c','echo {i} >> DIR/ran; while ! test -e DIR/go; do sleep 0.05; done; \
+         echo {i} > o{i}']\n";
+    instance.sandbox().write("w.toml", text.replace("DIR", &directory));
+    let id = submit(&instance, &["--file", "w.toml"]);
+    let ran = || fs::read_to_string(instance.sandbox().path("ran")).unwrap_or_default();
+    wait_until("all run", || ran().lines().count() as u64 == TASKS);
+    let homes = |node: usize| instance.json(&["node", "list"])["nodes"][node]["homes"].as_u64();
+    let by = instance.json(&["node", "list"])["nodes"][0]["addr"].as_str().expect("one").to_owned();
+    let newcomer = instance.start(&["node", "--join", &by, "--slots", "1"]);
+    wait_until("it is home of its share", || homes(2) >= homes(0).map(|homes| homes - 1));
+    let drain = instance.start(&["node", "drain", "n1", "--timeout", "100s"]);
+    wait_until("who leaves is home of nothing", || homes(1) == Some(0));
+    assert_eq!(ran().lines().count() as u64, TASKS, "none has run again: {}", ran());
+    instance.sandbox().write("go", "");
+    drain.end().ok();
+    instance.starling(&["job", "wait", &id]).ok();
+    assert_eq!(job(&instance, &id)["tasks"]["done"], TASKS);
+    assert_eq!(ran().lines().count() as u64, TASKS, "each has run once: {}", ran());
+    instance.down();
+    drop(newcomer);
+}
+
 /// A newcomer makes some of what a last task is to read, and of what is kept, and leaves before
 /// that task may begin. The gate takes two slots: it never runs there.
 #[test]
@@ -333,7 +364,7 @@ fn what_lies_on_a_node_that_leaves_is_handed_over() {
     let newcomer = instance.start(&["node", "--join", &by, "--slots", "1"]);
     wait_until("there are three", || state_of(&instance, 2).0 == "up");
     instance.wait_for_copies();
-    // Who hands a home over drops what runs there: here nothing is to run twice.
+    // What is made is counted: it is made while homes rest.
     wait_until("homes move no more", || {
         let list = instance.json(&["node", "list"]);
         let homes: Vec<u64> = (0..3).filter_map(|n| list["nodes"][n]["homes"].as_u64()).collect();
