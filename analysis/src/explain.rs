@@ -170,6 +170,9 @@ impl Past {
             Reason::EarliestElsewhere => {
                 format!("with its {input} of input it should end first there")
             }
+            Reason::OfferedAgain => {
+                "it had waited for a slot for long, and others may have it".into()
+            }
         }
     }
 }

@@ -300,6 +300,7 @@ pub(crate) fn reason_word(reason: Reason) -> &'static str {
         Reason::Shifted => "waited too long",
         Reason::EarliestHere => "ends first here",
         Reason::EarliestElsewhere => "ends first there",
+        Reason::OfferedAgain => "offered again",
     }
 }
 

@@ -36,6 +36,8 @@ pub enum Reason {
     EarliestHere = 10,
     /// It is expected to end first on another node: pushed there (EFT).
     EarliestElsewhere = 11,
+    /// Its inputs are here, and it has waited for a slot for long: whoever has one may have it.
+    OfferedAgain = 12,
 }
 
 /// Why the home gave a task a further attempt.
@@ -385,7 +387,7 @@ impl<'a> Decoder<'a> {
         })
     }
     fn reason(&mut self) -> Result<Reason, DecodeError> {
-        const ALL: [Reason; 12] = [
+        const ALL: [Reason; 13] = [
             Reason::NoInput,
             Reason::SmallInputs,
             Reason::SmallLargest,
@@ -398,6 +400,7 @@ impl<'a> Decoder<'a> {
             Reason::Shifted,
             Reason::EarliestHere,
             Reason::EarliestElsewhere,
+            Reason::OfferedAgain,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))

@@ -340,6 +340,10 @@ pub const WAITING_PER_SLOT_MAX: usize = 4;
 pub const LONG_FETCH: Span = Span::from_millis(10);
 /// An idle node with long fetches ahead of it waits so long at most for more tasks to choose from.
 pub const GATHER_MAX: Span = Span::from_millis(100);
+/// A task whose inputs are here, and that has waited for a slot for so long and for so many
+/// fetches, goes back to its queue.
+pub const OFFER_AGAIN_AFTER: Span = Span::from_secs(1);
+pub const OFFER_AGAIN_FETCHES: u64 = 4;
 /// Inputs are fetched ahead while fewer tasks than this, per slot, could start at once.
 pub const AT_HAND_PER_SLOT_MIN: usize = 4;
 pub const AT_HAND_PER_SLOT_MAX: usize = 64;

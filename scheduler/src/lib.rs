@@ -10,8 +10,8 @@ It never knows how records are stored or sent: [`Facts`] and messages are the no
 
 Where to change what: a policy → `policy.rs`; the order of queues → `queue.rs`; stealing →
 `steal.rs` (thief), `grant.rs` (victim); what a record holds → `ledger/`; launches and ends →
-`run.rs`; from queue to slot → `staging.rs`; fetches → `fetching.rs`; copies, locations and who
-still reads → `data.rs`.
+`run.rs`; from queue to slot → `staging.rs`, and back → `offering.rs`; fetches → `fetching.rs`;
+copies, locations and who still reads → `data.rs`.
 */
 
 mod admission;
@@ -52,6 +52,7 @@ mod monitor;
 mod mutant;
 mod near;
 mod objects;
+mod offering;
 mod out;
 mod parked;
 mod policy;

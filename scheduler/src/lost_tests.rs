@@ -14,7 +14,7 @@ use crate::out::Out;
 use crate::staging_tests::{
     input, placed, push, run_here, scheduler, scheduler_where, unreachable,
 };
-use crate::{Homes, Policy, Tuning};
+use crate::{Homes, Policy, Scheduler, Tuning};
 
 #[test]
 fn a_maker_that_cannot_be_reached_stops_no_other_work() {
@@ -275,17 +275,21 @@ fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
     assert_eq!(out.launches.len(), 1);
 }
 
+/// An input on its way from node 2, and then from node 3 as well.
+fn fetched_twice(scheduler: &mut Scheduler, out: &mut Out) -> (Fetch, Fetch) {
+    push(scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], out);
+    scheduler.act(Time(0), out);
+    let earlier = out.fetches.pop().expect("it travels");
+    scheduler.fetch_from(Time(0), earlier.object, NodeId(3), out);
+    (earlier, out.fetches.pop().expect("from elsewhere"))
+}
+
 /// Its maker is called dead while it comes from there, and another that has it is named.
 #[test]
 fn what_an_earlier_fetch_of_a_flight_brings_is_here() {
     for later_comes in [false, true] {
-        let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
-        let mut out = Out::default();
-        push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
-        scheduler.act(Time(0), &mut out);
-        let earlier = out.fetches.pop().expect("it travels");
-        scheduler.fetch_from(Time(0), earlier.object, NodeId(3), &mut out);
-        let later = out.fetches.pop().expect("from elsewhere");
+        let (mut scheduler, mut out) = (scheduler(Tuning::of(Policy::Mlb)), Out::default());
+        let (earlier, later) = fetched_twice(&mut scheduler, &mut out);
         scheduler.on_fetched(Time(0), earlier.object, earlier.number, Ok(()), &mut out);
         scheduler.act(Time(0), &mut out);
         assert_eq!(out.launches.len(), 1);
@@ -305,13 +309,8 @@ fn what_an_earlier_fetch_of_a_flight_brings_is_here() {
 /// ... and what becomes of the earlier one says nothing of the later.
 #[test]
 fn an_earlier_fetch_of_a_flight_that_fails_is_forgotten() {
-    let mut scheduler = scheduler(Tuning::of(Policy::Mlb));
-    let mut out = Out::default();
-    push(&mut scheduler, vec![placed(0, vec![input(0, 2, 5_000)], 0)], &mut out);
-    scheduler.act(Time(0), &mut out);
-    let earlier = out.fetches.pop().expect("it travels");
-    scheduler.fetch_from(Time(0), earlier.object, NodeId(3), &mut out);
-    let later = out.fetches.pop().expect("from elsewhere");
+    let (mut scheduler, mut out) = (scheduler(Tuning::of(Policy::Mlb)), Out::default());
+    let (earlier, later) = fetched_twice(&mut scheduler, &mut out);
     let failed = Err(unreachable());
     scheduler.on_fetched(Time(0), earlier.object, earlier.number, failed, &mut out);
     scheduler.on_fetched(Time(0), earlier.object, earlier.number, Ok(()), &mut out);

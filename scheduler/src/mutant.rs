@@ -141,6 +141,8 @@ pub enum Mutant {
     WakeUpLost,
     /// Copies of what a dead node has made go like any others.
     LastCopyGoes,
+    /// What was staged behind a long task waits for it, whoever else is idle.
+    StagedForGood,
     /// Nobody tells that a node is slow.
     SlowNeverTold,
 }
@@ -182,7 +184,7 @@ impl Mutant {
         Self::ShortestWins,
         Self::LeasesForgotten,
     ];
-    /// Of homes that move: found by `tests/takeover.rs` of this crate.
+    /// Of homes that move: found by `tests/takeover/` of this crate.
     pub const OF_TAKE_OVER: [Self; 8] = [
         Self::TermOfIncarnation,
         Self::GoneHolderKeeps,
@@ -206,7 +208,7 @@ impl Mutant {
     /// Of nodes that are slow.
     pub const OF_SLOWNESS: [Self; 1] = [Self::SlowNeverTold];
 
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
         Self::NoOutbox,
@@ -232,6 +234,7 @@ impl Mutant {
         Self::DeleteOnFirstRead,
         Self::NoFetchFallback,
         Self::LastCopyGoes,
+        Self::StagedForGood,
     ];
 
     /// Every one of every list.
@@ -243,6 +246,7 @@ impl Mutant {
 
     /// The name on the command line.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "a line each")]
     pub fn name(self) -> &'static str {
         match self {
             Self::CounterInsteadOfSet => "counter-instead-of-set",
@@ -312,6 +316,7 @@ impl Mutant {
             Self::SuspectsUnasked => "suspects-unasked",
             Self::WakeUpLost => "wake-up-lost",
             Self::LastCopyGoes => "last-copy-goes",
+            Self::StagedForGood => "staged-for-good",
             Self::SlowNeverTold => "slow-never-told",
         }
     }

@@ -461,6 +461,7 @@ impl Scheduler {
             self.asking.deadline(),
             self.parked.deadline(),
             self.leaving.as_ref().and_then(|leaving| leaving.deadline()),
+            self.offers_again_at(),
             expiry,
             retry,
         ];

@@ -28,6 +28,9 @@ use crate::{Mutant, Scheduler};
 pub(crate) struct Staged {
     pub(crate) attempt: Attempt,
     pub(crate) work: Work,
+    /// The queue that it left, and whether its home knew then that it is here.
+    pub(crate) local_queue: bool,
+    pub(crate) home_knows: bool,
     /// When it left its queue, and its fetches began.
     pub(crate) since: Time,
     /// Objects on their way, each with its size.
@@ -151,6 +154,7 @@ impl Scheduler {
         }
         self.fill_slots(now, out);
         self.return_aside();
+        self.offer_again(now, out);
     }
 
     fn fill_slots(&mut self, now: Time, out: &mut Out) {
@@ -308,7 +312,7 @@ impl Scheduler {
                 } else if let Some(passed) = self.data.passed.as_mut().filter(|_| !is_next) {
                     passed.once_more();
                 }
-                self.stage(now, ready, work, out);
+                self.stage(now, (local_queue, home_knows), ready, work, out);
             }
             Admission::Later => {
                 let offered = false;
@@ -405,7 +409,13 @@ impl Scheduler {
         self.enqueue(local_queue, ready);
     }
     /// And so that it is the next of them again.
-    fn put_first(&mut self, local_queue: bool, ready: Ready, work: Work, home_knows: bool) {
+    pub(crate) fn put_first(
+        &mut self,
+        local_queue: bool,
+        ready: Ready,
+        work: Work,
+        home_knows: bool,
+    ) {
         self.hold_again(ready, work, home_knows);
         let missing = self.missing_here(ready.task);
         let queue = if local_queue { &mut self.local } else { &mut self.shared };
@@ -452,7 +462,14 @@ impl Scheduler {
     }
 
     /// Takes the task out of its queue and sees to its inputs.
-    fn stage(&mut self, now: Time, ready: Ready, work: Work, out: &mut Out) {
+    fn stage(
+        &mut self,
+        now: Time,
+        (local_queue, home_knows): (bool, bool),
+        ready: Ready,
+        work: Work,
+        out: &mut Out,
+    ) {
         let Ready { task, attempt, .. } = ready;
         let (cpus, slots) = (work.cpus(), self.slots.total());
         if cpus > slots && !work.is_instant() {
@@ -464,6 +481,8 @@ impl Scheduler {
         let real = is_real(&work.spec, &work.settings);
         let mut staged = Staged {
             attempt,
+            local_queue,
+            home_knows,
             since: now,
             missing: BTreeMap::new(),
             lost: Vec::new(),

@@ -25,7 +25,7 @@ pub use command::{Ran, Running, Sandbox, binary};
 pub use foreground::{Foreground, Seen, Shape};
 pub use instance::{Instance, is_alive};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Nothing a test does takes this long, even on a loaded machine.
@@ -48,6 +48,22 @@ pub fn shared_data() -> Option<PathBuf> {
     }
     skip(&format!("{} is absent", folder.display()));
     None
+}
+
+/// All files below a folder; none where it is not there.
+#[must_use]
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path => found.push(path),
+            }
+        }
+    }
+    found
 }
 
 /// Says that a test did not run, and why.

@@ -72,3 +72,26 @@ pub(crate) fn the_maker_dies_and_copies_are_pushed_out(
     assert_eq!(rebuilt, 0, "there were copies of what is made again");
     world.must_leave_nothing()
 }
+
+/// Two of three nodes run tasks of a minute. Short ones that are homed there have their input
+/// fetched for them meanwhile, and the third node is idle.
+pub(crate) fn short_tasks_are_staged_behind_long_ones(
+    mutant: Option<Mutant>,
+) -> Result<(), Violation> {
+    let mut options = WorldOptions::healthy(11, 3, 1);
+    options.mutant = mutant;
+    options.tuning.policy = scheduler::Policy::Mlb;
+    let mut world = World::new(options);
+    let mut draft = Draft::bag(18, Span::from_millis(500));
+    draft.tasks[0].output_sizes = vec![1_000_000];
+    for long in [1, 2] {
+        draft.tasks[long].duration = Span::from_secs(60);
+    }
+    draft.edges.extend((3..18).map(|short| (0, short, 1)));
+    let homes: Vec<PartitionId> =
+        (0..3).flat_map(|node| world.partitions_of(node).into_iter().take(1)).collect();
+    let submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    world.add_job(submission, ClientPlan::simple());
+    world.must_end()?;
+    world.must_leave_nothing()
+}

@@ -60,7 +60,7 @@ impl Story {
 }
 
 /// All of them.
-pub const STORIES: [Story; 14] = [
+pub const STORIES: [Story; 15] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -96,6 +96,11 @@ pub const STORIES: [Story; 14] = [
         Mutant::LastCopyGoes,
         "the maker dies and copies are pushed out",
         data::the_maker_dies_and_copies_are_pushed_out,
+    ),
+    Story::new(
+        Mutant::StagedForGood,
+        "short tasks are staged behind long ones",
+        data::short_tasks_are_staged_behind_long_ones,
     ),
     Story::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
     Story::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),

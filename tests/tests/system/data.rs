@@ -9,24 +9,14 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use security::{Keyring, Role, tls};
 use serde_json::Value;
-use starling_tests::{Instance, is_alive, wait_until};
+use starling_tests::{Instance, files_below, is_alive, wait_until};
 
 use crate::cluster::{job, submit};
 
 /// Files below a folder of a node's state.
 fn files(instance: &Instance, node: u32, folder: &str) -> Vec<PathBuf> {
     let root = instance.directory().join(format!("nodes/{node}/state/{folder}"));
-    let mut found = Vec::new();
-    let mut folders = vec![root];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            match entry.path() {
-                path if path.is_dir() => folders.push(path),
-                path => found.push(path),
-            }
-        }
-    }
-    found
+    files_below(&root)
 }
 
 fn data_address(instance: &Instance, node: u32) -> String {

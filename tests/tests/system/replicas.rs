@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use proto::JobId;
 use rustix::process::{Pid, Signal, kill_process};
-use starling_tests::{Instance, Ran, is_alive, wait_until};
+use starling_tests::{Instance, Ran, files_below, is_alive, wait_until};
 
 use crate::cluster::{job, submit};
 
@@ -465,20 +465,6 @@ impl Zombie {
         wait_until("what the zombie wrote is gone", || left().is_none());
         (id, attempts)
     }
-}
-
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            match entry.path() {
-                path if path.is_dir() => folders.push(path),
-                path => found.push(path),
-            }
-        }
-    }
-    found
 }
 
 /// A node sleeps until it is given up, and its task has run elsewhere, with another outcome; its
