@@ -32,7 +32,10 @@ impl Scheduler {
         let mut kept: BTreeMap<NodeId, Vec<wire::Handed>> = BTreeMap::new();
         for object in orphans {
             let Some(maker) = self.ledger.readers.maker_of(&object) else { continue };
-            let stays = |node: &NodeId| *node != maker && !self.is_dead(*node);
+            // Its home may know of a maker that has just said that it has it no more.
+            let holder = self.ledger.cell(object.task).map(|cell| cell.holder);
+            let goes = |node: NodeId| self.is_dead(node) || self.homes.is_leaving(node);
+            let stays = |node: &NodeId| *node != maker && Some(*node) != holder && !goes(*node);
             let Some(keeper) = self.data.locations.nodes(&object).find(stays) else { continue };
             self.ledger.readers.moved(&object, keeper);
             let output = wire::HandedOutput { output: object.output, ..Default::default() };

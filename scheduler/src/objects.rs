@@ -125,6 +125,14 @@ impl Objects {
         self.copied_bytes -= entry.size_bytes;
         self.copies -= 1;
     }
+    /// A copy that one task reads stays although that one lets go of it.
+    pub(crate) fn outlasts_reader(&mut self, object: ObjectId) {
+        if let Some(Kind::Copy { single, .. }) =
+            self.entries.get_mut(&object).map(|entry| &mut entry.kind)
+        {
+            *single = false;
+        }
+    }
     /// It was made here, or taken over from its maker.
     #[must_use]
     pub(crate) fn is_made(&self, object: &ObjectId) -> bool {

@@ -31,7 +31,9 @@ impl Scheduler {
     fn waits_longest(&self) -> Option<(TaskId, Time)> {
         let others = self.homes.living_others() > 0 && self.leaving.is_none();
         let never = self.options.mutant == Some(Mutant::StagedForGood);
-        if self.slots.free() > 0 || !others || never {
+        // What was fetched for it would go, and be fetched again for the same long wait.
+        let is_full = self.data.objects.copied_bytes > self.options.tuning.cache_bytes;
+        if self.slots.free() > 0 || !others || is_full || never {
             return None;
         }
         let first = *self.staged.front()?;
@@ -57,6 +59,9 @@ impl Scheduler {
             self.staged.iter().filter(may).take(STEP_POPS_MAX).copied().collect();
         // The last first: each goes before its equals.
         for &task in tasks.iter().rev() {
+            if let Some(staged) = self.staging.get(&task) {
+                staged.pins.iter().for_each(|&object| self.data.objects.outlasts_reader(object));
+            }
             let Some(staged) = self.unstage(task, out) else { continue };
             let Staged { attempt, work, local_queue, home_knows, .. } = staged;
             let input_bytes = work.input_bytes();

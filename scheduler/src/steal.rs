@@ -503,6 +503,10 @@ impl Scheduler {
             if let Some(guest) = guest.filter(|guest| guest.attempt.0 == held.attempt) {
                 guest.home_knows = true;
             }
+            let staged = self.staging.get_mut(&task);
+            if let Some(staged) = staged.filter(|staged| staged.attempt.0 == held.attempt) {
+                staged.home_knows = true;
+            }
         }
         self.told(told.steal, out);
     }
