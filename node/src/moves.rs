@@ -1,5 +1,6 @@
 //! A newer map: where homes move, this node becomes home of partitions and ceases to be.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kvs::membership::member;
@@ -46,11 +47,7 @@ impl Node {
     pub(crate) fn on_moving_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) {
         let (me, incarnation) = (self.own.node, self.own.incarnation);
         if is_current(&map, me, incarnation) {
-            let goes = |partition: PartitionId| {
-                let entry = &map.partitions[partition.0 as usize];
-                entry.replicas[0] != me.0 && !entry.lost
-            };
-            self.scheduler.hand_on(goes, &mut self.out);
+            self.scheduler.hand_on(&handed_over(me, &self.map, &map), &mut self.out);
         }
         // What was decided until now was decided under the older map.
         let writes = self.gather_writes();
@@ -146,6 +143,21 @@ impl Node {
             Loaded::Meta => Ok(()),
         }
     }
+}
+
+/// Homes of this node that the map gives to others, which wait for its last word. Where more than
+/// that has happened somebody may have promised to take none of this node.
+fn handed_over(
+    me: NodeId,
+    older: &wire::ClusterMap,
+    map: &wire::ClusterMap,
+) -> BTreeSet<PartitionId> {
+    let entries = (0..).map(PartitionId).zip(older.partitions.iter().zip(&map.partitions));
+    let goes = entries.filter(|(_, (before, entry))| {
+        let is_next = entry.epoch == before.epoch + 1 && !entry.active && !entry.lost;
+        is_next && before.replicas[0] == me.0 && entry.replicas[0] != me.0
+    });
+    goes.map(|(partition, _)| partition).collect()
 }
 
 /// Numbers of attempts have the epoch in their upper half.

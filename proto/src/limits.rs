@@ -322,6 +322,8 @@ pub const KV_OPS_MAX: usize = 65_536;
 /// such lines is read ahead of their answers.
 pub const KV_LINE_BYTES_MAX: usize = 6 * (2 * VALUE_BYTES_MAX + KEY_BYTES_MAX) + 1024;
 pub const KV_LINES_AHEAD_BYTES: usize = 1 << 20;
+/// And of lookups, whose answers may be long.
+pub const KV_LOOKUPS_AHEAD_MAX: usize = 64;
 /// Bytes of all values in one batch's answer; the rest of a frame is for keys and framing.
 pub const KV_REPLY_BYTES_MAX: usize = 12 << 20;
 /// Keys, values and their overhead that one node keeps in memory.
@@ -340,6 +342,8 @@ pub const WAITING_PER_SLOT_MAX: usize = 4;
 pub const LONG_FETCH: Span = Span::from_millis(10);
 /// An idle node with long fetches ahead of it waits so long at most for more tasks to choose from.
 pub const GATHER_MAX: Span = Span::from_millis(100);
+/// Ends told to other homes that a node repeats for the next one.
+pub const ENDS_REMEMBERED_MAX: usize = 1024;
 /// A task whose inputs are here, and that has waited for a slot for so long and for so many
 /// fetches, goes back to its queue.
 pub const OFFER_AGAIN_AFTER: Span = Span::from_secs(1);

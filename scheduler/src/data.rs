@@ -428,6 +428,7 @@ impl Scheduler {
             self.data.going.push_back(Going::Rest(job));
         }
         self.data.locations.forget_job(job);
+        self.told_ends.forget_job(job);
         self.ledger.readers.forget_job(job);
     }
 

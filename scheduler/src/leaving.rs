@@ -13,6 +13,7 @@ use proto::{Attempt, Incarnation, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::out::{Out, say_not_held, task_attempt};
+use crate::run::Guest;
 
 /// Outputs of one attempt, which stay together.
 pub(crate) type Made = (TaskId, Attempt);
@@ -124,7 +125,8 @@ impl Scheduler {
 
     /// Tasks of other homes that wait in a queue here are placed anew by their homes.
     fn give_guests_back(&mut self, out: &mut Out) {
-        let known = self.guests.iter().filter(|(_, guest)| guest.home_knows);
+        let may_go = |guest: &Guest| guest.home_knows && !guest.work.is_bound();
+        let known = self.guests.iter().filter(|(_, guest)| may_go(guest));
         let mut guests: Vec<Made> = known.map(|(&task, guest)| (task, guest.attempt)).collect();
         guests.sort_unstable();
         let mut told: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();

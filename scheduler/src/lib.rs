@@ -35,6 +35,8 @@ mod estimate;
 mod fetching;
 mod grant;
 mod guests;
+#[cfg(test)]
+mod hand_on_tests;
 mod handover;
 mod hints;
 mod home;
@@ -83,6 +85,7 @@ mod takeover;
 mod takeover_tests;
 #[cfg(test)]
 mod test_nodes;
+mod told;
 mod tuning;
 mod work;
 

@@ -65,6 +65,8 @@ pub enum Mutant {
     NothingRerouted,
     /// A home that took over does not ask holders what they have.
     HoldersUnasked,
+    /// Who has ended a task says that it does not have it, whoever has heard of the end.
+    EndsForgotten,
     /// Who hands a home over does not write down what runs there, and stops it.
     HandedOnUnsaid,
     /// Lost inputs are not made again.
@@ -185,13 +187,14 @@ impl Mutant {
         Self::LeasesForgotten,
     ];
     /// Of homes that move: found by `tests/takeover/` of this crate.
-    pub const OF_TAKE_OVER: [Self; 8] = [
+    pub const OF_TAKE_OVER: [Self; 9] = [
         Self::TermOfIncarnation,
         Self::GoneHolderKeeps,
         Self::LocalCreditsUnwritten,
         Self::NothingRerouted,
         Self::HoldersUnasked,
         Self::HandedOnUnsaid,
+        Self::EndsForgotten,
         Self::NothingRebuilt,
         Self::AllRebuilt,
     ];
@@ -278,6 +281,7 @@ impl Mutant {
             Self::LocalCreditsUnwritten => "local-credits-unwritten",
             Self::NothingRerouted => "nothing-rerouted",
             Self::HoldersUnasked => "holders-unasked",
+            Self::EndsForgotten => "ends-forgotten",
             Self::HandedOnUnsaid => "handed-on-unsaid",
             Self::NothingRebuilt => "nothing-rebuilt",
             Self::AllRebuilt => "all-rebuilt",

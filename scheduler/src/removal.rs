@@ -107,6 +107,7 @@ impl Scheduler {
             } else if from != me && self.ledger.is_held_by(task, attempt, me) {
                 continue;
             }
+            self.told_ends.forget(task, attempt);
             self.drop_task(task, attempt, out);
         }
         say_not_held(not_held, out);

@@ -8,7 +8,6 @@ use proto::event::{End as EventEnd, Reason};
 use proto::work::Outcome;
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
-use crate::Scheduler;
 use crate::data::{Reads, is_real};
 use crate::ledger::runs_alone;
 use crate::near::NearFile;
@@ -16,6 +15,7 @@ use crate::out::{Out, say_not_held, task_attempt};
 use crate::queue::Ready;
 use crate::staging::Staged;
 use crate::work::{Work, unpack};
+use crate::{Mutant, Scheduler};
 
 /// A ready task of another home, held here.
 #[derive(Debug)]
@@ -246,6 +246,9 @@ impl Scheduler {
             self.complete(now, self.options.me, completion, out);
         } else {
             let home = self.homes.home_of(task);
+            if self.homes.moves() && self.options.mutant != Some(Mutant::EndsForgotten) {
+                self.told_ends.note(task, completion.clone());
+            }
             out.completions.entry(home).or_default().push(completion);
         }
     }
@@ -306,7 +309,12 @@ impl Scheduler {
         for asked in tasks {
             let (task, attempt) = (TaskId::new(asked.job, asked.local), Attempt(asked.attempt));
             let in_transit = self.transit.values().any(|transit| transit.has(task, attempt));
-            if self.held_attempt(task) != Some(attempt) && !in_transit {
+            if self.held_attempt(task) == Some(attempt) || in_transit {
+                continue;
+            }
+            if let Some(end) = self.told_ends.of(task, attempt) {
+                out.completions.entry(from).or_default().push(end.clone());
+            } else {
                 not_held.push(task_attempt(task, attempt));
             }
         }

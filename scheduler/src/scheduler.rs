@@ -35,6 +35,7 @@ use crate::slots::Slots;
 use crate::staging::Staged;
 use crate::steal::{Move, Thief};
 use crate::takeover::Loading;
+use crate::told::ToldEnds;
 use crate::work::{BundleBuilder, Work};
 use crate::{LedgerRecord, Mutant, Policy, RecordError, Tuning};
 
@@ -118,6 +119,7 @@ pub struct Scheduler {
     pub(crate) reconciler: Reconciler,
     /// This node leaves the cluster.
     pub(crate) leaving: Option<Box<Leaving>>,
+    pub(crate) told_ends: ToldEnds,
 }
 
 impl Scheduler {
@@ -156,6 +158,7 @@ impl Scheduler {
             loading: None,
             reconciler: Reconciler::default(),
             leaving: None,
+            told_ends: ToldEnds::default(),
             homes,
             options,
         };

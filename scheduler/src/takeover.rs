@@ -16,7 +16,9 @@ use crate::handover;
 use crate::homes::Homes;
 use crate::ledger::{Ledger, State};
 use crate::out::Out;
+use crate::run::Guest;
 use crate::scheduler::report_interval;
+use crate::work::Work;
 use crate::{LedgerRecord, Mutant, RecordError, Scheduler};
 
 /// The records of a partition that this node is about to serve.
@@ -44,8 +46,11 @@ impl Scheduler {
     }
     fn loading(&mut self, partition: PartitionId) -> &mut Loading {
         let options = &self.options;
-        let ledger = || Ledger::new(options.me, options.incarnation, options.mutant);
-        let fresh = || Loading { ledger: ledger(), jobs: Vec::new() };
+        let fresh = || {
+            let mut ledger = Ledger::new(options.me, options.incarnation, options.mutant);
+            ledger.rebuilds = true; // As in every ledger whose homes move.
+            Loading { ledger, jobs: Vec::new() }
+        };
         let loading = self.loading.get_or_insert_default();
         loading.entry(partition).or_insert_with(fresh)
     }
@@ -89,7 +94,7 @@ impl Scheduler {
         here.extend(self.running.iter().map(|(&task, running)| (task, running.attempt)));
         here.retain(|(task, _)| of_partition(task));
         here.sort_unstable();
-        let mut claimed = BTreeSet::new();
+        let mut claimed = self.claim_ended(partition, out);
         for (task, attempt) in here {
             if self.ledger.take_home(task, attempt, out) {
                 self.guests.remove(&task);
@@ -104,6 +109,23 @@ impl Scheduler {
             } else {
                 out.events.push(Event::Dismissed { task, attempt });
                 self.drop_task(task, attempt, out);
+            }
+        }
+        claimed
+    }
+
+    /// What has ended here, and the earlier home may not have heard of: this one hears it again.
+    fn claim_ended(&mut self, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
+        let me = self.options.me;
+        let ended: Vec<_> = self.told_ends.of_partition(partition).collect();
+        let mut claimed = BTreeSet::new();
+        for (task, attempt) in ended {
+            if self.ledger.is_held_by(task, attempt, me)
+                && self.ledger.take_home(task, attempt, out)
+            {
+                let end = self.told_ends.of(task, attempt).expect("listed above");
+                out.completions.entry(me).or_default().push(end.clone());
+                claimed.insert(task);
             }
         }
         claimed
@@ -149,18 +171,43 @@ impl Scheduler {
 
     /// These partitions are about to go to other homes in order, so that what is written now
     /// reaches them: what runs here goes on, and they learn of it as of any other holder's.
-    pub fn hand_on(&mut self, goes: impl Fn(PartitionId) -> bool, out: &mut Out) {
+    pub fn hand_on(&mut self, goes: &BTreeSet<PartitionId>, out: &mut Out) {
         if self.options.mutant == Some(Mutant::HandedOnUnsaid) {
             return;
         }
         let (me, incarnation) = (self.options.me, self.options.incarnation);
         for (&task, running) in &mut self.running {
             let partition = task.partition();
-            let is_ours = self.homes.is_mine(partition) && goes(partition);
-            if is_ours && self.ledger.is_held_by(task, running.attempt, me) {
+            let is_ours = self.homes.is_mine(partition) && goes.contains(&partition);
+            // By the records one that is made again has ended: the next home knows no better.
+            let is_stored = self.ledger.cell(task).is_some_and(|cell| cell.rebuilds == 0);
+            if is_ours && is_stored && self.ledger.is_held_by(task, running.attempt, me) {
                 self.ledger.set_holder(task, me, incarnation, out);
                 running.handed_on = true;
             }
+        }
+        for &partition in goes {
+            if self.homes.is_mine(partition) {
+                self.hand_on_bound(partition, out);
+            }
+        }
+    }
+
+    /// What can run here alone waits here for its turn, whoever is its home.
+    fn hand_on_bound(&mut self, partition: PartitionId, out: &mut Out) {
+        let (me, incarnation) = (self.options.me, self.options.incarnation);
+        let mut held = self.ledger.held(partition);
+        held.retain(|&(task, holder)| holder == me && !self.running.contains_key(&task));
+        for (task, _) in held {
+            let Some(work) = self.ledger.work(task).filter(Work::is_bound) else { continue };
+            let attempt = self.ledger.cell(task).expect("held tasks have records").attempt;
+            self.ledger.set_holder(task, me, incarnation, out);
+            if self.unstage(task, out).is_some() {
+                let ready = self.ready(task, attempt, &work);
+                self.enqueue(true, ready);
+            }
+            self.data.touched.came(task.job);
+            self.guests.insert(task, Guest { attempt, work, home_knows: true });
         }
     }
 

@@ -12,10 +12,10 @@ use proto::{
 use crate::out::Out;
 use crate::{LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
 
-const MOVES: PartitionId = PartitionId(1);
+pub(crate) const MOVES: PartitionId = PartitionId(1);
 const ATTEMPT: Attempt = Attempt(1 << 32 | 1);
 
-fn task() -> TaskId {
+pub(crate) fn task() -> TaskId {
     TaskId::new(1, LocalId::new(MOVES, 0).0)
 }
 
@@ -25,7 +25,7 @@ fn spec() -> wire::Spec {
 }
 
 /// Node 0 of two, each home of the partition of its number; its slot is taken.
-fn heir() -> Scheduler {
+pub(crate) fn heir() -> Scheduler {
     let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
     let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes.moving());
     heir.slots.take(1);
@@ -58,7 +58,7 @@ fn held_by_heir() -> LedgerRecord {
 }
 
 /// The first records of its part.
-fn until_visible() -> [LedgerRecord; 2] {
+pub(crate) fn until_visible() -> [LedgerRecord; 2] {
     let chunk = wire::Chunk {
         job: 1,
         partition: MOVES.0,

@@ -92,8 +92,12 @@ impl Replica {
             // The map has not come here yet: this node may still be at work as the primary.
             _ if entry.epoch < ask.epoch => false,
             CopyQuestion::Drained => {
+                // What this very step has written is not shipped yet.
+                let mut others = self.out.iter().filter(|(to, _)| **to != self.me);
+                let is_new = others.any(|(_, it)| it.counted.contains(&partition));
                 let busy = self.served.contains_key(&partition)
-                    || self.shipping.is_open_elsewhere(self.me, partition);
+                    || self.shipping.is_open_elsewhere(self.me, partition)
+                    || is_new;
                 if busy {
                     mark(Mark::DrainWaits);
                 } else {

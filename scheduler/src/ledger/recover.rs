@@ -158,7 +158,7 @@ impl Ledger {
         record: &wire::HolderRecord,
         at: usize,
     ) -> Result<(), RecordError> {
-        let (me, this) = (self.me, (self.me, self.incarnation));
+        let (me, this, homes_move) = (self.me, (self.me, self.incarnation), self.rebuilds);
         let cell = self
             .cell_mut(task)
             .ok_or_else(|| RecordError(format!("task {task} is held but not stored")))?;
@@ -169,7 +169,9 @@ impl Ledger {
         let was_waiting = cell.state == State::Waiting;
         let before = cell.holder;
         let incarnation = Incarnation(record.incarnation[at]);
-        if holder == me && (holder, incarnation) != this {
+        // Who gave it away may not have heard of this node yet; then it is looked at later, too.
+        let is_known = incarnation != Incarnation(0) || !homes_move;
+        if holder == me && (holder, incarnation) != this && is_known {
             // What this node itself held died with its earlier incarnation.
             cell.state = State::Waiting;
             cell.attempt = Attempt(record.attempt[at]);

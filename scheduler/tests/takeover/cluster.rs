@@ -260,7 +260,8 @@ impl Cluster {
             })
             .map(|(partition, _)| partition)
             .collect();
-        process.scheduler.hand_on(|partition| gone.contains(&partition), &mut out);
+        let handed = handed_over(node, &gone, &older, &map);
+        process.scheduler.hand_on(&handed, &mut out);
         process.steps += 1;
         let (scheduler, step) = (&process.scheduler, process.steps);
         let number = |partition: PartitionId| u64::from(scheduler.term(partition)) << 32 | step;
@@ -269,7 +270,10 @@ impl Cluster {
             process.serves.remove(&partition);
             process.scheduler.give_up(partition, &mut out);
         }
-        self.oracle.handed_over(NodeId(node as u32), &out.kills);
+        out.kills
+            .iter()
+            .filter(|(task, _)| handed.contains(&task.partition()))
+            .for_each(|&(task, attempt)| self.oracle.stopped(NodeId(node as u32), task, attempt));
         let homes = Homes::new(NodeId(node as u32), &map, job_partition);
         process.scheduler.set_homes(now, homes, &mut out);
         let mut given_back = Vec::new();
@@ -485,4 +489,20 @@ fn survives(body: &Body) -> bool {
 
 pub(crate) fn brief(body: &Body) -> String {
     format!("{body:?}").chars().take(160).collect()
+}
+
+/// Of these homes of a node those that wait for its last word: where one dies in between nobody
+/// does.
+fn handed_over(
+    node: usize,
+    gone: &[PartitionId],
+    older: &wire::ClusterMap,
+    map: &wire::ClusterMap,
+) -> BTreeSet<PartitionId> {
+    let is_next = |partition: &&PartitionId| {
+        let at = partition.0 as usize;
+        let (before, entry) = (&older.partitions[at], &map.partitions[at]);
+        entry.epoch == before.epoch + 1 && !entry.active && entry.replicas[0] != node as u32
+    };
+    gone.iter().filter(is_next).copied().collect()
 }

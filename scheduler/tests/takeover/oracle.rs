@@ -41,9 +41,9 @@ impl Oracle {
     pub(crate) fn verdict(&self) -> Step {
         self.wrong.clone().map_or(Ok(()), Err)
     }
-    /// What ran at a home that was handed over goes on there.
-    pub(crate) fn handed_over(&mut self, node: NodeId, kills: &[(TaskId, Attempt)]) {
-        if let Some((task, attempt)) = kills.first() {
+    /// What ran at a home that was handed over goes on there, unless it is made again.
+    pub(crate) fn stopped(&mut self, node: NodeId, task: TaskId, attempt: Attempt) {
+        if !self.reopened.contains(&task) {
             self.wrong(format!("{node} hands {task} over and stops {attempt}, which ran there"));
         }
     }
@@ -81,6 +81,14 @@ impl Oracle {
     }
 
     fn replaced(&mut self, task: TaskId, attempt: Attempt, why: Again, machines: &[Machine]) {
+        if why == Again::NotHeld
+            && let Some(&node) = self.launched.get(&(task, attempt))
+            && (self.finished.contains(&(task, attempt))
+                || runs(&machines[node.0 as usize], (task, attempt)))
+        {
+            return self
+                .wrong(format!("{task} is done again, and {attempt} runs, or ran, on {node}"));
+        }
         let again = self.reopened.contains(&task) && why != Again::Rebuilt;
         if !self.ended.contains_key(&task) || again {
             return;
@@ -171,4 +179,8 @@ impl Oracle {
         }
         Ok(())
     }
+}
+
+fn runs(machine: &Machine, attempt: (TaskId, Attempt)) -> bool {
+    machine.process.as_ref().is_some_and(|process| process.running.contains_key(&attempt))
 }
