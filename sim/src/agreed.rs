@@ -99,7 +99,9 @@ impl World {
     fn note_slow(&mut self) {
         let map = Arc::clone(&self.map);
         for member in &map.members {
-            self.starve.is_slow(self.now, member.node as usize, member.slow);
+            let node = member.node as usize;
+            let is_up = self.machines.get(node).is_some_and(Machine::is_up);
+            self.starve.is_slow(self.now, node, member.slow, is_up);
         }
     }
 
@@ -215,11 +217,14 @@ impl World {
             && there.into_iter().all(|(node, _)| self.is_live(node))
     }
 
-    /// The group can still agree when this node is not there for long.
+    /// The group can still agree when this node is not there for long: by the map, and by what some
+    /// node takes for its voters while these change.
     pub(crate) fn can_agree_without(&self, index: usize) -> bool {
-        let voters = &self.map.voters;
         let there = |&&node: &&u32| node as usize != index && self.is_live(node);
-        voters.iter().filter(there).count() * 2 > voters.len()
+        let is_enough = |voters: &[u32]| voters.iter().filter(there).count() * 2 > voters.len();
+        let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
+        let mut told = nodes.filter_map(node::Node::voters).filter(|told| !told.is_empty());
+        is_enough(&self.map.voters) && told.all(|told| is_enough(&told))
     }
 }
 

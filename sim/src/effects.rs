@@ -167,10 +167,11 @@ impl World {
     pub(crate) fn begin_sync(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         machine.syncing = true;
-        let (life, seq) = (machine.life, machine.last_seq);
+        machine.syncs += 1;
+        let (life, seq, number) = (machine.life, machine.last_seq, machine.syncs);
         let delay = self.dice.span(self.options.sync_min, self.options.sync_max);
         let delay = self.dragged(index, delay, DRAGGED_SYNC_MAX);
-        self.schedule(self.now + delay, Happening::Synced { node: index, life, seq });
+        self.schedule(self.now + delay, Happening::Synced { node: index, life, seq, number });
     }
 
     fn learn(&mut self, index: usize, seq: Option<u64>, facts: Facts) {
@@ -412,8 +413,11 @@ impl World {
         self.deliver(index, Input::Fetched { object, number, result });
     }
 
-    pub(crate) fn synced(&mut self, index: usize, seq: u64) {
+    pub(crate) fn synced(&mut self, index: usize, seq: u64, number: u64) {
         let machine = &mut self.machines[index];
+        if number != machine.syncs {
+            return; // Another has begun in its place.
+        }
         machine.disk.sync(seq);
         machine.unsynced.retain(|unsynced| unsynced.seq > seq);
         machine.syncing = false;

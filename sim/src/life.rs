@@ -48,6 +48,9 @@ pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
     }
     world.must_end()?;
     world.must_be_whole()?;
+    if !world.slow_nodes().is_empty() {
+        world.must_be_well()?; // Who is slow is given nothing.
+    }
     if let Some((_, home)) = plan.add_spread(world) {
         let before = world.launches();
         world.must_end()?;

@@ -93,6 +93,8 @@ pub(crate) struct Machine {
     /// The last batch of this incarnation, and whether a sync is under way.
     pub last_seq: u64,
     pub syncing: bool,
+    /// How many have begun.
+    pub syncs: u64,
     pub launches: u64,
     pub packets_sent: u64,
     /// About who is there.
@@ -148,6 +150,7 @@ impl Machine {
             unsynced: Vec::new(),
             last_seq: 0,
             syncing: false,
+            syncs: 0,
             launches: 0,
             packets_sent: 0,
             membership_sent: 0,

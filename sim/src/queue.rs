@@ -43,6 +43,8 @@ pub(crate) enum Happening {
         node: usize,
         life: u32,
         seq: u64,
+        /// Of the syncs of that machine.
+        number: u64,
     },
     Ended {
         node: usize,

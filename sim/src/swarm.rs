@@ -217,7 +217,11 @@ impl Plan {
     /// Submits the bag that must spread; returns the client's number and the node that gets it.
     pub(crate) fn add_spread(&mut self, world: &mut World) -> Option<(usize, usize)> {
         let (draft, plan) = self.spread.take()?;
-        let node = self.dice.index(world.machines.len());
+        // One that others wait for, or that has left, may be home of nothing.
+        let drawn = self.dice.index(world.machines.len());
+        let all = world.map.partitions.len() as u32;
+        let has_homes = (0..all).any(|partition| world.home(partition) == drawn);
+        let node = if has_homes { drawn } else { world.home(0) };
         Some((self.add(world, 100, &Work::Draft(draft), Homes::One(node), plan), node))
     }
 

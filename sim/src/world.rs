@@ -326,9 +326,9 @@ impl World {
                     self.deliver(node, Input::Timer);
                 }
             }
-            Happening::Synced { node, life, seq } => {
+            Happening::Synced { node, life, seq, number } => {
                 if self.is_current(node, life) {
-                    self.synced(node, seq);
+                    self.synced(node, seq, number);
                 }
             }
             Happening::Ended { node, life, task, attempt } => {

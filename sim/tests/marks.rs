@@ -11,10 +11,9 @@ const SEEDS_USUAL: u64 = 300;
 
 /// What seeds do not go, and the test that does: in a seed a named stall is a violation (here
 /// `stall.rs`); a copy refuses while its primary activates in one order of events
-/// (`node/src/replica/tests.rs`); to call a node slow, or well again, takes longer than the trouble
-/// of a seed (`slow.rs`).
-const GONE_ELSEWHERE: [Mark; 4] =
-    [Mark::StallNamed, Mark::DropWhileActivating, Mark::CalledSlow, Mark::CalledWell];
+/// (`node/src/replica/tests.rs`); to call a node slow takes longer than the trouble of a seed, so
+/// that it is done from outside (here `slow.rs`).
+const GONE_ELSEWHERE: [Mark; 3] = [Mark::StallNamed, Mark::DropWhileActivating, Mark::CalledSlow];
 
 /// `SIM_FIRST_SEED` and, of the nightly run, `SIM_SEEDS` ask for others.
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -47,6 +46,9 @@ fn never(gone: &[(Mark, u64)]) -> Vec<Mark> {
 fn every_rare_path_is_gone() {
     let seeds = number("SIM_SEEDS", SEEDS);
     let mut never = never(&gone(seeds));
+    if seeds < SEEDS {
+        never.clear(); // So few go no path for certain: they ran well, that is all.
+    }
     never.retain(|mark| !GONE_ELSEWHERE.contains(mark));
     assert_eq!(never, [], "paths that no seed of {seeds} went");
 }

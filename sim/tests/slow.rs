@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use proto::marks::{self, Mark};
 use proto::{JobId, PartitionId, Span};
 use sim::stories::slow::{self, add_meters, count_fenced, world};
 use sim::{ClientPlan, Dice, Draft, World};
@@ -58,6 +59,7 @@ fn holds_a_copy(world: &World, node: usize) -> bool {
 #[test]
 fn who_is_slow_is_given_nothing_until_it_is_well() {
     for (seed, copies) in [(1, 2), (2, 3)] {
+        let _ = marks::take();
         let mut world = world(seed, 5, copies, None);
         world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
         let fenced = count_fenced(&mut world);
@@ -83,6 +85,8 @@ fn who_is_slow_is_given_nothing_until_it_is_well() {
         assert!(world.slow_nodes().is_empty(), "{:?}", world.slow_nodes());
         assert!(!world.partitions_of(VICTIM).is_empty() && holds_a_copy(&world, VICTIM));
         assert_eq!(fenced.load(Ordering::Relaxed), 0, "it was never taken for dead");
+        let gone = marks::take();
+        assert!([Mark::CalledSlow, Mark::CalledWell].iter().all(|&mark| gone[mark as usize] > 0));
         ends_well(&mut world);
     }
 }

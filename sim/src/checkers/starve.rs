@@ -121,10 +121,10 @@ impl Watch {
     }
 
     /// Others give a machine nothing, or do again.
-    pub(crate) fn is_slow(&mut self, now: Time, node: usize, is_slow: bool) {
+    pub(crate) fn is_slow(&mut self, now: Time, node: usize, is_slow: bool, is_up: bool) {
         let Some(machine) = self.machines.get_mut(node) else { return };
         if std::mem::replace(&mut machine.is_slow, is_slow) != is_slow {
-            machine.settle(now, true);
+            machine.settle(now, is_up);
         }
     }
 
