@@ -113,8 +113,8 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
         };
         return crate::campaign::run(context, campaign);
     }
-    // Who names a seed wants to see that one.
-    if let Some(mutant) = args.mutant.filter(|_| args.seed.is_none())
+    // Who names seeds wants to see those.
+    if let Some(mutant) = args.mutant.filter(|_| args.seed.is_none() && args.seeds.is_none())
         && let Some(story) = Story::about(mutant)
     {
         return tell(context, mutant, story);
@@ -184,13 +184,24 @@ fn tell(context: &Context, mutant: Mutant, story: Story) -> Done {
         checker: violation.checker.to_owned(),
         message: violation.message,
     });
+    let is_found = failed.is_some();
     let checked = Checked {
         failed: failed.into_iter().collect(),
         mutant: Some(mutant.name()),
         ..Checked::default()
     };
-    say_all(context, &checked)?;
-    Ok(if checked.failed.is_empty() { Exit::Ok } else { Exit::Failed })
+    if context.output.json {
+        say_all(context, &checked)?;
+    } else {
+        checked.failed.iter().for_each(|failed| say(&format!("error: {}", failed.text())));
+        let finds = if is_found { "finds it" } else { "does not find it" };
+        let text = format!("{}: the story '{}' {finds}\n", mutant.name(), story.name);
+        context.output.bytes(text.as_bytes())?;
+    }
+    if !is_found {
+        say("hint: seeds may do it ('--seed 1 --seeds 10000')");
+    }
+    Ok(if is_found { Exit::Failed } else { Exit::Ok })
 }
 
 fn say_all(context: &Context, checked: &Checked) -> Result<(), Failure> {

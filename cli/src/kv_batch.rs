@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read as _};
 
-use client::{Kv, operation};
-use proto::limits::{KV_LINE_BYTES_MAX, KV_LINES_AHEAD_BYTES, KV_OPS_MAX};
+use client::{ClientError, Kv, operation};
+use proto::limits::{KV_LINE_BYTES_MAX, KV_LINES_AHEAD_BYTES, KV_LOOKUPS_AHEAD_MAX, KV_OPS_MAX};
 use proto::wire::{KvKind, KvOp, KvResult, KvStatus};
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -37,6 +37,18 @@ enum Op {
     Cas,
 }
 
+impl Op {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Lookup => "lookup",
+            Self::Remove => "remove",
+            Self::Append => "append",
+            Self::Cas => "cas",
+        }
+    }
+}
+
 /// Lines that were there together.
 #[derive(Default)]
 struct Lines {
@@ -45,6 +57,8 @@ struct Lines {
     keys: Vec<String>,
     ops: Vec<KvOp>,
     bytes: usize,
+    /// All are lookups; else none is.
+    looks_up: bool,
 }
 
 /// What the reading thread has found: lines, and last why it went no further.
@@ -64,7 +78,19 @@ pub(crate) async fn run(context: &Context, kv: &Kv) -> Done {
 async fn answer(context: &Context, kv: &Kv, lines: Lines) -> Result<(), Failure> {
     let kinds: Vec<KvKind> = lines.ops.iter().map(KvOp::kind).collect();
     let last = lines.first + kinds.len() - 1;
-    let results = kv.each(lines.ops).await.map_err(|error| {
+    let lookups = (lines.looks_up && kinds.len() > 1).then(|| lines.ops.clone());
+    let results = match (kv.each(lines.ops).await, lookups) {
+        // Several together may be longer than one answer; each alone is not.
+        (Err(ClientError::Refused(_)), Some(lookups)) => {
+            for ((at, key), op) in (lines.first..).zip(lines.keys).zip(lookups) {
+                let one = Lines { first: at, keys: vec![key], ops: vec![op], ..Lines::default() };
+                Box::pin(answer(context, kv, one)).await?;
+            }
+            return Ok(());
+        }
+        (results, _) => results,
+    };
+    let results = results.map_err(|error| {
         let mut failure = Failure::from(error);
         failure.message = match lines.first == last {
             true => format!("line {last}: {}", failure.message),
@@ -95,7 +121,8 @@ fn shown(key: &str, kind: KvKind, result: KvResult) -> Shown {
 }
 
 /// Hands over what there is whenever more would have to be waited for. A swap goes alone: one that
-/// finds something else takes back whatever was to happen with it.
+/// finds something else takes back whatever was to happen with it. Lookups go apart from the rest,
+/// and few at a time: how long their answers are is not known.
 fn read(sender: &mpsc::Sender<Found>) {
     let mut input = BufReader::with_capacity(KV_LINES_AHEAD_BYTES, std::io::stdin().lock());
     let mut lines = Lines { first: 1, ..Lines::default() };
@@ -112,14 +139,16 @@ fn read(sender: &mpsc::Sender<Found>) {
                 return;
             }
         };
-        let is_swap = op.kind() == KvKind::Cas;
-        if is_swap && !hand_over(sender, &mut lines) {
+        let (is_swap, looks_up) = (op.kind() == KvKind::Cas, op.kind() == KvKind::Lookup);
+        if (is_swap || looks_up != lines.looks_up) && !hand_over(sender, &mut lines) {
             return;
         }
+        lines.looks_up = looks_up;
         lines.bytes += op.key.len() + op.value.len() + op.expected.len();
         lines.keys.push(key);
         lines.ops.push(op);
-        let is_full = lines.ops.len() == KV_OPS_MAX || lines.bytes >= KV_LINES_AHEAD_BYTES;
+        let ops_max = if looks_up { KV_LOOKUPS_AHEAD_MAX } else { KV_OPS_MAX };
+        let is_full = lines.ops.len() == ops_max || lines.bytes >= KV_LINES_AHEAD_BYTES;
         let has_more = input.buffer().contains(&b'\n');
         if (is_swap || is_full || !has_more) && !hand_over(sender, &mut lines) {
             return;
@@ -130,7 +159,8 @@ fn read(sender: &mpsc::Sender<Found>) {
 /// False when nobody wants more: an answer could not be given.
 fn hand_over(sender: &mpsc::Sender<Found>, lines: &mut Lines) -> bool {
     let first = lines.first + lines.ops.len();
-    let gathered = std::mem::replace(lines, Lines { first, ..Lines::default() });
+    let looks_up = lines.looks_up;
+    let gathered = std::mem::replace(lines, Lines { first, looks_up, ..Lines::default() });
     gathered.ops.is_empty() || sender.blocking_send(Ok(gathered)).is_ok()
 }
 
@@ -147,11 +177,19 @@ fn next(input: &mut impl BufRead, number: usize) -> Result<Option<(String, KvOp)
         Ok(_) => {}
         Err(error) => return Err(refuse(plain(&error))),
     }
+    if line.trim_ascii().is_empty() {
+        return Err(refuse("it is empty".to_owned()));
+    }
     let line: Line = serde_json::from_slice(&line).map_err(|error| {
         let hint = r#"a line looks like this: {"op":"insert","key":"bird","value":"starling"}"#;
-        Failure { hint: Some(hint.to_owned()), ..refuse(error.to_string()) }
+        // Its own word of the place counts lines, too: there is one.
+        let text = error.to_string();
+        let said = text.split(" at line ").next().unwrap_or_default();
+        let place = format!("{said}, at column {}", error.column());
+        Failure { hint: Some(hint.to_owned()), ..refuse(place) }
     })?;
-    operation_of(&line).map(|op| Some((line.key, op))).map_err(refuse)
+    let named = |what| format!("{} of '{}': {what}", line.op.name(), line.key);
+    operation_of(&line).map_err(|what| refuse(named(what))).map(|op| Some((line.key, op)))
 }
 
 fn operation_of(line: &Line) -> Result<KvOp, String> {
@@ -159,7 +197,9 @@ fn operation_of(line: &Line) -> Result<KvOp, String> {
     let expected = bytes(line.expect.as_ref(), line.expect_hex.as_ref(), "expect")?;
     let writes = matches!(line.op, Op::Insert | Op::Append | Op::Cas);
     if writes != value.is_some() {
-        return Err(if writes { "it needs a value" } else { "it takes no value" }.to_owned());
+        return Err(
+            if writes { "it needs a value or value_hex" } else { "it takes no value" }.to_owned()
+        );
     }
     if line.op != Op::Cas && (expected.is_some() || line.absent) {
         return Err("only cas expects something".to_owned());
@@ -206,17 +246,30 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_with_its_line() {
         for (line, said) in [
-            (r#"{"op":"insert","key":"k"}"#, "line 7: it needs a value"),
-            (r#"{"op":"lookup","key":"k","value":"v"}"#, "line 7: it takes no value"),
-            (r#"{"op":"insert","key":"","value":"v"}"#, "line 7: the key is empty"),
-            (r#"{"op":"cas","key":"k","value":"v"}"#, "line 7: cas needs one of"),
-            (r#"{"op":"cas","key":"k","value":"v","expect":"a","absent":true}"#, "line 7: cas"),
-            (r#"{"op":"lookup","key":"k","absent":true}"#, "line 7: only cas expects"),
-            (r#"{"op":"insert","key":"k","value_hex":"0g"}"#, "line 7: value_hex is not"),
-            (r#"{"op":"insert","key":"k","value_hex":"012"}"#, "line 7: value_hex is not"),
+            (r#"{"op":"insert","key":"k"}"#, "line 7: insert of 'k': it needs a value or"),
+            (
+                r#"{"op":"lookup","key":"k","value":"v"}"#,
+                "line 7: lookup of 'k': it takes no value",
+            ),
+            (r#"{"op":"insert","key":"","value":"v"}"#, "line 7: insert of '': the key is empty"),
+            (r#"{"op":"cas","key":"k","value":"v"}"#, "line 7: cas of 'k': cas needs one of"),
+            (r#"{"op":"cas","key":"k","value":"v","expect":"a","absent":true}"#, "line 7: cas of"),
+            (
+                r#"{"op":"lookup","key":"k","absent":true}"#,
+                "line 7: lookup of 'k': only cas expects",
+            ),
+            (
+                r#"{"op":"insert","key":"k","value_hex":"0g"}"#,
+                "line 7: insert of 'k': value_hex is not",
+            ),
+            (
+                r#"{"op":"insert","key":"k","value_hex":"012"}"#,
+                "line 7: insert of 'k': value_hex is not",
+            ),
             (r#"{"op":"insert","key":"k","value":"v","ttl":1}"#, "line 7: unknown field `ttl`"),
             (r#"{"op":"drop","key":"k"}"#, "line 7: unknown variant `drop`"),
-            ("\n", "line 7: "),
+            ("\n", "line 7: it is empty"),
+            (r#"{"op":"drop""#, "line 7: EOF while parsing an object, at column 12"),
         ] {
             let failure = next(&mut line.as_bytes(), 7).unwrap_err();
             assert!(failure.message.starts_with(said), "{line}: {}", failure.message);

@@ -34,7 +34,8 @@ pub(crate) struct TuningArgs {
     /// gaussian(mean,deviation), gamma(shape,mean), or like those that ended [default: measured]
     #[arg(long, value_name = "LAW")]
     pub(crate) lengths: Option<Law>,
-    /// Which ready task goes first: most input bytes, or longest path to an end [default: bytes]
+    /// Which ready task goes first: most input bytes; longest path to an end; or that one where
+    /// paths are long, else bytes [default: critical with eft, bytes with the others]
     #[arg(long)]
     pub(crate) order: Option<OrderName>,
     /// Share of a victim's shared queue that one steal takes [default: 0.5]

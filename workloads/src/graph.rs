@@ -1,5 +1,6 @@
 //! A task graph in memory: flat columns and two adjacency lists, good to 10^7 tasks.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -82,13 +83,6 @@ impl Graph {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The same graph under another name.
-    #[must_use]
-    pub fn with_name(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.name);
-        self
     }
 
     /// How many tasks there are; never 0.
@@ -317,14 +311,28 @@ impl Graph {
 
     /// Keeps what no task reads: the results. How many outputs that makes.
     pub fn keep_results(&mut self) -> u64 {
-        let mut is_read = vec![false; self.specs.len()];
+        let mut is_read = vec![false; self.len()];
+        let mut spec_is_read = vec![false; self.specs.len()];
         for child in self.indices() {
             for edge in self.parents(child).filter(|edge| edge.output > 0) {
-                is_read[self.task_spec[edge.task as usize] as usize] = true;
+                is_read[edge.task as usize] = true;
+                spec_is_read[self.task_spec[edge.task as usize] as usize] = true;
             }
         }
-        for (spec, _) in self.specs.iter_mut().zip(&is_read).filter(|(_, is_read)| !**is_read) {
-            spec.outputs.iter_mut().for_each(|output| output.keep = true);
+        // Tasks that are read and tasks that are not may share a spec: these get one of their own.
+        let mut kept: BTreeMap<u32, u32> = BTreeMap::new();
+        for task in self.indices().filter(|&task| !is_read[task as usize]) {
+            let spec = self.task_spec[task as usize];
+            let specs = &mut self.specs;
+            self.task_spec[task as usize] = *kept.entry(spec).or_insert_with(|| {
+                let mut of_its_own = spec as usize;
+                if spec_is_read[spec as usize] {
+                    of_its_own = specs.len();
+                    specs.push(specs[spec as usize].clone());
+                }
+                specs[of_its_own].outputs.iter_mut().for_each(|output| output.keep = true);
+                u32::try_from(of_its_own).expect("fewer specs than tasks")
+            });
         }
         let keeps = |task| self.task(task).spec.outputs.iter().filter(|output| output.keep).count();
         self.indices().map(keeps).sum::<usize>() as u64

@@ -59,12 +59,6 @@ impl<'g> Plan<'g> {
         Chunks { cutter: Cutter::new(self) }
     }
 
-    /// How many chunks [`Plan::chunks`] yields.
-    #[must_use]
-    pub fn chunk_count(&self) -> u64 {
-        self.chunk_counts.iter().map(|count| u64::from(*count)).sum()
-    }
-
     /// What makes the job visible once every chunk is accepted.
     #[must_use]
     pub fn commit(

@@ -279,7 +279,8 @@ fn order_claim(scale: &Scale, results: &Results) -> Claim {
                placed by number)"
             .to_owned(),
         paper: "FLDS > MDL > MLB".to_owned(),
-        asked: "reproduced; less than a round of tasks (0.1 %) counts as equal".to_owned(),
+        asked: "reproduced; less than a round of tasks (0.1 %) counts as equal, as FLDS and MDL do"
+            .to_owned(),
         ours,
         verdict,
     }

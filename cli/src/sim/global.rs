@@ -14,6 +14,7 @@ use workloads::Graph;
 
 use super::SimArgs;
 use super::network::NetworkChoice;
+use crate::args::DataKind;
 use crate::errors::{Done, Exit, Failure};
 use crate::units::Timespan;
 use crate::{Context, story, summary, units};
@@ -104,6 +105,10 @@ pub(super) fn run(context: &Context, args: &SimArgs, graph: &Graph, name: Schedu
     if matches!(args.network, NetworkChoice::Tree(_)) || args.faults.is_some() {
         return Err(Failure::usage("--scheduler knows neither racks nor faults")
             .hint("leave out --scheduler, or take --network maxmin or flat and no --faults"));
+    }
+    if args.data == DataKind::Real {
+        return Err(Failure::usage("--scheduler has no tasks that make real bytes")
+            .hint("leave out --scheduler, or take --data virtual"));
     }
     let settings = &context.settings;
     let nodes: u32 = settings.pick(args.nodes, "nodes")?;
