@@ -193,10 +193,4 @@ impl Node {
     pub fn map_commands_since(&self, epoch: u64) -> Option<Vec<wire::MapCommand>> {
         self.member.as_ref()?.membership.commands_since(epoch)
     }
-
-    /// Whether it leads the group that agrees on the map: for checks.
-    #[must_use]
-    pub fn leads_group(&self) -> bool {
-        self.member.as_ref().is_some_and(|member| member.membership.is_leader())
-    }
 }

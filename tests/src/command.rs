@@ -148,12 +148,6 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has written to standard output so far.
-    #[must_use]
-    pub fn output_so_far(&self) -> String {
-        read(&self.stdout)
-    }
-
     /// What it has written to standard error so far.
     #[must_use]
     pub fn errors_so_far(&self) -> String {

@@ -189,14 +189,6 @@ impl Instance {
         drop(ended);
     }
 
-    /// As [`Self::down`], where a job is meant to stall.
-    ///
-    /// # Panics
-    /// When a process stays.
-    pub fn down_after_stalls(self) {
-        drop(self.end());
-    }
-
     fn end(mut self) -> Self {
         self.note_pids();
         self.starling(&["down"]).ok();
