@@ -269,7 +269,7 @@ mod tests {
             (r#"{"op":"insert","key":"k","value":"v","ttl":1}"#, "line 7: unknown field `ttl`"),
             (r#"{"op":"drop","key":"k"}"#, "line 7: unknown variant `drop`"),
             ("\n", "line 7: it is empty"),
-            (r#"{"op":"drop""#, "line 7: EOF while parsing an object, at column 12"),
+            (r#"{"op":"insert""#, "line 7: EOF while parsing an object, at column 14"),
         ] {
             let failure = next(&mut line.as_bytes(), 7).unwrap_err();
             assert!(failure.message.starts_with(said), "{line}: {}", failure.message);

@@ -237,7 +237,10 @@ fn a_batch_of_operations_is_answered_line_by_line() {
     many.push_str("{\"op\":\"insert\",\"key\":\"k\"}\n{\"op\":\"remove\",\"key\":\"k7\"}\n");
     let (output, rows) = batch(&here, &many);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
-    assert!(error_of(&output).contains("error: line 5001: it needs a value"), "{output:?}");
+    assert!(
+        error_of(&output).contains("error: line 5001: insert of 'k': it needs a value"),
+        "{output:?}"
+    );
     assert_eq!(rows.len(), 5_000, "the lines before it are done");
     assert_eq!(here.ends(0, &["kv", "lookup", "k4999"]), "v4999");
     assert_eq!(here.ends(0, &["kv", "lookup", "k7"]), "v7", "the one after it is not");

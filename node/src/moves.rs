@@ -145,8 +145,8 @@ impl Node {
     }
 }
 
-/// Homes of this node that the map gives to others, which wait for its last word. Where more than
-/// that has happened somebody may have promised to take none of this node.
+/// Homes of this node that the map gives to others, which wait for its last word. However many
+/// changes it has missed: as long as it is a member, nobody begins without that.
 fn handed_over(
     me: NodeId,
     older: &wire::ClusterMap,
@@ -154,8 +154,8 @@ fn handed_over(
 ) -> BTreeSet<PartitionId> {
     let entries = (0..).map(PartitionId).zip(older.partitions.iter().zip(&map.partitions));
     let goes = entries.filter(|(_, (before, entry))| {
-        let is_next = entry.epoch == before.epoch + 1 && !entry.active && !entry.lost;
-        is_next && before.replicas[0] == me.0 && entry.replicas[0] != me.0
+        let is_awaited = !entry.active && !entry.lost && entry.replicas.contains(&me.0);
+        is_awaited && before.replicas[0] == me.0 && entry.replicas[0] != me.0
     });
     goes.map(|(partition, _)| partition).collect()
 }

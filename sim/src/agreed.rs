@@ -224,7 +224,7 @@ impl World {
         let is_enough = |voters: &[u32]| voters.iter().filter(there).count() * 2 > voters.len();
         let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
         let mut told = nodes.filter_map(node::Node::voters).filter(|told| !told.is_empty());
-        is_enough(&self.map.voters) && told.all(|told| is_enough(&told))
+        is_enough(&self.map.voters) && told.all(is_enough)
     }
 }
 

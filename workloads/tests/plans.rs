@@ -344,3 +344,24 @@ fn the_longest_tasks_of_a_bag_come_first() {
     let (least, most) = (work_ns.iter().min().unwrap(), work_ns.iter().max().unwrap());
     assert!(most - least <= 2 * 100_000_000, "homes have equal work: {work_ns:?}");
 }
+
+/// All tasks of it have one description.
+#[test]
+fn what_no_task_reads_is_kept_and_nothing_else() {
+    let options = workloads::LoadOptions::default();
+    let mut graph = workloads::load("fan-in:tasks=111,degree=10,output=10kB", None, &options)
+        .expect("a generator");
+    let mut is_read = vec![false; graph.len()];
+    for child in graph.indices() {
+        for edge in graph.parents(child).filter(|edge| edge.output > 0) {
+            is_read[edge.task as usize] = true;
+        }
+    }
+    let kept = graph.keep_results();
+    assert_eq!(kept, is_read.iter().filter(|is_read| !**is_read).count() as u64);
+    assert!(kept > 0 && kept < graph.len() as u64);
+    for task in graph.indices() {
+        let keeps = graph.task(task).spec.outputs.iter().any(|output| output.keep);
+        assert_eq!(keeps, !is_read[task as usize], "task {task}");
+    }
+}

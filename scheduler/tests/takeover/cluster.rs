@@ -260,7 +260,7 @@ impl Cluster {
             })
             .map(|(partition, _)| partition)
             .collect();
-        let handed = handed_over(node, &gone, &older, &map);
+        let handed = handed_over(node, &gone, &map);
         process.scheduler.hand_on(&handed, &mut out);
         process.steps += 1;
         let (scheduler, step) = (&process.scheduler, process.steps);
@@ -491,18 +491,11 @@ pub(crate) fn brief(body: &Body) -> String {
     format!("{body:?}").chars().take(160).collect()
 }
 
-/// Of these homes of a node those that wait for its last word: where one dies in between nobody
-/// does.
-fn handed_over(
-    node: usize,
-    gone: &[PartitionId],
-    older: &wire::ClusterMap,
-    map: &wire::ClusterMap,
-) -> BTreeSet<PartitionId> {
-    let is_next = |partition: &&PartitionId| {
-        let at = partition.0 as usize;
-        let (before, entry) = (&older.partitions[at], &map.partitions[at]);
-        entry.epoch == before.epoch + 1 && !entry.active && entry.replicas[0] != node as u32
+/// Of these homes of a node those that go to others, which wait for its last word.
+fn handed_over(node: usize, gone: &[PartitionId], map: &wire::ClusterMap) -> BTreeSet<PartitionId> {
+    let is_awaited = |partition: &&PartitionId| {
+        let entry = &map.partitions[partition.0 as usize];
+        !entry.active && entry.replicas[0] != node as u32
     };
-    gone.iter().filter(is_next).copied().collect()
+    gone.iter().filter(is_awaited).copied().collect()
 }
