@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use analysis::{Entry, Fold, Kinds, Merged, Reads, RunFacts, RunReport, TraceWriter};
 use clap::Args;
-use client::Client;
+use client::{Client, ClientError};
 use proto::event::{End, Event};
 use proto::wire::{JobState, NodeState};
 use proto::{Attempt, JobId, LocalId, NodeId, Span, TaskId, Time};
@@ -29,6 +29,20 @@ pub(crate) struct Logs {
     pub(crate) states: Vec<NodeState>,
 }
 
+async fn events_of(
+    client: &Client,
+    node: NodeId,
+    job: JobId,
+    task: Option<LocalId>,
+) -> Result<Vec<u8>, ClientError> {
+    let mut events = client.events(node, job, task).await?;
+    let mut bytes = Vec::new();
+    while let Some(piece) = events.next().await? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
 impl Logs {
     /// Reads the logs of a job, or of one of its tasks. Nodes that are away are told on stderr.
     pub(crate) async fn read(
@@ -38,19 +52,21 @@ impl Logs {
     ) -> Result<Self, Failure> {
         let mut read = Self::default();
         for (node, state) in client.node_states(STATE_PATIENCE).await {
-            match state {
-                Ok(state) => read.states.push(state),
-                Err(error) => {
-                    say(&format!("warning: without the events of {node}: {error}"));
-                    continue;
+            let events = match state {
+                Ok(_) => events_of(client, node, job, task).await,
+                Err(ref error) => Err(ClientError::ClusterUnreachable(error.to_string())),
+            };
+            match events {
+                Ok(bytes) => {
+                    read.states.extend(state);
+                    read.logs.push((node, bytes));
                 }
+                // It may also stop, or die, while it is read.
+                Err(ClientError::ClusterUnreachable(why)) => {
+                    say(&format!("warning: without the events of {node}: {why}"));
+                }
+                Err(error) => return Err(error.into()),
             }
-            let mut events = client.events(node, job, task).await?;
-            let mut bytes = Vec::new();
-            while let Some(piece) = events.next().await? {
-                bytes.extend_from_slice(&piece);
-            }
-            read.logs.push((node, bytes));
         }
         Ok(read)
     }
