@@ -214,8 +214,14 @@ impl Scheduler {
             let Some(object) = at.object.as_ref().map(crate::data::object_id) else { continue };
             let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             let (me, members, maker) = (self.options.me, self.homes.nodes(), flight.maker);
-            let mut sources = at.nodes.iter().map(|&node| NodeId(node));
-            let source = sources.find(|&node| node != me && (node.0 as usize) < members);
+            let sources = at.nodes.iter().map(|&node| NodeId(node));
+            let mut sources = sources.filter(|&node| node != me && (node.0 as usize) < members);
+            let first = sources.next();
+            // Who is dead by the map here may be so by its home's too in a moment, or be back: then
+            // it is named once more.
+            let may_be_back = flight.tries > 1;
+            let source = first.filter(|&source| may_be_back || !self.is_dead(source));
+            let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             // An answer that comes late is worth something where it names a copy.
             let names_a_copy = source.is_some_and(|source| source != maker);
             let is_late = flight.phase == Phase::Pausing && !at.later && names_a_copy;
@@ -229,6 +235,10 @@ impl Scheduler {
                 self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
                 continue;
             }
+            if source.is_none() && first.is_some() {
+                self.ask_later(now, object);
+                continue;
+            }
             if source.is_none() && self.is_dead(maker) {
                 self.input_gone(now, object, out);
                 continue;
@@ -240,6 +250,14 @@ impl Scheduler {
             }
             self.fetch_from(now, object, source, out);
         }
+    }
+
+    fn ask_later(&mut self, now: Time, object: ObjectId) {
+        let Some(flight) = self.data.flights.get_mut(&object) else { return };
+        self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
+        flight.phase = Phase::Pausing;
+        let doubled = FETCH_RETRY_START.0 << flight.tries.min(16);
+        self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
     }
 
     /// Looks after flights whose time has come.

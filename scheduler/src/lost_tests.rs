@@ -79,12 +79,17 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
         Body::Located(wire::Located { objects: vec![at] })
     };
     scheduler.on_message(Time(0), NodeId(1), located(vec![2]), &mut out);
+    assert!(out.fetches.is_empty(), "its home may not have heard yet that it is dead");
+    let soon = scheduler.deadline(Time(0)).expect("it asks again");
+    scheduler.act(soon, &mut out);
+    assert_eq!(std::mem::take(&mut out.locate)[&NodeId(1)].copies_only, [asked]);
+    scheduler.on_message(soon, NodeId(1), located(vec![2]), &mut out);
     let fetch = out.fetches.pop().expect("its home has heard that it is back");
     assert_eq!(fetch.from, NodeId(2));
     // It cannot be reached from here yet: after a pause its home is asked once more.
-    scheduler.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
+    scheduler.on_fetched(soon, fetch.object, fetch.number, Err(unreachable()), &mut out);
     assert!(out.locate.is_empty() && out.completions.is_empty());
-    let later = Time(0) + FETCH_RETRY_MAX;
+    let later = soon + FETCH_RETRY_MAX;
     scheduler.act(later, &mut out);
     assert_eq!(std::mem::take(&mut out.locate)[&NodeId(1)].copies_only, [asked]);
     scheduler.on_message(later, NodeId(1), located(vec![]), &mut out);
