@@ -54,7 +54,10 @@ impl World {
     /// All machines but these have a copy of everything, a majority of the votes, room for every
     /// task, and are enough to acknowledge anything.
     fn is_core(&self, away: &[usize]) -> bool {
-        let stays = |node: usize| self.machines[node].may_run() && !away.contains(&node);
+        // One that has just left may not know it yet.
+        let is_there = |node: usize| is_serving(&self.map, node as u32);
+        let may_run = |node: usize| self.machines[node].may_run() && is_there(node);
+        let stays = |node: usize| may_run(node) && !away.contains(&node);
         let left: Vec<usize> = (0..self.machines.len()).filter(|&node| stays(node)).collect();
         let has_disk = |node: u32| {
             let known = member(&self.map, NodeId(node)).map_or(0, |member| member.store);
