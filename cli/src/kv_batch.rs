@@ -205,7 +205,7 @@ fn operation_of(line: &Line) -> Result<KvOp, String> {
         return Err("only cas expects something".to_owned());
     }
     if line.op == Op::Cas && expected.is_some() == line.absent {
-        return Err(r#"cas needs one of "expect" and "absent": true"#.to_owned());
+        return Err(r#"it needs one of "expect" and "absent": true"#.to_owned());
     }
     let kind = match line.op {
         Op::Insert => KvKind::Insert,
@@ -252,7 +252,7 @@ mod tests {
                 "line 7: lookup of 'k': it takes no value",
             ),
             (r#"{"op":"insert","key":"","value":"v"}"#, "line 7: insert of '': the key is empty"),
-            (r#"{"op":"cas","key":"k","value":"v"}"#, "line 7: cas of 'k': cas needs one of"),
+            (r#"{"op":"cas","key":"k","value":"v"}"#, "line 7: cas of 'k': it needs one of"),
             (r#"{"op":"cas","key":"k","value":"v","expect":"a","absent":true}"#, "line 7: cas of"),
             (
                 r#"{"op":"lookup","key":"k","absent":true}"#,

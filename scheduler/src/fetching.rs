@@ -212,7 +212,7 @@ impl Scheduler {
     pub(crate) fn on_located(&mut self, now: Time, located: &wire::Located, out: &mut Out) {
         for at in &located.objects {
             let Some(object) = at.object.as_ref().map(crate::data::object_id) else { continue };
-            let Some(flight) = self.data.flights.get_mut(&object) else { continue };
+            let Some(flight) = self.data.flights.get(&object) else { continue };
             let (me, members, maker) = (self.options.me, self.homes.nodes(), flight.maker);
             let sources = at.nodes.iter().map(|&node| NodeId(node));
             let mut sources = sources.filter(|&node| node != me && (node.0 as usize) < members);
@@ -221,7 +221,6 @@ impl Scheduler {
             // it is named once more.
             let may_be_back = flight.tries > 1;
             let source = first.filter(|&source| may_be_back || !self.is_dead(source));
-            let Some(flight) = self.data.flights.get_mut(&object) else { continue };
             // An answer that comes late is worth something where it names a copy.
             let names_a_copy = source.is_some_and(|source| source != maker);
             let is_late = flight.phase == Phase::Pausing && !at.later && names_a_copy;
@@ -230,13 +229,15 @@ impl Scheduler {
             }
             if at.later {
                 self.data.waiting += usize::from(flight.phase == Phase::Locating);
-                let size_bytes = flight.size_bytes;
-                flight.phase = Phase::Waiting;
-                self.set_timer(object, Some(now + self.locate_timeout(size_bytes)));
+                let until = now + self.locate_timeout(flight.size_bytes);
+                if let Some(flight) = self.data.flights.get_mut(&object) {
+                    flight.phase = Phase::Waiting;
+                }
+                self.set_timer(object, Some(until));
                 continue;
             }
             if source.is_none() && first.is_some() {
-                self.ask_later(now, object);
+                self.try_later(now, object);
                 continue;
             }
             if source.is_none() && self.is_dead(maker) {
@@ -252,7 +253,8 @@ impl Scheduler {
         }
     }
 
-    fn ask_later(&mut self, now: Time, object: ObjectId) {
+    /// Longer each time that it failed.
+    fn try_later(&mut self, now: Time, object: ObjectId) {
         let Some(flight) = self.data.flights.get_mut(&object) else { return };
         self.data.waiting -= usize::from(flight.phase == Phase::Waiting);
         flight.phase = Phase::Pausing;
@@ -431,10 +433,8 @@ impl Scheduler {
             false => FETCH_TRIES_MAX,
         };
         if tries < tries_max && is_there && !(blind && from != maker) {
-            flight.phase = Phase::Pausing;
             self.stall(object);
-            let doubled = FETCH_RETRY_START.0 << tries.min(16);
-            self.set_timer(object, Some(now + Span(doubled.min(FETCH_RETRY_MAX.0))));
+            self.try_later(now, object);
             return;
         }
         if self.homes.moves() {

@@ -127,7 +127,7 @@ impl Scheduler {
     pub fn new(options: Options, homes: Homes) -> Self {
         let seed = options.seed ^ u64::from(options.incarnation.0) << 32 ^ u64::from(options.me.0);
         let mut ledger = Ledger::new(options.me, options.incarnation, options.mutant);
-        ledger.rebuilds = homes.moves();
+        ledger.homes_move = homes.moves();
         let mut scheduler = Self {
             ledger,
             jobs: Jobs::new(options.mutant),

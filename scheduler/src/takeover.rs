@@ -48,7 +48,7 @@ impl Scheduler {
         let options = &self.options;
         let fresh = || {
             let mut ledger = Ledger::new(options.me, options.incarnation, options.mutant);
-            ledger.rebuilds = true; // As in every ledger whose homes move.
+            ledger.homes_move = true;
             Loading { ledger, jobs: Vec::new() }
         };
         let loading = self.loading.get_or_insert_default();
@@ -221,14 +221,17 @@ impl Scheduler {
             return;
         }
         let staged = self.staging.iter().map(|(&task, staged)| (task, staged.attempt));
-        let (kept, dropped): (Vec<_>, Vec<_>) =
-            self.running.iter().partition(|(_, running)| running.handed_on);
-        let running = dropped.into_iter().map(|(&task, running)| (task, running.attempt));
-        let mut here: Vec<_> = staged.chain(running).collect();
-        here.retain(|(task, _)| task.partition() == partition);
-        let kept = kept.into_iter().filter(|(task, _)| task.partition() == partition);
-        kept.for_each(|(task, _)| self.data.touched.came(task.job));
-        for (task, attempt) in here {
+        let mut dropped: Vec<_> =
+            staged.filter(|(task, _)| task.partition() == partition).collect();
+        let running = self.running.iter().filter(|(task, _)| task.partition() == partition);
+        for (&task, running) in running {
+            if running.handed_on {
+                self.data.touched.came(task.job);
+            } else {
+                dropped.push((task, running.attempt));
+            }
+        }
+        for (task, attempt) in dropped {
             self.drop_task(task, attempt, out);
         }
         self.homes.give_up(partition);

@@ -11,7 +11,7 @@ use proto::{Attempt, JobId, PartitionId, TaskId, wire};
 #[derive(Debug, Default)]
 pub(crate) struct ToldEnds {
     ends: BTreeMap<TaskId, wire::Completion>,
-    /// Oldest first; some are there no more.
+    /// All of them, oldest first.
     order: VecDeque<TaskId>,
 }
 

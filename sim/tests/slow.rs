@@ -4,15 +4,10 @@ use std::sync::atomic::Ordering;
 
 use proto::marks::{self, Mark};
 use proto::{JobId, PartitionId, Span};
-use sim::stories::slow::{self, add_meters, count_fenced, world};
+use sim::stories::slow::{add_meters, count_fenced, world};
 use sim::{ClientPlan, Dice, Draft, World};
 
 const VICTIM: usize = 1;
-
-#[test]
-fn the_rest_waits_no_longer_than_three_times_as_long() {
-    slow::the_rest_waits_no_longer(None).unwrap_or_else(|violation| panic!("{violation}"));
-}
 
 fn runs_well(world: &mut World, span: Span) {
     world.run_for(span);

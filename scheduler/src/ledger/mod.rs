@@ -78,8 +78,9 @@ pub(crate) struct Ledger {
     pub(crate) readers: Readers,
     /// Tasks that wait for what they have had, and what has to be made again.
     pub(crate) mourning: BTreeSet<TaskId>,
-    /// What is lost is made again: records of tasks stay as long as somebody reads what they made.
-    pub(crate) rebuilds: bool,
+    /// Then what is lost is made again, too: records of tasks stay as long as somebody reads what
+    /// they made.
+    pub(crate) homes_move: bool,
     /// Inputs of wide fan-ins that were just made and may travel.
     pub(crate) ahead: Vec<Ahead>,
     pub(crate) mutant: Option<Mutant>,
@@ -116,7 +117,7 @@ impl Ledger {
             wakeups: 0,
             readers: Readers::new(mutant == Some(Mutant::DeleteOnFirstRead)),
             mourning: BTreeSet::new(),
-            rebuilds: false,
+            homes_move: false,
             ahead: Vec::new(),
             mutant,
         }
@@ -404,7 +405,7 @@ impl Ledger {
             }
             let retired = self.retired.pop_front().expect("counted");
             let (job, partition, number, weight) = retired;
-            if self.rebuilds && self.is_read(job, partition, number) {
+            if self.homes_move && self.is_read(job, partition, number) {
                 self.retired.push_back(retired);
                 continue;
             }

@@ -158,7 +158,7 @@ impl Ledger {
         record: &wire::HolderRecord,
         at: usize,
     ) -> Result<(), RecordError> {
-        let (me, this, homes_move) = (self.me, (self.me, self.incarnation), self.rebuilds);
+        let (me, this, homes_move) = (self.me, (self.me, self.incarnation), self.homes_move);
         let cell = self
             .cell_mut(task)
             .ok_or_else(|| RecordError(format!("task {task} is held but not stored")))?;

@@ -262,10 +262,8 @@ impl Cluster {
             .collect();
         let handed = handed_over(node, &gone, &map);
         process.scheduler.hand_on(&handed, &mut out);
-        process.steps += 1;
-        let (scheduler, step) = (&process.scheduler, process.steps);
-        let number = |partition: PartitionId| u64::from(scheduler.term(partition)) << 32 | step;
-        keep(&mut self.records, &mut self.jobs, std::mem::take(&mut out.facts), number);
+        self.keep_facts(node, &mut out);
+        let process = self.machines[node].process.as_mut().expect("looked at above");
         for partition in gone {
             process.serves.remove(&partition);
             process.scheduler.give_up(partition, &mut out);
@@ -352,8 +350,6 @@ impl Cluster {
         let now = self.now;
         let me = NodeId(node as u32);
         let Some(process) = &mut self.machines[node].process else { return };
-        process.steps += 1;
-        let step = process.steps;
         let mut loopback = VecDeque::new();
         let mut sends = Vec::new();
         let mut acted = false;
@@ -374,12 +370,7 @@ impl Cluster {
                 acted = false;
             }
         }
-        let scheduler = &process.scheduler;
-        let number = |partition: PartitionId| u64::from(scheduler.term(partition)) << 32 | step;
-        for partition in touched(&out.facts) {
-            assert!(scheduler.homes().is_mine(partition), "n{node} writes what is not its own");
-        }
-        keep(&mut self.records, &mut self.jobs, std::mem::take(&mut out.facts), number);
+        self.keep_facts(node, &mut out);
         for (to, reliable, body) in sends {
             let to = to.0 as usize;
             self.oracle.on_body(&body);
@@ -390,6 +381,18 @@ impl Cluster {
             }
         }
         self.carry_out(node, out);
+    }
+
+    /// What a step has written reaches all copies.
+    fn keep_facts(&mut self, node: usize, out: &mut Out) {
+        let process = self.machines[node].process.as_mut().expect("it is in a step");
+        process.steps += 1;
+        let (scheduler, step) = (&process.scheduler, process.steps);
+        for partition in touched(&out.facts) {
+            assert!(scheduler.homes().is_mine(partition), "n{node} writes what is not its own");
+        }
+        let number = |partition: PartitionId| u64::from(scheduler.term(partition)) << 32 | step;
+        keep(&mut self.records, &mut self.jobs, std::mem::take(&mut out.facts), number);
     }
 
     fn carry_out(&mut self, node: usize, out: Out) {
