@@ -5,12 +5,13 @@
 //! many slow windows and no good one among them is slow, on this node's word; what follows of it is
 //! decided by the group's leader (`membership/slow.rs`) and told by the map. Nothing is shipped to
 //! a slow node any more, so voters probe it: it writes a little and answers when that is synced.
+//! Voters that are well are probed alike meanwhile: far from all others is not slow.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use kvs::Write;
 use kvs::keys::{META, META_PARTITION};
-use kvs::membership::is_serving;
+use kvs::membership::{is_fit, is_serving};
 use proto::limits::{
     SLOW_ACK_MIN, SLOW_AWAITED_MAX, SLOW_FACTOR, SLOW_PROBE_PATIENCE, SLOW_PROBES_LOST_MAX,
     SLOW_SAMPLES_MAX, SLOW_WELL_ANSWERS, SLOW_WINDOW, SLOW_WINDOWS,
@@ -89,6 +90,13 @@ struct Probed {
     missing: u32,
 }
 
+/// A voter that is well, and how long it takes to answer a probe: that is usual.
+#[derive(Debug, Default)]
+struct Compared {
+    awaited: Option<(u64, Time)>,
+    took: Option<Span>,
+}
+
 /// A probe of another node, and the batch that it is written with.
 #[derive(Debug)]
 struct Asked {
@@ -106,6 +114,8 @@ pub(super) struct Watch {
     syncs: Gauge,
     own: Option<Span>,
     probed: BTreeMap<NodeId, Probed>,
+    /// Nobody while nobody is slow.
+    compared: BTreeMap<NodeId, Compared>,
     probe_number: u64,
     asked: Vec<Asked>,
     /// Slow or well again, on this node's word.
@@ -140,10 +150,17 @@ impl Watch {
     }
 
     fn on_probed(&mut self, now: Time, by: NodeId, number: u64) {
-        let usual = self.own.unwrap_or_default();
+        let is_this = |(awaited, _): &mut (u64, Time)| *awaited == number;
+        if let Some(compared) = self.compared.get_mut(&by) {
+            if let Some((_, sent)) = compared.awaited.take_if(is_this) {
+                compared.took = Some(now.since(sent));
+            }
+            return;
+        }
+        let others = self.compared.values().filter_map(|compared| compared.took).collect();
+        let usual = median(others).max(self.own).unwrap_or_default();
         let Some(probed) = self.probed.get_mut(&by) else { return };
-        let sent = probed.awaited.take_if(|(awaited, _)| *awaited == number);
-        let Some((_, sent)) = sent else { return };
+        let Some((_, sent)) = probed.awaited.take_if(is_this) else { return };
         let is_good = now.since(sent) < limit(usual);
         probed.good = if is_good { probed.good + 1 } else { 0 };
         probed.missing = 0;
@@ -167,8 +184,13 @@ impl Watch {
         if is_idle {
             self.syncs.awaited.clear();
         }
+        let is_late = |(_, sent): &mut (u64, Time)| now.since(*sent) >= SLOW_PROBE_PATIENCE;
+        for compared in self.compared.values_mut() {
+            if compared.awaited.take_if(is_late).is_some() {
+                compared.took = None; // It is away, which is not usual.
+            }
+        }
         for (&node, probed) in &mut self.probed {
-            let is_late = |(_, sent): &mut (u64, Time)| now.since(*sent) >= SLOW_PROBE_PATIENCE;
             if probed.awaited.take_if(is_late).is_some() {
                 probed.missing += 1;
             }
@@ -207,12 +229,13 @@ impl Watch {
 
     /// The probes of this window.
     fn probes(&mut self, now: Time) -> Vec<(NodeId, Body)> {
+        let probed = self.probed.iter_mut().map(|(&node, probed)| (node, &mut probed.awaited));
+        let compared = self.compared.iter_mut().map(|(&node, other)| (node, &mut other.awaited));
         let mut said = Vec::new();
-        let free = self.probed.iter_mut().filter(|(_, probed)| probed.awaited.is_none());
-        for (&node, probed) in free {
+        for (node, awaited) in probed.chain(compared).filter(|(_, awaited)| awaited.is_none()) {
             self.probe_number += 1;
             let number = self.probe_number;
-            probed.awaited = Some((number, now));
+            *awaited = Some((number, now));
             said.push((node, Body::SlowProbe(wire::SlowProbe { number })));
         }
         said
@@ -257,6 +280,13 @@ impl Replica {
             let probed = Probed { incarnation: member.incarnation, ..probed };
             self.watch.probed.insert(node, probed);
             self.watch.opens(now);
+        }
+        let mut before = std::mem::take(&mut self.watch.compared);
+        if !self.watch.probed.is_empty() {
+            let voters = self.map.voters.iter().filter(|&&voter| voter != self.me.0);
+            let well = voters.filter(|&&voter| is_fit(&self.map, voter)).map(|&it| NodeId(it));
+            let known = well.map(|node| (node, before.remove(&node).unwrap_or_default()));
+            self.watch.compared = known.collect();
         }
     }
 
@@ -424,5 +454,40 @@ mod tests {
             assert_eq!(answer(enough + window, 5), []);
         }
         assert_eq!(answer(2 * enough, 5), [(B, false)]);
+    }
+
+    /// Its probes take 90 ms, far longer than a sync here; those of the others take `took`.
+    fn is_well_beside(others: &[(NodeId, u64)]) -> bool {
+        let mut watch = Watch::default();
+        watch.probed.insert(A, Probed::default());
+        watch.compared = others.iter().map(|&(node, _)| (node, Compared::default())).collect();
+        for window in 0..2 * u64::from(SLOW_WELL_ANSWERS) {
+            let begins = at(window * WINDOW);
+            let numbers: BTreeMap<NodeId, u64> = watch
+                .probes(begins)
+                .into_iter()
+                .map(|(node, body)| match body {
+                    Body::SlowProbe(probe) => (node, probe.number),
+                    _ => unreachable!("{body:?}"),
+                })
+                .collect();
+            let answer = |(_, took): &&(NodeId, u64)| *took < SLOW_PROBE_PATIENCE.0 / 1_000_000;
+            for &(node, took) in others.iter().chain([&(A, 90)]).filter(answer) {
+                if let Some(&number) = numbers.get(&node) {
+                    watch.on_probed(begins + Span::from_millis(took), node, number);
+                }
+            }
+            watch.close(begins + SLOW_WINDOW, begins + SLOW_WINDOW);
+        }
+        watch.words.contains(&(A, false))
+    }
+
+    #[test]
+    fn what_is_usual_for_the_others_is_good_enough() {
+        assert!(!is_well_beside(&[]));
+        assert!(!is_well_beside(&[(B, 1), (C, 2)]));
+        assert!(is_well_beside(&[(B, 30), (C, 40)]), "all are far from here");
+        assert!(is_well_beside(&[(B, 30)]));
+        assert!(!is_well_beside(&[(B, 6_000)]), "who does not answer says nothing of what is usual");
     }
 }
