@@ -107,34 +107,31 @@ pub(crate) async fn copy(
     if kept.is_empty() {
         return Ok(outcome);
     }
-    let mut ran = logs.committed(job)?;
-    for (local, (attempt, node)) in logs.taken_over(job)? {
-        // The log of its home may have gone with the node, too; a later attempt may have ended.
-        let known = ran.entry(local).or_insert(Committed { node, attempt, end: End::Done });
-        if known.attempt == attempt {
-            known.node = node;
-        }
-    }
-    outcome.away = client.nodes().into_iter().filter(|node| !logs.has(*node)).collect();
+    let (ran, taken) = (logs.committed(job)?, logs.taken_over(job)?);
+    let mut silent: BTreeSet<NodeId> =
+        client.nodes().into_iter().filter(|node| !logs.has(*node)).collect();
     for (task, output, file) in kept {
         let local = LocalId(*task);
+        let taken = taken.get(&local).map(Vec::as_slice).unwrap_or_default();
         let known = match ran.get(&local) {
             Some(known) => Some(*known),
-            None => ask_home(client, job, local).await,
+            // The log of its home may have gone with a node that has left.
+            None => ask_home(client, job, local).await.or_else(|| {
+                taken.last().map(|&(attempt, node)| Committed { node, attempt, end: End::Done })
+            }),
         };
-        let Some(Committed { node, attempt, end: End::Done }) = known else {
+        let Some(known @ Committed { attempt, end: End::Done, .. }) = known else {
             outcome.undone += 1;
+            outcome.away.extend(&silent); // One of them may know that it is done.
             continue;
         };
-        if outcome.away.contains(&node) {
-            continue;
-        }
         let to = inside(dir, file)?;
         if let Some(parent) = to.parent() {
             std::fs::create_dir_all(parent).map_err(|error| Failure::file(parent, &error))?;
         }
         let object = ObjectId { task: TaskId { job, local }, attempt, output: *output };
-        match client.fetch_object(node, object, &to).await {
+        let sources = sources(&known, taken);
+        match fetch_from(client, &sources, object, &to, &mut silent).await? {
             Ok(bytes) => outcome.copied.push(Copied {
                 task: local.to_string(),
                 file: file.clone(),
@@ -142,14 +139,51 @@ pub(crate) async fn copy(
                 bytes,
                 object,
             }),
-            Err(error @ ClientError::ClusterUnreachable(_)) => {
-                say(&format!("warning: without the objects of {node}: {error}"));
+            Err(node) => {
                 outcome.away.insert(node);
             }
-            Err(error) => return Err(error.into()),
         }
     }
     Ok(outcome)
+}
+
+/// Who may have what the attempt made. Whoever took it over last comes first: the others may have
+/// left.
+fn sources(known: &Committed, taken: &[(Attempt, NodeId)]) -> Vec<NodeId> {
+    let of_attempt = taken.iter().rev().filter(|(attempt, _)| *attempt == known.attempt);
+    let mut sources: Vec<NodeId> = of_attempt.map(|&(_, node)| node).collect();
+    sources.push(known.node);
+    sources
+}
+
+/// From the first that has it: how many bytes. Else who may have it, and is silent.
+async fn fetch_from(
+    client: &Client,
+    sources: &[NodeId],
+    object: ObjectId,
+    to: &Path,
+    silent: &mut BTreeSet<NodeId>,
+) -> Result<Result<u64, NodeId>, Failure> {
+    let (mut lost, mut refused) = (None, None);
+    for &node in sources {
+        if silent.contains(&node) {
+            lost = Some(node);
+            continue;
+        }
+        match client.fetch_object(node, object, to).await {
+            Ok(bytes) => return Ok(Ok(bytes)),
+            Err(error @ ClientError::ClusterUnreachable(_)) => {
+                say(&format!("warning: without the objects of {node}: {error}"));
+                (lost, _) = (Some(node), silent.insert(node));
+            }
+            Err(error) => refused = Some(error),
+        }
+    }
+    match (lost, refused) {
+        (Some(node), _) => Ok(Err(node)),
+        (None, Some(error)) => Err(error.into()),
+        (None, None) => unreachable!("somebody has made it"),
+    }
 }
 
 /// What the home of a task says where no log tells of its end: who committed it may have left.

@@ -38,6 +38,8 @@ struct NodeRow {
     votes: bool,
     /// Partitions that it is home of.
     homes: usize,
+    /// Tasks whose outputs lie there and on fewer other nodes than they should.
+    lacking_copies: u64,
     slots: u32,
     ready_local: u64,
     ready_shared: u64,
@@ -58,6 +60,7 @@ impl NodeRow {
             slow: member.slow,
             votes: false,
             homes: 0,
+            lacking_copies: state.lacking_copies,
             slots: member.slots,
             ready_local: state.ready_local,
             ready_shared: state.ready_shared,
@@ -76,6 +79,7 @@ impl NodeRow {
             slow: false,
             votes: false,
             homes: 0,
+            lacking_copies: 0,
             slots: 0,
             ready_local: 0,
             ready_shared: 0,
@@ -185,6 +189,7 @@ fn has_all_copies(map: &wire::ClusterMap, nodes: &[NodeRow]) -> bool {
     let all_known = nodes.iter().all(|row| row.pid == 0 || !row.given_up);
     kvs::membership::is_fully_replicated(map)
         && all_known
+        && nodes.iter().all(|row| row.lacking_copies == 0)
         && map.partitions.iter().all(|entry| entry.learners.is_empty())
         && serving.all(is_there)
 }

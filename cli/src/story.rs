@@ -129,18 +129,18 @@ impl Logs {
         Ok(committed)
     }
 
-    /// Where the outputs of tasks lie that were handed over by nodes that have left: the attempt,
-    /// and the last of those that took them over.
+    /// Where else the outputs of tasks lie: nodes that took them over from one that left, or that
+    /// have them as well; those that did so first come first.
     pub(crate) fn taken_over(
         &self,
         job: JobId,
-    ) -> Result<HashMap<LocalId, (Attempt, NodeId)>, Failure> {
-        let mut taken = HashMap::new();
+    ) -> Result<HashMap<LocalId, Vec<(Attempt, NodeId)>>, Failure> {
+        let mut taken: HashMap<LocalId, Vec<(Attempt, NodeId)>> = HashMap::new();
         self.for_each(|entry| {
             if let Event::TakenOver { task, attempt, .. } = entry.event
                 && task.job == job
             {
-                taken.insert(task.local, (attempt, entry.node));
+                taken.entry(task.local).or_default().push((attempt, entry.node));
             }
             Ok(())
         })?;

@@ -494,6 +494,13 @@ pub const OBJECTS_TOLD_MAX: usize = 4096;
 pub const HANDOVERS_AT_A_TIME_MAX: usize = 256;
 pub const HANDOVER_TRIES_MAX: u32 = 4;
 pub const HANDOVER_PAUSE: Span = Span::from_secs(2);
+/// Outputs that are copied before their tasks end: of so many tasks at a time. Those of more keep
+/// their slots until it is their turn.
+pub const COPIES_FIRST_MAX: usize = 256;
+/// Who had a copy and has died may come back with it; after so long another node gets one. Nodes
+/// that had no room are asked again after as long, and then after twice as long each time, so often.
+pub const COPY_PATIENCE: Span = Span::from_secs(10);
+pub const COPY_DOUBLINGS_MAX: u32 = 6;
 /// Inputs of a ready task by which its queue knows it, and from which size on.
 pub const INDEXED_INPUTS_MAX: usize = 16;
 pub const INDEXED_INPUT_BYTES_MIN: u64 = 1024;

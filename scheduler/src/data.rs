@@ -18,6 +18,7 @@ use crate::near::NearFiles;
 use crate::objects::Objects;
 use crate::out::Out;
 use crate::queue::Presence;
+use crate::replicas::Replicas;
 use crate::roomless::Roomless;
 use crate::staging::{Aside, Gathering};
 use crate::{Mutant, Scheduler};
@@ -92,6 +93,8 @@ pub(crate) struct Data {
     going: VecDeque<Going>,
     /// What comes from nodes that leave the cluster.
     pub(crate) taking: BTreeMap<Made, Taking>,
+    /// What other nodes have as well, or are to have.
+    pub(crate) replicas: Box<Replicas>,
     pub(crate) touched: Touched,
     /// Jobs that may have ended while this node was down.
     in_doubt: BTreeSet<JobId>,
@@ -129,6 +132,7 @@ impl Data {
             left_over: false,
             going: VecDeque::new(),
             taking: BTreeMap::new(),
+            replicas: Box::default(),
             touched: Touched::default(),
             in_doubt: BTreeSet::new(),
             fetch_time: Span::ZERO,
@@ -151,7 +155,7 @@ impl Data {
         }
         let flights = self.timers.first().map(|&(at, _)| at);
         let others = self.patience.deadline().into_iter().chain(self.gathering.deadline());
-        let sources = self.locations.deadline();
+        let sources = self.locations.deadline().into_iter().chain(self.replicas.deadline());
         flights.into_iter().chain(others).chain(sources).min()
     }
 }
@@ -417,6 +421,7 @@ impl Scheduler {
         }
         self.data.ahead.retain(|ahead| ahead.object.task.job != job);
         handover::forget(&mut self.data.taking, |made, _| made.0.job == job);
+        self.data.replicas.forget_job(job);
         let gone = self.data.objects.forget_job(job);
         for object in &gone {
             self.object_changed(object);
@@ -512,6 +517,7 @@ impl Scheduler {
         state.inputs_local = totals.made_here;
         state.inputs_copied = totals.copied;
         self.leaving_state(state);
+        state.lacking_copies = self.lacking_copies();
     }
 }
 

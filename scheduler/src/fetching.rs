@@ -96,6 +96,13 @@ pub(crate) struct Wish<'a> {
     pub(crate) taken: Option<bool>,
 }
 
+impl Flight {
+    /// See [`Flight::taken`].
+    pub(crate) fn is_taken(&self) -> bool {
+        self.taken.is_some()
+    }
+}
+
 impl Scheduler {
     /// Begins to bring an object here.
     pub(crate) fn begin_flight(

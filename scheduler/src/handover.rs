@@ -18,18 +18,22 @@ use crate::fetching::Wish;
 use crate::leaving::Made;
 use crate::out::Out;
 
-/// What is to come from a node that leaves, and is on its way.
+/// What is to come from a node that leaves, or that shares it, and is on its way.
 #[derive(Debug)]
 pub(crate) struct Taking {
-    leaver: NodeId,
-    handed: wire::Handed,
+    pub(crate) leaver: NodeId,
+    pub(crate) handed: wire::Handed,
+    /// It does not leave.
+    pub(crate) stays: bool,
 }
 
 pub(crate) fn made_of(handed: &wire::Handed) -> Made {
     (TaskId::new(handed.job, handed.task), Attempt(handed.attempt))
 }
 
-fn objects_of(handed: &wire::Handed) -> impl Iterator<Item = (ObjectId, &wire::HandedOutput)> {
+pub(crate) fn objects_of(
+    handed: &wire::Handed,
+) -> impl Iterator<Item = (ObjectId, &wire::HandedOutput)> {
     let (task, attempt) = made_of(handed);
     let object = move |output: u32| ObjectId { task, attempt, output };
     handed.outputs.iter().map(move |it| (object(it.output), it))
@@ -80,6 +84,10 @@ impl Scheduler {
             HandStage::LetGo => self.on_let_go(&said.made),
             HandStage::NoRoom => self.on_no_room(now, from, &said.made),
             HandStage::Keep => self.on_keep(&said.made),
+            HandStage::ToCopy => self.on_to_copy(now, NodeId(said.from), said.made, out),
+            stage @ (HandStage::Copied | HandStage::Coming | HandStage::NoRoomToCopy) => {
+                self.on_copy_answer(now, (from, stage), &said.made, out);
+            }
         }
     }
 
@@ -110,22 +118,26 @@ impl Scheduler {
                 refused.push(wire::Handed { outputs: Vec::new(), ..handed });
                 continue;
             }
-            for (object, output) in objects_of(&handed) {
-                // What is on its way for a task is asked for again later.
-                let is_coming = self.data.flights.contains_key(&object);
-                if !is_coming && !self.data.objects.is_made(&object) {
-                    self.take(now, leaver, object, output, out);
-                }
-            }
-            let made = made_of(&handed);
-            self.data.taking.insert(made, Taking { leaver, handed });
-            self.look_whether_taken(made, out);
+            self.take_all(now, Taking { leaver, handed, stays: false }, out);
         }
         self.evict(self.options.tuning.store_soft_bytes, out);
         say(leaver, HandStage::NoRoom, (leaver, me), refused, out);
     }
 
-    fn has_room_to_take(&self, handed: &wire::Handed) -> bool {
+    pub(crate) fn take_all(&mut self, now: Time, taking: Taking, out: &mut Out) {
+        for (object, output) in objects_of(&taking.handed) {
+            // What is on its way for a task is asked for again later.
+            let is_coming = self.data.flights.contains_key(&object);
+            if !is_coming && !self.data.objects.is_made(&object) {
+                self.take(now, taking.leaver, object, output, out);
+            }
+        }
+        let made = made_of(&taking.handed);
+        self.data.taking.insert(made, taking);
+        self.look_whether_taken(made, out);
+    }
+
+    pub(crate) fn has_room_to_take(&self, handed: &wire::Handed) -> bool {
         let data = &self.data;
         let comes = |(object, output): &(ObjectId, &wire::HandedOutput)| {
             output.real && !data.objects.is_made(object) && !data.flights.contains_key(object)
@@ -164,9 +176,14 @@ impl Scheduler {
         if !objects_of(&taking.handed).all(is_here) {
             return;
         }
-        let Some(Taking { leaver, handed }) = self.data.taking.remove(&made) else { return };
+        let Some(taking) = self.data.taking.remove(&made) else { return };
+        let Taking { leaver, handed, stays } = taking;
         let (task, attempt) = made;
         out.events.push(Event::TakenOver { task, attempt, from: leaver });
+        if stays {
+            self.copied_for(leaver, handed, out);
+            return;
+        }
         if let Some(home) = self.homes.owner(task.partition()) {
             let between = (leaver, self.options.me);
             say(home, HandStage::Taken, between, vec![handed], out);

@@ -229,6 +229,10 @@ impl Homes {
     pub(crate) fn living_or_back(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.living().chain(self.back.iter().copied())
     }
+    /// How many copies there are to be of each partition.
+    pub(crate) fn copies(&self) -> u32 {
+        self.map.copies
+    }
     /// Those that are not gone.
     pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.members().filter(|&node| !self.is_gone(node))

@@ -44,6 +44,7 @@ impl Scheduler {
                 task: object.task.local.0,
                 attempt: object.attempt.0,
                 outputs: vec![output],
+                replicas: 0,
             });
         }
         for (keeper, made) in kept {
@@ -163,6 +164,7 @@ mod tests {
             task: number,
             attempt: 7,
             outputs: vec![wire::HandedOutput::default()],
+            replicas: 0,
         };
         let mut keeper = home();
         keeper.options.tuning.cache_bytes = 0;

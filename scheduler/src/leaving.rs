@@ -178,7 +178,7 @@ impl Scheduler {
             leaving.offered(made, to, now + self.locate_timeout(bytes));
             let (task, attempt) = (made.0, made.1.0);
             let (job, task) = (task.job.0, task.local.0);
-            let handed = wire::Handed { job, task, attempt, outputs };
+            let handed = wire::Handed { job, task, attempt, outputs, replicas: 0 };
             said.entry((home, to)).or_default().push(handed);
         }
         self.leaving = Some(leaving);

@@ -66,6 +66,7 @@ mod reconcile;
 #[cfg(test)]
 mod reconcile_tests;
 mod removal;
+mod replicas;
 mod roomless;
 mod route;
 mod run;

@@ -145,6 +145,8 @@ pub enum Mutant {
     LastCopyGoes,
     /// What was staged behind a long task waits for it, whoever else is idle.
     StagedForGood,
+    /// The end of a task is told before others have what is to be kept of it.
+    KeptAlone,
     /// Nobody tells that a node is slow.
     SlowNeverTold,
 }
@@ -211,7 +213,7 @@ impl Mutant {
     /// Of nodes that are slow.
     pub const OF_SLOWNESS: [Self; 1] = [Self::SlowNeverTold];
 
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
         Self::NoOutbox,
@@ -238,6 +240,7 @@ impl Mutant {
         Self::NoFetchFallback,
         Self::LastCopyGoes,
         Self::StagedForGood,
+        Self::KeptAlone,
     ];
 
     /// Every one of every list.
@@ -321,6 +324,7 @@ impl Mutant {
             Self::WakeUpLost => "wake-up-lost",
             Self::LastCopyGoes => "last-copy-goes",
             Self::StagedForGood => "staged-for-good",
+            Self::KeptAlone => "kept-alone",
             Self::SlowNeverTold => "slow-never-told",
         }
     }

@@ -9,10 +9,12 @@ use proto::work::Outcome;
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::data::{Reads, is_real};
+use crate::leaving::Made;
 use crate::ledger::runs_alone;
 use crate::near::NearFile;
 use crate::out::{Out, say_not_held, task_attempt};
 use crate::queue::Ready;
+use crate::replicas::Ended;
 use crate::staging::Staged;
 use crate::work::{Work, unpack};
 use crate::{Mutant, Scheduler};
@@ -179,11 +181,13 @@ impl Scheduler {
         if !current {
             return; // It was stopped meanwhile.
         }
-        let running = self.running.remove(&task).expect("looked at above");
+        if self.is_held_back(task) {
+            return;
+        }
+        let mut running = self.running.remove(&task).expect("looked at above");
         self.asking.ended(task);
         // A no-op takes no time; how long the step took that carried it out is not its length.
         let started = if running.slot.is_some() { running.started } else { now };
-        self.slots.give_back(running.slot);
         if outcome.is_done() {
             self.note_length(
                 now,
@@ -194,8 +198,33 @@ impl Scheduler {
         }
         self.keep_outputs(task, &running, &outcome);
         self.release(&running, out);
+        (running.pins, running.near, running.output_bytes) = (Vec::new(), Vec::new(), 0);
         self.count_reads(running.reads, now.since(started));
-        self.finish(now, task, attempt, started, running.reads, outcome, out);
+        let ended = Ended { at: now, started, reads: running.reads, outcome };
+        let what = (&*running.spec, running.real);
+        let ended = self.share_first(now, (task, attempt), what, ended, out);
+        if !self.data.replicas.is_full() || ended.is_some() {
+            self.slots.give_back(running.slot.take());
+        }
+        match ended {
+            Some(Ended { reads, outcome, .. }) => {
+                self.finish(now, task, attempt, started, reads, outcome, out);
+            }
+            None => {
+                self.running.insert(task, running);
+            }
+        }
+    }
+
+    /// Others have what it made.
+    pub(crate) fn tell_held_back(&mut self, now: Time, made: Made, ended: Ended, out: &mut Out) {
+        let (task, attempt) = made;
+        if let Some(running) = self.running.remove(&task) {
+            self.slots.give_back(running.slot);
+        }
+        let Ended { at, started, reads, outcome } = ended;
+        let completion = self.completion(at, task, attempt, started, reads, outcome, out);
+        self.tell_end(now, task, completion, out);
     }
 
     /// What an attempt has made lies here from now on.

@@ -373,6 +373,7 @@ impl Scheduler {
         self.ask_in_doubt(out);
         self.let_go(out);
         self.hand_over(now, out);
+        self.replicate(now, out);
         self.retry_fetches(now, out);
         self.stop_waiting(now, out);
         self.dispatch(now, out);

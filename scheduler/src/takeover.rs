@@ -247,6 +247,7 @@ impl Scheduler {
         self.ledger.report_interval = report_interval(&self.homes);
         self.ledger.ready.extend(self.homeless.drain(..));
         self.consider_leaving(out);
+        self.sharers_moved(now);
         let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
         if changed.is_empty() {
             return;
@@ -339,6 +340,7 @@ impl Scheduler {
             self.keep_copies_of(peer, out);
         }
         handover::forget(&mut self.data.taking, |_, leaver| leaver == peer);
+        self.sharer_gone(now, peer);
         self.source_gone(now, peer, out);
     }
 }

@@ -46,6 +46,7 @@ impl World {
             self.count_fault("away");
             self.tell(|| format!("n{node} goes away"));
             self.machines[node].is_lost = true;
+            self.disks_gone += 1;
             self.machines[node].doom = Some(Doom::Crash);
             self.die(node);
         }

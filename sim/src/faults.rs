@@ -378,6 +378,7 @@ impl World {
     pub fn lose(&mut self, node: usize) {
         self.machines[node].doom = Some(Doom::Crash);
         self.machines[node].is_lost = true;
+        self.disks_gone += 1;
         self.die(node);
     }
 
@@ -391,6 +392,7 @@ impl World {
     pub fn reformat(&mut self, node: usize) {
         self.machines[node].doom = Some(Doom::Crash);
         self.die(node);
+        self.disks_gone += 1;
         let store = self.dice.number() | 1;
         let (machine, jobs) = (&mut self.machines[node], &self.jobs);
         // It was kept there, too.

@@ -3,7 +3,7 @@
 use proto::wire::PartitionEntry;
 use proto::{JobId, Span, limits};
 
-use crate::checkers::{Verdict, Violation, progress, quiet};
+use crate::checkers::{Verdict, Violation, kept, progress, quiet};
 use crate::client::JobClient;
 use crate::hammer::Hammer;
 use crate::kv_client::KvClient;
@@ -173,7 +173,17 @@ impl World {
         for (number, list) in self.lists.iter().enumerate() {
             list.check(&format!("list-{number}"))?;
         }
-        self.history.judge(&mut self.searched)
+        self.history.judge(&mut self.searched)?;
+        let is_cramped = self.options.tuning.store_soft_bytes != u64::MAX;
+        if self.disks_gone < self.options.copies && self.homes_move() && !is_cramped {
+            self.must_keep()?;
+        }
+        Ok(())
+    }
+
+    /// What is to be kept of tasks that are done lies on a machine that is left.
+    pub(crate) fn must_keep(&self) -> Verdict {
+        kept::on_end(&self.jobs, &self.machines)
     }
 
     /// Who was asked to leave has left, or nobody has room for what it has.
@@ -256,7 +266,7 @@ impl World {
         let about_members = self.membership_packets() - members_before;
         let nodes = self.machines.iter().filter(|machine| machine.may_run()).count() as u64;
         quiet::on_idle_members(about_members, nodes, self.map.voters.len() as u64, SILENCE)?;
-        if self.somebody_leaves() {
+        if self.somebody_leaves() || self.node_states()?.iter().any(|it| it.lacking_copies > 0) {
             return Ok(()); // It finds no room for what it has, and offers it again and again.
         }
         let packets = self.packets() - before;

@@ -42,6 +42,8 @@ pub(crate) struct TaskTruth {
     pub kind: String,
     pub cpus: u32,
     pub duration: Span,
+    /// Outputs that are to be kept, and have something that can be lost.
+    pub kept: Vec<u32>,
     pub commits: Vec<Commit>,
     /// What it had made was lost, and it is done again. A home that takes over meanwhile knows of
     /// the first end alone, which holds until there is another.
@@ -113,11 +115,16 @@ impl JobTruth {
             let partition = PartitionId(chunk.partition);
             for (offset, task) in chunk.tasks.iter().enumerate() {
                 let spec = &chunk.specs[task.spec as usize];
+                let sizes = (0..).zip(&spec.outputs).zip(&task.output_sizes);
+                let kept = sizes.filter(|((_, declared), size_bytes)| {
+                    declared.keep && (**size_bytes > 0 || real_data)
+                });
                 let truth = TaskTruth {
                     slots: vec![None; task.slots as usize],
                     kind: spec.kind.clone(),
                     cpus: spec.cpus.max(1),
                     duration: Span(task.duration_ns),
+                    kept: kept.map(|((output, _), _)| output).collect(),
                     ..TaskTruth::default()
                 };
                 tasks.insert(LocalId::new(partition, chunk.first + offset as u64), truth);

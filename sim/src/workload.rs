@@ -42,6 +42,8 @@ pub struct DraftTask {
     pub retries: u32,
     pub duration: Span,
     pub output_sizes: Vec<u64>,
+    /// All of them.
+    pub keep: bool,
 }
 
 /// A graph before it is cut into partitions and chunks.
@@ -61,6 +63,8 @@ pub struct Taste {
     pub failing_permille: u64,
     pub flaky_permille: u64,
     pub order_only_permille: u64,
+    /// Tasks whose outputs are kept.
+    pub kept_permille: u64,
     pub cpus_max: u32,
 }
 
@@ -75,6 +79,7 @@ impl Draft {
             retries: 0,
             duration,
             output_sizes: Vec::new(),
+            keep: false,
         };
         Self { tasks: vec![task; n], edges: Vec::new() }
     }
@@ -124,7 +129,9 @@ impl Draft {
         let n = 1 + dice.index(taste.tasks_max as usize);
         let mut draft = Self::default();
         for _ in 0..n {
-            draft.tasks.push(random_task(dice, taste));
+            let task = random_task(dice, taste);
+            let keep = task.duration.0 % 1000 < taste.kept_permille;
+            draft.tasks.push(DraftTask { keep, ..task });
         }
         let pairs: Vec<(usize, usize)> = match dice.below(6) {
             0 => Vec::new(),
@@ -303,8 +310,8 @@ impl DraftTask {
         let output = |k: usize| wire::Output {
             key: format!("out{k}"),
             file: format!("g{k}"),
-            size_bytes: 0,
-            keep: false,
+            keep: self.keep,
+            ..wire::Output::default()
         };
         wire::Spec {
             kind: self.kind.to_string(),
@@ -380,6 +387,7 @@ fn random_task(dice: &mut Dice, taste: &Taste) -> DraftTask {
         retries,
         duration: dice.span(Span::ZERO, taste.duration_max),
         output_sizes: (0..outputs).map(|_| dice.between(0, bytes_max)).collect(),
+        keep: false,
     }
 }
 

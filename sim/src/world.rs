@@ -37,6 +37,8 @@ pub struct World {
     pub(crate) dice: Dice,
     queue: Queue,
     pub(crate) machines: Vec<Machine>,
+    /// How many were lost so far, with all they had.
+    pub(crate) disks_gone: u32,
     pub(crate) network: Network,
     pub(crate) clients: Vec<JobClient>,
     pub(crate) kv_clients: Vec<KvClient>,
@@ -121,6 +123,7 @@ impl World {
             dice,
             queue: Queue::default(),
             machines,
+            disks_gone: 0,
             clients: Vec::new(),
             kv_clients: Vec::new(),
             kv_waits: Vec::new(),

@@ -88,7 +88,7 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
         .iter()
         .enumerate()
         .map(keyed)
-        .map(|(key, file)| OutputFile { key, file, keep: true, size_bytes: 0 })
+        .map(|(key, file)| OutputFile { key, file, keep: true, replicas: 0, size_bytes: 0 })
         .collect();
     table.cpus = options.cpus.max(1);
     table.memory_bytes = options.memory_bytes;

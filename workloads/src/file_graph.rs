@@ -219,7 +219,7 @@ impl FileGraph {
         let outputs = writes.iter().map(|write| {
             let file = self.files.name(write.file);
             let (key, file) = (file.to_owned(), inside(file));
-            wire::Output { key, file, size_bytes: self.size_of(write), keep: false }
+            wire::Output { key, file, size_bytes: self.size_of(write), keep: false, replicas: 0 }
         });
         wire::Spec {
             kind: self.kinds.name(recorded.kind).to_owned(),

@@ -235,7 +235,7 @@ fn output_of(key: &str, file: &str, draw: Draw) -> wire::Output {
         key: key.to_owned(),
         file: file.to_owned(),
         size_bytes: draw.fixed().unwrap_or(0),
-        keep: false,
+        ..wire::Output::default()
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod contents;
 pub(crate) mod copies;
 pub(crate) mod durable;
 pub(crate) mod inputs;
+pub(crate) mod kept;
 pub(crate) mod linear;
 pub(crate) mod lists;
 pub(crate) mod once;

@@ -95,3 +95,29 @@ pub(crate) fn short_tasks_are_staged_behind_long_ones(
     world.must_end()?;
     world.must_leave_nothing()
 }
+
+/// Of five nodes with two copies two that made something are lost for good: the second when all has
+/// two copies again.
+pub(crate) fn makers_die_one_after_another(mutant: Option<Mutant>) -> Result<(), Violation> {
+    let mut options = WorldOptions::healthy(11, 5, 1);
+    (options.copies, options.faultless, options.mutant) = (2, false, mutant);
+    let mut world = World::new(options);
+    world.must_be_whole()?;
+    let mut draft = Draft::bag(40, Span::from_millis(200));
+    for task in &mut draft.tasks {
+        (task.output_sizes, task.keep) = (vec![1_000_000, 1_000], true);
+    }
+    let homes: Vec<PartitionId> = (0..world.partitions()).map(PartitionId).collect();
+    let submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    world.add_job(submission, ClientPlan::simple());
+    world.must_end()?;
+    for lost in [3, 1] {
+        assert!(world.launches()[lost] > 0, "it made nothing");
+        world.lose(lost);
+        world.must_keep()?;
+        world.must_be_whole()?;
+        world.run_for(Span::from_secs(30));
+        world.must_keep()?;
+    }
+    world.must_remember()
+}

@@ -60,7 +60,7 @@ impl Story {
 }
 
 /// All of them.
-pub const STORIES: [Story; 15] = [
+pub const STORIES: [Story; 16] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -101,6 +101,11 @@ pub const STORIES: [Story; 15] = [
         Mutant::StagedForGood,
         "short tasks are staged behind long ones",
         data::short_tasks_are_staged_behind_long_ones,
+    ),
+    Story::new(
+        Mutant::KeptAlone,
+        "makers die one after another",
+        data::makers_die_one_after_another,
     ),
     Story::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
     Story::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),

@@ -317,6 +317,7 @@ impl<'t> Assembly<'t> {
                 file: output.file.value.clone(),
                 size_bytes: output.size_bytes,
                 keep: output.keep,
+                replicas: output.replicas,
             });
         }
         for ((input, source), size_bytes) in table.inputs.iter().zip(sources).zip(sizes) {

@@ -172,11 +172,12 @@ impl<'de> Deserialize<'de> for RawInput {
     }
 }
 
-/// `"file"` or `{ file, keep, size }`.
+/// `"file"` or `{ file, keep, replicas, size }`.
 #[derive(Debug)]
 pub(super) struct RawOutput {
     pub(super) file: String,
     pub(super) keep: bool,
+    pub(super) replicas: Option<u32>,
     pub(super) size: Option<String>,
 }
 
@@ -186,26 +187,28 @@ impl<'de> Deserialize<'de> for RawOutput {
         impl<'de> Visitor<'de> for Shapes {
             type Value = RawOutput;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a file or { file, keep, size }")
+                f.write_str("a file or { file, keep, replicas, size }")
             }
             fn visit_str<E>(self, text: &str) -> Result<RawOutput, E> {
-                Ok(RawOutput { file: text.to_owned(), keep: false, size: None })
+                Ok(RawOutput { file: text.to_owned(), keep: false, replicas: None, size: None })
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawOutput, A::Error> {
-                let (mut file, mut keep, mut size) = (None, false, None);
+                let (mut file, mut keep, mut replicas, mut size) = (None, false, None, None);
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
                         "file" => file = Some(map.next_value()?),
                         "keep" => keep = map.next_value()?,
+                        "replicas" => replicas = Some(map.next_value()?),
                         "size" => size = Some(map.next_value()?),
                         _ => {
                             map.next_value::<IgnoredAny>()?;
-                            return Err(A::Error::unknown_field(&key, &["file", "keep", "size"]));
+                            let known = &["file", "keep", "replicas", "size"];
+                            return Err(A::Error::unknown_field(&key, known));
                         }
                     }
                 }
                 let file = file.ok_or_else(|| A::Error::missing_field("file"))?;
-                Ok(RawOutput { file, keep, size })
+                Ok(RawOutput { file, keep, replicas, size })
             }
         }
         deserializer.deserialize_any(Shapes)

@@ -1,6 +1,6 @@
 //! One task of a workflow file, or a whole array of them, checked as far as it goes by itself.
 
-use proto::limits;
+use proto::limits::{self, COPIES_MAX};
 
 use super::array::{Array, expand_range};
 pub(crate) use super::raw::Bring;
@@ -52,6 +52,8 @@ pub(crate) struct OutputFile {
     pub(crate) key: String,
     pub(crate) file: Located<String>,
     pub(crate) keep: bool,
+    /// 0: not said.
+    pub(crate) replicas: u32,
     pub(crate) size_bytes: u64,
 }
 
@@ -257,8 +259,12 @@ fn push_input(
 
 fn output((key, output): (String, Located<RawOutput>)) -> Result<OutputFile, Wrong> {
     let at = output.at;
-    let RawOutput { file, keep, size } = output.value;
+    let RawOutput { file, keep, replicas, size } = output.value;
     let size_bytes =
         size.map_or(Ok(0), |size| parse_size_bytes(&size)).map_err(|reason| (at, reason))?;
-    Ok(OutputFile { key, file: Located { value: file, at }, keep, size_bytes })
+    if replicas.is_some_and(|replicas| !(1..=COPIES_MAX).contains(&replicas)) {
+        return Err((at, format!("replicas of an output are 1 to {COPIES_MAX}")));
+    }
+    let replicas = replicas.unwrap_or(0);
+    Ok(OutputFile { key, file: Located { value: file, at }, keep, replicas, size_bytes })
 }

@@ -1,0 +1,394 @@
+//! Outputs of which several nodes are to have a copy each: those that a workflow keeps, and any for
+//! which it says so. The end of an attempt is told when the others have them, so that no node that
+//! dies afterwards takes a result with it.
+//!
+//! Each of those who have it knows of others, and when one of them dies gives it to another node;
+//! who has died may come back with it, and is asked first. Of this nothing is written down: nodes
+//! that start anew do not know with whom they share what lies on their disks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::limits::{
+    COPIES_FIRST_MAX, COPY_DOUBLINGS_MAX, COPY_PATIENCE, HANDOVER_PAUSE, HANDOVER_TRIES_MAX,
+    OBJECTS_TOLD_MAX,
+};
+use proto::wire::HandStage;
+use proto::work::Outcome;
+use proto::{Incarnation, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
+
+use crate::data::{Reads, wire_object};
+use crate::handover::{Taking, made_of, objects_of, say};
+use crate::leaving::Made;
+use crate::out::Out;
+use crate::{Mutant, Scheduler};
+
+/// How an attempt has ended, as long as nobody was told.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) at: Time,
+    pub(crate) started: Time,
+    pub(crate) reads: Reads,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    tries: u32,
+    /// Then it is asked again.
+    until: Time,
+}
+
+/// Of one attempt.
+#[derive(Debug, Default)]
+struct Shared {
+    outputs: Vec<wire::HandedOutput>,
+    /// Nodes that are to have them besides this one, and those that do.
+    wanted: usize,
+    others: BTreeSet<NodeId>,
+    asked: BTreeMap<NodeId, Asked>,
+    /// They have no room; and those that did not answer, and are asked after all others.
+    refused: BTreeSet<NodeId>,
+    silent: BTreeSet<NodeId>,
+    /// It has died, and may be back with what it had.
+    lost: Option<NodeId>,
+    end: Option<Ended>,
+    /// How often there was no room anywhere.
+    rounds: u32,
+    /// When it is looked at again.
+    due: Option<Time>,
+}
+
+impl Shared {
+    fn drop_silent(&mut self, now: Time) {
+        let silent = &mut self.silent;
+        self.asked.retain(|&node, asked| {
+            let gives_up = asked.until <= now && asked.tries >= HANDOVER_TRIES_MAX;
+            if gives_up {
+                silent.insert(node);
+            }
+            !gives_up
+        });
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Replicas {
+    shared: BTreeMap<Made, Shared>,
+    due: BTreeSet<(Time, Made)>,
+    /// How many wait for answers.
+    under_way: usize,
+}
+
+impl Replicas {
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.due.first().map(|&(at, _)| at)
+    }
+    /// So many wait for others already.
+    pub(crate) fn is_full(&self) -> bool {
+        self.under_way >= COPIES_FIRST_MAX
+    }
+
+    fn take(&mut self, made: &Made) -> Option<Shared> {
+        let mut shared = self.shared.remove(made)?;
+        self.under_way -= usize::from(!shared.asked.is_empty());
+        if let Some(due) = shared.due.take() {
+            self.due.remove(&(due, *made));
+        }
+        Some(shared)
+    }
+    fn put(&mut self, made: Made, shared: Shared) {
+        self.under_way += usize::from(!shared.asked.is_empty());
+        self.due.extend(shared.due.map(|due| (due, made)));
+        self.shared.insert(made, shared);
+    }
+
+    /// Whether its end waits for others to have what it made.
+    pub(crate) fn holds_back(&self, made: &Made) -> bool {
+        self.shared.get(made).is_some_and(|shared| shared.end.is_some())
+    }
+
+    /// What is not kept goes with its job.
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        let of_job = self.shared.iter().filter(|((task, _), _)| task.job == job);
+        let goes = |shared: &Shared| shared.outputs.iter().all(|output| !output.keep);
+        let gone: Vec<Made> =
+            of_job.filter(|(_, shared)| goes(shared)).map(|(&made, _)| made).collect();
+        for made in gone {
+            self.take(&made);
+        }
+    }
+
+    /// The map has changed: who has died may be back with what it had.
+    fn look_for_lost(&mut self, now: Time, is_back: impl Fn(NodeId) -> bool) {
+        let back = self.shared.iter().filter(|(_, shared)| shared.lost.is_some_and(&is_back));
+        let back: Vec<Made> = back.map(|(&made, _)| made).collect();
+        for made in back {
+            let shared = self.take(&made).expect("found above");
+            self.put(made, Shared { due: Some(now), ..shared });
+        }
+    }
+
+    /// How many are to have more copies than they have, where there are so many other nodes.
+    fn lacking(&self, others: usize) -> u64 {
+        let lacks = |shared: &&Shared| {
+            shared.end.is_none() && shared.others.len() < shared.wanted.min(others)
+        };
+        self.shared.values().filter(lacks).count() as u64
+    }
+
+    /// A node is gone: of what it had others are to have copies again.
+    fn forget_node(&mut self, now: Time, node: NodeId) {
+        let concerned = self.shared.iter().filter(|(_, shared)| {
+            shared.others.contains(&node) || shared.asked.contains_key(&node)
+        });
+        let concerned: Vec<Made> = concerned.map(|(&made, _)| made).collect();
+        for made in concerned {
+            let mut shared = self.take(&made).expect("found above");
+            shared.asked.remove(&node);
+            if shared.others.remove(&node) {
+                shared.lost = Some(node);
+            }
+            let waits = shared.end.is_none() && shared.asked.is_empty();
+            shared.due = Some(if waits { now + COPY_PATIENCE } else { now });
+            self.put(made, shared);
+        }
+    }
+}
+
+impl Scheduler {
+    /// Nodes besides this one that are to have what it made before its end is told, and what that
+    /// is: one number for all of an attempt.
+    fn to_share(&self, spec: &wire::Spec, real: bool, outcome: &Outcome) -> Shared {
+        let mut shared = Shared::default();
+        if !outcome.is_done() || self.options.mutant == Some(Mutant::KeptAlone) {
+            return shared;
+        }
+        let sizes = (0..).zip(&outcome.output_sizes);
+        for ((output, &size_bytes), declared) in sizes.zip(&spec.outputs) {
+            let replicas = match declared.replicas {
+                0 if declared.keep => self.homes.copies(),
+                replicas => replicas,
+            };
+            if replicas > 1 && (size_bytes > 0 || real) {
+                shared.wanted = shared.wanted.max(replicas as usize - 1);
+                let keep = declared.keep;
+                shared.outputs.push(wire::HandedOutput { output, size_bytes, keep, real });
+            }
+        }
+        shared
+    }
+
+    /// An attempt has ended here. What came of it is told at once, or when others have what it
+    /// made; `None`: then it is as if it still ran.
+    pub(crate) fn share_first(
+        &mut self,
+        now: Time,
+        made: Made,
+        (spec, real): (&wire::Spec, bool),
+        ended: Ended,
+        out: &mut Out,
+    ) -> Option<Ended> {
+        let mut shared = self.to_share(spec, real, &ended.outcome);
+        if shared.wanted == 0 {
+            return Some(ended);
+        }
+        shared.end = Some(ended);
+        self.look_after(now, made, shared, out)
+    }
+
+    /// Asks those that are to have it. Its end, if that may be told now.
+    fn look_after(
+        &mut self,
+        now: Time,
+        made: Made,
+        mut shared: Shared,
+        out: &mut Out,
+    ) -> Option<Ended> {
+        shared.outputs.retain(|output| {
+            let (task, attempt) = made;
+            self.data.objects.is_made(&ObjectId { task, attempt, output: output.output })
+        });
+        if shared.outputs.is_empty() {
+            return shared.end.take();
+        }
+        shared.drop_silent(now);
+        // What is told of already goes elsewhere in order when this node leaves.
+        let lacks = shared.others.len() < shared.wanted;
+        if lacks && (shared.end.is_some() || self.leaving.is_none()) {
+            if shared.asked.is_empty() && self.data.replicas.is_full() {
+                shared.due = Some(now + HANDOVER_PAUSE); // It is not its turn yet.
+                self.data.replicas.put(made, shared);
+                return None;
+            }
+            self.ask_for_room(now, made, &mut shared, out);
+        }
+        let next = shared.asked.values().map(|asked| asked.until).min();
+        let end = if shared.asked.is_empty() { shared.end.take() } else { None };
+        // Some day there may be a node that has room.
+        shared.due = next;
+        if next.is_none() && lacks {
+            let waits = COPY_PATIENCE.0 << shared.rounds.min(COPY_DOUBLINGS_MAX);
+            shared.due = Some(now + Span(waits));
+            shared.rounds += 1;
+            shared.refused.clear();
+        }
+        self.data.replicas.put(made, shared);
+        end
+    }
+
+    fn ask_for_room(&mut self, now: Time, made: Made, shared: &mut Shared, out: &mut Out) {
+        let me = self.options.me;
+        let bytes = shared.outputs.iter().fold(0, |sum: u64, it| sum.saturating_add(it.size_bytes));
+        let until = now + self.locate_timeout(bytes);
+        let mut ask: Vec<NodeId> = Vec::new();
+        for (&node, asked) in shared.asked.iter_mut().filter(|(_, asked)| asked.until <= now) {
+            *asked = Asked { tries: asked.tries + 1, until };
+            ask.push(node);
+        }
+        // Who joins, and was never there yet, answers nothing.
+        let has_come = |node: &NodeId| self.homes.incarnation_of(*node) != Incarnation(0);
+        let mut others: Vec<NodeId> =
+            self.homes.staying().filter(|node| *node != me && has_come(node)).collect();
+        let turn = made.0.local.0 as usize % others.len().max(1);
+        others.rotate_left(turn);
+        let lost = shared.lost.take().filter(|lost| others.contains(lost));
+        others.sort_by_key(|node| shared.silent.contains(node));
+        for node in lost.into_iter().chain(others) {
+            if shared.others.len() + shared.asked.len() >= shared.wanted {
+                break;
+            }
+            let is_new = !shared.others.contains(&node) && !shared.refused.contains(&node);
+            if is_new && !shared.asked.contains_key(&node) {
+                shared.silent.remove(&node);
+                shared.asked.insert(node, Asked { tries: 1, until });
+                ask.push(node);
+            }
+        }
+        let (task, attempt) = (made.0, made.1.0);
+        let handed = wire::Handed {
+            job: task.job.0,
+            task: task.local.0,
+            attempt,
+            outputs: shared.outputs.clone(),
+            replicas: shared.wanted as u32 + 1,
+        };
+        for node in ask {
+            say(node, HandStage::ToCopy, (me, node), vec![handed.clone()], out);
+        }
+    }
+
+    /// Looks at those whose time has come.
+    pub(crate) fn replicate(&mut self, now: Time, out: &mut Out) {
+        for _ in 0..OBJECTS_TOLD_MAX {
+            let first = self.data.replicas.due.first().filter(|(at, _)| *at <= now);
+            let Some(&(_, made)) = first else { return };
+            let shared = self.data.replicas.take(&made).expect("what is due is there");
+            if let Some(ended) = self.look_after(now, made, shared, out) {
+                self.tell_held_back(now, made, ended, out);
+            }
+        }
+    }
+
+    /// This node is to have what another one has made, as well.
+    pub(crate) fn on_to_copy(
+        &mut self,
+        now: Time,
+        maker: NodeId,
+        to_copy: Vec<wire::Handed>,
+        out: &mut Out,
+    ) {
+        let me = self.options.me;
+        let (mut coming, mut refused) = (Vec::new(), Vec::new());
+        for handed in to_copy {
+            let made = made_of(&handed);
+            let bare = wire::Handed { outputs: Vec::new(), ..handed };
+            let is_coming = objects_of(&handed)
+                .any(|(object, _)| self.data.flights.get(&object).is_some_and(|it| it.is_taken()));
+            if is_coming && self.data.taking.contains_key(&made) {
+                coming.push(bare);
+            } else if self.leaving.is_some() || !self.has_room_to_take(&handed) {
+                refused.push(bare);
+            } else {
+                self.take_all(now, Taking { leaver: maker, handed, stays: true }, out);
+            }
+        }
+        self.evict(self.options.tuning.store_soft_bytes, out);
+        say(maker, HandStage::Coming, (maker, me), coming, out);
+        say(maker, HandStage::NoRoomToCopy, (maker, me), refused, out);
+    }
+
+    /// All of it is here: its maker may tell of the end.
+    pub(crate) fn copied_for(&mut self, maker: NodeId, handed: wire::Handed, out: &mut Out) {
+        let (made, me) = (made_of(&handed), self.options.me);
+        // However small it is, its home can name this node.
+        if let Some(home) = self.homes.owner(made.0.partition()) {
+            let here = objects_of(&handed).map(|(object, it)| wire_object(object, it.size_bytes));
+            out.copies.entry(home).or_default().added.extend(here);
+        }
+        let mut shared = self.data.replicas.take(&made).unwrap_or_default();
+        shared.others.insert(maker);
+        if shared.end.is_none() {
+            shared.outputs.clone_from(&handed.outputs);
+            // Who else has it its maker knows; when that one dies there is one more for a while.
+            shared.wanted = shared.wanted.clamp(1, shared.others.len());
+        }
+        shared.due = Some(Time::ZERO); // It may have made it as well, and wait for this.
+        self.data.replicas.put(made, shared);
+        let bare = wire::Handed { outputs: Vec::new(), ..handed };
+        say(maker, HandStage::Copied, (maker, me), vec![bare], out);
+    }
+
+    /// What one that was asked says.
+    pub(crate) fn on_copy_answer(
+        &mut self,
+        now: Time,
+        (from, stage): (NodeId, HandStage),
+        said: &[wire::Handed],
+        out: &mut Out,
+    ) {
+        for handed in said {
+            let made = made_of(handed);
+            let Some(mut shared) = self.data.replicas.take(&made) else { continue };
+            let asked = shared.asked.remove(&from);
+            match (stage, asked) {
+                (_, None) => {}
+                (HandStage::Copied, _) => {
+                    shared.others.insert(from);
+                }
+                (HandStage::Coming, Some(asked)) => {
+                    shared.asked.insert(from, Asked { tries: 1, ..asked });
+                }
+                _ => {
+                    shared.refused.insert(from);
+                }
+            }
+            if let Some(ended) = self.look_after(now, made, shared, out) {
+                self.tell_held_back(now, made, ended, out);
+            }
+        }
+    }
+
+    /// An attempt whose end was not told is not wanted. What it made stays: a power cut may have
+    /// taken from its home that the same attempt had ended before, here or elsewhere.
+    pub(crate) fn forget_shared(&mut self, made: Made) {
+        self.data.replicas.take(&made);
+    }
+
+    pub(crate) fn lacking_copies(&self) -> u64 {
+        let me = self.options.me;
+        self.data.replicas.lacking(self.homes.staying().filter(|&node| node != me).count())
+    }
+    pub(crate) fn sharers_moved(&mut self, now: Time) {
+        let homes = &self.homes;
+        self.data.replicas.look_for_lost(now, |node| !homes.is_gone(node));
+    }
+    pub(crate) fn sharer_gone(&mut self, now: Time, node: NodeId) {
+        self.data.replicas.forget_node(now, node);
+    }
+
+    /// The task as which it runs as long as its end is not told.
+    pub(crate) fn is_held_back(&self, task: TaskId) -> bool {
+        let attempt = self.running.get(&task).map(|running| running.attempt);
+        attempt.is_some_and(|attempt| self.data.replicas.holds_back(&(task, attempt)))
+    }
+}
