@@ -10,6 +10,7 @@ mod faults;
 mod faults_data;
 mod formats;
 mod full_disk;
+mod kept;
 mod launchers;
 mod poison;
 mod recorded;
