@@ -498,7 +498,7 @@ pub const HANDOVER_PAUSE: Span = Span::from_secs(2);
 /// their slots until it is their turn.
 pub const COPIES_FIRST_MAX: usize = 256;
 /// Who had a copy and has died may come back with it; after so long another node gets one. Nodes
-/// that had no room are asked again after as long, and then after twice as long each time, so often.
+/// that had no room are asked again after as long, then after twice as long, and so on so often.
 pub const COPY_PATIENCE: Span = Span::from_secs(10);
 pub const COPY_DOUBLINGS_MAX: u32 = 6;
 /// Inputs of a ready task by which its queue knows it, and from which size on.

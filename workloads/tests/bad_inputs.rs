@@ -78,6 +78,11 @@ fn broken_toml() {
         ("[[task]]\nname = \"a\"\n", "w.toml:1:1: task 'a': has neither a command nor a body"),
         ("[[task]]\nname = \"a\"\ncommand = []\n", "w.toml:3:11: task 'a': the command is empty"),
         (
+            "[[task]]\nname = \"a\"\ncommand = [\"a\"]\n\
+             outputs = { o = { file = \"o\", replicas = 6 } }\n",
+            "w.toml:4:17: task 'a': replicas of an output are 1 to 5",
+        ),
+        (
             "[[task]]\nname = \"a\"\nbody = \"dance\"\n",
             "w.toml:3:8: task 'a': unknown body 'dance'",
         ),

@@ -29,7 +29,7 @@ outputs = { n = "n{i}" }
 name = "sum"
 command = ["sh", "-c", "cat $STARLING_INPUTS | awk '{s+=$1} END {print s}' > {out:total}"]
 inputs  = { all = ["n1..40"] }
-outputs = { total = { file = "total", keep = true } }
+outputs = { total = { file = "total", keep = true, replicas = 3 } }
 "#;
 
 #[test]
@@ -55,10 +55,12 @@ fn the_word_count() {
     assert_eq!(sum.inputs.len(), 40);
     assert_eq!(sum.inputs[2], wire::Input { key: "all".into(), file: "n3".into() });
     assert!(sum.outputs[0].keep && !count.outputs[0].keep);
+    assert_eq!((sum.outputs[0].replicas, count.outputs[0].replicas), (3, 0));
 
     // Written out and read again, the tasks are the same.
     let again = read(directory.path(), &write(&graph, OutputFormat::Toml));
     assert_eq!((again.len(), again.edge_pairs()), (41, 40));
+    assert_eq!(again.task(40).spec.outputs, sum.outputs);
     assert_eq!(command(again.task(2).spec).argv[2], "wc -w < {in:text} > {out:n}");
     let dot = write(&graph, OutputFormat::Dot);
     assert!(dot.contains("  \"count-40\" -> \"sum\";\n"), "{dot}");

@@ -164,6 +164,9 @@ fn outputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Strin
         if output.keep {
             value.push_str(", keep = true");
         }
+        if output.replicas > 0 {
+            write!(value, ", replicas = {}", output.replicas).expect("strings take text");
+        }
         format!("{} = {{ {value} }}", quote(&output.key))
     });
     line(text, "outputs", &table(pairs));
