@@ -231,6 +231,7 @@ impl Scheduler {
             shared.due = Some(now + Span(waits));
             shared.rounds += 1;
             shared.refused.clear();
+            shared.silent.clear();
         }
         self.data.replicas.put(made, shared);
         end
@@ -257,7 +258,10 @@ impl Scheduler {
             if shared.others.len() + shared.asked.len() >= shared.wanted {
                 break;
             }
-            let is_new = !shared.others.contains(&node) && !shared.refused.contains(&node);
+            let knows = |nodes: &BTreeSet<NodeId>| nodes.contains(&node);
+            // Where no map ever calls it dead, nobody waits for one that is silent.
+            let is_away = knows(&shared.silent) && !self.homes.moves();
+            let is_new = !knows(&shared.others) && !knows(&shared.refused) && !is_away;
             if is_new && !shared.asked.contains_key(&node) {
                 shared.silent.remove(&node);
                 shared.asked.insert(node, Asked { tries: 1, until });
@@ -390,5 +394,86 @@ impl Scheduler {
     pub(crate) fn is_held_back(&self, task: TaskId) -> bool {
         let attempt = self.running.get(&task).map(|running| running.attempt);
         attempt.is_some_and(|attempt| self.data.replicas.holds_back(&(task, attempt)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::Attempt;
+    use proto::limits::LOCATE_TIMEOUT;
+    use proto::wire::message::Body;
+
+    use super::*;
+    use crate::{Policy, Tuning, test_nodes};
+
+    const NOW: Time = Time(1_000_000_000);
+    const MADE: Made = (TaskId { job: JobId(1), local: proto::LocalId(0) }, Attempt(7));
+
+    /// One of three nodes, whose homes never move; what a task keeps is to lie on two.
+    fn maker() -> (Scheduler, wire::Spec) {
+        let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
+        let output = wire::Output { keep: true, replicas: 2, ..wire::Output::default() };
+        let spec = wire::Spec { outputs: vec![output], ..wire::Spec::default() };
+        (test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes), spec)
+    }
+    fn ends(maker: &mut Scheduler, spec: &wire::Spec, out: &mut Out) -> bool {
+        let (task, attempt) = MADE;
+        maker.data.objects.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
+        let outcome = Outcome { output_sizes: vec![10], ..Outcome::default() };
+        let ended = Ended { at: NOW, started: NOW, reads: Reads::default(), outcome };
+        maker.share_first(NOW, MADE, (spec, true), ended, out).is_some()
+    }
+    fn asked(out: &mut Out) -> Vec<u32> {
+        let said = std::mem::take(&mut out.loose).into_iter();
+        let to_copy =
+            |body: &Body| matches!(body, Body::HandOver(said) if said.stage() == HandStage::ToCopy);
+        said.filter(|(_, body)| to_copy(body)).map(|(node, _)| node.0).collect()
+    }
+    fn answers(maker: &mut Scheduler, from: u32, stage: HandStage, out: &mut Out) {
+        let (task, attempt) = (MADE.0.local.0, MADE.1.0);
+        let handed = wire::Handed { job: 1, task, attempt, ..wire::Handed::default() };
+        maker.on_copy_answer(NOW, (NodeId(from), stage), &[handed], out);
+    }
+
+    #[test]
+    fn its_end_is_told_when_another_has_it() {
+        let ((mut maker, spec), mut out) = (maker(), Out::default());
+        assert!(!ends(&mut maker, &spec, &mut out));
+        assert_eq!(asked(&mut out), [1]);
+        assert!(maker.data.replicas.holds_back(&MADE));
+        answers(&mut maker, 1, HandStage::NoRoomToCopy, &mut out);
+        assert_eq!(asked(&mut out), [2], "the next one");
+        answers(&mut maker, 2, HandStage::Copied, &mut out);
+        assert!(!maker.data.replicas.holds_back(&MADE));
+        assert_eq!((maker.lacking_copies(), maker.data.replicas.deadline()), (0, None));
+    }
+
+    #[test]
+    fn where_nobody_has_room_it_is_told_and_lacks_a_copy() {
+        let ((mut maker, spec), mut out) = (maker(), Out::default());
+        assert!(!ends(&mut maker, &spec, &mut out));
+        answers(&mut maker, 1, HandStage::NoRoomToCopy, &mut out);
+        answers(&mut maker, 2, HandStage::NoRoomToCopy, &mut out);
+        assert!(!maker.data.replicas.holds_back(&MADE));
+        assert_eq!(maker.lacking_copies(), 1);
+        out.loose.clear();
+        maker.replicate(NOW + COPY_PATIENCE, &mut out);
+        assert_eq!(asked(&mut out), [1], "there may be room now");
+        answers(&mut maker, 1, HandStage::Copied, &mut out);
+        assert_eq!(maker.lacking_copies(), 0);
+    }
+
+    #[test]
+    fn who_is_silent_where_homes_stay_is_not_waited_for() {
+        let ((mut maker, spec), mut out) = (maker(), Out::default());
+        assert!(!ends(&mut maker, &spec, &mut out));
+        let (mut now, mut tries) = (NOW, asked(&mut out));
+        while maker.data.replicas.holds_back(&MADE) {
+            now = now + LOCATE_TIMEOUT + LOCATE_TIMEOUT;
+            maker.replicate(now, &mut out);
+            tries.extend(asked(&mut out));
+        }
+        assert_eq!(tries, [1, 1, 1, 1, 2, 2, 2, 2]);
+        assert_eq!(maker.lacking_copies(), 1);
     }
 }
