@@ -214,10 +214,11 @@ impl Scheduler {
         shared.drop_silent(now);
         // What is told of already goes elsewhere in order when this node leaves.
         let lacks = shared.others.len() < shared.wanted;
-        if !lacks {
-            shared.asked.clear(); // Others gave it meanwhile: whoever is asked may have it, too.
+        let may_ask = lacks && (shared.end.is_some() || self.leaving.is_none());
+        if !may_ask {
+            shared.asked.clear(); // Whoever is asked may have it, too.
         }
-        if lacks && (shared.end.is_some() || self.leaving.is_none()) {
+        if may_ask {
             if shared.asked.is_empty() && self.data.replicas.is_full() {
                 shared.due = Some(now + HANDOVER_PAUSE); // It is not its turn yet.
                 self.data.replicas.put(made, shared);
