@@ -356,6 +356,10 @@ impl Scheduler {
     ) {
         for handed in said {
             let made = made_of(handed);
+            let open = self.data.replicas.shared.get(&made);
+            if !open.is_some_and(|shared| shared.asked.contains_key(&from)) {
+                continue; // It was heard before.
+            }
             let Some(mut shared) = self.data.replicas.take(&made) else { continue };
             let asked = shared.asked.remove(&from);
             match (stage, asked) {
