@@ -174,7 +174,8 @@ async fn fetch_from(
             Ok(bytes) => return Ok(Ok(bytes)),
             Err(error @ ClientError::ClusterUnreachable(_)) => {
                 say(&format!("warning: without the objects of {node}: {error}"));
-                (lost, _) = (Some(node), silent.insert(node));
+                lost = Some(node);
+                silent.insert(node);
             }
             Err(error) => refused = Some(error),
         }

@@ -341,6 +341,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             row("pushes", units::count(info.pushes)),
             row("messages", units::count(info.messages)),
             row("woken late", units::count(info.reconciler_wakeups)),
+            row("lacking copies", units::count(info.row.lacking_copies)),
             row("stalled jobs", format!("{} now, {} in all", info.stalled_jobs, info.stalls)),
             row("cpu", units::seconds(info.cpu_s)),
             row("memory", units::bytes(info.peak_rss_bytes)),

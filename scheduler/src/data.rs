@@ -93,7 +93,7 @@ pub(crate) struct Data {
     going: VecDeque<Going>,
     /// What comes from nodes that leave the cluster.
     pub(crate) taking: BTreeMap<Made, Taking>,
-    /// What other nodes have as well, or are to have.
+    /// What other nodes have as well, or are to have. Most nodes share nothing.
     pub(crate) replicas: Box<Replicas>,
     pub(crate) touched: Touched,
     /// Jobs that may have ended while this node was down.

@@ -14,17 +14,17 @@ use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::data::wire_object;
-use crate::fetching::Wish;
+use crate::fetching::{Flight, Wish};
 use crate::leaving::Made;
 use crate::out::Out;
 
 /// What is to come from a node that leaves, or that shares it, and is on its way.
 #[derive(Debug)]
 pub(crate) struct Taking {
-    pub(crate) leaver: NodeId,
-    pub(crate) handed: wire::Handed,
-    /// It does not leave.
-    pub(crate) stays: bool,
+    from: NodeId,
+    handed: wire::Handed,
+    /// Who has made it, or keeps it, goes on to have it.
+    stays: bool,
 }
 
 pub(crate) fn made_of(handed: &wire::Handed) -> Made {
@@ -79,12 +79,12 @@ impl Scheduler {
         }
         match said.stage() {
             HandStage::Offered => self.on_offered(from, NodeId(said.to), said.made, out),
-            HandStage::ToTake => self.on_to_take(now, NodeId(said.from), said.made, out),
+            HandStage::ToTake => self.on_to_take(now, NodeId(said.from), false, said.made, out),
             HandStage::Taken => self.on_taken(NodeId(said.from), from, said.made, out),
             HandStage::LetGo => self.on_let_go(&said.made),
             HandStage::NoRoom => self.on_no_room(now, from, &said.made),
             HandStage::Keep => self.on_keep(&said.made),
-            HandStage::ToCopy => self.on_to_copy(now, NodeId(said.from), said.made, out),
+            HandStage::ToCopy => self.on_to_take(now, NodeId(said.from), true, said.made, out),
             stage @ (HandStage::Copied | HandStage::Coming | HandStage::NoRoomToCopy) => {
                 self.on_copy_answer(now, (from, stage), &said.made, out);
             }
@@ -109,35 +109,50 @@ impl Scheduler {
         say(to, HandStage::ToTake, (leaver, to), wanted, out);
     }
 
-    /// This node is to have what another one has made, for good.
-    fn on_to_take(&mut self, now: Time, leaver: NodeId, to_take: Vec<wire::Handed>, out: &mut Out) {
+    /// This node is to have what another one has made, for good: instead of it, or as well.
+    fn on_to_take(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        stays: bool,
+        to_take: Vec<wire::Handed>,
+        out: &mut Out,
+    ) {
         let me = self.options.me;
-        let mut refused = Vec::new();
+        let (mut coming, mut refused) = (Vec::new(), Vec::new());
         for handed in to_take {
+            if stays && self.is_coming_for_good(&handed) {
+                coming.push(wire::Handed { outputs: Vec::new(), ..handed });
+                continue;
+            }
             if self.leaving.is_some() || !self.has_room_to_take(&handed) {
                 refused.push(wire::Handed { outputs: Vec::new(), ..handed });
                 continue;
             }
-            self.take_all(now, Taking { leaver, handed, stays: false }, out);
+            for (object, output) in objects_of(&handed) {
+                // What is on its way for a task is asked for again later.
+                let is_coming = self.data.flights.contains_key(&object);
+                if !is_coming && !self.data.objects.is_made(&object) {
+                    self.take(now, from, object, output, out);
+                }
+            }
+            let made = made_of(&handed);
+            self.data.taking.insert(made, Taking { from, handed, stays });
+            self.look_whether_taken(made, out);
         }
         self.evict(self.options.tuning.store_soft_bytes, out);
-        say(leaver, HandStage::NoRoom, (leaver, me), refused, out);
+        let full = if stays { HandStage::NoRoomToCopy } else { HandStage::NoRoom };
+        say(from, HandStage::Coming, (from, me), coming, out);
+        say(from, full, (from, me), refused, out);
     }
 
-    pub(crate) fn take_all(&mut self, now: Time, taking: Taking, out: &mut Out) {
-        for (object, output) in objects_of(&taking.handed) {
-            // What is on its way for a task is asked for again later.
-            let is_coming = self.data.flights.contains_key(&object);
-            if !is_coming && !self.data.objects.is_made(&object) {
-                self.take(now, taking.leaver, object, output, out);
-            }
-        }
-        let made = made_of(&taking.handed);
-        self.data.taking.insert(made, taking);
-        self.look_whether_taken(made, out);
+    fn is_coming_for_good(&self, handed: &wire::Handed) -> bool {
+        let flight = |(object, _)| self.data.flights.get(&object);
+        let mut flights = objects_of(handed).filter_map(flight);
+        self.data.taking.contains_key(&made_of(handed)) && flights.any(Flight::is_taken)
     }
 
-    pub(crate) fn has_room_to_take(&self, handed: &wire::Handed) -> bool {
+    fn has_room_to_take(&self, handed: &wire::Handed) -> bool {
         let data = &self.data;
         let comes = |(object, output): &(ObjectId, &wire::HandedOutput)| {
             output.real && !data.objects.is_made(object) && !data.flights.contains_key(object)
@@ -177,15 +192,15 @@ impl Scheduler {
             return;
         }
         let Some(taking) = self.data.taking.remove(&made) else { return };
-        let Taking { leaver, handed, stays } = taking;
+        let Taking { from, handed, stays } = taking;
         let (task, attempt) = made;
-        out.events.push(Event::TakenOver { task, attempt, from: leaver });
+        out.events.push(Event::TakenOver { task, attempt, from });
         if stays {
-            self.copied_for(leaver, handed, out);
+            self.copied_for(from, handed, out);
             return;
         }
         if let Some(home) = self.homes.owner(task.partition()) {
-            let between = (leaver, self.options.me);
+            let between = (from, self.options.me);
             say(home, HandStage::Taken, between, vec![handed], out);
         }
     }
@@ -222,5 +237,5 @@ impl Scheduler {
 
 /// Nothing more comes of this.
 pub(crate) fn forget(taking: &mut BTreeMap<Made, Taking>, goes: impl Fn(&Made, NodeId) -> bool) {
-    taking.retain(|made, taking| !goes(made, taking.leaver));
+    taking.retain(|made, taking| !goes(made, taking.from));
 }

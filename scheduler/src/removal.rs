@@ -134,12 +134,12 @@ impl Scheduler {
             found = true;
         }
         if self.running.get(&task).is_some_and(|running| running.attempt == attempt) {
-            let has_ended = self.is_held_back(task);
             self.forget_running(task, out);
             found = true;
-            if has_ended {
-                self.forget_shared((task, attempt));
-                return;
+            let made = (task, attempt);
+            if self.data.replicas.holds_back(&made) {
+                self.data.replicas.forget(&made);
+                return; // It has ended: nothing of it is to be stopped.
             }
             let launches = out.launches.len();
             out.launches.retain(|launch| (launch.task, launch.attempt) != (task, attempt));

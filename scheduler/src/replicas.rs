@@ -14,10 +14,10 @@ use proto::limits::{
 };
 use proto::wire::HandStage;
 use proto::work::Outcome;
-use proto::{Incarnation, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
+use proto::{Incarnation, JobId, NodeId, ObjectId, Span, Time, wire};
 
 use crate::data::{Reads, wire_object};
-use crate::handover::{Taking, made_of, objects_of, say};
+use crate::handover::{made_of, objects_of, say};
 use crate::leaving::Made;
 use crate::out::Out;
 use crate::{Mutant, Scheduler};
@@ -99,7 +99,11 @@ impl Replicas {
     fn put(&mut self, made: Made, shared: Shared) {
         self.under_way += usize::from(!shared.asked.is_empty());
         self.due.extend(shared.due.map(|due| (due, made)));
-        self.shared.insert(made, shared);
+        let before = self.shared.insert(made, shared);
+        assert!(before.is_none(), "{made:?} is looked after twice");
+    }
+    fn has_asked(&self, made: &Made, node: NodeId) -> bool {
+        self.shared.get(made).is_some_and(|shared| shared.asked.contains_key(&node))
     }
 
     /// Whether its end waits for others to have what it made.
@@ -107,6 +111,11 @@ impl Replicas {
         self.shared.get(made).is_some_and(|shared| shared.end.is_some())
     }
 
+    /// An attempt whose end was not told is not wanted. What it made stays: a power cut may have
+    /// taken from its home that the same attempt had ended before, here or elsewhere.
+    pub(crate) fn forget(&mut self, made: &Made) {
+        self.take(made);
+    }
     /// What is not kept goes with its job.
     pub(crate) fn forget_job(&mut self, job: JobId) {
         let of_job = self.shared.iter().filter(|((task, _), _)| task.job == job);
@@ -119,7 +128,7 @@ impl Replicas {
     }
 
     /// The map has changed: who has died may be back with what it had.
-    fn look_for_lost(&mut self, now: Time, is_back: impl Fn(NodeId) -> bool) {
+    pub(crate) fn look_for_lost(&mut self, now: Time, is_back: impl Fn(NodeId) -> bool) {
         let back = self.shared.iter().filter(|(_, shared)| shared.lost.is_some_and(&is_back));
         let back: Vec<Made> = back.map(|(&made, _)| made).collect();
         for made in back {
@@ -137,7 +146,7 @@ impl Replicas {
     }
 
     /// A node is gone: of what it had others are to have copies again.
-    fn forget_node(&mut self, now: Time, node: NodeId) {
+    pub(crate) fn forget_node(&mut self, now: Time, node: NodeId) {
         let concerned = self.shared.iter().filter(|(_, shared)| {
             shared.others.contains(&node) || shared.asked.contains_key(&node)
         });
@@ -192,7 +201,9 @@ impl Scheduler {
         if shared.wanted == 0 {
             return Some(ended);
         }
-        shared.end = Some(ended);
+        // The same attempt may have ended before, here or elsewhere, and a power cut took that.
+        let before = self.data.replicas.take(&made).unwrap_or_default();
+        (shared.others, shared.end) = (before.others, Some(ended));
         self.look_after(now, made, shared, out)
     }
 
@@ -215,16 +226,14 @@ impl Scheduler {
         // What is told of already goes elsewhere in order when this node leaves.
         let lacks = shared.others.len() < shared.wanted;
         let may_ask = lacks && (shared.end.is_some() || self.leaving.is_none());
-        if !may_ask {
-            shared.asked.clear(); // Whoever is asked may have it, too.
+        if may_ask && shared.asked.is_empty() && self.data.replicas.is_full() {
+            shared.due = Some(now + HANDOVER_PAUSE); // It is not its turn yet.
+            self.data.replicas.put(made, shared);
+            return None;
         }
-        if may_ask {
-            if shared.asked.is_empty() && self.data.replicas.is_full() {
-                shared.due = Some(now + HANDOVER_PAUSE); // It is not its turn yet.
-                self.data.replicas.put(made, shared);
-                return None;
-            }
-            self.ask_for_room(now, made, &mut shared, out);
+        match may_ask {
+            true => self.ask_for_room(now, made, &mut shared, out),
+            false => shared.asked.clear(), // Whoever is asked may have it, too.
         }
         let next = shared.asked.values().map(|asked| asked.until).min();
         let end = if shared.asked.is_empty() { shared.end.take() } else { None };
@@ -297,34 +306,6 @@ impl Scheduler {
         }
     }
 
-    /// This node is to have what another one has made, as well.
-    pub(crate) fn on_to_copy(
-        &mut self,
-        now: Time,
-        maker: NodeId,
-        to_copy: Vec<wire::Handed>,
-        out: &mut Out,
-    ) {
-        let me = self.options.me;
-        let (mut coming, mut refused) = (Vec::new(), Vec::new());
-        for handed in to_copy {
-            let made = made_of(&handed);
-            let bare = wire::Handed { outputs: Vec::new(), ..handed };
-            let is_coming = objects_of(&handed)
-                .any(|(object, _)| self.data.flights.get(&object).is_some_and(|it| it.is_taken()));
-            if is_coming && self.data.taking.contains_key(&made) {
-                coming.push(bare);
-            } else if self.leaving.is_some() || !self.has_room_to_take(&handed) {
-                refused.push(bare);
-            } else {
-                self.take_all(now, Taking { leaver: maker, handed, stays: true }, out);
-            }
-        }
-        self.evict(self.options.tuning.store_soft_bytes, out);
-        say(maker, HandStage::Coming, (maker, me), coming, out);
-        say(maker, HandStage::NoRoomToCopy, (maker, me), refused, out);
-    }
-
     /// All of it is here: its maker may tell of the end.
     pub(crate) fn copied_for(&mut self, maker: NodeId, handed: wire::Handed, out: &mut Out) {
         let (made, me) = (made_of(&handed), self.options.me);
@@ -356,18 +337,16 @@ impl Scheduler {
     ) {
         for handed in said {
             let made = made_of(handed);
-            let open = self.data.replicas.shared.get(&made);
-            if !open.is_some_and(|shared| shared.asked.contains_key(&from)) {
+            if !self.data.replicas.has_asked(&made, from) {
                 continue; // It was heard before.
             }
-            let Some(mut shared) = self.data.replicas.take(&made) else { continue };
-            let asked = shared.asked.remove(&from);
-            match (stage, asked) {
-                (_, None) => {}
-                (HandStage::Copied, _) => {
+            let mut shared = self.data.replicas.take(&made).expect("it has asked");
+            let asked = shared.asked.remove(&from).expect("looked at above");
+            match stage {
+                HandStage::Copied => {
                     shared.others.insert(from);
                 }
-                (HandStage::Coming, Some(asked)) => {
+                HandStage::Coming => {
                     shared.asked.insert(from, Asked { tries: 1, ..asked });
                 }
                 _ => {
@@ -380,36 +359,17 @@ impl Scheduler {
         }
     }
 
-    /// An attempt whose end was not told is not wanted. What it made stays: a power cut may have
-    /// taken from its home that the same attempt had ended before, here or elsewhere.
-    pub(crate) fn forget_shared(&mut self, made: Made) {
-        self.data.replicas.take(&made);
-    }
-
     pub(crate) fn lacking_copies(&self) -> u64 {
         let me = self.options.me;
         self.data.replicas.lacking(self.homes.staying().filter(|&node| node != me).count())
-    }
-    pub(crate) fn sharers_moved(&mut self, now: Time) {
-        let homes = &self.homes;
-        self.data.replicas.look_for_lost(now, |node| !homes.is_gone(node));
-    }
-    pub(crate) fn sharer_gone(&mut self, now: Time, node: NodeId) {
-        self.data.replicas.forget_node(now, node);
-    }
-
-    /// The task as which it runs as long as its end is not told.
-    pub(crate) fn is_held_back(&self, task: TaskId) -> bool {
-        let attempt = self.running.get(&task).map(|running| running.attempt);
-        attempt.is_some_and(|attempt| self.data.replicas.holds_back(&(task, attempt)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proto::Attempt;
     use proto::limits::LOCATE_TIMEOUT;
     use proto::wire::message::Body;
+    use proto::{Attempt, TaskId};
 
     use super::*;
     use crate::{Policy, Tuning, test_nodes};
@@ -454,6 +414,17 @@ mod tests {
         answers(&mut maker, 2, HandStage::Copied, &mut out);
         assert!(!maker.data.replicas.holds_back(&MADE));
         assert_eq!((maker.lacking_copies(), maker.data.replicas.deadline()), (0, None));
+    }
+
+    /// A power cut took from its home that it had ended.
+    #[test]
+    fn who_has_it_of_the_same_attempt_is_not_asked_again() {
+        let ((mut maker, spec), mut out) = (maker(), Out::default());
+        assert!(!ends(&mut maker, &spec, &mut out));
+        assert!(!ends(&mut maker, &spec, &mut out), "nobody has it yet");
+        answers(&mut maker, 1, HandStage::Copied, &mut out);
+        assert!(ends(&mut maker, &spec, &mut out));
+        assert_eq!(maker.data.replicas.deadline(), None);
     }
 
     #[test]

@@ -178,11 +178,8 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let current = self.running.get(&task).is_some_and(|running| running.attempt == attempt);
-        if !current {
-            return; // It was stopped meanwhile.
-        }
-        if self.is_held_back(task) {
-            return;
+        if !current || self.data.replicas.holds_back(&(task, attempt)) {
+            return; // It was stopped meanwhile, or is heard twice.
         }
         let mut running = self.running.remove(&task).expect("looked at above");
         self.asking.ended(task);

@@ -247,7 +247,8 @@ impl Scheduler {
         self.ledger.report_interval = report_interval(&self.homes);
         self.ledger.ready.extend(self.homeless.drain(..));
         self.consider_leaving(out);
-        self.sharers_moved(now);
+        let homes = &self.homes;
+        self.data.replicas.look_for_lost(now, |node| !homes.is_gone(node));
         let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
         if changed.is_empty() {
             return;
@@ -339,8 +340,8 @@ impl Scheduler {
         if self.is_dead(peer) {
             self.keep_copies_of(peer, out);
         }
-        handover::forget(&mut self.data.taking, |_, leaver| leaver == peer);
-        self.sharer_gone(now, peer);
+        handover::forget(&mut self.data.taking, |_, from| from == peer);
+        self.data.replicas.forget_node(now, peer);
         self.source_gone(now, peer, out);
     }
 }

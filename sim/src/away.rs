@@ -5,7 +5,7 @@ use kvs::membership::{is_serving, losses_survived, member, min_in_sync};
 use proto::{NodeId, wire};
 
 use crate::life::WHOLE_BOUND;
-use crate::machine::{Doom, Machine};
+use crate::machine::Machine;
 use crate::world::World;
 
 impl World {
@@ -45,10 +45,7 @@ impl World {
         for node in away {
             self.count_fault("away");
             self.tell(|| format!("n{node} goes away"));
-            self.machines[node].is_lost = true;
-            self.disks_gone += 1;
-            self.machines[node].doom = Some(Doom::Crash);
-            self.die(node);
+            self.lose(node);
         }
     }
 
