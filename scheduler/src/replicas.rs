@@ -20,7 +20,7 @@ use crate::data::{Reads, wire_object};
 use crate::handover::{made_of, objects_of, say};
 use crate::leaving::Made;
 use crate::out::Out;
-use crate::{Mutant, Scheduler};
+use crate::{Homes, Mutant, Scheduler};
 
 /// How an attempt has ended, as long as nobody was told.
 #[derive(Debug)]
@@ -59,6 +59,9 @@ struct Shared {
 }
 
 impl Shared {
+    fn lacks(&self) -> bool {
+        self.others.len() < self.wanted
+    }
     fn drop_silent(&mut self, now: Time) {
         let silent = &mut self.silent;
         self.asked.retain(|&node, asked| {
@@ -127,13 +130,23 @@ impl Replicas {
         }
     }
 
-    /// The map has changed: who has died may be back with what it had.
-    pub(crate) fn look_for_lost(&mut self, now: Time, is_back: impl Fn(NodeId) -> bool) {
-        let back = self.shared.iter().filter(|(_, shared)| shared.lost.is_some_and(&is_back));
-        let back: Vec<Made> = back.map(|(&made, _)| made).collect();
-        for made in back {
+    /// The map has changed: who has died may be back with what it had; `somebody_came`: or there
+    /// is another who may have room.
+    fn look_for_takers(
+        &mut self,
+        now: Time,
+        is_there: impl Fn(NodeId) -> bool,
+        somebody_came: bool,
+    ) {
+        let may_ask = |shared: &Shared| match shared.lost {
+            Some(lost) => is_there(lost),
+            None => somebody_came && shared.lacks() && shared.asked.is_empty(),
+        };
+        let found = self.shared.iter().filter(|(_, shared)| may_ask(shared));
+        let found: Vec<Made> = found.map(|(&made, _)| made).collect();
+        for made in found {
             let shared = self.take(&made).expect("found above");
-            self.put(made, Shared { due: Some(now), ..shared });
+            self.put(made, Shared { due: Some(now), rounds: 0, ..shared });
         }
     }
 
@@ -224,7 +237,7 @@ impl Scheduler {
         }
         shared.drop_silent(now);
         // What is told of already goes elsewhere in order when this node leaves.
-        let lacks = shared.others.len() < shared.wanted;
+        let lacks = shared.lacks();
         let may_ask = lacks && (shared.end.is_some() || self.leaving.is_none());
         if may_ask && shared.asked.is_empty() && self.data.replicas.is_full() {
             shared.due = Some(now + HANDOVER_PAUSE); // It is not its turn yet.
@@ -359,6 +372,16 @@ impl Scheduler {
         }
     }
 
+    /// There was an older map.
+    pub(crate) fn look_for_takers(&mut self, now: Time, older: &Homes) {
+        if self.data.replicas.shared.is_empty() {
+            return;
+        }
+        let homes = &self.homes;
+        let before: BTreeSet<NodeId> = older.staying().collect();
+        let somebody_came = homes.staying().any(|node| !before.contains(&node));
+        self.data.replicas.look_for_takers(now, |node| !homes.is_gone(node), somebody_came);
+    }
     pub(crate) fn lacking_copies(&self) -> u64 {
         let me = self.options.me;
         self.data.replicas.lacking(self.homes.staying().filter(|&node| node != me).count())
@@ -440,6 +463,20 @@ mod tests {
         assert_eq!(asked(&mut out), [1], "there may be room now");
         answers(&mut maker, 1, HandStage::Copied, &mut out);
         assert_eq!(maker.lacking_copies(), 0);
+    }
+
+    #[test]
+    fn who_comes_is_asked_at_once() {
+        let ((mut maker, spec), mut out) = (maker(), Out::default());
+        assert!(!ends(&mut maker, &spec, &mut out));
+        answers(&mut maker, 1, HandStage::NoRoomToCopy, &mut out);
+        answers(&mut maker, 2, HandStage::NoRoomToCopy, &mut out);
+        let same = maker.homes.clone();
+        maker.look_for_takers(NOW, &same);
+        assert_eq!(maker.data.replicas.deadline(), Some(NOW + COPY_PATIENCE));
+        let smaller = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0]);
+        maker.look_for_takers(NOW, &smaller);
+        assert_eq!(maker.data.replicas.deadline(), Some(NOW));
     }
 
     #[test]

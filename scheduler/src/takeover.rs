@@ -247,8 +247,7 @@ impl Scheduler {
         self.ledger.report_interval = report_interval(&self.homes);
         self.ledger.ready.extend(self.homeless.drain(..));
         self.consider_leaving(out);
-        let homes = &self.homes;
-        self.data.replicas.look_for_lost(now, |node| !homes.is_gone(node));
+        self.look_for_takers(now, &older);
         let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
         if changed.is_empty() {
             return;

@@ -453,6 +453,9 @@ impl World {
     pub(crate) fn die(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         let doom = machine.doom.take().expect("only a doomed machine dies");
+        // The next process does not know of it.
+        let state = machine.node.as_ref().map(|node| node.state(self.now));
+        self.copies_lacked |= state.is_some_and(|state| state.lacking_copies > 0);
         machine.forget_process();
         self.acked.forget(index);
         let machine = &mut self.machines[index];

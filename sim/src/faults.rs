@@ -391,8 +391,8 @@ impl World {
     /// The process dies, and the machine comes back without anything.
     pub fn reformat(&mut self, node: usize) {
         self.machines[node].doom = Some(Doom::Crash);
-        self.die(node);
         self.disks_gone += 1;
+        self.die(node);
         let store = self.dice.number() | 1;
         let (machine, jobs) = (&mut self.machines[node], &self.jobs);
         // It was kept there, too.

@@ -174,8 +174,8 @@ impl World {
             list.check(&format!("list-{number}"))?;
         }
         self.history.judge(&mut self.searched)?;
-        let is_cramped = self.options.tuning.store_soft_bytes != u64::MAX;
-        if self.disks_gone < self.options.copies && self.homes_move() && !is_cramped {
+        let is_fair = self.disks_gone < self.options.copies && !self.copies_lacked;
+        if is_fair && self.homes_move() {
             self.must_keep()?;
         }
         Ok(())

@@ -39,6 +39,8 @@ pub struct World {
     pub(crate) machines: Vec<Machine>,
     /// How many were lost so far, with all they had.
     pub(crate) disks_gone: u32,
+    /// A process ended that had said that what lies there has fewer copies than it should.
+    pub(crate) copies_lacked: bool,
     pub(crate) network: Network,
     pub(crate) clients: Vec<JobClient>,
     pub(crate) kv_clients: Vec<KvClient>,
@@ -124,6 +126,7 @@ impl World {
             queue: Queue::default(),
             machines,
             disks_gone: 0,
+            copies_lacked: false,
             clients: Vec::new(),
             kv_clients: Vec::new(),
             kv_waits: Vec::new(),

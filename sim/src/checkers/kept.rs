@@ -1,5 +1,6 @@
 //! *Kept*: what a workflow keeps of tasks that are done is there, as long as fewer machines were
-//! lost, with all they had, than there are copies of a partition.
+//! lost, with all they had, than there are copies of a partition, and no process ended that had
+//! said that others lack copies of it: the next one does not know.
 
 use proto::event::End;
 use proto::{ObjectId, TaskId};
