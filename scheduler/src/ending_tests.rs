@@ -289,3 +289,33 @@ fn visible() -> Body {
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
     Body::Visible(wire::Visible { commit: Some(commit) })
 }
+
+/// One that asks may not have heard that the job was cancelled (seed 9131665).
+#[test]
+fn nothing_of_a_cancelled_job_is_made_again() {
+    let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[1, 0]);
+    let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    stage(&mut home, Time(0), 0, &mut out);
+    let total = wire::PartitionTotal { partition: 1, tasks: 1, chunks: 1 };
+    let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
+    let visible = Body::Visible(wire::Visible { commit: Some(commit) });
+    home.on_message(Time(0), NodeId(1), visible, &mut out);
+    home.settle(Time(0), &mut out);
+    home.act(Time(0), &mut out);
+    let launch = out.launches.pop().expect("it is ready");
+    home.on_finished(Time(0), launch.task, launch.attempt, Outcome::default(), &mut out);
+    let ask = wire::CreditAsk {
+        job: 1,
+        parent: launch.task.local.0,
+        lost_attempt: launch.attempt.0,
+        ..Default::default()
+    };
+    let query = || Body::CreditQuery(wire::CreditQuery { asks: vec![ask] });
+    let state = |home: &Scheduler| home.ledger.state(launch.task);
+    let before = state(&home);
+    let cancel = Body::Cancel(wire::Cancel { job: 1, ..Default::default() });
+    home.on_message(Time(0), NodeId(1), cancel, &mut out);
+    home.on_message(Time(0), NodeId(2), query(), &mut out);
+    assert!(before.is_some() && state(&home) == before);
+}

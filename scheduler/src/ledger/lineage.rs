@@ -139,6 +139,9 @@ impl Ledger {
             by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().push(ask);
         }
         for (parent, asks) in by_parent {
+            if self.is_removed(parent.job) {
+                continue; // So are those that ask, which hear of that from the job's home, too.
+            }
             let Some(cell) = self.cell(parent) else {
                 self.refuse_rebuild(parent, "its record has left memory", &asks, from, out);
                 continue;
