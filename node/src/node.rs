@@ -225,7 +225,7 @@ impl Node {
             Input::Fetched { object, number, result } => {
                 self.scheduler.on_fetched(now, object, number, result, &mut self.out);
             }
-            Input::Stored { objects } => self.scheduler.on_stored(&objects),
+            Input::Stored { objects } => self.scheduler.on_stored(now, &objects),
             Input::Persisted { seq } => {
                 assert!(seq <= self.batch_seq, "batch {seq} was never emitted");
                 self.durable_seq = self.durable_seq.max(seq);

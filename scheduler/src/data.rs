@@ -438,18 +438,21 @@ impl Scheduler {
     }
 
     /// What an earlier incarnation left here counts against the budgets, and copies of it serve.
-    pub fn on_stored(&mut self, objects: &[Stored]) {
+    pub fn on_stored(&mut self, now: Time, objects: &[Stored]) {
+        let mut kept = BTreeSet::new();
         for &Stored { object, size_bytes, keep, copy } in objects {
             if copy {
                 self.data.objects.copied(object, size_bytes, true, (false, false));
             } else {
                 self.data.objects.made(object, size_bytes, true, keep);
                 self.note_made(&object);
+                kept.extend(keep.then_some((object.task, object.attempt)));
             }
             self.data.touched.touch(object.task.job);
             self.data.in_doubt.insert(object.task.job);
             self.object_changed(&object);
         }
+        self.share_found(now, &kept);
     }
 
     /// Asks whether jobs have ended of which an earlier incarnation left something here.

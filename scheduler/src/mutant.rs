@@ -147,6 +147,8 @@ pub enum Mutant {
     StagedForGood,
     /// The end of a task is told before others have what is to be kept of it.
     KeptAlone,
+    /// Who starts anew does not ask whether others have what it keeps.
+    FoundAlone,
     /// Nobody tells that a node is slow.
     SlowNeverTold,
 }
@@ -213,7 +215,7 @@ impl Mutant {
     /// Of nodes that are slow.
     pub const OF_SLOWNESS: [Self; 1] = [Self::SlowNeverTold];
 
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
         Self::NoOutbox,
@@ -241,6 +243,7 @@ impl Mutant {
         Self::LastCopyGoes,
         Self::StagedForGood,
         Self::KeptAlone,
+        Self::FoundAlone,
     ];
 
     /// Every one of every list.
@@ -325,6 +328,7 @@ impl Mutant {
             Self::LastCopyGoes => "last-copy-goes",
             Self::StagedForGood => "staged-for-good",
             Self::KeptAlone => "kept-alone",
+            Self::FoundAlone => "found-alone",
             Self::SlowNeverTold => "slow-never-told",
         }
     }

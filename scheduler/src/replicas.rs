@@ -3,8 +3,9 @@
 //! dies afterwards takes a result with it.
 //!
 //! Each of those who have it knows of others, and when one of them dies gives it to another node;
-//! who has died may come back with it, and is asked first. Of this nothing is written down: nodes
-//! that start anew do not know with whom they share what lies on their disks.
+//! who has died may come back with it, and is asked first. Of this nothing is written down: a node
+//! that starts anew asks those that come first by the number of the task, as its maker did, so that
+//! who has it is found, and whoever lacks it gets it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +57,8 @@ struct Shared {
     rounds: u32,
     /// When it is looked at again.
     due: Option<Time>,
+    /// It was here when this node started, and nobody was asked yet.
+    found: bool,
 }
 
 impl Shared {
@@ -130,6 +133,13 @@ impl Replicas {
         }
     }
 
+    /// It lies here since an earlier life of this node.
+    fn found(&mut self, made: Made, shared: Shared) {
+        if !self.shared.contains_key(&made) {
+            self.put(made, shared);
+        }
+    }
+
     /// The map has changed: who has died may be back with what it had; `somebody_came`: or there
     /// is another who may have room.
     fn look_for_takers(
@@ -140,7 +150,7 @@ impl Replicas {
     ) {
         let may_ask = |shared: &Shared| match shared.lost {
             Some(lost) => is_there(lost),
-            None => somebody_came && shared.lacks() && shared.asked.is_empty(),
+            None => somebody_came && shared.lacks() && shared.asked.is_empty() && !shared.found,
         };
         let found = self.shared.iter().filter(|(_, shared)| may_ask(shared));
         let found: Vec<Made> = found.map(|(&made, _)| made).collect();
@@ -236,6 +246,7 @@ impl Scheduler {
             return shared.end.take();
         }
         shared.drop_silent(now);
+        shared.found = false;
         // What is told of already goes elsewhere in order when this node leaves.
         let lacks = shared.lacks();
         let may_ask = lacks && (shared.end.is_some() || self.leaving.is_none());
@@ -274,10 +285,9 @@ impl Scheduler {
         }
         // Who joins, and was never there yet, answers nothing.
         let has_come = |node: &NodeId| self.homes.incarnation_of(*node) != Incarnation(0);
-        let mut others: Vec<NodeId> =
-            self.homes.staying().filter(|node| *node != me && has_come(node)).collect();
-        let turn = made.0.local.0 as usize % others.len().max(1);
-        others.rotate_left(turn);
+        let staying: BTreeSet<NodeId> = self.homes.staying().filter(has_come).collect();
+        let mut others = self.in_turn(made);
+        others.retain(|node| *node != me && staying.contains(node));
         let lost = shared.lost.take().filter(|lost| others.contains(lost));
         others.sort_by_key(|node| shared.silent.contains(node));
         for node in lost.into_iter().chain(others) {
@@ -304,6 +314,33 @@ impl Scheduler {
         };
         for node in ask {
             say(node, HandStage::ToCopy, (me, node), vec![handed.clone()], out);
+        }
+    }
+
+    /// All nodes, from another one on for each task: whoever asks for room begins with the same.
+    fn in_turn(&self, made: Made) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.homes.members().collect();
+        let turn = made.0.local.0 as usize % nodes.len().max(1);
+        nodes.rotate_left(turn);
+        nodes
+    }
+
+    /// What an earlier life of this node has kept others are to have as well. Its maker asks before
+    /// those whom it asked then: they hear of it from that one.
+    pub(crate) fn share_found(&mut self, now: Time, made: &BTreeSet<Made>) {
+        let wanted = self.homes.copies().saturating_sub(1) as usize;
+        if wanted == 0 || self.options.mutant == Some(Mutant::FoundAlone) {
+            return;
+        }
+        for &made in made {
+            let was_asked =
+                self.in_turn(made).iter().take(wanted).any(|&node| node == self.options.me);
+            let patience = if was_asked { Span(2 * COPY_PATIENCE.0) } else { COPY_PATIENCE };
+            let mut outputs = self.data.objects.outputs_of(made);
+            outputs.retain(|output| output.keep);
+            let due = Some(now + patience);
+            let shared = Shared { outputs, wanted, due, found: true, ..Shared::default() };
+            self.data.replicas.found(made, shared);
         }
     }
 
@@ -392,6 +429,7 @@ impl Scheduler {
 mod tests {
     use proto::limits::LOCATE_TIMEOUT;
     use proto::wire::message::Body;
+    use proto::work::Stored;
     use proto::{Attempt, TaskId};
 
     use super::*;
@@ -491,5 +529,25 @@ mod tests {
         }
         assert_eq!(tries, [1, 1, 1, 1, 2, 2, 2, 2]);
         assert_eq!(maker.lacking_copies(), 1);
+    }
+
+    /// Of what lies on its disk, who was asked to have a copy waits longer than who asked.
+    #[test]
+    fn who_starts_anew_asks_whether_others_have_what_it_keeps() {
+        let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
+        let mut starts = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+        let stored = |local, keep| {
+            let task = TaskId { job: JobId(1), local: proto::LocalId(local) };
+            let object = ObjectId { task, attempt: Attempt(7), output: 0 };
+            Stored { object, size_bytes: 10, keep, copy: false }
+        };
+        // The first that is asked for the fourth is this node.
+        starts.on_stored(NOW, &[stored(3, true), stored(4, true), stored(5, false)]);
+        assert_eq!(starts.lacking_copies(), 2);
+        let mut out = Out::default();
+        starts.replicate(NOW + COPY_PATIENCE, &mut out);
+        assert_eq!(asked(&mut out), [1], "of the fifth; the sixth is not to be kept");
+        starts.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
+        assert_eq!(asked(&mut out), [1, 1], "the fifth again; and nobody told of the fourth");
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn homes_since(
         ..Default::default()
     };
     let partitions = homes_of.iter().map(entry).collect();
-    let map = wire::ClusterMap { members, partitions, ..Default::default() };
+    let map = wire::ClusterMap { copies: 2, members, partitions, ..Default::default() };
     Homes::new(NodeId(me), &map.into(), |_, _| PartitionId(0))
 }
 

@@ -227,12 +227,12 @@ impl World {
             Effect::Discard { task, attempt } => {
                 self.tell(|| format!("n{index} discards {task} attempt {attempt}"));
                 let gone = |object: &ObjectId| (object.task, object.attempt) == (task, attempt);
-                self.machines[index].objects.retain(|object, _| !gone(object));
+                self.machines[index].let_go(gone);
             }
             Effect::Evict { objects } => {
                 for object in objects {
                     self.tell(|| format!("n{index} lets {object:?} go"));
-                    self.machines[index].objects.remove(&object);
+                    self.machines[index].let_go(|other| *other == object);
                 }
             }
             Effect::Read(request) => self.read(index, request),
@@ -369,7 +369,7 @@ impl World {
         }
         let machine = &mut self.machines[index];
         let Some(running) = machine.running.remove(&(task, attempt)) else { return };
-        machine.objects.extend(running.objects);
+        machine.made(running.objects, running.kept);
         self.starve.on_ended(self.now, index, running.cpus);
         if let Ok(truth) = known(&mut self.jobs, "once", task) {
             *truth.finished.entry(attempt).or_default() |= running.outcome.is_done();
@@ -405,7 +405,7 @@ impl World {
         } else if !self.machines[from].objects.contains_key(&object) {
             Err(FetchError::NotThere)
         } else {
-            self.machines[index].take(object, fetch.size_bytes, fetch.taken.is_some());
+            self.machines[index].take(object, fetch.size_bytes, fetch.taken);
             Ok(())
         };
         self.tell(|| format!("n{index} fetched {object:?}: {result:?}"));
@@ -453,9 +453,8 @@ impl World {
     pub(crate) fn die(&mut self, index: usize) {
         let machine = &mut self.machines[index];
         let doom = machine.doom.take().expect("only a doomed machine dies");
-        // The next process does not know of it.
         let state = machine.node.as_ref().map(|node| node.state(self.now));
-        self.copies_lacked |= state.is_some_and(|state| state.lacking_copies > 0);
+        machine.lacked_copies = state.is_some_and(|state| state.lacking_copies > 0);
         machine.forget_process();
         self.acked.forget(index);
         let machine = &mut self.machines[index];

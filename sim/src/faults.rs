@@ -378,8 +378,8 @@ impl World {
     pub fn lose(&mut self, node: usize) {
         self.machines[node].doom = Some(Doom::Crash);
         self.machines[node].is_lost = true;
-        self.disks_gone += 1;
         self.die(node);
+        self.disk_goes(node);
     }
 
     /// It does come back, with all it had.
@@ -391,8 +391,8 @@ impl World {
     /// The process dies, and the machine comes back without anything.
     pub fn reformat(&mut self, node: usize) {
         self.machines[node].doom = Some(Doom::Crash);
-        self.disks_gone += 1;
         self.die(node);
+        self.disk_goes(node);
         let store = self.dice.number() | 1;
         let (machine, jobs) = (&mut self.machines[node], &self.jobs);
         // It was kept there, too.
@@ -400,7 +400,13 @@ impl World {
         machine.change_disk(store);
         // What has no bytes and is no file lies nowhere.
         let is_real = |object: &ObjectId| jobs.get(&object.task.job).is_none_or(|it| it.real_data);
-        machine.objects.retain(|object, bytes| *bytes == 0 && !is_real(object));
+        let size = machine.objects.clone();
+        machine.let_go(|object| is_real(object) || size.get(object).is_some_and(|&it| it > 0));
+    }
+
+    fn disk_goes(&mut self, node: usize) {
+        self.disks_gone += 1;
+        self.lone_copy_went |= self.machines[node].lacked_copies;
     }
 
     /// Some partition of this node goes to another member of its configuration.

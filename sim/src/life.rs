@@ -174,7 +174,7 @@ impl World {
             list.check(&format!("list-{number}"))?;
         }
         self.history.judge(&mut self.searched)?;
-        let is_fair = self.disks_gone < self.options.copies && !self.copies_lacked;
+        let is_fair = self.disks_gone < self.options.copies && !self.lone_copy_went;
         if is_fair && self.homes_move() {
             self.must_keep()?;
         }

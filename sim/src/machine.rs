@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use node::{Input, Node};
-use proto::work::{Launch, Outcome};
+use proto::work::{Launch, Outcome, Stored};
 use proto::{Attempt, JobId, ObjectId, Span, TaskId, Time, limits};
 
 use crate::checkers::bound::cpus_of;
@@ -21,6 +21,8 @@ pub(crate) struct Running {
     pub poison: bool,
     pub outcome: Outcome,
     pub objects: Vec<(ObjectId, u64)>,
+    /// Of these, what is to be kept.
+    pub kept: Vec<ObjectId>,
 }
 
 /// How a machine will die at its next step.
@@ -57,6 +59,8 @@ pub(crate) struct Machine {
     pub life: u32,
     /// It never comes back.
     pub is_lost: bool,
+    /// Its last process had said that of what lies here there are too few copies.
+    pub lacked_copies: bool,
     /// It was not among the first, or its disk is not the first that it had.
     pub is_late: bool,
     /// How often it gave its records up.
@@ -84,6 +88,9 @@ pub(crate) struct Machine {
     pub objects: BTreeMap<ObjectId, u64>,
     /// Of these, copies that lie in no file.
     pub in_memory: BTreeSet<ObjectId>,
+    /// As the names of the files say: other copies, and what outlives its job.
+    pub copies: BTreeSet<ObjectId>,
+    pub kept: BTreeSet<ObjectId>,
     pub doom: Option<Doom>,
     /// Attempts of other homes that its process was told to let go.
     pub dismissed: BTreeSet<(TaskId, Attempt)>,
@@ -126,6 +133,7 @@ impl Machine {
             incarnation: 0,
             life: 0,
             is_lost: false,
+            lacked_copies: false,
             is_late: false,
             renewals: 0,
             put_aside: None,
@@ -143,6 +151,8 @@ impl Machine {
             drag: 1,
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
+            copies: BTreeSet::new(),
+            kept: BTreeSet::new(),
             in_memory: BTreeSet::new(),
             doom: None,
             dismissed: BTreeSet::new(),
@@ -167,13 +177,44 @@ impl Machine {
         self.clock.shows(now)
     }
     /// An object has come. A small copy stays in memory; what is taken over for good does not.
-    pub(crate) fn take(&mut self, object: ObjectId, size_bytes: u64, for_good: bool) {
+    /// `for_good`: and whether it outlives its job.
+    pub(crate) fn take(&mut self, object: ObjectId, size_bytes: u64, for_good: Option<bool>) {
         let is_new = self.objects.insert(object, size_bytes).is_none();
-        if for_good {
+        if let Some(keep) = for_good {
             self.in_memory.remove(&object);
+            self.copies.remove(&object);
+            self.kept.extend(keep.then_some(object));
         } else if is_new && size_bytes <= limits::SMALL_OBJECT_BYTES {
             self.in_memory.insert(object);
+        } else if is_new {
+            self.copies.insert(object);
         }
+    }
+    /// What was made here has come.
+    pub(crate) fn made(&mut self, objects: Vec<(ObjectId, u64)>, kept: Vec<ObjectId>) {
+        for (object, size_bytes) in objects {
+            self.objects.insert(object, size_bytes);
+            self.in_memory.remove(&object);
+            self.copies.remove(&object);
+        }
+        self.kept.extend(kept);
+    }
+    pub(crate) fn let_go(&mut self, gone: impl Fn(&ObjectId) -> bool) {
+        self.objects.retain(|object, _| !gone(object));
+        self.in_memory.retain(|object| !gone(object));
+        self.copies.retain(|object| !gone(object));
+        self.kept.retain(|object| !gone(object));
+    }
+    /// What the next process finds.
+    pub(crate) fn stored(&self, is_file: impl Fn(&ObjectId) -> bool) -> Vec<Stored> {
+        let files = self.objects.iter().filter(|(object, _)| is_file(object));
+        let stored = |(&object, &size_bytes): (&ObjectId, &u64)| Stored {
+            object,
+            size_bytes,
+            keep: self.kept.contains(&object),
+            copy: self.copies.contains(&object),
+        };
+        files.map(stored).collect()
     }
     /// What dies with the process.
     pub(crate) fn forget_process(&mut self) {
@@ -220,5 +261,8 @@ pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
         (Outcome { output_sizes: sizes, ..Outcome::default() }, objects)
     };
     let poison = launch.spec.kind == KIND_POISON;
-    Running { slot: launch.slot, cpus: cpus_of(launch), poison, outcome, objects }
+    let keep = |object: &ObjectId| launch.spec.outputs[object.output as usize].keep;
+    let made = objects.iter().map(|&(object, _)| object);
+    let kept = made.filter(keep).collect();
+    Running { slot: launch.slot, cpus: cpus_of(launch), poison, outcome, objects, kept }
 }

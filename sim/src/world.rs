@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use node::{Config, Input, Node};
-use proto::{ClientId, Event, Incarnation, NodeId, PartitionId, Span, TaskId, Time, wire};
+use proto::{
+    ClientId, Event, Incarnation, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire,
+};
 use scheduler::Mutant;
 
 use crate::checkers::{
@@ -39,8 +41,8 @@ pub struct World {
     pub(crate) machines: Vec<Machine>,
     /// How many were lost so far, with all they had.
     pub(crate) disks_gone: u32,
-    /// A process ended that had said that what lies there has fewer copies than it should.
-    pub(crate) copies_lacked: bool,
+    /// A disk went with a node that had said that of what lies there are too few copies.
+    pub(crate) lone_copy_went: bool,
     pub(crate) network: Network,
     pub(crate) clients: Vec<JobClient>,
     pub(crate) kv_clients: Vec<KvClient>,
@@ -126,7 +128,7 @@ impl World {
             queue: Queue::default(),
             machines,
             disks_gone: 0,
-            copies_lacked: false,
+            lone_copy_went: false,
             clients: Vec::new(),
             kv_clients: Vec::new(),
             kv_waits: Vec::new(),
@@ -520,6 +522,12 @@ impl World {
             }
         }
         self.tell(|| format!("n{index} starts as incarnation {incarnation}"));
+        let jobs = &self.jobs;
+        let is_file = |object: &ObjectId| jobs.get(&object.task.job).is_some_and(|it| it.real_data);
+        let objects = self.machines[index].stored(is_file);
+        if !objects.is_empty() {
+            self.deliver(index, Input::Stored { objects });
+        }
         self.mix(0x57a7 ^ index as u64);
         self.starve.on_up(self.now, index, true);
         self.note_shown(index);

@@ -176,7 +176,7 @@ impl Cluster {
         });
         let stored: Vec<Stored> = stored.collect();
         let process = machine.process.as_mut().expect("made above");
-        process.scheduler.on_stored(&stored);
+        process.scheduler.on_stored(self.now, &stored);
         self.tell(|| format!("n{node} starts"));
         self.follow_map(node);
         self.act(node);

@@ -1,6 +1,6 @@
-//! *Kept*: what a workflow keeps of tasks that are done is there, as long as fewer machines were
-//! lost, with all they had, than there are copies of a partition, and no process ended that had
-//! said that others lack copies of it: the next one does not know.
+//! *Kept*: what a workflow keeps of tasks that are done, and that lies in files, is there, as long
+//! as fewer machines were lost, with all they had, than there are copies of a partition, and none
+//! of them had said that of what lies there are too few.
 
 use proto::event::End;
 use proto::{ObjectId, TaskId};
@@ -10,7 +10,7 @@ use crate::machine::Machine;
 
 /// When all jobs have ended.
 pub(crate) fn on_end(jobs: &Jobs, machines: &[Machine]) -> Verdict {
-    for job in jobs.values() {
+    for job in jobs.values().filter(|job| job.real_data) {
         for (&local, task) in &job.tasks {
             let Some(commit) = task.current().filter(|commit| commit.end == End::Done) else {
                 continue;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::{Action, ClientPlan, Dice, Draft, Violation, World, WorldOptions};
 use node::Effect;
 use proto::event::Again;
-use proto::{Event, JobId, PartitionId, Span};
+use proto::{Event, JobId, PartitionId, Span, wire};
 use scheduler::Mutant;
 
 /// Copies go as soon as nobody uses them, and other nodes are sent to where they were.
@@ -99,6 +99,17 @@ pub(crate) fn short_tasks_are_staged_behind_long_ones(
 /// Of five nodes with two copies two that made something are lost for good: the second when all has
 /// two copies again.
 pub(crate) fn makers_die_one_after_another(mutant: Option<Mutant>) -> Result<(), Violation> {
+    makers_die(mutant, |_| {})
+}
+
+/// As above, and what they know of each other dies before them.
+pub(crate) fn makers_die_after_all_have_started_anew(
+    mutant: Option<Mutant>,
+) -> Result<(), Violation> {
+    makers_die(mutant, |world| (0..5).for_each(|node| world.crash(node)))
+}
+
+fn makers_die(mutant: Option<Mutant>, before: fn(&mut World)) -> Result<(), Violation> {
     let mut options = WorldOptions::healthy(11, 5, 1);
     (options.copies, options.faultless, options.mutant) = (2, false, mutant);
     let mut world = World::new(options);
@@ -108,11 +119,15 @@ pub(crate) fn makers_die_one_after_another(mutant: Option<Mutant>) -> Result<(),
         (task.output_sizes, task.keep) = (vec![1_000_000, 1_000], true);
     }
     let homes: Vec<PartitionId> = (0..world.partitions()).map(PartitionId).collect();
-    let submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    let mut submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    submission.commit.settings =
+        Some(wire::JobSettings { real_data: true, ..wire::JobSettings::default() });
     world.add_job(submission, ClientPlan::simple());
     world.must_end()?;
+    assert!(world.launches()[1] > 0 && world.launches()[3] > 0, "they made nothing");
+    before(&mut world);
+    world.run_for(Span::from_secs(30));
     for lost in [3, 1] {
-        assert!(world.launches()[lost] > 0, "it made nothing");
         world.lose(lost);
         world.must_keep()?;
         world.must_be_whole()?;

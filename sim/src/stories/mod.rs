@@ -60,7 +60,7 @@ impl Story {
 }
 
 /// All of them.
-pub const STORIES: [Story; 16] = [
+pub const STORIES: [Story; 17] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -106,6 +106,11 @@ pub const STORIES: [Story; 16] = [
         Mutant::KeptAlone,
         "makers die one after another",
         data::makers_die_one_after_another,
+    ),
+    Story::new(
+        Mutant::FoundAlone,
+        "makers die after all have started anew",
+        data::makers_die_after_all_have_started_anew,
     ),
     Story::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
     Story::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),
