@@ -245,17 +245,33 @@ impl StateDir {
         self.path.join(DB)
     }
 
+    /// To be called when the records have been made: those that ever follow them are others, and
+    /// must not have the number that the cluster was told for these.
+    pub(crate) fn records_are_made(&self) -> Result<(), StartError> {
+        let joined_as = self.path.join(JOINED_AS);
+        match fs::remove_file(&joined_as) {
+            Ok(()) => sync_parent(&joined_as),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(StartError::io("remove", &joined_as, e)),
+        }
+    }
+
     /// Puts the records aside, for whoever wants to look: the next start has none, and another
-    /// store. What an earlier call put aside goes.
+    /// store. What an earlier call put aside goes, unless there are no records yet: where a disk
+    /// fails for good no store can be made in place of the first, which alone had some.
     pub(crate) fn give_up_records(&self) -> Result<PathBuf, StartError> {
         let aside = self.path.join(DB_ASIDE);
-        match fs::remove_dir_all(&aside) {
+        let is_empty = matches!(crate::store::file_of_records(&self.db()), Ok(None));
+        let goes = if is_empty && aside.exists() { self.db() } else { aside.clone() };
+        match fs::remove_dir_all(&goes) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(StartError::io("remove", &aside, e));
+                return Err(StartError::io("remove", &goes, e));
             }
             _ => {}
         }
-        fs::rename(self.db(), &aside).map_err(|e| StartError::io("rename", &self.db(), e))?;
+        if goes == aside {
+            fs::rename(self.db(), &aside).map_err(|e| StartError::io("rename", &self.db(), e))?;
+        }
         sync_parent(&aside)?;
         Ok(aside)
     }
@@ -393,8 +409,6 @@ fn store_id(state: &Path) -> Result<u64, StartError> {
         replace(&path, number_line(&format!("{id:016x}")).as_bytes())?;
         return Ok(id);
     }
-    // It is good for the first records alone.
-    let _ = fs::remove_file(&joined_as);
     read(&path)
 }
 

@@ -26,7 +26,11 @@ pub(crate) fn open_store(state: &StateDir) -> Result<RocksStore, StartError> {
             Err(StoreError::InUse { .. }) if start.elapsed() < STORE_PATIENCE => {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            opened => return Ok(opened?.0),
+            opened => {
+                let store = opened?.0;
+                state.records_are_made()?;
+                return Ok(store);
+            }
         }
     }
 }

@@ -341,14 +341,24 @@ fn refuse_half_a_store(path: &Path) -> Result<(), StoreError> {
     if path.join("CURRENT").exists() {
         return Ok(());
     }
-    for entry in std::fs::read_dir(path).map_err(|error| from_io(path, &error))? {
-        let file = PathBuf::from(entry.map_err(|error| from_io(path, &error))?.file_name());
-        if file.extension().is_some_and(|extension| extension == "sst" || extension == "log") {
+    match file_of_records(path).map_err(|error| from_io(path, &error))? {
+        None => Ok(()),
+        Some(file) => {
             let reason = format!("there is {} but no CURRENT", file.display());
-            return Err(StoreError::Damaged { path: path.to_owned(), reason });
+            Err(StoreError::Damaged { path: path.to_owned(), reason })
         }
     }
-    Ok(())
+}
+
+/// The name of a file there in which records may be, if there is one.
+pub(crate) fn file_of_records(path: &Path) -> std::io::Result<Option<PathBuf>> {
+    for entry in std::fs::read_dir(path)? {
+        let file = PathBuf::from(entry?.file_name());
+        if file.extension().is_some_and(|extension| extension == "sst" || extension == "log") {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
 }
 
 fn from_io(path: &Path, error: &std::io::Error) -> StoreError {

@@ -102,6 +102,48 @@ fn records_that_begin_anew_have_another_number() {
     assert!(StateDir::open(dir.path()).is_err(), "nobody knows whose records these are");
 }
 
+/// The number that a newcomer was taken in with stands for its first records: who lost them must
+/// not come back as one that has them.
+#[test]
+fn a_newcomer_without_its_first_records_has_another_number() {
+    for is_given_up in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        prepare_joined(dir.path(), 77).unwrap();
+        let number = || StateDir::open(dir.path()).unwrap().store();
+        assert_eq!(number(), 77);
+        assert_eq!(number(), 77, "nothing was written yet");
+        let state = StateDir::open(dir.path()).unwrap();
+        drop(crate::parts::open_store(&state).unwrap());
+        match is_given_up {
+            true => drop(state.give_up_records().unwrap()),
+            false => fs::remove_dir_all(state.db()).unwrap(),
+        }
+        drop(state);
+        assert_ne!(number(), 77);
+    }
+}
+
+/// Where a disk fails for good no store can be made in place of the one that was given up.
+#[test]
+fn what_was_put_aside_stays_until_there_are_records_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::open(dir.path()).unwrap();
+    drop(crate::parts::open_store(&state).unwrap());
+    fs::write(state.db().join("first"), "").unwrap();
+    let aside = state.give_up_records().unwrap();
+    for _ in 0..2 {
+        fs::create_dir_all(state.db()).unwrap();
+        fs::write(state.db().join("LOG"), "half a store").unwrap();
+        assert_eq!(state.give_up_records().unwrap(), aside);
+        assert!(aside.join("first").exists() && !state.db().exists());
+    }
+    // Records without a `CURRENT` are records all the same.
+    fs::create_dir_all(state.db()).unwrap();
+    fs::write(state.db().join("000009.sst"), "").unwrap();
+    state.give_up_records().unwrap();
+    assert!(aside.join("000009.sst").exists() && !aside.join("first").exists());
+}
+
 #[test]
 fn an_address_is_taken_back_only_by_its_incarnation() {
     let dir = tempfile::tempdir().unwrap();
