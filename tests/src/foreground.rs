@@ -103,6 +103,15 @@ impl Foreground {
         self.node(node).errors_so_far()
     }
 
+    /// Waits until a node has ended by itself, and tells what it left behind.
+    ///
+    /// # Panics
+    /// When it was never started, or goes on.
+    pub fn wait_for_end(&mut self, node: u32) -> Ran {
+        wait_until("the node has ended", || !self.is_running(node));
+        self.nodes[node as usize].take().expect("the node was started").end()
+    }
+
     /// `kill -9` of one node.
     pub fn kill(&mut self, node: u32) {
         self.node(node).signal(rustix::process::Signal::KILL);

@@ -6,6 +6,7 @@ mod commands;
 mod cuts;
 mod data;
 mod evaluation;
+mod failing_disk;
 mod faults;
 mod faults_data;
 mod formats;
