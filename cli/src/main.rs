@@ -22,6 +22,7 @@ mod node_list;
 mod output;
 mod processes;
 mod progress;
+mod replicas;
 mod run;
 mod selector;
 mod settings;

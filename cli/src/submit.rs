@@ -8,6 +8,7 @@ use workloads::Graph;
 
 use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
 use crate::errors::{Done, Exit, Failure, heard, plain};
+use crate::replicas::{self, ReplicasOf};
 use crate::units::{Bandwidth, Timespan};
 use crate::{Context, jobs, kept, run, workload};
 
@@ -57,6 +58,10 @@ pub(crate) struct SubmitArgs {
     /// Wait for the end
     #[arg(long)]
     wait: bool,
+    /// Nodes that have an output before its task counts as done, of a class: all, kept, or files as
+    /// tasks name them; the last that fits counts [default: kept outputs as many as partitions]
+    #[arg(long, value_name = "[CLASS=]N")]
+    replicas: Vec<ReplicasOf>,
     #[command(flatten)]
     timeout: TimeoutArgs,
     #[command(flatten)]
@@ -80,7 +85,8 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
     let mut options = run::submit_options(context, &args.place, &args.load, bandwidth)?;
-    let graph = graph(context, args)?;
+    let mut graph = graph(context, args)?;
+    replicas::set(&mut graph, &args.replicas)?;
     options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
     crate::block_on(async {
         let client = context.connect().await?;

@@ -338,6 +338,18 @@ impl Graph {
         self.indices().map(keeps).sum::<usize>() as u64
     }
 
+    /// Outputs of this kind lie on so many nodes before their tasks count as done. How many outputs
+    /// of specs that are.
+    pub fn set_replicas(
+        &mut self,
+        replicas: u32,
+        is_meant: impl Fn(&wire::Output) -> bool,
+    ) -> usize {
+        let outputs = self.specs.iter_mut().flat_map(|spec| &mut spec.outputs);
+        let meant = outputs.filter(|output| is_meant(output));
+        meant.map(|output| output.replicas = replicas).count()
+    }
+
     /// Whether the task only puts data where a run shall find them.
     #[must_use]
     pub fn is_load(&self, task: u32) -> bool {

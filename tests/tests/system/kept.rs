@@ -35,3 +35,30 @@ fn what_is_kept_outlives_nodes_that_go_one_after_another() {
     }
     instance.down();
 }
+
+/// By the class of the output: the last that fits counts.
+#[test]
+fn an_output_lies_on_as_many_nodes_as_are_asked_for() {
+    const BYTES: u64 = 100_000;
+    let instance = Instance::up_with_copies(4, 1, 2);
+    instance.wait_for_copies();
+    let copies = || {
+        let nodes = (0..4).map(|node| instance.json(&["node", "info", &format!("n{node}")]));
+        let stored = nodes.map(|info| info["data"]["bytes_stored"].as_u64().expect("a number"));
+        stored.sum::<u64>() / BYTES
+    };
+    let mut before = 0;
+    for (replicas, expected) in [(&[][..], 2), (&["3"], 3), (&["all=1", "*.dat=4"], 4)] {
+        let mut arguments = Vec::new();
+        replicas.iter().for_each(|one| arguments.extend(["--replicas", one]));
+        arguments.extend(["--wait", "--out", "kept.dat", "--"]);
+        arguments.extend(["sh", "-c", "head -c 100000 /dev/zero > kept.dat"]);
+        submit(&instance, &arguments);
+        assert_eq!(copies() - before, expected, "{replicas:?}");
+        before += expected;
+    }
+    let wrong = ["submit", "--replicas", "*.txt=2", "--out", "kept.dat", "--", "true"];
+    let refused = instance.starling(&wrong).expect_code(2);
+    assert!(refused.stderr.contains("no output is of that class"), "{}", refused.stderr);
+    instance.down();
+}
