@@ -42,10 +42,13 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
         if commands.len() >= PLAN_COMMANDS_MAX {
             return commands;
         }
+        let of = Partition { map, partition, entry };
         if !entry.active {
+            // What it is to drop when it serves counts for nothing now. Else its holders seem
+            // fuller than they are, and more moves away from them than they have too much.
+            of.will_be_too_many(&mut loads);
             continue;
         }
-        let of = Partition { map, partition, entry };
         if let Some(command) = of.away_from_slow(&mut loads) {
             commands.push(command);
             continue;
@@ -161,14 +164,19 @@ impl Partition<'_> {
         {
             return vec![self.let_go(node, loads)];
         }
-        if members + entry.learners.len() <= loads.copies {
-            return Vec::new();
-        }
-        let fullest =
-            loads.fullest(entry.replicas.iter().copied().filter(|&n| is_fit(self.map, n)));
-        let Some(node) = fullest else { return Vec::new() };
-        loads.lose(node);
+        let Some(node) = self.will_be_too_many(loads) else { return Vec::new() };
         if members > loads.copies { vec![self.let_go(node, loads)] } else { Vec::new() }
+    }
+
+    /// Who is to drop its copy, now or when that is possible: it counts as gone in `loads`.
+    fn will_be_too_many(&self, loads: &mut Loads) -> Option<u32> {
+        if self.replicas_fit() + self.entry.learners.len() <= loads.copies {
+            return None;
+        }
+        let fit = self.entry.replicas.iter().copied().filter(|&node| is_fit(self.map, node));
+        let fullest = loads.fullest(fit)?;
+        loads.lose(fullest);
+        Some(fullest)
     }
 
     fn let_go(&self, node: u32, loads: &mut Loads) -> wire::MapCommand {
