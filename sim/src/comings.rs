@@ -17,6 +17,9 @@ const JOINS_MAX: u32 = 2;
 const STARTS_WITHIN: Span = Span::from_millis(300);
 /// From the word that it is to leave until it has left.
 const LEAVES_WITHIN: Span = Span::from_secs(300);
+/// Whoever hears no answer asks for a change again, and gives up at last.
+const ASKS_AGAIN: Span = Span::from_secs(1);
+const ASKS_FOR: Span = Span::from_secs(60);
 
 impl World {
     /// A new machine asks to be let in.
@@ -27,6 +30,21 @@ impl World {
         self.joins_asked += 1;
         let (store, slots) = (self.dice.number() | 1, self.dice.pick(&[1, 2, 4]));
         self.propose(Body::Join(wire::MemberJoin { store, slots, ..Default::default() }));
+    }
+
+    /// As when an operator starts one more node, whatever else is under way. Tells its number, once
+    /// the nodes have agreed that it may join.
+    pub fn join(&mut self, slots: u32) -> Option<usize> {
+        let (store, node) = (self.dice.number() | 1, self.machines.len());
+        let until = self.now + ASKS_FOR;
+        while self.now < until && self.violation.is_none() {
+            // The store tells the one who asks again from another one who asks.
+            self.propose(Body::Join(wire::MemberJoin { store, slots, ..Default::default() }));
+            if self.run_until(self.now + ASKS_AGAIN, |world| world.machines.len() > node) {
+                return Some(node);
+            }
+        }
+        None
     }
 
     /// The nodes have agreed that it may.
@@ -58,11 +76,19 @@ impl World {
 
     /// Until it is a member no more, for some minutes at most.
     pub fn run_until_gone(&mut self, node: usize) -> bool {
-        let is_gone = move |world: &Self| {
-            let member = kvs::membership::member(&world.map, NodeId(node as u32));
-            member.is_none_or(|member| member.phase() == MemberPhase::Removed)
-        };
-        self.run_until(self.now + LEAVES_WITHIN, is_gone)
+        self.run_until(self.now + LEAVES_WITHIN, |world| world.is_gone(node))
+    }
+
+    #[must_use]
+    pub fn is_gone(&self, node: usize) -> bool {
+        let member = kvs::membership::member(&self.map, NodeId(node as u32));
+        member.is_none_or(|member| member.phase() == MemberPhase::Removed)
+    }
+
+    /// Everything is where it should be: all that was to be moved has been.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.is_whole() && kvs::membership::plan(&self.map).is_empty()
     }
 
     /// Somebody was asked to leave and has not left yet.
