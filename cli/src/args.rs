@@ -1,9 +1,12 @@
 //! The verbs and what they share.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::errors::Failure;
+use crate::settings::Settings;
 use crate::tuning::{OrderName, PolicyName, TuningArgs};
 use crate::units::{Factor, Timespan};
 
@@ -90,9 +93,34 @@ pub(crate) struct ClusterArgs {
     /// run]
     #[arg(long, value_name = "R", value_parser = replicas_parser())]
     pub(crate) replicas: Option<u32>,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
     /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
     #[arg(long)]
     pub(crate) insecure: bool,
+}
+
+/// `--scrub-every 24h`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ScrubArgs {
+    /// How often a node reads all of its records, to find damage where nobody else reads; 0: never
+    /// [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    scrub_every: Option<Timespan>,
+}
+
+impl ScrubArgs {
+    /// `None`: never. With what the settings say where no flag is given.
+    pub(crate) fn resolve(&self, settings: &Settings) -> Result<Option<Duration>, Failure> {
+        let every: Option<Timespan> = settings.pick_optional(self.scrub_every, "scrub_every")?;
+        Ok(every.map(|every| every.0).filter(|every| !every.is_zero()))
+    }
+
+    /// The flags that give another process the same.
+    pub(crate) fn flags(every: Option<Duration>) -> [String; 2] {
+        let every = every.unwrap_or_default();
+        ["--scrub-every".to_owned(), format!("{}ns", every.as_nanos())]
+    }
 }
 
 pub(crate) fn replicas_parser() -> clap::builder::RangedI64ValueParser<u32> {
@@ -218,6 +246,26 @@ mod tests {
         let two = vec![proto::NodeId(0), proto::NodeId(2)];
         assert_eq!(nodes("n0,2"), Ok(client::Submit::Nodes(two)));
         assert!(nodes("middle").is_err());
+    }
+
+    #[test]
+    fn a_node_scrubs_as_often_as_it_is_told() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            scrub: ScrubArgs,
+        }
+        let every = |words: &[&str]| {
+            let words = ["starling"].iter().chain(words);
+            let line = Line::try_parse_from(words).unwrap();
+            line.scrub.resolve(&Settings::none()).unwrap()
+        };
+        assert_eq!(every(&[]), Some(Duration::from_nanos(proto::limits::SCRUB_EVERY.0)));
+        assert_eq!(every(&["--scrub-every", "0"]), None);
+        for told in [None, Some(Duration::from_secs(90)), Some(Duration::from_nanos(7))] {
+            let [flag, value] = ScrubArgs::flags(told);
+            assert_eq!(every(&[&flag, &value]), told);
+        }
     }
 
     /// Both lines of the error that a wrong command line gives.

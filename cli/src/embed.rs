@@ -29,6 +29,8 @@ pub(crate) struct ClusterPlan {
     pub(crate) tuning: Tuning,
     /// Copies of each partition.
     pub(crate) replicas: u32,
+    /// How often a node reads all of its records; `None`: never.
+    pub(crate) scrub_every: Option<Duration>,
     /// Without keys and encryption.
     pub(crate) insecure: bool,
 }
@@ -86,13 +88,17 @@ impl ClusterPlan {
         if args.insecure {
             warn_insecure();
         }
-        Ok(Self { insecure: args.insecure, replicas, ..Self::new(nodes, slots, tuning) })
+        let (insecure, scrub_every) = (args.insecure, args.scrub.resolve(settings)?);
+        let plan = Self::new(nodes, slots, tuning);
+        Ok(Self { insecure, replicas, scrub_every, ..plan })
     }
 
     pub(crate) fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
         let bandwidth = Bandwidth { bytes_per_s: tuning.bandwidth_bytes_per_s };
         let policy = tuning.policy;
-        Self { nodes, slots, policy, bandwidth, tuning, replicas: 1, insecure: false }
+        let scrub_every = Some(Duration::from_nanos(proto::limits::SCRUB_EVERY.0));
+        let (replicas, insecure) = (1, false);
+        Self { nodes, slots, policy, bandwidth, tuning, replicas, scrub_every, insecure }
     }
 
     pub(crate) fn total_slots(&self) -> u32 {
@@ -172,6 +178,7 @@ impl Cluster {
             tuning: plan.tuning,
             insecure: plan.insecure,
             replicas: Some(plan.replicas),
+            scrub_every: plan.scrub_every,
             say: |line| say(&format!("warning: {line}")),
             ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
         };

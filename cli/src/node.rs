@@ -11,7 +11,7 @@ use proto::NodeId;
 use rustix::fs::FlockOperation;
 use security::Token;
 
-use crate::args::{TimeoutArgs, parse_node};
+use crate::args::{ScrubArgs, TimeoutArgs, parse_node};
 use crate::embed::default_slots;
 use crate::errors::{Done, Exit, Failure, plain};
 use crate::tuning::TuningArgs;
@@ -104,6 +104,8 @@ struct StartArgs {
     #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
     replicas: Option<u32>,
     #[command(flatten)]
+    scrub: ScrubArgs,
+    #[command(flatten)]
     tuning: TuningArgs,
     /// Leave the terminal's session
     #[arg(long, hide = true)]
@@ -161,6 +163,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
         tuning,
         partitions: args.partitions,
         replicas,
+        scrub_every: args.scrub.resolve(&context.settings)?,
         say: |line| crate::output::say(line),
         join: args.join,
         grow,

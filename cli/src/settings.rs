@@ -11,7 +11,7 @@ use std::str::FromStr;
 use crate::errors::Failure;
 
 /// What can be set, and what holds when it is not.
-pub(crate) const KEYS: [(&str, &str); 22] = [
+pub(crate) const KEYS: [(&str, &str); 23] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
     ("data", "virtual"),
@@ -23,6 +23,7 @@ pub(crate) const KEYS: [(&str, &str); 22] = [
     ("policy", "eft"),
     ("replicas", "auto"),
     ("scale", "1"),
+    ("scrub_every", "24h"),
     ("slots", "auto"),
     ("steal_bound", "1024ms"),
     ("steal_interval", "1ms"),

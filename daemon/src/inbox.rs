@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::data::Wanted;
 use crate::replies::ReplySender;
+use crate::scrub::Pass;
 use crate::store::StoreError;
 
 /// From peers and clients, through a bounded queue: what the loop cannot take is not read.
@@ -47,7 +48,7 @@ pub(crate) enum Incoming {
     FlushEvents(oneshot::Sender<()>),
 }
 
-/// From the node's own threads; never more than it launched, fetched or synced.
+/// From the node's own threads; never more than it launched, fetched, synced or read.
 #[derive(Debug)]
 pub(crate) enum Local {
     Input(Input),
@@ -57,4 +58,6 @@ pub(crate) enum Local {
     Read(Result<kvs::Page, StoreError>),
     /// Up to which batch everything is durable now.
     Synced(Result<u64, StoreError>),
+    /// All records were read again.
+    Scrubbed(Result<Pass, StoreError>),
 }

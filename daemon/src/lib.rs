@@ -59,6 +59,7 @@ mod rendezvous;
 mod replies;
 pub mod rules;
 mod run_loop;
+mod scrub;
 mod service;
 mod start;
 mod stats;

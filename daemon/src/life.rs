@@ -31,6 +31,7 @@ use crate::parts::{Presence, limits_of_store, open_store, start_executor};
 use crate::peers::{Identity, Others};
 use crate::rendezvous::Formed;
 use crate::run_loop::{Ended, Loop, State};
+use crate::scrub::Scrub;
 use crate::service::{self, Shared};
 use crate::store::{RocksStore, StoreError};
 use crate::sync::SyncThread;
@@ -397,6 +398,7 @@ impl Life {
         let name = format!("{node}-sync");
         let sync = SyncThread::start(name, self.store.syncer(), self.local_sender.clone())
             .map_err(StartError::Thread)?;
+        self.scrub(place.options.scrub_every)?;
         let objects = self.shared.executor.objects().list();
         if !objects.is_empty() {
             let stored = Local::Input(Input::Stored { objects });
@@ -415,6 +417,18 @@ impl Life {
             state: State::default(),
         };
         Ok((run, (self.inbox, self.local), self.state))
+    }
+
+    /// Has its records read again and again, for as long as it goes on.
+    fn scrub(&self, every: Option<Duration>) -> Result<(), StartError> {
+        if let Some(every) = every {
+            let (scrubber, seed) = (self.store.scrubber(), instance::random_u64()?);
+            let shared = Arc::clone(&self.shared);
+            let say = Box::new(move |line: &str| shared.log.line(line));
+            let scrub = Scrub { scrubber, every, seed, say };
+            tokio::spawn(scrub.keep_on(self.local_sender.clone()));
+        }
+        Ok(())
     }
 
     fn recover_core(&self, place: &Place, map: wire::ClusterMap) -> Result<Node, StartError> {

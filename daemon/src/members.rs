@@ -4,6 +4,7 @@
 use proto::{Incarnation, NodeId, wire};
 
 use crate::instance::AddressFile;
+use crate::scrub::Pass;
 use crate::stats;
 
 /// The map as it was agreed, and what is known of its members.
@@ -13,6 +14,9 @@ pub(crate) struct Members {
     map: wire::ClusterMap,
     /// The nodes agree among themselves who is up; else it is this node's view.
     agreed: bool,
+    /// How often all records were read again in this incarnation, and how much that was last.
+    scrub_passes: u64,
+    scrubbed_bytes: u64,
 }
 
 impl Members {
@@ -35,7 +39,8 @@ impl Members {
                 member.phase = wire::MemberPhase::Down as i32;
             }
         }
-        let mut this = Self { own: NodeId(own.node), map, agreed };
+        let (own_id, scrub_passes, scrubbed_bytes) = (NodeId(own.node), 0, 0);
+        let mut this = Self { own: own_id, map, agreed, scrub_passes, scrubbed_bytes };
         this.up(NodeId(own.node), Incarnation(own.incarnation), Some(own.clone()));
         this
     }
@@ -90,6 +95,12 @@ impl Members {
         }
     }
 
+    /// All records were read again, and are sound.
+    pub(crate) fn scrubbed(&mut self, pass: Pass) {
+        self.scrub_passes += 1;
+        self.scrubbed_bytes = pass.bytes;
+    }
+
     /// Completes an answer.
     pub(crate) fn fill_in(&self, response: &mut wire::Response) {
         match &mut response.body {
@@ -102,6 +113,8 @@ impl Members {
                 state.member = Some(wire::Member { slots, incarnation, ..own });
                 state.cpu_ns = stats::cpu_ns();
                 state.peak_rss_bytes = stats::peak_rss_bytes();
+                state.scrub_passes = self.scrub_passes;
+                state.scrubbed_bytes = self.scrubbed_bytes;
             }
             Some(wire::response::Body::Map(map)) => {
                 for member in &mut map.members {
@@ -173,12 +186,16 @@ mod tests {
 
     #[test]
     fn a_node_state_tells_of_the_process() {
-        let members = members(0);
+        let mut members = members(0);
+        for bytes in [90, 100] {
+            members.scrubbed(Pass { records: 3, bytes, ..Pass::default() });
+        }
         let body = Some(wire::response::Body::Node(wire::NodeState::default()));
         let mut response = wire::Response { body, ..Default::default() };
         members.fill_in(&mut response);
         let Some(wire::response::Body::Node(state)) = response.body else { unreachable!() };
         assert_eq!(state.member.unwrap().pid, 77);
         assert!(state.cpu_ns > 0 && state.peak_rss_bytes > 0);
+        assert_eq!((state.scrub_passes, state.scrubbed_bytes), (2, 100));
     }
 }

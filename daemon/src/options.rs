@@ -68,6 +68,8 @@ pub struct NodeOptions {
     pub insecure: bool,
     /// How long to wait until all nodes are there.
     pub deadline: Duration,
+    /// How often it reads all of its records, to find damage that nobody else would; `None`: never.
+    pub scrub_every: Option<Duration>,
     /// The program that runs commands for the node, `None`: this one.
     pub spawner_program: Option<PathBuf>,
     /// The launch this process belongs to (see [`crate::launcher`]); empty: none. Addresses of
@@ -101,6 +103,7 @@ impl NodeOptions {
             token: None,
             insecure: false,
             deadline: Duration::from_secs(60),
+            scrub_every: Some(Duration::from_nanos(limits::SCRUB_EVERY.0)),
             spawner_program: None,
             launch: String::new(),
             end_together: false,
@@ -156,6 +159,10 @@ impl NodeOptions {
                 ));
             }
         }
+        let least = Duration::from_nanos(limits::SCRUB_EVERY_MIN.0);
+        if self.scrub_every.is_some_and(|every| every < least) {
+            return refuse(format!("a node reads all of its records every {least:?} at most"));
+        }
         self.tuning.check().or_else(|error| refuse(error.to_string()))?;
         if self.insecure && !self.listen.ip().is_loopback() {
             return Err(StartError::NotLoopback { address: self.listen });
@@ -194,6 +201,8 @@ mod tests {
         assert!(refused(&|o| o.partitions = Some(1)).contains("power of two"));
         assert!(refused(&|o| o.tuning.bandwidth_bytes_per_s = f64::NAN).contains("bandwidth"));
         assert!(refused(&|o| o.tuning.steal_interval_start = Span(u64::MAX)).contains("stealing"));
+        let often = Some(Duration::from_millis(999));
+        assert!(refused(&|o| o.scrub_every = often).contains("every 1s at most"));
         let listen = "10.0.0.1:7".parse().unwrap();
         NodeOptions { listen, ..good.clone() }.check().unwrap();
         let insecure = |o: &mut NodeOptions| (o.listen, o.insecure) = (listen, true);

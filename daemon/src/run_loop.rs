@@ -34,8 +34,9 @@ use crate::links;
 use crate::map_news;
 use crate::members::Members;
 use crate::replies::ReplySender;
+use crate::scrub::Pass;
 use crate::service::Shared;
-use crate::store::RocksStore;
+use crate::store::{RocksStore, StoreError};
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
 
@@ -204,6 +205,24 @@ impl Loop {
                 durability.asked_seq = seq;
                 self.state.inputs.push(Input::Persisted { seq });
             }
+            Local::Scrubbed(result) => self.scrubbed(result)?,
+        }
+        Ok(())
+    }
+
+    fn scrubbed(&mut self, result: Result<Pass, StoreError>) -> Result<(), NodeError> {
+        match result {
+            Ok(pass) => {
+                self.members.scrubbed(pass);
+                let Pass { records, bytes, took } = pass;
+                let took_s = took.as_secs_f64();
+                self.shared.log.line(&format!(
+                    "read all {records} records ({bytes} bytes) in {took_s:.1} s: nothing damaged"
+                ));
+            }
+            Err(error) if error.is_loss() => return Err(self.store_error(error)),
+            // If it matters the next write fails, and says so.
+            Err(error) => self.shared.log.line(&format!("could not read all records: {error}")),
         }
         Ok(())
     }
@@ -406,7 +425,7 @@ impl Loop {
             Effect::Damaged { partition, what } => {
                 let reason = format!("a record of {partition}: {what}");
                 let path = self.store.path().to_path_buf();
-                return Err(self.store_error(crate::store::StoreError::Damaged { path, reason }));
+                return Err(self.store_error(StoreError::Damaged { path, reason }));
             }
             Effect::Fenced { restart } => self.state.fenced = Some(restart),
             Effect::MapChanged(map) => self.map_changed(&map),
@@ -507,7 +526,7 @@ impl Loop {
         Ok(Ended::Told)
     }
 
-    fn store_error(&self, error: crate::store::StoreError) -> NodeError {
+    fn store_error(&self, error: StoreError) -> NodeError {
         NodeError::Store { node: self.shared.identity.node, error }
     }
 

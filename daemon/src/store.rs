@@ -3,7 +3,8 @@
 //! A record's key is its partition (u32, big-endian) followed by its key within the partition, so
 //! what is written together lies together: ordered keys cost a sixth of scattered ones. Only what
 //! goes to a new copy or is taken over is read while the node runs, by [`Reader`]s beside the loop
-//! (the core has the rest in memory), hence no bloom filters and a small cache.
+//! (the core has the rest in memory), hence no bloom filters and a small cache. So that damage to
+//! the rest is found, too, a [`Scrubber`] reads all of it now and then.
 //!
 //! A value is followed by four bytes of a checksum of key and value. RocksDB has checksums of its
 //! blocks and of its log; ours goes with the record from the loop to the loop, so that nothing in
@@ -18,6 +19,7 @@
 
 mod logs;
 mod mark;
+mod scrub;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,6 +33,8 @@ use rocksdb::{
     LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+pub use scrub::{Piece, Scrubber};
 
 /// Two of these may be filled at a time.
 const WRITE_BUFFER_BYTES: usize = 8 << 20;
@@ -268,18 +272,26 @@ impl Shared {
     }
 
     fn record(&self, stored: &[u8], mut value: Vec<u8>) -> Result<Record, StoreError> {
+        let (partition, key) = self.check(stored, &value)?;
+        value.truncate(value.len() - CHECKSUM_BYTES);
+        Ok(Record { partition, key: key.to_vec(), value })
+    }
+
+    /// Whether a record is what was written; its partition and its key in there.
+    fn check<'a>(
+        &self,
+        stored: &'a [u8],
+        value: &[u8],
+    ) -> Result<(PartitionId, &'a [u8]), StoreError> {
         let damaged = |reason: String| StoreError::Damaged { path: self.path.clone(), reason };
         let (partition, key) = keys::parse_stored(stored)
             .ok_or_else(|| damaged(format!("a key of {} bytes", stored.len())))?;
-        let sound = value.len().checked_sub(CHECKSUM_BYTES).filter(|&end| {
-            let (value, sum) = value.split_at(end);
-            checksum(stored, value) == *sum
-        });
-        let end = sound.ok_or_else(|| {
-            damaged(format!("a record of {partition} and its checksum do not fit together"))
-        })?;
-        value.truncate(end);
-        Ok(Record { partition, key: key.to_vec(), value })
+        match value.split_last_chunk::<CHECKSUM_BYTES>() {
+            Some((value, sum)) if checksum(stored, value) == *sum => Ok((partition, key)),
+            _ => Err(damaged(format!(
+                "a record of {partition} and its checksum do not fit together"
+            ))),
+        }
     }
 
     fn run(

@@ -387,6 +387,17 @@ pub const RESPONSES_BYTES: usize = 1 << 20;
 pub const SYNC_GAP: Span = Span::from_millis(5);
 /// The same while nothing that the node has to say waits for a sync.
 pub const SYNC_GAP_IDLE: Span = Span::from_millis(20);
+/// A node reads all of its records so often, to find damage where nobody else reads; and at least
+/// so far apart, if it is told how often.
+pub const SCRUB_EVERY: Span = Span::from_secs(86_400);
+pub const SCRUB_EVERY_MIN: Span = Span::from_secs(1);
+/// That reads no more than so many bytes a second, in pieces of this size, and rests at least so
+/// many times as long as a piece took.
+pub const SCRUB_BYTES_PER_S: u64 = 8 << 20;
+pub const SCRUB_PIECE_BYTES: usize = 1 << 20;
+pub const SCRUB_RESTS: u32 = 3;
+/// What it finds damaged is looked at again after this, and counts when it still is.
+pub const SCRUB_DOUBT: Span = Span::from_secs(1);
 /// How long a node waits for the state directory of a predecessor that is just dying.
 pub const STATE_LOCK_PATIENCE: Span = Span::from_secs(1);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);

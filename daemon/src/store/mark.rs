@@ -103,6 +103,11 @@ impl Mark {
         self.file.write_all_at(&bytes, 0).map_err(|error| from_io(&self.db, &error))
     }
 
+    /// The manifest, as far as the last sync has come.
+    pub(super) fn manifest(&self) -> KnownManifest {
+        KnownManifest { db: self.db.clone(), known: self.manifest }
+    }
+
     /// Takes in what the manifest has more than at the last look. RocksDB may just be writing it.
     fn follow_manifest(&mut self) -> Result<(), StoreError> {
         let Some(number) = current_manifest(&self.db)? else { return Ok(()) };
@@ -127,6 +132,29 @@ impl Mark {
         synced.map_err(|error| from_io(&self.db, &error))?;
         (self.manifest, self.hasher) = (manifest, hasher);
         Ok(())
+    }
+}
+
+/// What a manifest must still be, to be looked at while syncs go on.
+pub(super) struct KnownManifest {
+    db: PathBuf,
+    known: Manifest,
+}
+
+impl KnownManifest {
+    /// RocksDB only ever adds to a manifest, or lets another one take its place.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        if self.known.bytes == 0 {
+            return Ok(());
+        }
+        let (number, bytes) = (self.known.number, self.known.bytes);
+        let found = read_manifest(&self.db, number, Hasher::new(), 0, bytes);
+        // Last, as it may have gone while it was read.
+        if current_manifest(&self.db)? != Some(number) || found?.0 == self.known {
+            return Ok(());
+        }
+        let reason = "its manifest is not what the last sync left".to_owned();
+        Err(StoreError::Damaged { path: self.db.clone(), reason })
     }
 }
 

@@ -17,6 +17,7 @@ mod poison;
 mod recorded;
 mod removal;
 mod replicas;
+mod scrub;
 mod slurm;
 mod soak;
 mod strangers;
