@@ -93,6 +93,11 @@ impl Replicas {
     pub(crate) fn is_full(&self) -> bool {
         self.under_way >= COPIES_FIRST_MAX
     }
+    /// What has been told of leaves room for tasks whose end waits: there may be very much of it.
+    fn may_begin(&self, shared: &Shared) -> bool {
+        let most = if shared.end.is_some() { COPIES_FIRST_MAX } else { COPIES_FIRST_MAX / 2 };
+        self.under_way < most
+    }
 
     fn take(&mut self, made: &Made) -> Option<Shared> {
         let mut shared = self.shared.remove(made)?;
@@ -250,7 +255,7 @@ impl Scheduler {
         // What is told of already goes elsewhere in order when this node leaves.
         let lacks = shared.lacks();
         let may_ask = lacks && (shared.end.is_some() || self.leaving.is_none());
-        if may_ask && shared.asked.is_empty() && self.data.replicas.is_full() {
+        if may_ask && shared.asked.is_empty() && !self.data.replicas.may_begin(&shared) {
             shared.due = Some(now + HANDOVER_PAUSE); // It is not its turn yet.
             self.data.replicas.put(made, shared);
             return None;
@@ -529,6 +534,22 @@ mod tests {
         }
         assert_eq!(tries, [1, 1, 1, 1, 2, 2, 2, 2]);
         assert_eq!(maker.lacking_copies(), 1);
+    }
+
+    #[test]
+    fn what_was_found_leaves_room_for_what_ends() {
+        let ((mut maker, spec), mut out) = (maker(), Out::default());
+        let stored = |local| {
+            let task = TaskId { job: JobId(2), local: proto::LocalId(local) };
+            let object = ObjectId { task, attempt: Attempt(7), output: 0 };
+            Stored { object, size_bytes: 10, keep: true, copy: false }
+        };
+        let many: Vec<Stored> = (0..2 * COPIES_FIRST_MAX as u64).map(stored).collect();
+        maker.on_stored(NOW, &many);
+        maker.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
+        assert_eq!(asked(&mut out).len(), COPIES_FIRST_MAX / 2);
+        assert!(!ends(&mut maker, &spec, &mut out));
+        assert_eq!(asked(&mut out), [1]);
     }
 
     /// Of what lies on its disk, who was asked to have a copy waits longer than who asked.
