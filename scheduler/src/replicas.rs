@@ -536,15 +536,18 @@ mod tests {
         assert_eq!(maker.lacking_copies(), 1);
     }
 
+    /// What a task of another job has left here.
+    fn stored(local: u64, keep: bool) -> Stored {
+        let task = TaskId { job: JobId(2), local: proto::LocalId(local) };
+        let object = ObjectId { task, attempt: Attempt(7), output: 0 };
+        Stored { object, size_bytes: 10, keep, copy: false }
+    }
+
     #[test]
     fn what_was_found_leaves_room_for_what_ends() {
         let ((mut maker, spec), mut out) = (maker(), Out::default());
-        let stored = |local| {
-            let task = TaskId { job: JobId(2), local: proto::LocalId(local) };
-            let object = ObjectId { task, attempt: Attempt(7), output: 0 };
-            Stored { object, size_bytes: 10, keep: true, copy: false }
-        };
-        let many: Vec<Stored> = (0..2 * COPIES_FIRST_MAX as u64).map(stored).collect();
+        let many = (0..2 * COPIES_FIRST_MAX as u64).map(|local| stored(local, true));
+        let many: Vec<Stored> = many.collect();
         maker.on_stored(NOW, &many);
         maker.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
         assert_eq!(asked(&mut out).len(), COPIES_FIRST_MAX / 2);
@@ -557,11 +560,6 @@ mod tests {
     fn who_starts_anew_asks_whether_others_have_what_it_keeps() {
         let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
         let mut starts = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
-        let stored = |local, keep| {
-            let task = TaskId { job: JobId(1), local: proto::LocalId(local) };
-            let object = ObjectId { task, attempt: Attempt(7), output: 0 };
-            Stored { object, size_bytes: 10, keep, copy: false }
-        };
         // The first that is asked for the fourth is this node.
         starts.on_stored(NOW, &[stored(3, true), stored(4, true), stored(5, false)]);
         assert_eq!(starts.lacking_copies(), 2);

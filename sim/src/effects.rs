@@ -226,13 +226,13 @@ impl World {
             Effect::Fetch(fetch) => self.fetch(index, fetch),
             Effect::Discard { task, attempt } => {
                 self.tell(|| format!("n{index} discards {task} attempt {attempt}"));
-                let gone = |object: &ObjectId| (object.task, object.attempt) == (task, attempt);
-                self.machines[index].let_go(gone);
+                self.machines[index]
+                    .let_go_of(|object, _| (object.task, object.attempt) == (task, attempt));
             }
             Effect::Evict { objects } => {
                 for object in objects {
                     self.tell(|| format!("n{index} lets {object:?} go"));
-                    self.machines[index].let_go(|other| *other == object);
+                    self.machines[index].let_go(&object);
                 }
             }
             Effect::Read(request) => self.read(index, request),

@@ -400,8 +400,7 @@ impl World {
         machine.change_disk(store);
         // What has no bytes and is no file lies nowhere.
         let is_real = |object: &ObjectId| jobs.get(&object.task.job).is_none_or(|it| it.real_data);
-        let size = machine.objects.clone();
-        machine.let_go(|object| is_real(object) || size.get(object).is_some_and(|&it| it > 0));
+        machine.let_go_of(|object, bytes| bytes > 0 || is_real(object));
     }
 
     fn disk_goes(&mut self, node: usize) {

@@ -199,11 +199,17 @@ impl Machine {
         }
         self.kept.extend(kept);
     }
-    pub(crate) fn let_go(&mut self, gone: impl Fn(&ObjectId) -> bool) {
-        self.objects.retain(|object, _| !gone(object));
-        self.in_memory.retain(|object| !gone(object));
-        self.copies.retain(|object| !gone(object));
-        self.kept.retain(|object| !gone(object));
+    pub(crate) fn let_go(&mut self, object: &ObjectId) {
+        self.objects.remove(object);
+        self.in_memory.remove(object);
+        self.copies.remove(object);
+        self.kept.remove(object);
+    }
+    /// As [`Self::let_go`], of all that are meant.
+    pub(crate) fn let_go_of(&mut self, is_meant: impl Fn(&ObjectId, u64) -> bool) {
+        let meant = self.objects.iter().filter(|&(object, &bytes)| is_meant(object, bytes));
+        let gone: Vec<ObjectId> = meant.map(|(&object, _)| object).collect();
+        gone.iter().for_each(|object| self.let_go(object));
     }
     /// What the next process finds.
     pub(crate) fn stored(&self, is_file: impl Fn(&ObjectId) -> bool) -> Vec<Stored> {
