@@ -29,7 +29,8 @@ use crate::service::Shared;
 /// A link that is lost sooner was not worth much: its peer takes it and hangs up, perhaps again.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
-fn duration(span: Span) -> Duration {
+/// A span as the shell's libraries take it.
+pub(crate) fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.0)
 }
 

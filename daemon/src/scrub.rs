@@ -6,11 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-use proto::{Span, limits};
+use proto::limits;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::spawn_blocking;
 
 use crate::inbox::Local;
+use crate::links::duration;
 use crate::store::{Piece, Scrubber, StoreError};
 
 /// What was read from one end of the store to the other.
@@ -77,7 +78,7 @@ impl Scrub {
         match self.once(look.clone()).await {
             Err(error) if error.is_loss() => {
                 (self.say)(&format!("{error}; it is looked at again"));
-                tokio::time::sleep(as_duration(limits::SCRUB_DOUBT)).await;
+                tokio::time::sleep(duration(limits::SCRUB_DOUBT)).await;
                 self.once(move |scrubber| {
                     scrubber.look_at_the_disk();
                     look(scrubber)
@@ -102,10 +103,6 @@ impl Scrub {
         self.scrubber = scrubber;
         result
     }
-}
-
-fn as_duration(span: Span) -> Duration {
-    Duration::from_nanos(span.0)
 }
 
 /// Between a half and the whole of the time between two passes.

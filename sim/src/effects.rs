@@ -6,7 +6,7 @@ use prost::Message as _;
 use proto::event::{Again, End, Event, Reason};
 use proto::limits::CRASHES_MAX;
 use proto::work::{Fetch, FetchError, Launch, LaunchInput, Outcome};
-use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, wire};
+use proto::{Attempt, JobId, NodeId, Span, TaskId, wire};
 
 use crate::checkers::{bound, durable, inputs, known, once, order, poison, quiet, removal, stall};
 use crate::faults::Fault;

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use proto::{NodeId, Span, limits};
+use proto::{NodeId, limits};
 use rustls::{ClientConnection, StreamOwned};
 use security::tls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -14,12 +13,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::frame::{HELLO_BYTES, Hello, WELCOME_BYTES, Welcome};
 use super::socket::{Ahead, DataStream};
+use crate::links::duration;
 use crate::peers::Identity;
 use crate::service::Shared;
-
-fn duration(span: Span) -> Duration {
-    Duration::from_nanos(span.0)
-}
 
 /// Opens a connection to the data port of a node and is believed there.
 pub(super) fn open(shared: &Shared, to: NodeId, address: &str) -> Result<DataStream, String> {
