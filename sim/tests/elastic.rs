@@ -294,17 +294,12 @@ impl Run {
     }
 }
 
-/// What moves for a newcomer is what it should hold. Now and then it is more: the planner decides
-/// anew which copies go whenever some have gone, and here each node holds few, so that two or three
-/// that are moved in vain are much of a share.
+/// What moves for a newcomer is what it should hold.
 fn move_little(joins: &[Join]) {
-    let begun: f64 = joins.iter().map(|join| f64::from(join.begun)).sum();
-    let shares: f64 = joins.iter().map(|join| join.share).sum();
-    let over = joins.iter().filter(|join| f64::from(join.begun) > 1.2 * join.share).count();
     assert!(joins.len() >= 50, "{} joins without a death", joins.len());
-    assert!(begun <= 1.1 * shares, "{begun} copies were made for shares of {shares}");
-    // Six of 147 when this was written.
-    assert!(over * 10 <= joins.len(), "{over} of {} moved too much: {joins:?}", joins.len());
+    for join in joins {
+        assert!(f64::from(join.begun) <= 1.2 * join.share, "it moved too much: {join:?}");
+    }
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl Loads {
             self.lose(from);
             self.gain(to);
             let epoch = map.partitions[partition as usize].epoch;
-            let add = wire::AddLearner { partition, epoch, node: to };
+            let add = wire::AddLearner { partition, epoch, node: to, replaces: Some(from) };
             commands.push(command(Body::AddLearner(add)));
         }
         commands

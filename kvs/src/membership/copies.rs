@@ -74,7 +74,9 @@ pub(super) fn add_learner_holds(map: &wire::ClusterMap, add: &wire::AddLearner) 
 
 /// The configuration stays the same, and so does the epoch.
 pub(super) fn add_learner(map: &mut wire::ClusterMap, add: &wire::AddLearner) {
-    entry_mut(map, add.partition).learners.push(add.node);
+    let entry = entry_mut(map, add.partition);
+    entry.learners.push(add.node);
+    entry.goes = add.replaces;
 }
 
 pub(super) fn hand_over_holds(map: &wire::ClusterMap, handover: &wire::Handover) -> bool {

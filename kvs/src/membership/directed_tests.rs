@@ -120,7 +120,7 @@ fn a_learner_that_was_given_up_does_not_catch_up_after_all() {
     let (partition, epoch, node) = (0, 2, 1);
     let drop = command(Body::DropReplica(wire::DropReplica { partition, epoch, node }));
     assert!(apply(&mut map, &drop));
-    let add = wire::AddLearner { partition, epoch: 3, node };
+    let add = wire::AddLearner { partition, epoch: 3, node, ..Default::default() };
     assert!(apply(&mut map, &command(Body::AddLearner(add))));
     let late = wire::CaughtUp { partition, epoch, learner: 1, incarnation: 2 };
     assert!(!apply(&mut map, &command(Body::CaughtUp(late))));
@@ -133,7 +133,12 @@ fn a_learner_that_was_dead_meanwhile_does_not_catch_up_after_all() {
     apply(&mut map, &up(1, 2, 11));
     assert_eq!(entry(&map, 0), (2, &[0, 2][..], &[1][..], true));
     assert!(apply(&mut map, &down(1, 2)) && apply(&mut map, &up(1, 3, 11)));
-    let add = wire::AddLearner { partition: 0, epoch: map.partitions[0].epoch, node: 1 };
+    let add = wire::AddLearner {
+        partition: 0,
+        epoch: map.partitions[0].epoch,
+        node: 1,
+        ..Default::default()
+    };
     assert!(apply(&mut map, &command(Body::AddLearner(add))));
     // Its primary has filled it before it heard of any of this.
     let late = wire::CaughtUp { partition: 0, epoch: 2, learner: 1, incarnation: 3 };
@@ -180,8 +185,18 @@ fn commands_about_what_does_not_exist_change_nothing() {
         down(9, 1),
         activated(9, 1, &[(0, 1)]),
         activated(0, 1, &[(7, 1)]),
-        command(Body::AddLearner(wire::AddLearner { partition: 9, epoch: 1, node: 0 })),
-        command(Body::AddLearner(wire::AddLearner { partition: 0, epoch: 1, node: 9 })),
+        command(Body::AddLearner(wire::AddLearner {
+            partition: 9,
+            epoch: 1,
+            node: 0,
+            ..Default::default()
+        })),
+        command(Body::AddLearner(wire::AddLearner {
+            partition: 0,
+            epoch: 1,
+            node: 9,
+            ..Default::default()
+        })),
         command(Body::SetVoters(wire::SetVoters { voters: vec![] })),
         command(Body::SetVoters(wire::SetVoters { voters: vec![2, 1] })),
         command(Body::SetVoters(wire::SetVoters { voters: vec![0, 9] })),

@@ -6,8 +6,8 @@
 //! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.)
 //! 2. Homes of slow nodes are handed over, and their copies dropped once others have as many as
 //!    there should be. What the planner calls up below is not slow.
-//! 3. Copies too many are dropped, those of leaving nodes first, then of the fullest node. A home
-//!    is handed over before its copy goes.
+//! 3. Copies too many are dropped, those of leaving nodes first, then the one that a move was
+//!    planned for, or else the fullest node's. A home is handed over before its copy goes.
 //! 4. Copies too few are made, on the nodes that hold least; on one that leaves only where without
 //!    it nothing could be acknowledged.
 //! 5. While the fullest node holds at least two copies more than the emptiest, one moves.
@@ -168,15 +168,18 @@ impl Partition<'_> {
         if members > loads.copies { vec![self.let_go(node, loads)] } else { Vec::new() }
     }
 
-    /// Who is to drop its copy, now or when that is possible: it counts as gone in `loads`.
+    /// Who is to drop its copy, now or when that is possible: it counts as gone in `loads`. It is
+    /// the one that the move was planned for: chosen anew each time, it would be another one once
+    /// other moves have come to their end, and what was even would be uneven again.
     fn will_be_too_many(&self, loads: &mut Loads) -> Option<u32> {
         if self.replicas_fit() + self.entry.learners.len() <= loads.copies {
             return None;
         }
         let fit = self.entry.replicas.iter().copied().filter(|&node| is_fit(self.map, node));
-        let fullest = loads.fullest(fit)?;
-        loads.lose(fullest);
-        Some(fullest)
+        let planned = fit.clone().find(|&node| self.entry.goes == Some(node));
+        let goes = planned.or_else(|| loads.fullest(fit))?;
+        loads.lose(goes);
+        Some(goes)
     }
 
     fn let_go(&self, node: u32, loads: &mut Loads) -> wire::MapCommand {
@@ -202,6 +205,6 @@ impl Partition<'_> {
 
     fn add_learner(&self, node: u32) -> wire::MapCommand {
         let (partition, epoch) = (self.partition, self.entry.epoch);
-        command(Body::AddLearner(wire::AddLearner { partition, epoch, node }))
+        command(Body::AddLearner(wire::AddLearner { partition, epoch, node, replaces: None }))
     }
 }

@@ -174,7 +174,12 @@ fn one_of_three_that_is_left_by_those_who_refused_acknowledges_nothing() {
     n0.agree(n0.drop_of(2));
     assert!(!n0.is_everywhere(), "nobody else has it");
     let epoch = n0.epoch();
-    n0.agree(Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 }));
+    n0.agree(Change::AddLearner(wire::AddLearner {
+        partition: 0,
+        epoch,
+        node: 1,
+        ..Default::default()
+    }));
     assert!(!n0.is_everywhere());
     let caught_up = wire::CaughtUp { partition: 0, epoch, learner: 1, incarnation: 1 };
     n0.agree(Change::CaughtUp(caught_up));
@@ -263,7 +268,12 @@ fn a_learner_that_the_map_may_count_has_to_give_a_lease() {
     n0.agree(n0.drop_of(1));
     n0.agree(n0.drop_of(2));
     let epoch = n0.epoch();
-    n0.agree(Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 }));
+    n0.agree(Change::AddLearner(wire::AddLearner {
+        partition: 0,
+        epoch,
+        node: 1,
+        ..Default::default()
+    }));
     n0.step();
     assert!(n0.replica.may_answer(LATER, true), "nobody else can be primary");
     let answer = wire::CopyAnswer {
@@ -327,7 +337,7 @@ fn alone_beside_n1() -> Story {
 
 /// The map is to fill a copy on n1.
 fn learner(epoch: u64) -> Change {
-    Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1 })
+    Change::AddLearner(wire::AddLearner { partition: 0, epoch, node: 1, ..Default::default() })
 }
 
 #[test]
