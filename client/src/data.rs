@@ -1,5 +1,6 @@
 //! What nodes keep as bytes: the event log, the streams of tasks, the objects.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -185,24 +186,41 @@ impl Client {
         write_whole(node, pieces, to).await
     }
 
-    /// Puts a file on the home of the task that stands for it, before its job is committed.
+    /// Puts a file on every node that has a copy of the records of the task that stands for it,
+    /// before its job is committed. The first of them is the task's home, which will use it; whoever
+    /// is home instead by then has it as well.
     pub async fn put_file(&self, task: TaskId, file: &Path) -> Result<(), ClientError> {
         let home = task.local.partition();
         let mut retry = Retry::new(self.patience());
+        let mut have = BTreeSet::new();
         loop {
             let map = self.map();
-            let node = self.home(home);
-            match self.put_at(node, task, file).await {
+            let copies = &map.partitions[home.0 as usize].replicas;
+            let Some(&node) = copies.iter().find(|node| !have.contains(*node)) else {
+                return Ok(());
+            };
+            let is_home = copies.first() == Some(&node);
+            match self.put_at(NodeId(node), task, file, !is_home).await {
+                Ok(()) => {
+                    have.insert(node);
+                    retry = Retry::new(self.patience());
+                }
                 Err(ClientError::ClusterUnreachable(text)) => {
-                    retry.pause(To::Home(home), node.0, &Lost(text)).await?;
+                    retry.pause(To::Home(home), node, &Lost(text)).await?;
                     self.refresh(&map).await;
                 }
-                done => return done,
+                Err(error) => return Err(error),
             }
         }
     }
 
-    async fn put_at(&self, node: NodeId, task: TaskId, file: &Path) -> Result<(), ClientError> {
+    async fn put_at(
+        &self,
+        node: NodeId,
+        task: TaskId,
+        file: &Path,
+        copy: bool,
+    ) -> Result<(), ClientError> {
         let broken = |error: &std::io::Error| ClientError::file(file, error);
         let mut opened = tokio::fs::File::open(file).await.map_err(|error| broken(&error))?;
         let metadata = opened.metadata().await.map_err(|error| broken(&error))?;
@@ -225,6 +243,7 @@ impl Client {
                     data: data.into(),
                     checksum: if last { hash.digest() } else { 0 },
                     last,
+                    copy,
                 };
                 // Who does not take it any more says why itself.
                 if parts.send(part).await.is_err() || last {

@@ -39,9 +39,11 @@ pub(crate) enum Incoming {
         from: NodeId,
         wanted: Vec<Wanted>,
     },
-    /// A submitter has a file for a task. The answer is that of [`node::Node::awaits_file`].
+    /// A submitter has a file for a task. The answer is that of [`node::Node::awaits_file`], unless
+    /// this node is to have a copy of it, whatever it is home of.
     File {
         task: TaskId,
+        copy: bool,
         awaited: oneshot::Sender<Option<bool>>,
     },
     /// Answered when all events so far are in the files.

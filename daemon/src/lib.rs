@@ -41,6 +41,7 @@ mod doors;
 mod error;
 pub mod events;
 mod handle;
+mod hunt;
 mod inbox;
 pub mod instance;
 mod join;

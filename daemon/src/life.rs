@@ -36,7 +36,7 @@ use crate::service::{self, Shared};
 use crate::store::{RocksStore, StoreError};
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
-use crate::{accept, data, doors, links, open_files, rendezvous};
+use crate::{accept, data, doors, hunt, links, open_files, rendezvous};
 
 /// How long streams may take to end after the node has.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -403,6 +403,14 @@ impl Life {
         if !objects.is_empty() {
             let stored = Local::Input(Input::Stored { objects });
             self.local_sender.send(stored).expect("the receiver is here");
+        }
+        let tasks = self.shared.executor.uploads().list();
+        if !tasks.is_empty() {
+            let files = Local::Input(Input::Files { tasks });
+            self.local_sender.send(files).expect("the receiver is here");
+        }
+        if place.moves() {
+            self.shared.executor.uploads().set_finder(hunt::finder(&self.shared));
         }
         let run = Loop {
             transfers: Transfers::new(Arc::clone(&self.shared), self.local_sender.clone()),

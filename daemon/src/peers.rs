@@ -121,6 +121,8 @@ struct Other {
     /// It came up, or moved, and wants to be dialled.
     knock: Arc<Notify>,
     has_left: bool,
+    /// By the map.
+    is_down: bool,
 }
 
 impl Others {
@@ -150,6 +152,13 @@ impl Others {
     }
     pub(crate) fn has_left(&self, node: NodeId) -> bool {
         self.with(|it| it.get(&node).is_some_and(|it| it.has_left))
+    }
+
+    pub(crate) fn set_down(&self, node: NodeId, is_down: bool) {
+        self.with(|it| it.entry(node).or_default().is_down = is_down);
+    }
+    pub(crate) fn is_down(&self, node: NodeId) -> bool {
+        self.with(|it| it.get(&node).is_some_and(|it| it.is_down))
     }
 
     pub(crate) fn knock(&self, node: NodeId) {

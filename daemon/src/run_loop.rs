@@ -274,8 +274,12 @@ impl Loop {
             Incoming::Wants { from, wanted } => {
                 wanted.into_iter().for_each(|wanted| self.transfers.want(from, wanted));
             }
-            Incoming::File { task, awaited } => {
-                let _ = awaited.send(self.node.awaits_file(task)); // Whoever asked may be gone.
+            Incoming::File { task, copy, awaited } => {
+                let answer = if copy { Some(true) } else { self.node.awaits_file(task) };
+                if answer == Some(true) {
+                    state.inputs.push(Input::Files { tasks: vec![task] });
+                }
+                let _ = awaited.send(answer); // Whoever asked may be gone.
             }
             Incoming::FlushEvents(flushed) => state.waiting_for_events.push(flushed),
         }
@@ -460,6 +464,7 @@ impl Loop {
             }
             shared.addresses.hear(member);
             let is_new = shared.others.add(node);
+            shared.others.set_down(node, member.phase() == wire::MemberPhase::Down);
             if is_new && node > own {
                 links::start(shared, node);
             } else if before.is_none_or(|it| it.incarnation != member.incarnation) {

@@ -66,6 +66,9 @@ impl Transfers {
         }
         let (object, number, local) = (fetch.object, fetch.number, self.local.clone());
         let (taken, store) = (fetch.taken, self.shared.executor.objects().clone());
+        let may_be_uploaded = taken.is_some() && !store.contains(object);
+        let uploads = self.shared.executor.uploads();
+        let is_here = may_be_uploaded && uploads.stands_in(&store, object, fetch.size_bytes);
         let wanted = Wanted::new(object, fetch.size_bytes, move |result| {
             let result = match taken {
                 Some(keep) => result.and_then(|()| {
@@ -77,7 +80,10 @@ impl Transfers {
             // A loop that is gone wants nothing any more.
             let _ = local.send(Local::Input(Input::Fetched { object, number, result }));
         });
-        self.want(fetch.from, wanted);
+        match is_here {
+            true => wanted.end(Ok(())),
+            false => self.want(fetch.from, wanted),
+        }
     }
 
     /// Brings real bytes here.
@@ -172,16 +178,31 @@ pub(crate) async fn bring(
     }
 }
 
+/// Attempts are numbered from 1: attempt 0 stands for what a client has put here for a task, or what
+/// any attempt has made of it.
+fn open(executor: &Executor, object: ObjectId) -> Result<(ObjectReader, u64), Status> {
+    let ObjectId { task, attempt, output } = object;
+    let mut found = object;
+    if attempt == Attempt(0) {
+        match executor.uploads().read(task) {
+            Ok(Some(opened)) => return Ok(opened),
+            Ok(None) => {}
+            Err(error) => return Err(Status::internal(error.to_string())),
+        }
+        found = executor.objects().any_attempt(task, output).unwrap_or(object);
+    }
+    executor.objects().open_object(found).map_err(|error| match error {
+        ObjectError::Absent(_) => Status::not_found(error.to_string()),
+        _ => Status::internal(error.to_string()),
+    })
+}
+
 /// Begins to read an object of this node for somebody else.
 pub(crate) fn read(
     executor: &Executor,
     object: ObjectId,
 ) -> Result<mpsc::Receiver<Result<wire::Piece, Status>>, Status> {
-    let (mut reader, total_bytes) =
-        executor.objects().open_object(object).map_err(|error| match error {
-            ObjectError::Absent(_) => Status::not_found(error.to_string()),
-            _ => Status::internal(error.to_string()),
-        })?;
+    let (mut reader, total_bytes) = open(executor, object)?;
     if total_bytes <= INLINE_BYTES {
         let (sender, receiver) = mpsc::channel(1);
         let piece = next_piece(&mut reader, total_bytes).map_err(Status::from);

@@ -28,7 +28,7 @@ pub(crate) async fn take(
     let _permit = shared.uploading.acquire().await.map_err(|_| crate::service::stopping())?;
     let first = next(&mut parts).await?;
     let task = TaskId { job: JobId(first.job), local: LocalId(first.task) };
-    check_awaited(shared, task).await?;
+    check_awaited(shared, task, first.copy).await?;
     let size_bytes = first.size_bytes;
     let mut incoming =
         shared.executor.uploads().begin(task, size_bytes).map_err(|error| refused(&error))?;
@@ -48,10 +48,11 @@ pub(crate) async fn take(
     }
 }
 
-/// What no job goes with would stay for ever: a file is taken for a task that is staged here.
-async fn check_awaited(shared: &Shared, task: TaskId) -> Result<(), Status> {
+/// What no job goes with would stay for ever: a file is taken for a task that is staged here. A
+/// copy is not: this node asks in time what has become of its job.
+async fn check_awaited(shared: &Shared, task: TaskId, copy: bool) -> Result<(), Status> {
     let (awaited, answer) = oneshot::channel();
-    let file = Incoming::File { task, awaited };
+    let file = Incoming::File { task, copy, awaited };
     shared.inbox.send(file).await.map_err(|_| crate::service::stopping())?;
     match answer.await.map_err(|_| crate::service::stopping())? {
         Some(true) => Ok(()),

@@ -25,6 +25,7 @@ fn part(job: u64, index: u64, bytes: &'static [u8]) -> wire::UploadPart {
         data: bytes.into(),
         checksum: xxh3_64(bytes),
         last: true,
+        copy: false,
     }
 }
 
@@ -67,4 +68,23 @@ async fn a_file_that_no_job_goes_with_is_refused() {
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     }
     assert_eq!((kept(dir.path(), JOB), kept(dir.path(), 6)), (1, 0));
+}
+
+/// Who is not its home cannot know of its job, and gives it to whoever is by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_copy_is_taken_and_given_out_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    let mut client = connect(&node, dir.path()).await;
+    let copy = wire::UploadPart { copy: true, ..part(6, 0, b"for another home") };
+    let task = copy.task;
+    client.put(call(tokio_stream::once(copy))).await.unwrap();
+    assert_eq!(kept(dir.path(), 6), 1);
+    let wanted = |task| call(wire::ObjectRequest { job: 6, task, attempt: 0, output: 0 });
+    let mut pieces = client.fetch(wanted(task)).await.unwrap().into_inner();
+    let piece = pieces.message().await.unwrap().unwrap();
+    assert_eq!((&piece.data[..], piece.total_bytes), (&b"for another home"[..], 16));
+    assert!(pieces.message().await.unwrap().is_none());
+    let refused = client.fetch(wanted(task + 1)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound, "{refused}");
 }

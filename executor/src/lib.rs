@@ -68,4 +68,4 @@ pub use executor::{Ended, Executor, ExecutorConfig};
 pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectStore};
 pub use streams::{StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
-pub use uploads::{IncomingUpload, UploadError, Uploads};
+pub use uploads::{Finder, IncomingUpload, UploadError, Uploads};

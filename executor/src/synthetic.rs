@@ -49,7 +49,8 @@ pub(crate) fn launch(shared: &Arc<Shared>, launch: Launch) {
             return;
         }
         if matches!(launch.spec.body, Some(Body::Upload(_))) {
-            return theirs.finish(key, theirs.uploads.run(&theirs.objects, &launch));
+            let outcome = theirs.uploads.run(&theirs.objects, &launch, &cancelled);
+            return theirs.finish(key, outcome);
         }
         if matches!(launch.spec.body, Some(Body::Spin(_))) {
             spin(duration, &cancelled);

@@ -4,19 +4,22 @@ that stands for them.
 
 A file lies at `uploads/<job>/<task>`, whole or not at all. The task links it into the object store
 as often as it is tried, so a second attempt finds it too. It goes with its job.
+
+Several nodes may have it. Where its task runs on one that does not, because the task's home has
+moved, it is looked for elsewhere first.
 */
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use proto::work::{Launch, Outcome};
-use proto::{Attempt, JobId, ObjectId, TaskId};
+use proto::{JobId, ObjectId, TaskId};
 
 use crate::error::{ExecutorError, reason};
-use crate::objects::{ObjectError, ObjectKind, ObjectStore};
+use crate::objects::{ObjectError, ObjectKind, ObjectReader, ObjectStore};
 use crate::room;
 
 const PART_SUFFIX: &str = ".part";
@@ -43,12 +46,23 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// Brings the file of a task here from another node, unless that is not wanted any more. An error
+/// says why there is none.
+pub type Finder = Box<dyn Fn(TaskId, &AtomicBool) -> Result<(), String> + Send + Sync>;
+
 /// The files that were uploaded to this node. Clones share one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Uploads {
     root: Arc<Path>,
     limit_bytes: u64,
     parts: Arc<AtomicU64>,
+    finder: Arc<OnceLock<Finder>>,
+}
+
+impl std::fmt::Debug for Uploads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uploads").field("root", &self.root).finish_non_exhaustive()
+    }
 }
 
 impl Uploads {
@@ -69,7 +83,42 @@ impl Uploads {
                 }
             }
         }
-        Ok(Self { root: root.into(), limit_bytes, parts: Arc::default() })
+        let (parts, finder) = (Arc::default(), Arc::default());
+        Ok(Self { root: root.into(), limit_bytes, parts, finder })
+    }
+
+    /// Where files are looked for that are not here; without this, nowhere.
+    pub fn set_finder(&self, finder: Finder) {
+        let _ = self.finder.set(finder); // The first one stays.
+    }
+
+    /// The tasks whose files are here.
+    #[must_use]
+    pub fn list(&self) -> Vec<TaskId> {
+        let mut tasks = Vec::new();
+        for directory in fs::read_dir(&*self.root).into_iter().flatten().flatten() {
+            let name = directory.file_name();
+            let Some(job) = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok())
+            else {
+                continue;
+            };
+            let files = fs::read_dir(directory.path()).into_iter().flatten().flatten();
+            let name = |file: fs::DirEntry| file.file_name().to_str()?.parse().ok();
+            tasks.extend(files.filter_map(name).map(|local| TaskId { job: JobId(job), local }));
+        }
+        tasks.sort_unstable();
+        tasks
+    }
+
+    /// Opens the file of a task for reading, with its size. `None`: it is not here.
+    pub fn read(&self, task: TaskId) -> io::Result<Option<(ObjectReader, u64)>> {
+        let path = self.path(task);
+        let size_bytes = match fs::metadata(&path) {
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Some((ObjectReader::of_file(&path, size_bytes)?, size_bytes)))
     }
 
     fn directory(&self, job: JobId) -> PathBuf {
@@ -129,30 +178,68 @@ impl Uploads {
         }
     }
 
-    /// Makes the file of a task the output of its attempt.
-    fn adopt(&self, store: &ObjectStore, task: TaskId, attempt: Attempt) -> Result<u64, String> {
-        let file = self.path(task);
-        let object = ObjectId { task, attempt, output: 0 };
+    /// Makes the file of a task the output of its attempt. `None`: it is not here.
+    fn adopt(
+        &self,
+        store: &ObjectStore,
+        object: ObjectId,
+        kind: ObjectKind,
+    ) -> Result<Option<u64>, String> {
+        let file = self.path(object.task);
         let number = self.parts.fetch_add(1, Ordering::Relaxed);
         let link = file.with_extension(format!("{number}{PART_SUFFIX}"));
-        fs::hard_link(&file, &link).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                "its file was not uploaded to this node: submit the job again".to_owned()
-            }
-            _ => format!("its file cannot be used: {}", reason(&error)),
-        })?;
-        store.adopt(&link, object, ObjectKind::Made).map_err(|error: ObjectError| {
+        match fs::hard_link(&file, &link) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("its file cannot be used: {}", reason(&error))),
+        }
+        let adopted = store.adopt(&link, object, kind).map_err(|error: ObjectError| {
             let _ = fs::remove_file(&link);
             error.to_string()
-        })
+        });
+        adopted.map(Some)
+    }
+
+    /// What another node has made of a task's file need not come from there if the file is here.
+    /// Whether it was.
+    #[must_use]
+    pub fn stands_in(&self, store: &ObjectStore, object: ObjectId, size_bytes: u64) -> bool {
+        let size = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.len());
+        let is_here = object.output == 0 && size(&self.path(object.task)) == Some(size_bytes);
+        // If it cannot be used it comes as any other.
+        is_here && matches!(self.adopt(store, object, ObjectKind::Copy), Ok(Some(_)))
     }
 
     /// Runs the task that stands for a file.
-    pub(crate) fn run(&self, store: &ObjectStore, launch: &Launch) -> Outcome {
-        match self.adopt(store, launch.task, launch.attempt) {
+    pub(crate) fn run(
+        &self,
+        store: &ObjectStore,
+        launch: &Launch,
+        cancelled: &AtomicBool,
+    ) -> Outcome {
+        match self.make_object(store, launch, cancelled) {
             Ok(size_bytes) => Outcome { output_sizes: vec![size_bytes], ..Outcome::default() },
             Err(error) => Outcome { error, exit_code: 1, ..Outcome::default() },
         }
+    }
+
+    fn make_object(
+        &self,
+        store: &ObjectStore,
+        launch: &Launch,
+        cancelled: &AtomicBool,
+    ) -> Result<u64, String> {
+        let (task, attempt) = (launch.task, launch.attempt);
+        let object = ObjectId { task, attempt, output: 0 };
+        let adopt = || self.adopt(store, object, ObjectKind::Made);
+        if let Some(size_bytes) = adopt()? {
+            return Ok(size_bytes);
+        }
+        let is_nowhere =
+            || "its file was not uploaded to this node: submit the job again".to_owned();
+        let finder = self.finder.get().ok_or_else(is_nowhere)?;
+        finder(task, cancelled)?;
+        adopt()?.ok_or_else(is_nowhere)
     }
 }
 
@@ -227,14 +314,14 @@ mod tests {
         assert!(long.write(b"1234").is_err());
         drop(long);
         assert_eq!(files(&uploads.root), 0);
-        let missing = uploads.adopt(&store, task, Attempt(1)).unwrap_err();
-        assert!(missing.contains("not uploaded"), "{missing}");
+        let object = |attempt| ObjectId { task, attempt: Attempt(attempt), output: 0 };
+        assert_eq!(uploads.adopt(&store, object(1), ObjectKind::Made), Ok(None));
 
         let mut whole = uploads.begin(task, 4).unwrap();
         whole.write(b"1234").unwrap();
         whole.commit().unwrap();
         for attempt in [1, 2] {
-            assert_eq!(uploads.adopt(&store, task, Attempt(attempt)), Ok(4));
+            assert_eq!(uploads.adopt(&store, object(attempt), ObjectKind::Made), Ok(Some(4)));
             store.discard(task, Attempt(attempt));
         }
         let mut torn = uploads.begin(task, 4).unwrap();

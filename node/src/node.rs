@@ -226,6 +226,7 @@ impl Node {
                 self.scheduler.on_fetched(now, object, number, result, &mut self.out);
             }
             Input::Stored { objects } => self.scheduler.on_stored(now, &objects),
+            Input::Files { tasks } => self.scheduler.on_files(now, &tasks),
             Input::Persisted { seq } => {
                 assert!(seq <= self.batch_seq, "batch {seq} was never emitted");
                 self.durable_seq = self.durable_seq.max(seq);

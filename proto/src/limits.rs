@@ -453,6 +453,13 @@ pub const DATA_BATCH_BYTES: u64 = 4 << 20;
 pub const STAGED_BYTES_DEFAULT: u64 = 6 << 30;
 /// Files of submitters that come in at a time; further ones wait.
 pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
+/// Who has files of a job's submitter asks after this, each time, whether there is such a job: far
+/// longer than a client needs to upload what it commits then.
+pub const UPLOADS_ASKED_AFTER: Span = Span::from_secs(6 * 3600);
+/// Who lacks such a file asks all others for it, again after this, and those that are dead by the
+/// map for so long: they may be on their way back.
+pub const HUNT_PAUSE: Span = Span::from_millis(200);
+pub const HUNT_PATIENCE: Span = Span::from_secs(60);
 /// Of a socket or a file into memory and out of it again.
 pub const DATA_BUFFER_BYTES: usize = 256 << 10;
 /// Objects from here on are read from the socket by one thread and written by another.

@@ -156,6 +156,7 @@ impl Data {
         let flights = self.timers.first().map(|&(at, _)| at);
         let others = self.patience.deadline().into_iter().chain(self.gathering.deadline());
         let sources = self.locations.deadline().into_iter().chain(self.replicas.deadline());
+        let others = others.chain(self.touched.deadline());
         flights.into_iter().chain(others).chain(sources).min()
     }
 }

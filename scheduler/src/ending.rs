@@ -1,9 +1,10 @@
 //! The end of a job at nodes that hold something of it: its home tells them, or is asked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use proto::limits::UPLOADS_ASKED_AFTER;
 use proto::wire::message::Body;
-use proto::{JobId, NodeId, wire};
+use proto::{JobId, NodeId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::out::Out;
@@ -17,6 +18,15 @@ pub(crate) struct Touched {
     asked: BTreeMap<JobId, u64>,
     /// How many questions this incarnation has asked.
     questions: u64,
+    files: Box<Files>,
+}
+
+/// Jobs of whose submitters files lie here, and when each is to be asked about: of one that was
+/// never committed nobody tells anything. Most nodes have none.
+#[derive(Debug, Default)]
+struct Files {
+    jobs: BTreeSet<JobId>,
+    due: VecDeque<(Time, JobId)>,
 }
 
 impl Touched {
@@ -31,7 +41,17 @@ impl Touched {
     /// False where nothing of it is here.
     pub(crate) fn forget(&mut self, job: JobId) -> bool {
         self.asked.remove(&job);
+        self.files.jobs.remove(&job);
         self.jobs.remove(&job)
+    }
+    fn has_file(&mut self, now: Time, job: JobId) {
+        self.touch(job);
+        if self.files.jobs.insert(job) {
+            self.files.due.push_back((now + UPLOADS_ASKED_AFTER, job));
+        }
+    }
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.files.due.front().map(|&(at, _)| at)
     }
     pub(crate) fn has(&self, job: JobId) -> bool {
         self.jobs.contains(&job)
@@ -51,6 +71,24 @@ impl Scheduler {
         }
         let question = self.ask_job_home(job, out);
         self.data.touched.asked.insert(job, question);
+    }
+
+    /// Files of submitters lie here, or are about to come: they go when their jobs do.
+    pub fn on_files(&mut self, now: Time, tasks: &[TaskId]) {
+        tasks.iter().for_each(|task| self.data.touched.has_file(now, task.job));
+        self.share_uploads(now, tasks);
+    }
+
+    /// Whether the jobs have ended, or never were any, of which files have long been here.
+    pub(crate) fn ask_about_files(&mut self, now: Time, out: &mut Out) {
+        let is_due = |(at, _): &mut (Time, JobId)| *at <= now;
+        while let Some((_, job)) = self.data.touched.files.due.pop_front_if(is_due) {
+            let files = &mut self.data.touched.files;
+            if files.jobs.contains(&job) {
+                files.due.push_back((now + UPLOADS_ASKED_AFTER, job));
+                self.ask_of_end(job, out);
+            }
+        }
     }
 
     /// An empty report is a question. The answer repeats its number, as several may be under way:

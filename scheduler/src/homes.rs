@@ -229,6 +229,11 @@ impl Homes {
     pub(crate) fn living_or_back(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.living().chain(self.back.iter().copied())
     }
+    /// It has a copy of the partition's records, or is its home.
+    pub(crate) fn has_copy(&self, node: NodeId, partition: PartitionId) -> bool {
+        let entry = self.map.partitions.get(partition.0 as usize);
+        entry.is_some_and(|entry| entry.replicas.contains(&node.0))
+    }
     /// How many copies there are to be of each partition.
     pub(crate) fn copies(&self) -> u32 {
         self.map.copies

@@ -144,6 +144,15 @@ impl Objects {
         let made = |entry: &Entry| matches!(entry.kind, Kind::Made { .. });
         self.entries.iter().filter(move |(_, entry)| made(entry)).map(|(object, _)| object)
     }
+    /// Those of a task of which something is here.
+    pub(crate) fn attempts_of(&self, task: TaskId) -> Vec<Made> {
+        let bound = |attempt, output| ObjectId { task, attempt, output };
+        let all = bound(Attempt(0), 0)..=bound(Attempt(u64::MAX), u32::MAX);
+        let mut made: Vec<Made> =
+            self.entries.range(all).map(|(object, _)| (task, object.attempt)).collect();
+        made.dedup();
+        made
+    }
     /// Of one attempt, those that somebody may still want.
     pub(crate) fn outputs_of(&self, (task, attempt): Made) -> Vec<wire::HandedOutput> {
         let bound = |output| ObjectId { task, attempt, output };

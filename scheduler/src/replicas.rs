@@ -15,12 +15,13 @@ use proto::limits::{
 };
 use proto::wire::HandStage;
 use proto::work::Outcome;
-use proto::{Incarnation, JobId, NodeId, ObjectId, Span, Time, wire};
+use proto::{Incarnation, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::data::{Reads, wire_object};
 use crate::handover::{made_of, objects_of, say};
 use crate::leaving::Made;
 use crate::out::Out;
+use crate::work::is_upload;
 use crate::{Homes, Mutant, Scheduler};
 
 /// How an attempt has ended, as long as nobody was told.
@@ -59,6 +60,8 @@ struct Shared {
     due: Option<Time>,
     /// It was here when this node started, and nobody was asked yet.
     found: bool,
+    /// Its client had put it on the nodes that have copies of its partition: they come first.
+    uploaded: bool,
 }
 
 impl Shared {
@@ -196,14 +199,16 @@ impl Scheduler {
     /// Nodes besides this one that are to have what it made before its end is told, and what that
     /// is: one number for all of an attempt.
     fn to_share(&self, spec: &wire::Spec, real: bool, outcome: &Outcome) -> Shared {
-        let mut shared = Shared::default();
+        let uploaded = is_upload(spec);
+        let mut shared = Shared { uploaded, ..Shared::default() };
         if !outcome.is_done() || self.options.mutant == Some(Mutant::KeptAlone) {
             return shared;
         }
         let sizes = (0..).zip(&outcome.output_sizes);
         for ((output, &size_bytes), declared) in sizes.zip(&spec.outputs) {
             let replicas = match declared.replicas {
-                0 if declared.keep => self.homes.copies(),
+                // Nobody can make again what a client had put here.
+                0 if declared.keep || uploaded => self.homes.copies(),
                 replicas => replicas,
             };
             if replicas > 1 && (size_bytes > 0 || real) {
@@ -294,7 +299,9 @@ impl Scheduler {
         let mut others = self.in_turn(made);
         others.retain(|node| *node != me && staying.contains(node));
         let lost = shared.lost.take().filter(|lost| others.contains(lost));
-        others.sort_by_key(|node| shared.silent.contains(node));
+        let has_file =
+            |node: &NodeId| shared.uploaded && self.homes.has_copy(*node, made.0.partition());
+        others.sort_by_key(|node| (shared.silent.contains(node), !has_file(node)));
         for node in lost.into_iter().chain(others) {
             if shared.others.len() + shared.asked.len() >= shared.wanted {
                 break;
@@ -333,6 +340,17 @@ impl Scheduler {
     /// What an earlier life of this node has kept others are to have as well. Its maker asks before
     /// those whom it asked then: they hear of it from that one.
     pub(crate) fn share_found(&mut self, now: Time, made: &BTreeSet<Made>) {
+        self.share_what_is_here(now, made, false);
+    }
+
+    /// Of these tasks the client's files lie here: what became of them others are to have, too.
+    pub(crate) fn share_uploads(&mut self, now: Time, tasks: &[TaskId]) {
+        let of_task = |&task: &TaskId| self.data.objects.attempts_of(task);
+        let made: BTreeSet<Made> = tasks.iter().flat_map(of_task).collect();
+        self.share_what_is_here(now, &made, true);
+    }
+
+    fn share_what_is_here(&mut self, now: Time, made: &BTreeSet<Made>, uploaded: bool) {
         let wanted = self.homes.copies().saturating_sub(1) as usize;
         if wanted == 0 || self.options.mutant == Some(Mutant::FoundAlone) {
             return;
@@ -342,9 +360,10 @@ impl Scheduler {
                 self.in_turn(made).iter().take(wanted).any(|&node| node == self.options.me);
             let patience = if was_asked { Span(2 * COPY_PATIENCE.0) } else { COPY_PATIENCE };
             let mut outputs = self.data.objects.outputs_of(made);
-            outputs.retain(|output| output.keep);
+            outputs.retain(|output| output.keep || uploaded);
             let due = Some(now + patience);
-            let shared = Shared { outputs, wanted, due, found: true, ..Shared::default() };
+            let shared =
+                Shared { outputs, wanted, due, found: true, uploaded, ..Shared::default() };
             self.data.replicas.found(made, shared);
         }
     }
@@ -431,142 +450,4 @@ impl Scheduler {
 }
 
 #[cfg(test)]
-mod tests {
-    use proto::limits::LOCATE_TIMEOUT;
-    use proto::wire::message::Body;
-    use proto::work::Stored;
-    use proto::{Attempt, TaskId};
-
-    use super::*;
-    use crate::{Policy, Tuning, test_nodes};
-
-    const NOW: Time = Time(1_000_000_000);
-    const MADE: Made = (TaskId { job: JobId(1), local: proto::LocalId(0) }, Attempt(7));
-
-    /// One of three nodes, whose homes never move; what a task keeps is to lie on two.
-    fn maker() -> (Scheduler, wire::Spec) {
-        let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
-        let output = wire::Output { keep: true, replicas: 2, ..wire::Output::default() };
-        let spec = wire::Spec { outputs: vec![output], ..wire::Spec::default() };
-        (test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes), spec)
-    }
-    fn ends(maker: &mut Scheduler, spec: &wire::Spec, out: &mut Out) -> bool {
-        let (task, attempt) = MADE;
-        maker.data.objects.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
-        let outcome = Outcome { output_sizes: vec![10], ..Outcome::default() };
-        let ended = Ended { at: NOW, started: NOW, reads: Reads::default(), outcome };
-        maker.share_first(NOW, MADE, (spec, true), ended, out).is_some()
-    }
-    fn asked(out: &mut Out) -> Vec<u32> {
-        let said = std::mem::take(&mut out.loose).into_iter();
-        let to_copy =
-            |body: &Body| matches!(body, Body::HandOver(said) if said.stage() == HandStage::ToCopy);
-        said.filter(|(_, body)| to_copy(body)).map(|(node, _)| node.0).collect()
-    }
-    fn answers(maker: &mut Scheduler, from: u32, stage: HandStage, out: &mut Out) {
-        let (task, attempt) = (MADE.0.local.0, MADE.1.0);
-        let handed = wire::Handed { job: 1, task, attempt, ..wire::Handed::default() };
-        maker.on_copy_answer(NOW, (NodeId(from), stage), &[handed], out);
-    }
-
-    #[test]
-    fn its_end_is_told_when_another_has_it() {
-        let ((mut maker, spec), mut out) = (maker(), Out::default());
-        assert!(!ends(&mut maker, &spec, &mut out));
-        assert_eq!(asked(&mut out), [1]);
-        assert!(maker.data.replicas.holds_back(&MADE));
-        answers(&mut maker, 1, HandStage::NoRoomToCopy, &mut out);
-        assert_eq!(asked(&mut out), [2], "the next one");
-        answers(&mut maker, 2, HandStage::Copied, &mut out);
-        assert!(!maker.data.replicas.holds_back(&MADE));
-        assert_eq!((maker.lacking_copies(), maker.data.replicas.deadline()), (0, None));
-    }
-
-    /// A power cut took from its home that it had ended.
-    #[test]
-    fn who_has_it_of_the_same_attempt_is_not_asked_again() {
-        let ((mut maker, spec), mut out) = (maker(), Out::default());
-        assert!(!ends(&mut maker, &spec, &mut out));
-        assert!(!ends(&mut maker, &spec, &mut out), "nobody has it yet");
-        answers(&mut maker, 1, HandStage::Copied, &mut out);
-        assert!(ends(&mut maker, &spec, &mut out));
-        assert_eq!(maker.data.replicas.deadline(), None);
-    }
-
-    #[test]
-    fn where_nobody_has_room_it_is_told_and_lacks_a_copy() {
-        let ((mut maker, spec), mut out) = (maker(), Out::default());
-        assert!(!ends(&mut maker, &spec, &mut out));
-        answers(&mut maker, 1, HandStage::NoRoomToCopy, &mut out);
-        answers(&mut maker, 2, HandStage::NoRoomToCopy, &mut out);
-        assert!(!maker.data.replicas.holds_back(&MADE));
-        assert_eq!(maker.lacking_copies(), 1);
-        out.loose.clear();
-        maker.replicate(NOW + COPY_PATIENCE, &mut out);
-        assert_eq!(asked(&mut out), [1], "there may be room now");
-        answers(&mut maker, 1, HandStage::Copied, &mut out);
-        assert_eq!(maker.lacking_copies(), 0);
-    }
-
-    #[test]
-    fn who_comes_is_asked_at_once() {
-        let ((mut maker, spec), mut out) = (maker(), Out::default());
-        assert!(!ends(&mut maker, &spec, &mut out));
-        answers(&mut maker, 1, HandStage::NoRoomToCopy, &mut out);
-        answers(&mut maker, 2, HandStage::NoRoomToCopy, &mut out);
-        let same = maker.homes.clone();
-        maker.look_for_takers(NOW, &same);
-        assert_eq!(maker.data.replicas.deadline(), Some(NOW + COPY_PATIENCE));
-        let smaller = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0]);
-        maker.look_for_takers(NOW, &smaller);
-        assert_eq!(maker.data.replicas.deadline(), Some(NOW));
-    }
-
-    #[test]
-    fn who_is_silent_where_homes_stay_is_not_waited_for() {
-        let ((mut maker, spec), mut out) = (maker(), Out::default());
-        assert!(!ends(&mut maker, &spec, &mut out));
-        let (mut now, mut tries) = (NOW, asked(&mut out));
-        while maker.data.replicas.holds_back(&MADE) {
-            now = now + LOCATE_TIMEOUT + LOCATE_TIMEOUT;
-            maker.replicate(now, &mut out);
-            tries.extend(asked(&mut out));
-        }
-        assert_eq!(tries, [1, 1, 1, 1, 2, 2, 2, 2]);
-        assert_eq!(maker.lacking_copies(), 1);
-    }
-
-    /// What a task of another job has left here.
-    fn stored(local: u64, keep: bool) -> Stored {
-        let task = TaskId { job: JobId(2), local: proto::LocalId(local) };
-        let object = ObjectId { task, attempt: Attempt(7), output: 0 };
-        Stored { object, size_bytes: 10, keep, copy: false }
-    }
-
-    #[test]
-    fn what_was_found_leaves_room_for_what_ends() {
-        let ((mut maker, spec), mut out) = (maker(), Out::default());
-        let many = (0..2 * COPIES_FIRST_MAX as u64).map(|local| stored(local, true));
-        let many: Vec<Stored> = many.collect();
-        maker.on_stored(NOW, &many);
-        maker.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
-        assert_eq!(asked(&mut out).len(), COPIES_FIRST_MAX / 2);
-        assert!(!ends(&mut maker, &spec, &mut out));
-        assert_eq!(asked(&mut out), [1]);
-    }
-
-    /// Of what lies on its disk, who was asked to have a copy waits longer than who asked.
-    #[test]
-    fn who_starts_anew_asks_whether_others_have_what_it_keeps() {
-        let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
-        let mut starts = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
-        // The first that is asked for the fourth is this node.
-        starts.on_stored(NOW, &[stored(3, true), stored(4, true), stored(5, false)]);
-        assert_eq!(starts.lacking_copies(), 2);
-        let mut out = Out::default();
-        starts.replicate(NOW + COPY_PATIENCE, &mut out);
-        assert_eq!(asked(&mut out), [1], "of the fifth; the sixth is not to be kept");
-        starts.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
-        assert_eq!(asked(&mut out), [1, 1], "the fifth again; and nobody told of the fourth");
-    }
-}
+mod tests;

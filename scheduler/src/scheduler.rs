@@ -36,7 +36,7 @@ use crate::staging::Staged;
 use crate::steal::{Move, Thief};
 use crate::takeover::Loading;
 use crate::told::ToldEnds;
-use crate::work::{BundleBuilder, Work};
+use crate::work::{BundleBuilder, Work, is_upload};
 use crate::{LedgerRecord, Mutant, Policy, RecordError, Tuning};
 
 /// What a scheduler is told when it starts.
@@ -371,6 +371,7 @@ impl Scheduler {
         self.data.patience.tick(now);
         self.retry_parked(now, out);
         self.ask_in_doubt(out);
+        self.ask_about_files(now, out);
         self.let_go(out);
         self.hand_over(now, out);
         self.replicate(now, out);
@@ -434,12 +435,9 @@ impl Scheduler {
     /// node is not its home.
     #[must_use]
     pub fn awaits_file(&self, task: TaskId) -> Option<bool> {
-        let upload = |spec: &std::sync::Arc<wire::Spec>| {
-            matches!(spec.body, Some(wire::spec::Body::Upload(_)))
-        };
         let here = || {
             let live = self.has_ended(task.job) == Some(false);
-            live && self.ledger.spec(task).is_some_and(upload)
+            live && self.ledger.spec(task).is_some_and(|spec| is_upload(spec))
         };
         self.homes.is_home_of(task).then(here)
     }

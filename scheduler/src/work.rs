@@ -48,10 +48,10 @@ impl Work {
     pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)
     }
-    /// Only its home can run it: what it needs was put there.
+    /// Its home runs it: what it needs was put there.
     #[must_use]
     pub(crate) fn is_bound(&self) -> bool {
-        matches!(self.spec.body, Some(wire::spec::Body::Upload(_)))
+        is_upload(&self.spec)
     }
     /// A no-op that writes nothing needs no thread: it takes no slot, and many run in one step.
     #[must_use]
@@ -78,6 +78,11 @@ impl Work {
             inputs: self.inputs.iter().map(input).collect(),
         }
     }
+}
+
+/// It stands for a file that a client has put here.
+pub(crate) fn is_upload(spec: &wire::Spec) -> bool {
+    matches!(spec.body, Some(wire::spec::Body::Upload(_)))
 }
 
 /// The object that an input of `task` names: an output of its parent's committed attempt.

@@ -8,6 +8,8 @@ use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN, KIND_POISON};
 
 /// Out of a thousand partitions, these get lists of edges that span chunks.
 const SCATTERED_PERMILLE: u64 = 150;
+/// Of so many first tasks with one output one stands for a file.
+const UPLOADED_OF: u64 = 4;
 
 /// A job as its client sends it.
 #[derive(Clone, Debug)]
@@ -44,6 +46,9 @@ pub struct DraftTask {
     pub output_sizes: Vec<u64>,
     /// All of them.
     pub keep: bool,
+    /// It stands for a file that its client has put where it is homed, and wherever its records
+    /// are: its home runs it.
+    pub upload: bool,
 }
 
 /// A graph before it is cut into partitions and chunks.
@@ -80,6 +85,7 @@ impl Draft {
             duration,
             output_sizes: Vec::new(),
             keep: false,
+            upload: false,
         };
         Self { tasks: vec![task; n], edges: Vec::new() }
     }
@@ -131,7 +137,10 @@ impl Draft {
         for _ in 0..n {
             let task = random_task(dice, taste);
             let keep = task.duration.0 % 1000 < taste.kept_permille;
-            draft.tasks.push(DraftTask { keep, ..task });
+            let is_small = task.kind == KIND_PLAIN && task.cpus == 1;
+            let is_file = is_small && task.output_sizes.len() == 1;
+            let upload = is_file && (task.duration.0 / 1000).is_multiple_of(UPLOADED_OF);
+            draft.tasks.push(DraftTask { keep, upload, ..task });
         }
         let pairs: Vec<(usize, usize)> = match dice.below(6) {
             0 => Vec::new(),
@@ -149,6 +158,7 @@ impl Draft {
             let orders = outputs == 0 || dice.chance(taste.order_only_permille);
             let output = if orders { 0 } else { 1 + dice.below(outputs.into()) as u32 };
             draft.edges.push((parent, child, output));
+            draft.tasks[child].upload = false;
             // The same pair may be joined twice, by two outputs: two slots, one parent.
             if outputs > 1 && dice.chance(50) {
                 draft.edges.push((parent, child, 1 + output % outputs));
@@ -184,12 +194,13 @@ impl Draft {
             });
             chunks.extend(own);
         }
+        let real_data = dice.chance(400) || self.tasks.iter().any(|task| task.upload);
         let commit = wire::JobCommit {
             job: job.0,
             name: format!("job-{job}"),
             submitted_ns: 0,
             // Real data takes room on a disk, and no-ops with outputs take a slot.
-            settings: Some(wire::JobSettings { real_data: dice.chance(400), ..Default::default() }),
+            settings: Some(wire::JobSettings { real_data, ..Default::default() }),
             partitions: totals,
             edges: self.edges.len() as u64,
         };
@@ -318,9 +329,10 @@ impl DraftTask {
             name: "t{i}".to_string(),
             cpus: self.cpus,
             retries: self.retries,
-            body: Some(match self.command {
-                true => wire::spec::Body::Command(wire::Command::default()),
-                false => wire::spec::Body::Sleep(wire::Sleep {}),
+            body: Some(match (self.command, self.upload) {
+                (true, _) => wire::spec::Body::Command(wire::Command::default()),
+                (false, true) => wire::spec::Body::Upload(wire::Upload {}),
+                (false, false) => wire::spec::Body::Sleep(wire::Sleep {}),
             }),
             inputs: (0..objects).map(input).collect(),
             outputs: (0..self.output_sizes.len()).map(output).collect(),
@@ -388,6 +400,7 @@ fn random_task(dice: &mut Dice, taste: &Taste) -> DraftTask {
         duration: dice.span(Span::ZERO, taste.duration_max),
         output_sizes: (0..outputs).map(|_| dice.between(0, bytes_max)).collect(),
         keep: false,
+        upload: false,
     }
 }
 

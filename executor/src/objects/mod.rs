@@ -143,6 +143,16 @@ impl ObjectStore {
         })
     }
 
+    /// This output of some attempt of a task, if any of them is here.
+    #[must_use]
+    pub fn any_attempt(&self, task: TaskId, output: u32) -> Option<ObjectId> {
+        let of = |attempt, output| ObjectId { task, attempt, output };
+        let all = of(Attempt(0), 0)..=of(Attempt(u64::MAX), u32::MAX);
+        let index = self.index();
+        let mut found = index.objects.range(all).map(|(object, _)| *object);
+        found.find(|object| object.output == output)
+    }
+
     /// Keeps a copy that has come whole. Objects do not change: one that is here stays.
     pub fn keep_copy(
         &self,

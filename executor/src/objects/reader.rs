@@ -20,7 +20,7 @@ impl ObjectReader {
     }
 
     /// A file of another length than the object has is damaged.
-    pub(super) fn of_file(path: &Path, size_bytes: u64) -> io::Result<Self> {
+    pub(crate) fn of_file(path: &Path, size_bytes: u64) -> io::Result<Self> {
         let file = File::open(path)?;
         let found_bytes = file.metadata()?.len();
         if found_bytes != size_bytes {

@@ -15,10 +15,11 @@ use proto::{Attempt, Event, LocalId, NodeId, ObjectId, TaskId, Time, wire};
 
 use super::credit::Delivery;
 use super::segment::State;
-use super::{End, Ending, Ledger};
+use super::{End, Ledger};
 use crate::Mutant;
 use crate::homes::Homes;
 use crate::out::Out;
+use crate::work::is_upload;
 
 /// What asks for outputs go out together.
 type Asks = BTreeMap<NodeId, Vec<wire::CreditAsk>>;
@@ -232,26 +233,11 @@ impl Ledger {
         if parents != slots as usize {
             return self.refuse_rebuild(task, "its parents are not known", asks, from, out);
         }
-        let node = cell.holder;
         self.reopen(task);
         out.events.push(Event::Replaced { task, attempt, why: Again::Rebuilt });
         let interval = self.report_interval;
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         job.report_soon(now, interval);
-        let upload = |spec: &std::sync::Arc<wire::Spec>| {
-            matches!(spec.body, Some(wire::spec::Body::Upload(_)))
-        };
-        if self.spec(task).is_some_and(upload) {
-            let error = format!(
-                "what the client had put on node {node} is gone with it, and only the client has \
-                 it: submit the job again"
-            );
-            let detail =
-                wire::EndDetail { error: error.clone(), exit_code: 1, ..Default::default() };
-            self.keep_failure(task, attempt, node, &detail);
-            let ending = Ending { error, exit_code: 1, ..Ending::default() };
-            return self.end(now, task, End::Failed, node, ending, out);
-        }
         if slots == 0 {
             self.ready.push_back(task);
             return;
@@ -279,6 +265,9 @@ impl Ledger {
         (cell.started, cell.strikes) = (false, 0); // It has ended well since.
         cell.rebuilds += 1;
         mark(Mark::Rebuilt);
+        if self.spec(task).is_some_and(|spec| is_upload(spec)) {
+            mark(Mark::UploadAgain);
+        }
         self.waiting += 1;
         self.goes_first(task);
     }

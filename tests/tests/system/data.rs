@@ -14,7 +14,7 @@ use starling_tests::{Instance, files_below, is_alive, wait_until};
 use crate::cluster::{job, submit};
 
 /// Files below a folder of a node's state.
-fn files(instance: &Instance, node: u32, folder: &str) -> Vec<PathBuf> {
+pub(crate) fn files(instance: &Instance, node: u32, folder: &str) -> Vec<PathBuf> {
     let root = instance.directory().join(format!("nodes/{node}/state/{folder}"));
     files_below(&root)
 }
@@ -106,64 +106,6 @@ fn a_store_that_is_too_small_fails_the_task_and_goes_on_with_others() {
     for part in ["both", "bytes", "node"] {
         assert!(text.contains(part), "'{part}' is not in {text}");
     }
-    instance.down();
-}
-
-#[test]
-fn files_of_this_machine_travel_with_their_job() {
-    let instance = Instance::up_with_copies(2, 1, 1);
-    instance.sandbox().write("data.txt", "some words of mine");
-    instance.sandbox().write("empty", "");
-    let script = "cat $STARLING_INPUTS > out";
-    let mut all = vec!["submit", "--upload", "data.txt", "empty", "--out", "out", "--wait"];
-    all.extend(["--json", "--", "sh", "-c", script]);
-    let ended = instance.starling(&all).ok().stdout;
-    let line = ended.lines().last().expect("a job");
-    let value: Value = serde_json::from_str(line).expect("it is JSON");
-    assert_eq!((&value["tasks"], &value["state"]), (&3.into(), &"finished".into()), "{value}");
-    let kept = [0, 1].map(|node| files(&instance, node, "objects")).concat();
-    let texts: Vec<_> = kept.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
-    assert!(texts.iter().any(|text| text == "some words of mine"), "{kept:?}");
-    let uploads = || [0, 1].map(|node| files(&instance, node, "uploads")).concat().len();
-    wait_until("uploads go with their job", || uploads() == 0);
-    let missing = ["submit", "--upload", "no-such-file", "--", "true"];
-    let ran = instance.starling(&missing);
-    assert!(ran.code != 0 && ran.stderr.contains("no-such-file"), "{ran:?}");
-    instance.down();
-}
-
-/// Only the client has what it uploaded: when the one copy is gone for good, whoever needs it ends
-/// with a word that says so.
-#[test]
-fn an_upload_that_is_lost_with_its_node_ends_its_job_with_a_clear_word() {
-    let mut instance = Instance::up_with_copies(3, 1, 2);
-    instance.wait_for_copies();
-    // Readers run where their data is, and nobody steals them.
-    instance.starling(&["node", "set", "--policy", "mdl"]).ok();
-    instance.sandbox().write("data.bin", vec![7; 3_000_000]);
-    let ran = instance.sandbox().path("ran");
-    let script = format!("echo $STARLING_NODE >> {}; wc -c < {{in:1}}; sleep 300", ran.display());
-    let id = submit(&instance, &["--upload", "data.bin", "--", "sh", "-c", &script]);
-    let node = || fs::read_to_string(&ran).ok().filter(|text| text.ends_with('\n'));
-    wait_until("its reader runs", || node().is_some());
-    let node: u32 = node().expect("seen before").trim().parse().expect("a node");
-    let holders: Vec<u32> =
-        (0..3).filter(|&at| !files(&instance, at, "objects").is_empty()).collect();
-    assert_eq!(holders, [node], "the reader is where its input is");
-    instance.kill(node);
-    fs::remove_dir_all(instance.directory().join(format!("nodes/{node}"))).expect("ours");
-    instance.starling(&["job", "wait", &id, "--timeout", "110s"]).expect_code(1);
-    let end = job(&instance, &id);
-    assert_eq!(end["state"], "failed", "{end}");
-    let text = end["failures"].to_string();
-    for part in ["gone with it", "submit the job again", &format!("on node n{node} ")] {
-        assert!(text.contains(part), "'{part}' is not in {end}");
-    }
-    let tasks = &end["tasks"];
-    assert_eq!((&tasks["done"], &tasks["failed"]), (&0.into(), &1.into()), "{end}");
-    assert_eq!((&tasks["total"], &tasks["skipped"]), (&2.into(), &1.into()), "{end}");
-    let seen = fs::read_to_string(&ran).expect("seen before");
-    assert_eq!(seen.lines().count(), 1, "it cannot have begun again: {seen}");
     instance.down();
 }
 

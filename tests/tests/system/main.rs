@@ -24,3 +24,4 @@ mod strangers;
 mod synthetic;
 mod tools;
 mod tuning;
+mod uploads;

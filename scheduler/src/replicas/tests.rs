@@ -1,0 +1,139 @@
+//! Who is asked to have a copy, and when.
+
+use proto::limits::LOCATE_TIMEOUT;
+use proto::wire::message::Body;
+use proto::work::Stored;
+use proto::{Attempt, TaskId};
+
+use super::*;
+use crate::{Policy, Tuning, test_nodes};
+
+const NOW: Time = Time(1_000_000_000);
+const MADE: Made = (TaskId { job: JobId(1), local: proto::LocalId(0) }, Attempt(7));
+
+/// One of three nodes, whose homes never move; what a task keeps is to lie on two.
+fn maker() -> (Scheduler, wire::Spec) {
+    let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
+    let output = wire::Output { keep: true, replicas: 2, ..wire::Output::default() };
+    let spec = wire::Spec { outputs: vec![output], ..wire::Spec::default() };
+    (test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes), spec)
+}
+fn ends(maker: &mut Scheduler, spec: &wire::Spec, out: &mut Out) -> bool {
+    let (task, attempt) = MADE;
+    maker.data.objects.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
+    let outcome = Outcome { output_sizes: vec![10], ..Outcome::default() };
+    let ended = Ended { at: NOW, started: NOW, reads: Reads::default(), outcome };
+    maker.share_first(NOW, MADE, (spec, true), ended, out).is_some()
+}
+fn asked(out: &mut Out) -> Vec<u32> {
+    let said = std::mem::take(&mut out.loose).into_iter();
+    let to_copy =
+        |body: &Body| matches!(body, Body::HandOver(said) if said.stage() == HandStage::ToCopy);
+    said.filter(|(_, body)| to_copy(body)).map(|(node, _)| node.0).collect()
+}
+fn answers(maker: &mut Scheduler, from: u32, stage: HandStage, out: &mut Out) {
+    let (task, attempt) = (MADE.0.local.0, MADE.1.0);
+    let handed = wire::Handed { job: 1, task, attempt, ..wire::Handed::default() };
+    maker.on_copy_answer(NOW, (NodeId(from), stage), &[handed], out);
+}
+
+#[test]
+fn its_end_is_told_when_another_has_it() {
+    let ((mut maker, spec), mut out) = (maker(), Out::default());
+    assert!(!ends(&mut maker, &spec, &mut out));
+    assert_eq!(asked(&mut out), [1]);
+    assert!(maker.data.replicas.holds_back(&MADE));
+    answers(&mut maker, 1, HandStage::NoRoomToCopy, &mut out);
+    assert_eq!(asked(&mut out), [2], "the next one");
+    answers(&mut maker, 2, HandStage::Copied, &mut out);
+    assert!(!maker.data.replicas.holds_back(&MADE));
+    assert_eq!((maker.lacking_copies(), maker.data.replicas.deadline()), (0, None));
+}
+
+/// A power cut took from its home that it had ended.
+#[test]
+fn who_has_it_of_the_same_attempt_is_not_asked_again() {
+    let ((mut maker, spec), mut out) = (maker(), Out::default());
+    assert!(!ends(&mut maker, &spec, &mut out));
+    assert!(!ends(&mut maker, &spec, &mut out), "nobody has it yet");
+    answers(&mut maker, 1, HandStage::Copied, &mut out);
+    assert!(ends(&mut maker, &spec, &mut out));
+    assert_eq!(maker.data.replicas.deadline(), None);
+}
+
+#[test]
+fn where_nobody_has_room_it_is_told_and_lacks_a_copy() {
+    let ((mut maker, spec), mut out) = (maker(), Out::default());
+    assert!(!ends(&mut maker, &spec, &mut out));
+    answers(&mut maker, 1, HandStage::NoRoomToCopy, &mut out);
+    answers(&mut maker, 2, HandStage::NoRoomToCopy, &mut out);
+    assert!(!maker.data.replicas.holds_back(&MADE));
+    assert_eq!(maker.lacking_copies(), 1);
+    out.loose.clear();
+    maker.replicate(NOW + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out), [1], "there may be room now");
+    answers(&mut maker, 1, HandStage::Copied, &mut out);
+    assert_eq!(maker.lacking_copies(), 0);
+}
+
+#[test]
+fn who_comes_is_asked_at_once() {
+    let ((mut maker, spec), mut out) = (maker(), Out::default());
+    assert!(!ends(&mut maker, &spec, &mut out));
+    answers(&mut maker, 1, HandStage::NoRoomToCopy, &mut out);
+    answers(&mut maker, 2, HandStage::NoRoomToCopy, &mut out);
+    let same = maker.homes.clone();
+    maker.look_for_takers(NOW, &same);
+    assert_eq!(maker.data.replicas.deadline(), Some(NOW + COPY_PATIENCE));
+    let smaller = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0]);
+    maker.look_for_takers(NOW, &smaller);
+    assert_eq!(maker.data.replicas.deadline(), Some(NOW));
+}
+
+#[test]
+fn who_is_silent_where_homes_stay_is_not_waited_for() {
+    let ((mut maker, spec), mut out) = (maker(), Out::default());
+    assert!(!ends(&mut maker, &spec, &mut out));
+    let (mut now, mut tries) = (NOW, asked(&mut out));
+    while maker.data.replicas.holds_back(&MADE) {
+        now = now + LOCATE_TIMEOUT + LOCATE_TIMEOUT;
+        maker.replicate(now, &mut out);
+        tries.extend(asked(&mut out));
+    }
+    assert_eq!(tries, [1, 1, 1, 1, 2, 2, 2, 2]);
+    assert_eq!(maker.lacking_copies(), 1);
+}
+
+/// What a task of another job has left here.
+fn stored(local: u64, keep: bool) -> Stored {
+    let task = TaskId { job: JobId(2), local: proto::LocalId(local) };
+    let object = ObjectId { task, attempt: Attempt(7), output: 0 };
+    Stored { object, size_bytes: 10, keep, copy: false }
+}
+
+#[test]
+fn what_was_found_leaves_room_for_what_ends() {
+    let ((mut maker, spec), mut out) = (maker(), Out::default());
+    let many = (0..2 * COPIES_FIRST_MAX as u64).map(|local| stored(local, true));
+    let many: Vec<Stored> = many.collect();
+    maker.on_stored(NOW, &many);
+    maker.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out).len(), COPIES_FIRST_MAX / 2);
+    assert!(!ends(&mut maker, &spec, &mut out));
+    assert_eq!(asked(&mut out), [1]);
+}
+
+/// Of what lies on its disk, who was asked to have a copy waits longer than who asked.
+#[test]
+fn who_starts_anew_asks_whether_others_have_what_it_keeps() {
+    let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
+    let mut starts = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    // The first that is asked for the fourth is this node.
+    starts.on_stored(NOW, &[stored(3, true), stored(4, true), stored(5, false)]);
+    assert_eq!(starts.lacking_copies(), 2);
+    let mut out = Out::default();
+    starts.replicate(NOW + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out), [1], "of the fifth; the sixth is not to be kept");
+    starts.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out), [1, 1], "the fifth again; and nobody told of the fourth");
+}

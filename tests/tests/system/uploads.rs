@@ -1,0 +1,159 @@
+//! Files that a submitter puts into the cluster with its job.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use starling_tests::{Instance, wait_until};
+
+use crate::cluster::{job, submit};
+use crate::data::files;
+
+const BYTES: usize = 3_000_000;
+
+#[test]
+fn files_of_this_machine_travel_with_their_job() {
+    let instance = Instance::up_with_copies(2, 1, 1);
+    instance.sandbox().write("data.txt", "some words of mine");
+    instance.sandbox().write("empty", "");
+    let script = "cat $STARLING_INPUTS > out";
+    let mut all = vec!["submit", "--upload", "data.txt", "empty", "--out", "out", "--wait"];
+    all.extend(["--json", "--", "sh", "-c", script]);
+    let ended = instance.starling(&all).ok().stdout;
+    let line = ended.lines().last().expect("a job");
+    let value: Value = serde_json::from_str(line).expect("it is JSON");
+    assert_eq!((&value["tasks"], &value["state"]), (&3.into(), &"finished".into()), "{value}");
+    let kept = [0, 1].map(|node| files(&instance, node, "objects")).concat();
+    let texts: Vec<_> = kept.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
+    assert!(texts.iter().any(|text| text == "some words of mine"), "{kept:?}");
+    let uploads = || [0, 1].map(|node| files(&instance, node, "uploads")).concat().len();
+    wait_until("uploads go with their job", || uploads() == 0);
+    let missing = ["submit", "--upload", "no-such-file", "--", "true"];
+    let ran = instance.starling(&missing);
+    assert!(ran.code != 0 && ran.stderr.contains("no-such-file"), "{ran:?}");
+    instance.down();
+}
+
+/// A node is killed, and its disk is gone for good.
+fn lose(instance: &mut Instance, node: u32) {
+    instance.kill(node);
+    fs::remove_dir_all(instance.directory().join(format!("nodes/{node}"))).expect("ours");
+}
+
+/// A job whose one task says where it runs, reads the file, says that it has, and waits.
+fn reader(instance: &Instance) -> (String, PathBuf) {
+    // Readers run where their data is, and nobody steals them.
+    instance.starling(&["node", "set", "--policy", "mdl"]).ok();
+    let bytes: Vec<u8> = (0..BYTES).map(|at| (at / 7) as u8).collect();
+    instance.sandbox().write("data.bin", bytes);
+    let ran = instance.sandbox().path("ran");
+    let script = format!(
+        "cmp {{in:1}} {} && echo $STARLING_NODE >> {}; sleep 300",
+        instance.sandbox().path("data.bin").display(),
+        ran.display()
+    );
+    (submit(instance, &["--upload", "data.bin", "--", "sh", "-c", &script]), ran)
+}
+
+/// Where its n-th attempt has read the file.
+fn nth_reader(ran: &Path, n: usize) -> u32 {
+    let nodes = || fs::read_to_string(ran).unwrap_or_default();
+    wait_until("its reader has the file", || nodes().lines().count() >= n);
+    nodes().lines().nth(n - 1).expect("seen before").parse().expect("a node")
+}
+
+/// Each takes with it the task that reads the file, and all that it has of it.
+#[test]
+fn an_upload_outlives_nodes_that_are_lost_one_after_another() {
+    let mut instance = Instance::up_with_copies(5, 1, 2);
+    instance.wait_for_copies();
+    let (id, ran) = reader(&instance);
+    for number in 1..=2 {
+        let node = nth_reader(&ran, number);
+        instance.wait_for_copies();
+        lose(&mut instance, node);
+    }
+    nth_reader(&ran, 3);
+    instance.starling(&["job", "cancel", &id]).ok();
+    instance.starling(&["job", "wait", &id]).expect_code(1);
+    let uploads = |node| files(&instance, node, "uploads").len();
+    wait_until("uploads go with their job", || (0..5).map(uploads).sum::<usize>() == 0);
+    instance.down();
+}
+
+/// All slots are taken while the file comes, so that it is nowhere but where its client has put it:
+/// at the home of its task and at that of its copies.
+fn waiting_upload(instance: &Instance) -> (String, Vec<u32>) {
+    let text = "[[task]]\nname='busy-{i}'\narray='1-40'\ncommand=['sleep','3']\n";
+    instance.sandbox().write("busy.toml", text);
+    submit(instance, &["--file", "busy.toml"]);
+    instance.sandbox().write("data.bin", vec![7; BYTES]);
+    let script = "test $(wc -c < {in:1}) = 3000000 && cp {in:1} out";
+    let id = submit(instance, &["--upload", "data.bin", "--out", "out", "--", "sh", "-c", script]);
+    let has_file = |node: &u32| !files(instance, *node, "uploads").is_empty();
+    (id, (0..5).filter(has_file).collect())
+}
+
+/// Where its task waits: at its home.
+fn home_of_upload(instance: &Instance, id: &str) -> u32 {
+    let tasks = instance.json(&["task", "list", id]);
+    let is_upload =
+        |task: &&Value| task["name"].as_str().is_some_and(|it| it.ends_with("data.bin"));
+    let upload = tasks["tasks"].as_array().expect("a list").iter().find(is_upload);
+    let task = upload.expect("one is")["id"].as_str().expect("an id").to_owned();
+    let text = instance.starling(&["task", "explain", id, &task]).ok().stdout;
+    let (_, rest) = text.split_once("it is queued on node n").unwrap_or_else(|| panic!("{text}"));
+    let (node, _) = rest.split_once(':').expect("a number");
+    node.parse().expect("a number")
+}
+
+#[test]
+fn a_file_outlives_its_home_before_its_task_has_run() {
+    let mut instance = Instance::up_with_copies(5, 1, 3);
+    instance.wait_for_copies();
+    let (id, holders) = waiting_upload(&instance);
+    assert_eq!(holders.len(), 3, "{holders:?}");
+    let home = home_of_upload(&instance, &id);
+    // Where it is looked for last: a node that has nothing to do with it has the only other one.
+    let other = (0..5).rev().find(|node| !holders.contains(node)).expect("two are");
+    let kept = files(&instance, home, "uploads").pop().expect("it is there");
+    let below = kept.strip_prefix(instance.directory().join(format!("nodes/{home}"))).expect("it");
+    let elsewhere = instance.directory().join(format!("nodes/{other}")).join(below);
+    fs::create_dir_all(elsewhere.parent().expect("a job's directory")).expect("ours");
+    fs::copy(&kept, &elsewhere).expect("there is room");
+    for &node in &holders {
+        let file = files(&instance, node, "uploads").pop().expect("it is there");
+        fs::remove_file(file).expect("ours");
+    }
+    lose(&mut instance, home);
+    instance.starling(&["job", "wait", &id, "--timeout", "110s"]).ok();
+    instance.down();
+}
+
+/// Only the client has what it uploaded: when all copies are gone for good, whoever needs it ends
+/// with a word that says so.
+#[test]
+fn an_upload_that_is_nowhere_ends_its_job_with_a_clear_word() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let (id, ran) = reader(&instance);
+    let node = nth_reader(&ran, 1);
+    for other in (0..3).filter(|&other| other != node) {
+        let here = ["uploads", "objects"].map(|folder| files(&instance, other, folder));
+        here.iter().flatten().for_each(|file| fs::remove_file(file).expect("ours"));
+    }
+    lose(&mut instance, node);
+    instance.starling(&["job", "wait", &id, "--timeout", "150s"]).expect_code(1);
+    let end = job(&instance, &id);
+    assert_eq!(end["state"], "failed", "{end}");
+    let text = end["failures"].to_string();
+    for part in ["gone with the nodes that had it", "submit the job again"] {
+        assert!(text.contains(part), "'{part}' is not in {end}");
+    }
+    let tasks = &end["tasks"];
+    assert_eq!((&tasks["done"], &tasks["failed"]), (&0.into(), &1.into()), "{end}");
+    assert_eq!((&tasks["total"], &tasks["skipped"]), (&2.into(), &1.into()), "{end}");
+    let seen = fs::read_to_string(&ran).expect("seen before");
+    assert_eq!(seen.lines().count(), 1, "it cannot have begun again: {seen}");
+    instance.down();
+}
