@@ -453,9 +453,9 @@ pub const DATA_BATCH_BYTES: u64 = 4 << 20;
 pub const STAGED_BYTES_DEFAULT: u64 = 6 << 30;
 /// Files of submitters that come in at a time; further ones wait.
 pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
-/// Who has files of a job's submitter asks after this, each time, whether there is such a job: far
-/// longer than a client needs to upload what it commits then.
-pub const UPLOADS_ASKED_AFTER: Span = Span::from_secs(6 * 3600);
+/// Who has nothing of a job but files of its submitter asks when none has come for so long whether
+/// there is such a job: longer than a client needs for the next one, or to commit.
+pub const UPLOADS_ASKED_AFTER: Span = Span::from_secs(3600);
 /// Who lacks such a file asks all others for it, again after this, and those that are dead by the
 /// map for so long: they may be on their way back.
 pub const HUNT_PAUSE: Span = Span::from_millis(200);

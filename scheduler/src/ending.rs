@@ -1,6 +1,6 @@
 //! The end of a job at nodes that hold something of it: its home tells them, or is asked.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::limits::UPLOADS_ASKED_AFTER;
 use proto::wire::message::Body;
@@ -21,17 +21,19 @@ pub(crate) struct Touched {
     files: Box<Files>,
 }
 
-/// Jobs of whose submitters files lie here, and when each is to be asked about: of one that was
-/// never committed nobody tells anything. Most nodes have none.
+/// Jobs of which nothing is here but files of their submitters: nobody tells of the end of one that
+/// is never committed. Most nodes have none.
 #[derive(Debug, Default)]
 struct Files {
-    jobs: BTreeSet<JobId>,
-    due: VecDeque<(Time, JobId)>,
+    /// When the last one came, or was asked about.
+    jobs: BTreeMap<JobId, Time>,
+    look_at: Option<Time>,
 }
 
 impl Touched {
     pub(crate) fn touch(&mut self, job: JobId) {
         self.jobs.insert(job);
+        self.files.jobs.remove(&job); // It has been committed.
         self.came(job);
     }
     /// Something of it has come.
@@ -45,19 +47,36 @@ impl Touched {
         self.jobs.remove(&job)
     }
     fn has_file(&mut self, now: Time, job: JobId) {
-        self.touch(job);
-        if self.files.jobs.insert(job) {
-            self.files.due.push_back((now + UPLOADS_ASKED_AFTER, job));
+        if self.jobs.insert(job) || self.files.jobs.contains_key(&job) {
+            self.files.jobs.insert(job, now);
+            self.files.look_at.get_or_insert(now + UPLOADS_ASKED_AFTER);
         }
+        self.came(job);
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.files.due.front().map(|&(at, _)| at)
+        self.files.look_at
+    }
+    /// Jobs of whose submitters nothing has come for long.
+    fn silent(&mut self, now: Time) -> Vec<JobId> {
+        let Files { jobs, look_at } = &mut *self.files;
+        if look_at.is_none_or(|at| now < at) {
+            return Vec::new();
+        }
+        let mut silent = Vec::new();
+        for (&job, last) in jobs.iter_mut().filter(|(_, last)| **last + UPLOADS_ASKED_AFTER <= now)
+        {
+            *last = now;
+            silent.push(job);
+        }
+        *look_at = jobs.values().min().map(|&last| last + UPLOADS_ASKED_AFTER);
+        silent
     }
     pub(crate) fn has(&self, job: JobId) -> bool {
         self.jobs.contains(&job)
     }
-    pub(crate) fn iter(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.jobs.iter().copied()
+    /// Of the others the commit may be yet to come: that there is no such job says nothing.
+    pub(crate) fn committed(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.jobs.iter().copied().filter(|job| !self.files.jobs.contains_key(job))
     }
 }
 
@@ -79,15 +98,10 @@ impl Scheduler {
         self.share_uploads(now, tasks);
     }
 
-    /// Whether the jobs have ended, or never were any, of which files have long been here.
+    /// Whether there are such jobs, of whose submitters files have long been here.
     pub(crate) fn ask_about_files(&mut self, now: Time, out: &mut Out) {
-        let is_due = |(at, _): &mut (Time, JobId)| *at <= now;
-        while let Some((_, job)) = self.data.touched.files.due.pop_front_if(is_due) {
-            let files = &mut self.data.touched.files;
-            if files.jobs.contains(&job) {
-                files.due.push_back((now + UPLOADS_ASKED_AFTER, job));
-                self.ask_of_end(job, out);
-            }
+        for job in self.data.touched.silent(now) {
+            self.ask_of_end(job, out);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a node holds of a job goes when the job is over, and not because it was unknown once.
 
-use proto::limits::{STAGED_JOB_TTL, STEP_EVICTIONS_MAX};
+use proto::limits::{STAGED_JOB_TTL, STEP_EVICTIONS_MAX, UPLOADS_ASKED_AFTER};
 use proto::wire::message::Body;
 use proto::work::Outcome;
 use proto::{Attempt, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
@@ -318,4 +318,39 @@ fn nothing_of_a_cancelled_job_is_made_again() {
     home.on_message(Time(0), NodeId(1), cancel, &mut out);
     home.on_message(Time(0), NodeId(2), query(), &mut out);
     assert!(before.is_some() && state(&home) == before);
+}
+
+/// A home may move while a client is still at it: then there is no such job yet.
+#[test]
+fn a_file_waits_for_its_commit_and_is_asked_about_in_time() {
+    let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
+    let mut out = Out::default();
+    node.on_files(Time(0), &[task(0)]);
+    node.set_homes(Time(0), homes_since(2, 2), &mut out);
+    assert_eq!(asked(&mut out), []);
+    let first = Time(0) + UPLOADS_ASKED_AFTER;
+    assert_eq!(node.data.touched.deadline(), Some(first));
+    node.on_files(Time(7), &[task(1)]);
+    node.act(first, &mut out);
+    assert_eq!(asked(&mut out), [], "another file has come since");
+    let last = Time(7) + UPLOADS_ASKED_AFTER;
+    node.act(last, &mut out);
+    let question = asked_once(2, &mut out);
+    hear_unknown(&mut node, 2, question, &mut out);
+    node.act(last, &mut out);
+    assert_eq!(out.forgotten, [JobId(1)]);
+    node.act(last + UPLOADS_ASKED_AFTER, &mut out);
+    assert_eq!((asked(&mut out), node.data.touched.deadline()), (vec![], None));
+}
+
+#[test]
+fn once_tasks_of_its_job_have_come_a_file_goes_like_all_else() {
+    let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
+    let mut out = Out::default();
+    node.on_files(Time(0), &[task(0)]);
+    push(&mut node, vec![placed(0, vec![], 0)], &mut out);
+    node.act(Time(0), &mut out);
+    node.on_files(Time(0), &[task(1)]);
+    let question = moved(&mut node, 2, 2, &mut out);
+    assert!(question > 0, "its end may have been told to nobody");
 }

@@ -307,7 +307,7 @@ impl Scheduler {
             let homes = &self.homes;
             // The end of a job may have died with its home before it was told.
             let of_peer = |job: &JobId| homes.job_home(*job) == peer;
-            for job in self.data.touched.iter().filter(of_peer).collect::<Vec<_>>() {
+            for job in self.data.touched.committed().filter(of_peer).collect::<Vec<_>>() {
                 self.ask_of_end(job, out);
             }
         }

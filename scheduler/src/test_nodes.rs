@@ -21,13 +21,26 @@ pub(crate) fn homes_since(
     members: Vec<wire::Member>,
     homes_of: &[u32],
 ) -> Homes {
-    let entry = |&node: &u32| wire::PartitionEntry {
-        epoch,
-        replicas: vec![node],
-        active: true,
-        ..Default::default()
-    };
-    let partitions = homes_of.iter().map(entry).collect();
+    let configurations: Vec<Vec<u32>> = homes_of.iter().map(|&node| vec![node]).collect();
+    homes_of_configurations(epoch, me, members, configurations)
+}
+
+/// Of so many nodes: who has a copy of each partition, its home first.
+pub(crate) fn homes_with_copies(me: u32, nodes: u32, configurations: &[&[u32]]) -> Homes {
+    let members = (0..nodes).map(member).collect();
+    let configurations = configurations.iter().map(|nodes| nodes.to_vec()).collect();
+    homes_of_configurations(1, me, members, configurations)
+}
+
+fn homes_of_configurations(
+    epoch: u64,
+    me: u32,
+    members: Vec<wire::Member>,
+    configurations: Vec<Vec<u32>>,
+) -> Homes {
+    let entry =
+        |replicas| wire::PartitionEntry { epoch, replicas, active: true, ..Default::default() };
+    let partitions = configurations.into_iter().map(entry).collect();
     let map = wire::ClusterMap { copies: 2, members, partitions, ..Default::default() };
     Homes::new(NodeId(me), &map.into(), |_, _| PartitionId(0))
 }

@@ -137,3 +137,32 @@ fn who_starts_anew_asks_whether_others_have_what_it_keeps() {
     starts.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
     assert_eq!(asked(&mut out), [1, 1], "the fifth again; and nobody told of the fourth");
 }
+
+/// A client has put it on the nodes that have the records of its task, and they need not fetch it.
+#[test]
+fn an_upload_goes_first_to_those_that_have_the_file() {
+    let homes = test_nodes::homes_with_copies(0, 4, &[&[0, 3]]);
+    let mut maker = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let body = Some(wire::spec::Body::Upload(wire::Upload {}));
+    let outputs = vec![wire::Output::default()];
+    let spec = wire::Spec { outputs, body, ..wire::Spec::default() };
+    let mut out = Out::default();
+    assert!(!ends(&mut maker, &spec, &mut out), "nobody could make it again");
+    assert_eq!(asked(&mut out), [3]);
+    answers(&mut maker, 3, HandStage::NoRoomToCopy, &mut out);
+    assert_eq!(asked(&mut out), [1], "and then to any");
+}
+
+/// It is not to be kept, and yet it is not forgotten as long as its job runs.
+#[test]
+fn who_starts_anew_with_a_file_asks_who_has_what_became_of_it() {
+    let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);
+    let mut starts = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    starts.on_stored(NOW, &[stored(1, false), stored(4, false)]);
+    let without = TaskId { job: JobId(2), local: proto::LocalId(9) };
+    starts.on_files(NOW, &[stored(4, false).object.task, without]);
+    let mut out = Out::default();
+    starts.replicate(NOW + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out), [1]);
+    assert_eq!(starts.lacking_copies(), 1);
+}
