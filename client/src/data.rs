@@ -187,8 +187,8 @@ impl Client {
     }
 
     /// Puts a file on every node that has a copy of the records of the task that stands for it,
-    /// before its job is committed. The first of them is the task's home, which will use it; whoever
-    /// is home instead by then has it as well.
+    /// before its job is committed. The first of them is the task's home, which will use it; if
+    /// another one is home by then, that has it as well.
     pub async fn put_file(&self, task: TaskId, file: &Path) -> Result<(), ClientError> {
         let home = task.local.partition();
         let mut retry = Retry::new(self.patience());

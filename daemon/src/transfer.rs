@@ -178,8 +178,8 @@ pub(crate) async fn bring(
     }
 }
 
-/// Attempts are numbered from 1: attempt 0 stands for what a client has put here for a task, or what
-/// any attempt has made of it.
+/// Attempts are numbered from 1: attempt 0 stands for what a client has put here for a task, or for
+/// what any attempt has made of it.
 fn open(executor: &Executor, object: ObjectId) -> Result<(ObjectReader, u64), Status> {
     let ObjectId { task, attempt, output } = object;
     let mut found = object;

@@ -49,7 +49,7 @@ pub(crate) fn launch(shared: &Arc<Shared>, launch: Launch) {
             return;
         }
         if matches!(launch.spec.body, Some(Body::Upload(_))) {
-            let outcome = theirs.uploads.run(&theirs.objects, &launch, &cancelled);
+            let outcome = theirs.uploads.run(&theirs.objects, key, &cancelled);
             return theirs.finish(key, outcome);
         }
         if matches!(launch.spec.body, Some(Body::Spin(_))) {

@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use proto::work::{Launch, Outcome};
+use proto::work::Outcome;
 use proto::{JobId, ObjectId, TaskId};
 
 use crate::error::{ExecutorError, reason};
 use crate::objects::{ObjectError, ObjectKind, ObjectReader, ObjectStore};
 use crate::room;
+use crate::table::Key;
 
 const PART_SUFFIX: &str = ".part";
 /// Of directories that are being removed.
@@ -214,10 +215,10 @@ impl Uploads {
     pub(crate) fn run(
         &self,
         store: &ObjectStore,
-        launch: &Launch,
+        (task, attempt): Key,
         cancelled: &AtomicBool,
     ) -> Outcome {
-        match self.make_object(store, launch, cancelled) {
+        match self.make_object(store, (task, attempt), cancelled) {
             Ok(size_bytes) => Outcome { output_sizes: vec![size_bytes], ..Outcome::default() },
             Err(error) => Outcome { error, exit_code: 1, ..Outcome::default() },
         }
@@ -226,10 +227,9 @@ impl Uploads {
     fn make_object(
         &self,
         store: &ObjectStore,
-        launch: &Launch,
+        (task, attempt): Key,
         cancelled: &AtomicBool,
     ) -> Result<u64, String> {
-        let (task, attempt) = (launch.task, launch.attempt);
         let object = ObjectId { task, attempt, output: 0 };
         let adopt = || self.adopt(store, object, ObjectKind::Made);
         if let Some(size_bytes) = adopt()? {
@@ -290,6 +290,8 @@ impl Drop for IncomingUpload {
 
 #[cfg(test)]
 mod tests {
+    use proto::Attempt;
+
     use super::*;
 
     fn files(root: &Path) -> usize {
@@ -361,6 +363,55 @@ mod tests {
             fs::read_dir(&root).unwrap().count(),
             0,
             "the process died before it removed it"
+        );
+    }
+
+    fn put(uploads: &Uploads, task: TaskId) {
+        let mut upload = uploads.begin(task, 4).unwrap();
+        upload.write(b"1234").unwrap();
+        upload.commit().unwrap();
+    }
+
+    #[test]
+    fn what_is_not_here_is_looked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let uploads = Uploads::open(&dir.path().join("uploads"), 100).unwrap();
+        let store = ObjectStore::open(&dir.path().join("objects"), 100).unwrap();
+        let (there, nowhere) = (TaskId::new(4, 1), TaskId::new(4, 2));
+        let run = |task| uploads.run(&store, (task, Attempt(1)), &AtomicBool::new(false));
+        assert!(run(there).error.contains("not uploaded to this node"));
+        let theirs = uploads.clone();
+        uploads.set_finder(Box::new(move |task, _| match task == there {
+            true => {
+                put(&theirs, task);
+                Ok(())
+            }
+            false => Err("it is nowhere".to_owned()),
+        }));
+        assert_eq!(run(there).output_sizes, [4]);
+        assert_eq!(run(nowhere).error, "it is nowhere");
+        assert_eq!(uploads.list(), [there]);
+        let (_, size_bytes) = uploads.read(there).unwrap().expect("it has come");
+        assert!(size_bytes == 4 && uploads.read(nowhere).unwrap().is_none());
+    }
+
+    /// What another node has made of the same file.
+    #[test]
+    fn a_file_stands_in_for_what_was_made_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let uploads = Uploads::open(&dir.path().join("uploads"), 100).unwrap();
+        let store = ObjectStore::open(&dir.path().join("objects"), 100).unwrap();
+        let task = TaskId::new(4, 1);
+        put(&uploads, task);
+        let object = |output| ObjectId { task, attempt: Attempt(9), output };
+        assert!(!uploads.stands_in(&store, object(0), 5), "it is another file");
+        assert!(!uploads.stands_in(&store, object(1), 4), "it is another output");
+        assert!(uploads.stands_in(&store, object(0), 4));
+        assert_eq!(store.size_bytes(object(0)), Some(4));
+        assert_eq!(store.any_attempt(task, 0), Some(object(0)));
+        assert_eq!(
+            (store.any_attempt(task, 1), store.any_attempt(TaskId::new(4, 2), 0)),
+            (None, None)
         );
     }
 }
