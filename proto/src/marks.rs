@@ -67,7 +67,6 @@ marks! {
     CreditRepeated "a credit comes a second time",
     InputsLost "an attempt does not find its inputs anywhere",
     Rebuilt "a task that was done is done again for what it made",
-    UploadAgain "what a client had put here is looked for again, and is where it was put",
     Struck "a node dies with a command that it ran",
     StruckOut "a command fails because too many died with it",
     StallNamed "a job gets no further, and is said to",

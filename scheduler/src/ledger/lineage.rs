@@ -19,7 +19,6 @@ use super::{End, Ledger};
 use crate::Mutant;
 use crate::homes::Homes;
 use crate::out::Out;
-use crate::work::is_upload;
 
 /// What asks for outputs go out together.
 type Asks = BTreeMap<NodeId, Vec<wire::CreditAsk>>;
@@ -265,9 +264,6 @@ impl Ledger {
         (cell.started, cell.strikes) = (false, 0); // It has ended well since.
         cell.rebuilds += 1;
         mark(Mark::Rebuilt);
-        if self.spec(task).is_some_and(|spec| is_upload(spec)) {
-            mark(Mark::UploadAgain);
-        }
         self.waiting += 1;
         self.goes_first(task);
     }

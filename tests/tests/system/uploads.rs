@@ -130,6 +130,27 @@ fn a_file_outlives_its_home_before_its_task_has_run() {
     instance.down();
 }
 
+/// Its reader dies with its node, and no other node has these of its files any more.
+fn lose_reader(instance: &mut Instance, ran: &Path, folders: &[&str]) {
+    let node = nth_reader(ran, 1);
+    for other in (0..3).filter(|&other| other != node) {
+        let here = folders.iter().flat_map(|folder| files(instance, other, folder));
+        here.for_each(|file| fs::remove_file(file).expect("ours"));
+    }
+    lose(instance, node);
+}
+
+#[test]
+fn what_a_task_made_of_an_upload_is_made_again() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let (id, ran) = reader(&instance);
+    lose_reader(&mut instance, &ran, &["objects"]);
+    nth_reader(&ran, 2);
+    instance.starling(&["job", "cancel", &id]).ok();
+    instance.down();
+}
+
 /// Only the client has what it uploaded: when all copies are gone for good, whoever needs it ends
 /// with a word that says so.
 #[test]
@@ -137,12 +158,7 @@ fn an_upload_that_is_nowhere_ends_its_job_with_a_clear_word() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
     instance.wait_for_copies();
     let (id, ran) = reader(&instance);
-    let node = nth_reader(&ran, 1);
-    for other in (0..3).filter(|&other| other != node) {
-        let here = ["uploads", "objects"].map(|folder| files(&instance, other, folder));
-        here.iter().flatten().for_each(|file| fs::remove_file(file).expect("ours"));
-    }
-    lose(&mut instance, node);
+    lose_reader(&mut instance, &ran, &["uploads", "objects"]);
     instance.starling(&["job", "wait", &id, "--timeout", "150s"]).expect_code(1);
     let end = job(&instance, &id);
     assert_eq!(end["state"], "failed", "{end}");
