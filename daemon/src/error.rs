@@ -118,6 +118,10 @@ impl StartError {
                 "check the address; 'starling token make' in the other directory gives a new token"
             }
             Self::Damaged { .. } => "restore the file, or give another --dir",
+            Self::Store(StoreError::Damaged { .. }) => {
+                "nobody else has what was in it: put the node's files back as they were, or give \
+                 another --dir; with --replicas 2 or more a node is filled from the others"
+            }
             _ => "",
         }
     }

@@ -92,3 +92,20 @@ fn damage_that_nobody_reads_is_found_while_others_have_copies() {
     all_there(&instance);
     instance.down();
 }
+
+#[test]
+fn where_nobody_else_has_a_copy_damage_is_said_and_what_to_do() {
+    let instance = Instance::up_with_copies(1, 1, 1);
+    for number in 0..KEYS {
+        instance.starling(&["kv", "insert", &format!("key-{number}"), &value(number)]).ok();
+    }
+    // A store that is opened again keeps what was in its log in a table.
+    for verb in ["down", "up", "down"] {
+        instance.starling(&[verb]).ok();
+    }
+    flip_a_bit_in_the_middle(&largest_table(&instance.directory().join("nodes/0/state/db")));
+    let refused = instance.starling(&["up"]).expect_code(4).stderr;
+    for part in ["node n0: the store ", "is damaged (", "put the node's files back as they were"] {
+        assert!(refused.contains(part), "'{part}' is not in {refused}");
+    }
+}
