@@ -63,6 +63,11 @@ pub enum StoreError {
     NoPermission { path: PathBuf, reason: String },
     #[error("no space is left for the store {path}: free some and start the node again")]
     NoSpace { path: PathBuf },
+    #[error(
+        "too many files are open for the store {path}: raise the limit (ulimit -n) and start the \
+         node again"
+    )]
+    NoFiles { path: PathBuf },
     #[error("the store {path} is damaged ({reason})")]
     Damaged { path: PathBuf, reason: String },
     #[error("the store {path} failed ({reason}): see the machine's log and start the node again")]
@@ -73,7 +78,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether nobody may rely any more on what is in the store: it could not be read, or what was
-    /// written may not be there. Without room or permission it is as good as it was.
+    /// written may not be there. Without room, permission or open files it is as good as it was.
     #[must_use]
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Failed { .. } | Self::Stopped { .. })
@@ -373,6 +378,12 @@ pub(crate) fn file_of_records(path: &Path) -> std::io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
+/// This process, or all together, may open no more.
+fn lacks_files(number: i32) -> bool {
+    use rustix::io::Errno;
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| errno.raw_os_error() == number)
+}
+
 fn from_io(path: &Path, error: &std::io::Error) -> StoreError {
     use std::io::ErrorKind;
     let path = path.to_owned();
@@ -381,6 +392,7 @@ fn from_io(path: &Path, error: &std::io::Error) -> StoreError {
             StoreError::NoPermission { path, reason: error.to_string() }
         }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::NoSpace { path },
+        _ if error.raw_os_error().is_some_and(lacks_files) => StoreError::NoFiles { path },
         _ => StoreError::Failed { path, reason: error.to_string() },
     }
 }
@@ -396,6 +408,7 @@ fn from_rocksdb(path: &Path, error: &rocksdb::Error) -> StoreError {
         _ if says("LOCK: Resource temporarily unavailable") => StoreError::InUse { path },
         _ if says("No space left on device") => StoreError::NoSpace { path },
         _ if says("Disk quota exceeded") => StoreError::NoSpace { path },
+        _ if says("Too many open files") => StoreError::NoFiles { path },
         _ if says("Permission denied") => StoreError::NoPermission { path, reason },
         _ if says("Read-only file system") => StoreError::NoPermission { path, reason },
         _ => StoreError::Failed { path, reason },

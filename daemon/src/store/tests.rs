@@ -100,6 +100,7 @@ fn operating_errors_are_told_apart() {
     let io = |number| from_io(Path::new("/d"), &std::io::Error::from_raw_os_error(number));
     let path = PathBuf::from("/d");
     assert_eq!(io(28), StoreError::NoSpace { path: path.clone() });
+    assert!(matches!(io(24), StoreError::NoFiles { .. }) && !io(24).is_loss());
     assert!(matches!(io(13), StoreError::NoPermission { .. }));
     assert!(matches!(io(30), StoreError::NoPermission { .. }));
     assert!(matches!(io(5), StoreError::Failed { .. }));
