@@ -62,6 +62,9 @@ fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
     }
 }
 
+/// What a file holds: its size in bytes and its xxh3.
+type Contents = (u64, u64);
+
 /// A file that is not whole yet; it goes with this unless it was given its name.
 struct Part {
     path: PathBuf,
@@ -192,7 +195,7 @@ impl Client {
     pub async fn put_file(&self, task: TaskId, file: &Path) -> Result<(), ClientError> {
         let home = task.local.partition();
         let mut retry = Retry::new(self.patience());
-        let mut have = BTreeSet::new();
+        let (mut have, mut first) = (BTreeSet::new(), None);
         loop {
             let map = self.map();
             let copies = &map.partitions[home.0 as usize].replicas;
@@ -201,7 +204,12 @@ impl Client {
             };
             let is_home = copies.first() == Some(&node);
             match self.put_at(NodeId(node), task, file, !is_home).await {
-                Ok(()) => {
+                // Whoever uses a copy takes it for the same.
+                Ok(contents) if *first.get_or_insert(contents) != contents => {
+                    let text = format!("{} has changed while it was uploaded", file.display());
+                    return Err(ClientError::Refused(text));
+                }
+                Ok(_) => {
                     have.insert(node);
                     retry = Retry::new(self.patience());
                 }
@@ -220,7 +228,7 @@ impl Client {
         task: TaskId,
         file: &Path,
         copy: bool,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Contents, ClientError> {
         let broken = |error: &std::io::Error| ClientError::file(file, error);
         let mut opened = tokio::fs::File::open(file).await.map_err(|error| broken(&error))?;
         let metadata = opened.metadata().await.map_err(|error| broken(&error))?;
@@ -247,15 +255,16 @@ impl Client {
                 };
                 // Who does not take it any more says why itself.
                 if parts.send(part).await.is_err() || last {
-                    return Ok(());
+                    return Ok(hash.digest());
                 }
             }
         };
         let stream = tokio_stream::wrappers::ReceiverStream::new(queue);
-        let (read, answer): (std::io::Result<()>, _) =
+        let (read, answer): (std::io::Result<u64>, _) =
             tokio::join!(read, peer.put(with_version(stream)));
-        read.map_err(|error| broken(&error))?;
-        answer.map(drop).map_err(|status| lost(node, &status))
+        let checksum = read.map_err(|error| broken(&error))?;
+        answer.map_err(|status| lost(node, &status))?;
+        Ok((size_bytes, checksum))
     }
 
     /// Has a node bring objects from another and let them go again; how long the bringing took.

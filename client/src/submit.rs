@@ -118,7 +118,8 @@ impl Client {
     }
 
     /// Streams a plan into the cluster and commits it. When this returns, the job runs whatever
-    /// becomes of this client; when it fails, or the client dies before, nothing is left behind.
+    /// becomes of this client; when it fails, or the client dies before, nothing of it runs, and
+    /// what it has put here goes in time.
     pub async fn submit_plan(
         &self,
         plan: &Plan<'_>,

@@ -39,12 +39,16 @@ pub(crate) enum Incoming {
         from: NodeId,
         wanted: Vec<Wanted>,
     },
-    /// A submitter has a file for a task. The answer is that of [`node::Node::awaits_file`], unless
-    /// this node is to have a copy of it, whatever it is home of.
+    /// A submitter has a file for a task. The answer is that of [`node::Node::awaits_file`], or of
+    /// [`node::Node::has_copy`] if this node is to have a copy.
     File {
         task: TaskId,
         copy: bool,
         awaited: oneshot::Sender<Option<bool>>,
+    },
+    /// The file of a task is here now.
+    Kept {
+        task: TaskId,
     },
     /// Answered when all events so far are in the files.
     FlushEvents(oneshot::Sender<()>),

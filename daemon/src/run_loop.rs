@@ -275,12 +275,13 @@ impl Loop {
                 wanted.into_iter().for_each(|wanted| self.transfers.want(from, wanted));
             }
             Incoming::File { task, copy, awaited } => {
-                let answer = if copy { Some(true) } else { self.node.awaits_file(task) };
-                if answer == Some(true) {
-                    state.inputs.push(Input::Files { tasks: vec![task] });
-                }
+                let answer = match copy {
+                    true => self.node.has_copy(task.local.partition()).then_some(true),
+                    false => self.node.awaits_file(task),
+                };
                 let _ = awaited.send(answer); // Whoever asked may be gone.
             }
+            Incoming::Kept { task } => state.inputs.push(Input::Files { tasks: vec![task] }),
             Incoming::FlushEvents(flushed) => state.waiting_for_events.push(flushed),
         }
     }

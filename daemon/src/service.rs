@@ -167,6 +167,10 @@ impl Peer for PeerService {
         request: Request<wire::ObjectRequest>,
     ) -> Result<Response<Self::FetchStream>, Status> {
         let object = crate::data::object_of(request.get_ref());
+        let role = request.extensions().get::<Guest>().map_or(Role::Observer, |guest| guest.role);
+        if crate::transfer::is_file(object) && role < Role::Node {
+            return Err(Status::permission_denied("files of submitters are for nodes alone"));
+        }
         let pieces = crate::transfer::read(&self.shared.executor, object)?;
         Ok(Response::new(Box::pin(ReceiverStream::new(pieces))))
     }

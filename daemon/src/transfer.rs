@@ -180,10 +180,14 @@ pub(crate) async fn bring(
 
 /// Attempts are numbered from 1: attempt 0 stands for what a client has put here for a task, or for
 /// what any attempt has made of it.
+pub(crate) fn is_file(object: ObjectId) -> bool {
+    object.attempt == Attempt(0)
+}
+
 fn open(executor: &Executor, object: ObjectId) -> Result<(ObjectReader, u64), Status> {
-    let ObjectId { task, attempt, output } = object;
+    let ObjectId { task, output, .. } = object;
     let mut found = object;
-    if attempt == Attempt(0) {
+    if is_file(object) {
         match executor.uploads().read(task) {
             Ok(Some(opened)) => return Ok(opened),
             Ok(None) => {}

@@ -42,14 +42,16 @@ pub(crate) async fn take(
             if hash.digest() != checksum {
                 return Err(Status::data_loss(format!("the file of task {task} came damaged")));
             }
-            return commit(incoming).await;
+            commit(incoming).await?;
+            let kept = Incoming::Kept { task };
+            return shared.inbox.send(kept).await.map_err(|_| crate::service::stopping());
         }
         part = next(&mut parts).await?;
     }
 }
 
-/// What no job goes with would stay for ever: a file is taken for a task that is staged here. A
-/// copy is not: this node asks in time what has become of its job.
+/// What no job goes with would stay for ever: a file is taken for a task that is staged here. Of a
+/// copy that is not known: this node asks in time what has become of its job.
 async fn check_awaited(shared: &Shared, task: TaskId, copy: bool) -> Result<(), Status> {
     let (awaited, answer) = oneshot::channel();
     let file = Incoming::File { task, copy, awaited };
@@ -58,6 +60,9 @@ async fn check_awaited(shared: &Shared, task: TaskId, copy: bool) -> Result<(), 
         Some(true) => Ok(()),
         Some(false) => Err(Status::failed_precondition(format!(
             "no task {task} that stands for a file is staged here: submit its job first"
+        ))),
+        None if copy => Err(Status::unavailable(format!(
+            "this node has no copy of the partition of task {task}"
         ))),
         None => Err(Status::unavailable(format!("this node is not the home of task {task}"))),
     }

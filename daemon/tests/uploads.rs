@@ -6,10 +6,12 @@ mod support;
 
 use std::path::Path;
 
+use daemon::rpc::peer_client::PeerClient;
 use daemon::start;
 use proto::{LocalId, PartitionId, wire};
+use security::Role;
 use session::Session;
-use support::{call, connect, options};
+use support::{call, channel, connect, dialer, options};
 use tonic::Code;
 use wire::request::Body as Ask;
 use wire::response::Body as Answer;
@@ -87,4 +89,7 @@ async fn a_copy_is_taken_and_given_out_again() {
     assert!(pieces.message().await.unwrap().is_none());
     let refused = client.fetch(wanted(task + 1)).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    let submitter = channel(&node, &dialer(dir.path(), Role::Client)).await;
+    let refused = PeerClient::new(submitter).fetch(wanted(task)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
 }

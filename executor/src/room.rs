@@ -6,6 +6,9 @@ use std::io;
 
 use proto::limits::{DISK_LEFT_BYTES, DISK_LEFT_SHARE};
 
+/// Taking room beforehand pays from here on.
+const RESERVE_BYTES_MIN: u64 = 1 << 20;
+
 /// Whether so much more may be written there; an error as of a full disk if not.
 pub(crate) fn check(file: &File, more_bytes: u64) -> io::Result<()> {
     // Where that cannot be told, it is found out while writing.
@@ -16,6 +19,23 @@ pub(crate) fn check(file: &File, more_bytes: u64) -> io::Result<()> {
         return Ok(());
     }
     Err(rustix::io::Errno::NOSPC.into())
+}
+
+/// Takes room for all of a new file now, if it is a large one: a full disk is known before bytes
+/// come in vain, and others that come at the same time do not count on it.
+pub(crate) fn reserve(file: &File, total_bytes: u64) -> io::Result<()> {
+    if total_bytes < RESERVE_BYTES_MIN {
+        return Ok(());
+    }
+    check(file, total_bytes)?;
+    let mode = rustix::fs::FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, mode, 0, total_bytes) {
+        Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
+            Err(rustix::io::Errno::NOSPC.into())
+        }
+        // Not every file system can; then it is found out while writing.
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 #[cfg(test)]

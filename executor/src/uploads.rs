@@ -143,7 +143,9 @@ impl Uploads {
         let to = self.path(task);
         let upload =
             IncomingUpload { task, size_bytes, came_bytes: 0, part, to, file, is_whole: false };
-        room::check(&upload.file, size_bytes).map_err(|error| failed(task, &error))?;
+        let reserved = room::check(&upload.file, size_bytes)
+            .and_then(|()| room::reserve(&upload.file, size_bytes));
+        reserved.map_err(|error| failed(task, &error))?;
         Ok(upload)
     }
 
@@ -211,6 +213,16 @@ impl Uploads {
         is_here && matches!(self.adopt(store, object, ObjectKind::Copy), Ok(Some(_)))
     }
 
+    /// The file is not here, but what an attempt has made of it may be. Whether it was.
+    fn restore(&self, store: &ObjectStore, task: TaskId) -> bool {
+        let Some(made) = store.any_attempt(task, 0) else { return false };
+        let linked = store.file(made).ok().and_then(|file| {
+            fs::create_dir_all(self.directory(task.job)).ok()?;
+            fs::hard_link(file, self.path(task)).ok()
+        });
+        linked.is_some()
+    }
+
     /// Runs the task that stands for a file.
     pub(crate) fn run(
         &self,
@@ -233,6 +245,11 @@ impl Uploads {
         let object = ObjectId { task, attempt, output: 0 };
         let adopt = || self.adopt(store, object, ObjectKind::Made);
         if let Some(size_bytes) = adopt()? {
+            return Ok(size_bytes);
+        }
+        if self.restore(store, task)
+            && let Some(size_bytes) = adopt()?
+        {
             return Ok(size_bytes);
         }
         let is_nowhere =
@@ -413,5 +430,20 @@ mod tests {
             (store.any_attempt(task, 1), store.any_attempt(TaskId::new(4, 2), 0)),
             (None, None)
         );
+    }
+
+    /// A node that was given what was made of it, and not the file, may become the task's home.
+    #[test]
+    fn what_was_made_of_a_file_stands_in_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let uploads = Uploads::open(&dir.path().join("uploads"), 100).unwrap();
+        let store = ObjectStore::open(&dir.path().join("objects"), 100).unwrap();
+        let task = TaskId::new(4, 1);
+        let object = ObjectId { task, attempt: Attempt(1), output: 0 };
+        store.keep_copy(object, b"1234", 0).unwrap();
+        let never = AtomicBool::new(false);
+        assert_eq!(uploads.run(&store, (task, Attempt(2)), &never).output_sizes, [4]);
+        store.discard(task, Attempt(1));
+        assert_eq!(uploads.run(&store, (task, Attempt(3)), &never).output_sizes, [4]);
     }
 }

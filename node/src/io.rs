@@ -23,7 +23,7 @@ pub enum Input {
     Fetched { object: ObjectId, number: u64, result: Result<(), FetchError> },
     /// What the shell found when it started: objects that an earlier incarnation left here.
     Stored { objects: Vec<Stored> },
-    /// Files of submitters for these tasks lie here since an earlier incarnation, or are about to.
+    /// Files of submitters for these tasks lie here.
     Files { tasks: Vec<TaskId> },
     /// The answer to [`Effect::Read`].
     Read(Page),

@@ -490,6 +490,12 @@ impl Node {
         self.scheduler.awaits_file(task)
     }
 
+    /// Whether this node has a copy of a partition, or is its home, by the newest map.
+    #[must_use]
+    pub fn has_copy(&self, partition: PartitionId) -> bool {
+        self.scheduler.has_copy(partition)
+    }
+
     /// Where every task is, as far as this node knows: for checks.
     #[must_use]
     pub fn census(&self) -> scheduler::Census {

@@ -454,12 +454,15 @@ pub const STAGED_BYTES_DEFAULT: u64 = 6 << 30;
 /// Files of submitters that come in at a time; further ones wait.
 pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
 /// Who has nothing of a job but files of its submitter asks when none has come for so long whether
-/// there is such a job: longer than a client needs for the next one, or to commit.
-pub const UPLOADS_ASKED_AFTER: Span = Span::from_secs(3600);
-/// Who lacks such a file asks all others for it, again after this, and those that are dead by the
-/// map for so long: they may be on their way back.
+/// there is such a job: longer than a client needs to upload the rest elsewhere, and to commit.
+pub const UPLOADS_ASKED_AFTER: Span = Span::from_secs(24 * 3600);
+/// It asks about so many jobs in a step.
+pub const UPLOADS_ASKED_MAX: usize = 64;
+/// Who lacks such a file asks all others for it, again after this, and for so long: those that are
+/// dead by the map, which may be on their way back, and those that are not and do not answer.
 pub const HUNT_PAUSE: Span = Span::from_millis(200);
-pub const HUNT_PATIENCE: Span = Span::from_secs(60);
+pub const HUNT_PATIENCE_DEAD: Span = Span::from_secs(60);
+pub const HUNT_PATIENCE: Span = Span::from_secs(600);
 /// Of a socket or a file into memory and out of it again.
 pub const DATA_BUFFER_BYTES: usize = 256 << 10;
 /// Objects from here on are read from the socket by one thread and written by another.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::UPLOADS_ASKED_AFTER;
+use proto::limits::{UPLOADS_ASKED_AFTER, UPLOADS_ASKED_MAX};
 use proto::wire::message::Body;
 use proto::{JobId, NodeId, TaskId, Time, wire};
 
@@ -62,12 +62,13 @@ impl Touched {
         if look_at.is_none_or(|at| now < at) {
             return Vec::new();
         }
-        let mut silent = Vec::new();
-        for (&job, last) in jobs.iter_mut().filter(|(_, last)| **last + UPLOADS_ASKED_AFTER <= now)
-        {
+        let is_silent = |(_, last): &(&JobId, &mut Time)| **last + UPLOADS_ASKED_AFTER <= now;
+        let silent = jobs.iter_mut().filter(is_silent).take(UPLOADS_ASKED_MAX);
+        let silent = silent.map(|(&job, last)| {
             *last = now;
-            silent.push(job);
-        }
+            job
+        });
+        let silent = silent.collect();
         *look_at = jobs.values().min().map(|&last| last + UPLOADS_ASKED_AFTER);
         silent
     }
@@ -92,7 +93,7 @@ impl Scheduler {
         self.data.touched.asked.insert(job, question);
     }
 
-    /// Files of submitters lie here, or are about to come: they go when their jobs do.
+    /// Files of submitters lie here: they go when their jobs do.
     pub fn on_files(&mut self, now: Time, tasks: &[TaskId]) {
         tasks.iter().for_each(|task| self.data.touched.has_file(now, task.job));
         self.share_uploads(now, tasks);

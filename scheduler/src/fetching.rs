@@ -351,8 +351,11 @@ impl Scheduler {
                 None => self.data.objects.copied(object, size_bytes, real, kind),
             }
             self.data.totals.brought_bytes += size_bytes;
-            self.estimates.transferred(from, size_bytes, now.since(begun.at));
-            self.data.fetched(now.since(flight.asked));
+            // A file of a submitter that is here stands in for what is to be taken of it.
+            if taken.is_none() {
+                self.estimates.transferred(from, size_bytes, now.since(begun.at));
+                self.data.fetched(now.since(flight.asked));
+            }
             if size_bytes >= COPY_TOLD_BYTES
                 && taken.is_none()
                 && let Some(home) = self.home_of_object(&object)

@@ -1,5 +1,5 @@
-//! Outputs of which several nodes are to have a copy each: those that a workflow keeps, and any for
-//! which it says so. The end of an attempt is told when the others have them, so that no node that
+//! Outputs of which several nodes are to have a copy each: those that a workflow keeps, what a client
+//! has uploaded, and any for which it says so. The end of an attempt is told when the others have them, so that no node that
 //! dies afterwards takes a result with it.
 //!
 //! Each of those who have it knows of others, and when one of them dies gives it to another node;
@@ -296,12 +296,10 @@ impl Scheduler {
         // Who joins, and was never there yet, answers nothing.
         let has_come = |node: &NodeId| self.homes.incarnation_of(*node) != Incarnation(0);
         let staying: BTreeSet<NodeId> = self.homes.staying().filter(has_come).collect();
-        let mut others = self.in_turn(made);
+        let mut others = self.in_turn(made, shared.uploaded);
         others.retain(|node| *node != me && staying.contains(node));
         let lost = shared.lost.take().filter(|lost| others.contains(lost));
-        let has_file =
-            |node: &NodeId| shared.uploaded && self.homes.has_copy(*node, made.0.partition());
-        others.sort_by_key(|node| (shared.silent.contains(node), !has_file(node)));
+        others.sort_by_key(|node| shared.silent.contains(node));
         for node in lost.into_iter().chain(others) {
             if shared.others.len() + shared.asked.len() >= shared.wanted {
                 break;
@@ -329,11 +327,13 @@ impl Scheduler {
         }
     }
 
-    /// All nodes, from another one on for each task: whoever asks for room begins with the same.
-    fn in_turn(&self, made: Made) -> Vec<NodeId> {
+    /// All nodes, from another one on for each task: whoever asks for room begins with the same. What
+    /// was uploaded its client has put on some, which come first.
+    fn in_turn(&self, made: Made, uploaded: bool) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = self.homes.members().collect();
         let turn = made.0.local.0 as usize % nodes.len().max(1);
         nodes.rotate_left(turn);
+        nodes.sort_by_key(|&node| !(uploaded && self.homes.has_copy(node, made.0.partition())));
         nodes
     }
 
@@ -356,8 +356,11 @@ impl Scheduler {
             return;
         }
         for &made in made {
-            let was_asked =
-                self.in_turn(made).iter().take(wanted).any(|&node| node == self.options.me);
+            let me = self.options.me;
+            let was_asked = match uploaded {
+                true => self.homes.home_of(made.0) != me, // Its home makes it.
+                false => self.in_turn(made, false).iter().take(wanted).any(|&node| node == me),
+            };
             let patience = if was_asked { Span(2 * COPY_PATIENCE.0) } else { COPY_PATIENCE };
             let mut outputs = self.data.objects.outputs_of(made);
             outputs.retain(|output| output.keep || uploaded);

@@ -442,6 +442,12 @@ impl Scheduler {
         self.homes.is_home_of(task).then(here)
     }
 
+    /// Whether this node has a copy of a partition, or is its home.
+    #[must_use]
+    pub fn has_copy(&self, partition: PartitionId) -> bool {
+        self.homes.has_copy(self.options.me, partition)
+    }
+
     /// When it wants to act again; `now` or earlier when work is left over.
     #[must_use]
     pub fn deadline(&self, now: Time) -> Option<Time> {

@@ -200,7 +200,11 @@ impl Scheduler {
         held.retain(|&(task, holder)| holder == me && !self.running.contains_key(&task));
         for (task, _) in held {
             let Some(work) = self.ledger.work(task).filter(Work::is_bound) else { continue };
-            let attempt = self.ledger.cell(task).expect("held tasks have records").attempt;
+            let cell = self.ledger.cell(task).expect("held tasks have records");
+            let (attempt, is_stored) = (cell.attempt, cell.rebuilds == 0);
+            if !is_stored {
+                continue; // As above.
+            }
             self.ledger.set_holder(task, me, incarnation, out);
             if self.unstage(task, out).is_some() {
                 let ready = self.ready(task, attempt, &work);

@@ -11,8 +11,6 @@ use crate::room;
 
 /// Each time so much more of an object is written, the room that is left is looked at.
 const ROOM_LOOK_BYTES: u64 = 1 << 20;
-/// Taking room beforehand pays from here on.
-const RESERVE_BYTES_MIN: u64 = 1 << 20;
 
 /// An object on its way in. Dropping it before [`Self::commit`] removes what was written.
 #[derive(Debug)]
@@ -44,19 +42,8 @@ impl IncomingObject {
     /// Takes the room for all of it now: a full disk is known before bytes come in vain.
     pub fn reserve(&self, total_bytes: u64) -> Result<(), ObjectError> {
         self.store.check_limit(self.object, total_bytes)?;
-        if total_bytes < RESERVE_BYTES_MIN {
-            return Ok(());
-        }
-        room::check(&self.file, total_bytes)
-            .map_err(|error| ObjectError::failed("write", self.object, &error))?;
-        let mode = rustix::fs::FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, mode, 0, total_bytes) {
-            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
-                Err(ObjectError::failed("write", self.object, &rustix::io::Errno::NOSPC.into()))
-            }
-            // Not every file system can; then it is found out while writing.
-            Ok(()) | Err(_) => Ok(()),
-        }
+        room::reserve(&self.file, total_bytes)
+            .map_err(|error| ObjectError::failed("write", self.object, &error))
     }
 
     #[must_use]

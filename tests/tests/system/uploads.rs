@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use starling_tests::{Instance, wait_until};
+use starling_tests::{Instance, is_alive, wait_until};
 
 use crate::cluster::{job, submit};
 use crate::data::files;
@@ -159,6 +159,18 @@ fn an_upload_that_is_nowhere_ends_its_job_with_a_clear_word() {
     instance.wait_for_copies();
     let (id, ran) = reader(&instance);
     lose_reader(&mut instance, &ran, &["uploads", "objects"]);
+    // Who looks for it asks the dead node as well, for a while. It can be stopped meanwhile.
+    let log = |node: u32| {
+        let path = instance.directory().join(format!("nodes/{node}/state/log"));
+        fs::read_to_string(path).unwrap_or_default()
+    };
+    let looks = || (0..3).find(|&node| log(node).contains("no file of task"));
+    wait_until("somebody looks for it", || looks().is_some());
+    let looking = looks().expect("seen before");
+    let (pid, _) = instance.address(looking).expect("it runs");
+    instance.starling(&["node", "stop", &format!("n{looking}")]).ok();
+    wait_until("it ends", || !is_alive(pid));
+    instance.start_missing();
     instance.starling(&["job", "wait", &id, "--timeout", "150s"]).expect_code(1);
     let end = job(&instance, &id);
     assert_eq!(end["state"], "failed", "{end}");
