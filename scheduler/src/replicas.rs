@@ -1,6 +1,6 @@
-//! Outputs of which several nodes are to have a copy each: those that a workflow keeps, what a client
-//! has uploaded, and any for which it says so. The end of an attempt is told when the others have them, so that no node that
-//! dies afterwards takes a result with it.
+//! Outputs of which several nodes are to have a copy each: those that a workflow keeps, what its
+//! client has uploaded, and any for which it says so. The end of an attempt is told when the others
+//! have them, so that no node that dies afterwards takes a result with it.
 //!
 //! Each of those who have it knows of others, and when one of them dies gives it to another node;
 //! who has died may come back with it, and is asked first. Of this nothing is written down: a node
@@ -327,8 +327,8 @@ impl Scheduler {
         }
     }
 
-    /// All nodes, from another one on for each task: whoever asks for room begins with the same. What
-    /// was uploaded its client has put on some, which come first.
+    /// All nodes, from another one on for each task: whoever asks for room begins with the same.
+    /// What was uploaded its client has put on some, which come first.
     fn in_turn(&self, made: Made, uploaded: bool) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = self.homes.members().collect();
         let turn = made.0.local.0 as usize % nodes.len().max(1);

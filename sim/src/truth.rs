@@ -44,6 +44,8 @@ pub(crate) struct TaskTruth {
     pub duration: Span,
     /// Outputs that are to be kept, and have something that can be lost.
     pub kept: Vec<u32>,
+    /// It stands for a file.
+    pub upload: bool,
     pub commits: Vec<Commit>,
     /// What it had made was lost, and it is done again. A home that takes over meanwhile knows of
     /// the first end alone, which holds until there is another.
@@ -125,6 +127,7 @@ impl JobTruth {
                     cpus: spec.cpus.max(1),
                     duration: Span(task.duration_ns),
                     kept: kept.map(|((output, _), _)| output).collect(),
+                    upload: matches!(spec.body, Some(wire::spec::Body::Upload(_))),
                     ..TaskTruth::default()
                 };
                 tasks.insert(LocalId::new(partition, chunk.first + offset as u64), truth);

@@ -1,7 +1,7 @@
 //! A cluster in one loop under virtual time. Everything that happens is an entry of one queue,
 //! ordered by time and then by number, so a run is a function of its seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use node::{Config, Input, Node};
@@ -525,8 +525,18 @@ impl World {
         let jobs = &self.jobs;
         let is_file = |object: &ObjectId| jobs.get(&object.task.job).is_some_and(|it| it.real_data);
         let objects = self.machines[index].stored(is_file);
+        // Where there is something made of a client's file, that lies there, too.
+        let is_uploaded = |task: &TaskId| {
+            let truth = jobs.get(&task.job).and_then(|it| it.tasks.get(&task.local));
+            truth.is_some_and(|truth| truth.upload)
+        };
+        let tasks: BTreeSet<TaskId> = objects.iter().map(|stored| stored.object.task).collect();
+        let tasks: Vec<TaskId> = tasks.into_iter().filter(is_uploaded).collect();
         if !objects.is_empty() {
             self.deliver(index, Input::Stored { objects });
+        }
+        if !tasks.is_empty() {
+            self.deliver(index, Input::Files { tasks });
         }
         self.mix(0x57a7 ^ index as u64);
         self.starve.on_up(self.now, index, true);
