@@ -20,8 +20,8 @@ use crate::service::Shared;
 /// Who looks for it looks so often whether that is still wanted.
 const WANTED_LOOK: Duration = Duration::from_millis(50);
 
-const NOWHERE: &str = "what the client had put here is gone with the nodes that had it, and only the \
-                       client has it: submit the job again";
+const NOWHERE: &str = "what the client had put here is gone with the nodes that had it, and only \
+                       the client has it: submit the job again";
 
 /// Asks other nodes for files, on threads of the executor. These have runtimes of their own: that of
 /// the node does nothing while it ends its executor, and has better to do after a fail-over.
