@@ -192,7 +192,12 @@ impl Client {
     /// Puts a file on every node that has a copy of the records of the task that stands for it,
     /// before its job is committed. The first of them is the task's home, which will use it; if
     /// another one is home by then, that has it as well.
-    pub async fn put_file(&self, task: TaskId, file: &Path) -> Result<(), ClientError> {
+    pub async fn put_file(
+        &self,
+        task: TaskId,
+        file: &Path,
+        size_bytes: u64,
+    ) -> Result<(), ClientError> {
         let home = task.local.partition();
         let mut retry = Retry::new(self.patience());
         let (mut have, mut first) = (BTreeSet::new(), None);
@@ -204,8 +209,10 @@ impl Client {
             };
             let is_home = copies.first() == Some(&node);
             match self.put_at(NodeId(node), task, file, !is_home).await {
-                // Whoever uses a copy takes it for the same.
-                Ok(contents) if *first.get_or_insert(contents) != contents => {
+                // Whoever uses a copy takes it for the same, and knows its size from the graph.
+                Ok(contents)
+                    if contents.0 != size_bytes || *first.get_or_insert(contents) != contents =>
+                {
                     let text = format!("{} has changed while it was uploaded", file.display());
                     return Err(ClientError::Refused(text));
                 }

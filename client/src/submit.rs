@@ -155,6 +155,7 @@ impl Client {
     async fn put_uploads(&self, plan: &Plan<'_>) -> Result<(), ClientError> {
         let mut sending: JoinSet<Result<(), ClientError>> = JoinSet::new();
         for (task, file) in plan.graph().uploads() {
+            let size_bytes = plan.graph().output_bytes(task, 0);
             while sending.len() >= limits::UPLOADS_IN_FLIGHT_MAX {
                 if let Some(sent) = sending.join_next().await {
                     sent.expect("sending does not panic")?;
@@ -162,7 +163,7 @@ impl Client {
             }
             let task = TaskId { job: plan.job(), local: plan.local_id(task) };
             let client = self.clone();
-            sending.spawn(async move { client.put_file(task, &file).await });
+            sending.spawn(async move { client.put_file(task, &file, size_bytes).await });
         }
         while let Some(sent) = sending.join_next().await {
             sent.expect("sending does not panic")?;

@@ -119,8 +119,8 @@ impl StartError {
             }
             Self::Damaged { .. } => "restore the file, or give another --dir",
             Self::Store(StoreError::Damaged { .. }) => {
-                "nobody else has what was in it: put the node's files back as they were, or give \
-                 another --dir; with --replicas 2 or more a node is filled from the others"
+                "put the node's files back as they were: there are no others to fill it from; from \
+                 three nodes with --replicas 2 on there are"
             }
             _ => "",
         }

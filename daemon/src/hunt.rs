@@ -1,13 +1,13 @@
 //! The file of a submitter is not where its task runs: the task's home has moved. Whoever was its
 //! home, or had a copy of its partition, was given the file, too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use executor::UploadError;
-use proto::{NodeId, Span, TaskId, limits, wire};
+use proto::{NodeId, TaskId, limits, wire};
 use security::dial::explain;
 use tokio::task::JoinSet;
 use tonic::Streaming;
@@ -23,16 +23,24 @@ const WANTED_LOOK: Duration = Duration::from_millis(50);
 const NOWHERE: &str = "what the client had put here is gone with the nodes that had it, and only \
                        the client has it: submit the job again";
 
-/// Asks other nodes for files, on threads of the executor. These have runtimes of their own: that of
-/// the node does nothing while it ends its executor, and has better to do after a fail-over.
+/// Asks other nodes for files, on threads of the executor. These have runtimes of their own: that
+/// of the node does nothing while it ends its executor, and has better to do after a fail-over.
 pub(crate) fn finder(shared: &Arc<Shared>) -> executor::Finder {
     let shared = Arc::downgrade(shared);
-    Box::new(move |task, cancelled| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| format!("cannot look for its file: {error}"))?;
+    Box::new(move |task, size_bytes, cancelled| {
+        let runtime = loop {
+            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => break runtime,
+                // Too many files are open, for now.
+                Err(_) if !cancelled.load(Ordering::Acquire) => {
+                    std::thread::sleep(duration(limits::HUNT_PAUSE));
+                }
+                Err(error) => return Err(format!("cannot look for its file: {error}")),
+            }
+        };
         runtime.block_on(async {
             tokio::select! {
-                found = find(&shared, task) => found,
+                found = find(&shared, task, size_bytes) => found,
                 () = is_set(cancelled) => Err("it is not wanted any more".to_owned()),
             }
         })
@@ -54,24 +62,20 @@ enum Failure {
 
 /// Until all others have said that they do not have it. Who is dead by the map may be on its way
 /// back, and who is not may be reached in time: neither is waited for for ever.
-async fn find(shared: &Weak<Shared>, task: TaskId) -> Result<(), String> {
-    let begun = Instant::now();
-    let mut without: BTreeSet<NodeId> = BTreeSet::new();
+async fn find(shared: &Weak<Shared>, task: TaskId, size_bytes: u64) -> Result<(), String> {
+    let mut hunt = Hunt { task, size_bytes, without: BTreeSet::new(), since: BTreeMap::new() };
     loop {
         let shared = shared.upgrade().ok_or("this node stops")?;
-        let failed = match ask_all(&shared, task, &mut without).await {
+        // Never closed. So many look at a time: a home may have taken very many files over.
+        let permit = shared.hunting.acquire().await.map_err(|_| "this node stops")?;
+        let failed = match hunt.ask_all(&shared).await {
             Ok(true) => return Ok(()),
             Ok(false) => return Err(NOWHERE.to_owned()),
             Err(Failure::Here(error)) => return Err(error.to_string()),
             Err(Failure::There(reason)) => reason,
         };
-        let left = shared.others.all().into_iter().filter(|node| !without.contains(node));
-        let is_over = |span: Span| begun.elapsed() > duration(span);
-        let may_come = |node: NodeId| match shared.others.is_down(node) {
-            true => !is_over(limits::HUNT_PATIENCE_DEAD),
-            false => !is_over(limits::HUNT_PATIENCE),
-        };
-        if !left.into_iter().any(may_come) {
+        drop(permit);
+        if !hunt.goes_on(&shared.others) {
             return Err(format!("{NOWHERE} ({failed})"));
         }
         drop(shared);
@@ -79,50 +83,82 @@ async fn find(shared: &Weak<Shared>, task: TaskId) -> Result<(), String> {
     }
 }
 
-/// All at once, and the first that has it gives it. Whether anybody did; false: nobody has it. The
-/// failure is that of one of those who have said nothing.
-async fn ask_all(
-    shared: &Arc<Shared>,
+struct Hunt {
     task: TaskId,
-    without: &mut BTreeSet<NodeId>,
-) -> Result<bool, Failure> {
-    let mut asked = JoinSet::new();
-    for node in shared.others.all().into_iter().filter(|node| !without.contains(node)) {
-        let shared = Arc::clone(shared);
-        asked.spawn(async move { (node, ask(&shared, node, task).await) });
+    size_bytes: u64,
+    /// They do not have it.
+    without: BTreeSet<NodeId>,
+    /// Since when the others are waited for, and whether as dead ones.
+    since: BTreeMap<NodeId, (bool, Instant)>,
+}
+
+impl Hunt {
+    /// Whether anybody is still waited for.
+    fn goes_on(&mut self, others: &peers::Others) -> bool {
+        let mut goes_on = false;
+        for node in others.all().into_iter().filter(|node| !self.without.contains(node)) {
+            let (is_down, now) = (others.is_down(node), Instant::now());
+            let since = self.since.entry(node).or_insert((is_down, now));
+            if since.0 != is_down {
+                *since = (is_down, now);
+            }
+            let patience = match is_down {
+                true => limits::HUNT_PATIENCE_DEAD,
+                false => limits::HUNT_PATIENCE,
+            };
+            goes_on |= since.1.elapsed() < duration(patience);
+        }
+        goes_on
     }
-    let mut failure = None;
-    while let Some(answer) = asked.join_next().await {
-        let (node, answer) = answer.expect("asking does not panic");
-        let told = match answer {
-            Ok(Some(pieces)) => {
-                asked.abort_all(); // They are asked again if this one breaks off.
-                let received = receive(shared, task, pieces).await;
-                if received.is_ok() {
-                    return Ok(true);
+
+    /// The first that has it gives it. Whether anybody did; false: nobody has it. The failure is
+    /// that of one of those who have said nothing.
+    async fn ask_all(&mut self, shared: &Arc<Shared>) -> Result<bool, Failure> {
+        let mut left = shared.others.all();
+        left.retain(|node| !self.without.contains(node));
+        let (mut asked, mut failure) = (JoinSet::new(), None);
+        loop {
+            while asked.len() < limits::HUNT_ASKED_MAX
+                && let Some(node) = left.pop()
+            {
+                let (shared, task) = (Arc::clone(shared), self.task);
+                asked.spawn(async move { (node, ask(&shared, node, task).await) });
+            }
+            let Some(answer) = asked.join_next().await else { break };
+            let (node, answer) = answer.expect("asking does not panic");
+            let told = match answer {
+                Ok(Some(pieces)) => {
+                    // The others wait; if this one breaks off they are asked again.
+                    asked = JoinSet::new();
+                    left.clear();
+                    self.since.clear();
+                    match receive(shared, self.task, self.size_bytes, pieces).await {
+                        Ok(()) => return Ok(true),
+                        failed => failed,
+                    }
                 }
-                received
-            }
-            // What answers at the address of a dead node need not be that one.
-            Ok(None) if shared.others.is_down(node) => {
-                Err(Failure::There("it is dead by the map".to_owned()))
-            }
-            Ok(None) => {
-                without.insert(node);
-                Ok(())
-            }
-            Err(reason) => Err(Failure::There(reason)),
-        };
-        match told {
-            Ok(()) => {}
-            Err(Failure::Here(error)) => return Err(Failure::Here(error)),
-            Err(Failure::There(reason)) => {
-                shared.log.refusal(&format!("no file of task {task} from {node}: {reason}"));
-                failure = Some(Failure::There(format!("{node}: {reason}")));
+                // What answers at the address of a dead node need not be that one.
+                Ok(None) if shared.others.is_down(node) => {
+                    Err(Failure::There("it is dead by the map".to_owned()))
+                }
+                Ok(None) => {
+                    self.without.insert(node);
+                    Ok(())
+                }
+                Err(reason) => Err(Failure::There(reason)),
+            };
+            match told {
+                Ok(()) => {}
+                Err(Failure::Here(error)) => return Err(Failure::Here(error)),
+                Err(Failure::There(reason)) => {
+                    let text = format!("no file of task {} from {node}: {reason}", self.task);
+                    shared.log.refusal(&text);
+                    failure = Some(Failure::There(format!("{node}: {reason}")));
+                }
             }
         }
+        failure.map_or(Ok(false), Err)
     }
-    failure.map_or(Ok(false), Err)
 }
 
 /// What that node has of it; `None`: nothing.
@@ -142,22 +178,26 @@ async fn ask(
     }
 }
 
+/// One of another size is a copy that a power cut has damaged.
 async fn receive(
     shared: &Shared,
     task: TaskId,
+    size_bytes: u64,
     mut pieces: Streaming<wire::Piece>,
 ) -> Result<(), Failure> {
     let broke_off = || Failure::There("it broke off".to_owned());
-    // Never closed. As many come at a time as from clients, however many are looked for.
-    let _permit = shared.uploading.acquire().await.map_err(|_| broke_off())?;
     let mut incoming = None;
     loop {
         let piece = in_time(pieces.message()).await.map_err(Failure::There)?;
         let piece = piece.map_err(|status| Failure::There(explain(&status)))?;
         let Some(piece) = piece else { break };
+        if piece.total_bytes != size_bytes {
+            let found = piece.total_bytes;
+            return Err(Failure::There(format!("it has {found} bytes instead of {size_bytes}")));
+        }
         let file = match incoming.take() {
             Some(file) => Ok(file),
-            None => shared.executor.uploads().begin(task, piece.total_bytes),
+            None => shared.executor.uploads().begin(task, size_bytes),
         };
         let mut file = file.map_err(Failure::Here)?;
         // This is a thread that may wait for its disk.
@@ -165,13 +205,12 @@ async fn receive(
         incoming = Some(file);
     }
     let file = incoming.ok_or_else(broke_off)?;
-    match file.commit() {
-        Err(UploadError::Size { .. }) => return Err(broke_off()),
-        done => done.map_err(Failure::Here)?,
-    }
-    // It goes with its job, which may be over by now.
+    // First: if its job is over by now the file goes before it is whole.
     let _ = shared.inbox.send(Incoming::Kept { task }).await; // Unless this node stops.
-    Ok(())
+    match file.commit() {
+        Err(UploadError::Size { .. }) => Err(broke_off()),
+        done => done.map_err(Failure::Here),
+    }
 }
 
 async fn in_time<T>(answer: impl Future<Output = T>) -> Result<T, String> {

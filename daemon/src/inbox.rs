@@ -46,7 +46,7 @@ pub(crate) enum Incoming {
         copy: bool,
         awaited: oneshot::Sender<Option<bool>>,
     },
-    /// The file of a task is here now.
+    /// The file of a task is here, and about to be whole.
     Kept {
         task: TaskId,
     },

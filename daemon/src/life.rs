@@ -136,6 +136,7 @@ impl Place {
             lines: Lines::default(),
             smalls: Smalls::default(),
             uploading: Semaphore::new(limits::UPLOADS_IN_FLIGHT_MAX),
+            hunting: Semaphore::new(limits::HUNTS_MAX),
             places: options.places,
             given: Registry::default(),
             data_places: Arc::new(Semaphore::new(options.places.data_connections)),

@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) smalls: Smalls,
     /// Files of submitters that come in at a time.
     pub(crate) uploading: Semaphore,
+    /// Searches for such files.
+    pub(crate) hunting: Semaphore,
     /// How many are served at a time.
     pub(crate) places: Places,
     /// The data connections on which objects leave, and the places that are free.

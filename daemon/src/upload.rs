@@ -30,8 +30,7 @@ pub(crate) async fn take(
     let task = TaskId { job: JobId(first.job), local: LocalId(first.task) };
     check_awaited(shared, task, first.copy).await?;
     let size_bytes = first.size_bytes;
-    let mut incoming =
-        shared.executor.uploads().begin(task, size_bytes).map_err(|error| refused(&error))?;
+    let mut incoming = begin(shared, task, size_bytes).await?;
     let mut hash = Xxh3::new();
     let mut part = first;
     loop {
@@ -42,9 +41,10 @@ pub(crate) async fn take(
             if hash.digest() != checksum {
                 return Err(Status::data_loss(format!("the file of task {task} came damaged")));
             }
-            commit(incoming).await?;
+            // First: whoever sends it may be gone before it is whole, and it will be all the same.
             let kept = Incoming::Kept { task };
-            return shared.inbox.send(kept).await.map_err(|_| crate::service::stopping());
+            shared.inbox.send(kept).await.map_err(|_| crate::service::stopping())?;
+            return commit(incoming).await;
         }
         part = next(&mut parts).await?;
     }
@@ -73,6 +73,13 @@ async fn next(parts: &mut Streaming<wire::UploadPart>) -> Result<wire::UploadPar
     let part = tokio::time::timeout(patience, parts.message()).await;
     let part = part.map_err(|_| Status::deadline_exceeded("the file came to a halt"))??;
     part.ok_or_else(|| Status::invalid_argument("the file broke off"))
+}
+
+/// Taking room for a large file may take its time.
+async fn begin(shared: &Shared, task: TaskId, size_bytes: u64) -> Result<IncomingUpload, Status> {
+    let uploads = shared.executor.uploads().clone();
+    let begun = tokio::task::spawn_blocking(move || uploads.begin(task, size_bytes)).await;
+    begun.map_err(|e| Status::internal(e.to_string()))?.map_err(|error| refused(&error))
 }
 
 async fn write(

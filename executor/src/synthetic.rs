@@ -49,7 +49,9 @@ pub(crate) fn launch(shared: &Arc<Shared>, launch: Launch) {
             return;
         }
         if matches!(launch.spec.body, Some(Body::Upload(_))) {
-            let outcome = theirs.uploads.run(&theirs.objects, key, &cancelled);
+            let declared = launch.spec.outputs.first().map_or(0, |output| output.size_bytes);
+            let size_bytes = launch.output_sizes.first().copied().unwrap_or(declared);
+            let outcome = theirs.uploads.run(&theirs.objects, key, size_bytes, &cancelled);
             return theirs.finish(key, outcome);
         }
         if matches!(launch.spec.body, Some(Body::Spin(_))) {

@@ -47,9 +47,9 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Brings the file of a task here from another node, unless that is not wanted any more. An error
-/// says why there is none.
-pub type Finder = Box<dyn Fn(TaskId, &AtomicBool) -> Result<(), String> + Send + Sync>;
+/// Brings the file of a task, of so many bytes, here from another node, unless that is not wanted
+/// any more. An error says why there is none.
+pub type Finder = Box<dyn Fn(TaskId, u64, &AtomicBool) -> Result<(), String> + Send + Sync>;
 
 /// The files that were uploaded to this node. Clones share one.
 #[derive(Clone)]
@@ -213,24 +213,29 @@ impl Uploads {
         is_here && matches!(self.adopt(store, object, ObjectKind::Copy), Ok(Some(_)))
     }
 
-    /// The file is not here, but what an attempt has made of it may be. Whether it was.
-    fn restore(&self, store: &ObjectStore, task: TaskId) -> bool {
-        let Some(made) = store.any_attempt(task, 0) else { return false };
+    /// The file is not here, but what an attempt has made of it may be, and whole. Whether it was.
+    fn restore(&self, store: &ObjectStore, task: TaskId, size_bytes: u64) -> bool {
+        let made = store.any_attempt(task, 0);
+        let Some(made) = made.filter(|made| store.size_bytes(*made) == Some(size_bytes)) else {
+            return false;
+        };
         let linked = store.file(made).ok().and_then(|file| {
             fs::create_dir_all(self.directory(task.job)).ok()?;
-            fs::hard_link(file, self.path(task)).ok()
+            Some(fs::hard_link(file, self.path(task)))
         });
-        linked.is_some()
+        let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        linked.is_some_and(|linked| linked.as_ref().map_or_else(is_there, |()| true))
     }
 
-    /// Runs the task that stands for a file.
+    /// Runs the task that stands for a file of so many bytes.
     pub(crate) fn run(
         &self,
         store: &ObjectStore,
-        (task, attempt): Key,
+        key: Key,
+        size_bytes: u64,
         cancelled: &AtomicBool,
     ) -> Outcome {
-        match self.make_object(store, (task, attempt), cancelled) {
+        match self.make_object(store, key, size_bytes, cancelled) {
             Ok(size_bytes) => Outcome { output_sizes: vec![size_bytes], ..Outcome::default() },
             Err(error) => Outcome { error, exit_code: 1, ..Outcome::default() },
         }
@@ -240,6 +245,7 @@ impl Uploads {
         &self,
         store: &ObjectStore,
         (task, attempt): Key,
+        size_bytes: u64,
         cancelled: &AtomicBool,
     ) -> Result<u64, String> {
         let object = ObjectId { task, attempt, output: 0 };
@@ -247,7 +253,7 @@ impl Uploads {
         if let Some(size_bytes) = adopt()? {
             return Ok(size_bytes);
         }
-        if self.restore(store, task)
+        if self.restore(store, task, size_bytes)
             && let Some(size_bytes) = adopt()?
         {
             return Ok(size_bytes);
@@ -255,7 +261,7 @@ impl Uploads {
         let is_nowhere =
             || "its file was not uploaded to this node: submit the job again".to_owned();
         let finder = self.finder.get().ok_or_else(is_nowhere)?;
-        finder(task, cancelled)?;
+        finder(task, size_bytes, cancelled)?;
         adopt()?.ok_or_else(is_nowhere)
     }
 }
@@ -395,10 +401,10 @@ mod tests {
         let uploads = Uploads::open(&dir.path().join("uploads"), 100).unwrap();
         let store = ObjectStore::open(&dir.path().join("objects"), 100).unwrap();
         let (there, nowhere) = (TaskId::new(4, 1), TaskId::new(4, 2));
-        let run = |task| uploads.run(&store, (task, Attempt(1)), &AtomicBool::new(false));
+        let run = |task| uploads.run(&store, (task, Attempt(1)), 4, &AtomicBool::new(false));
         assert!(run(there).error.contains("not uploaded to this node"));
         let theirs = uploads.clone();
-        uploads.set_finder(Box::new(move |task, _| match task == there {
+        uploads.set_finder(Box::new(move |task, _, _| match task == there {
             true => {
                 put(&theirs, task);
                 Ok(())
@@ -442,8 +448,10 @@ mod tests {
         let object = ObjectId { task, attempt: Attempt(1), output: 0 };
         store.keep_copy(object, b"1234", 0).unwrap();
         let never = AtomicBool::new(false);
-        assert_eq!(uploads.run(&store, (task, Attempt(2)), &never).output_sizes, [4]);
+        let run = |attempt, bytes| uploads.run(&store, (task, Attempt(attempt)), bytes, &never);
+        assert!(!run(2, 5).is_done(), "a power cut has torn it");
+        assert_eq!(run(2, 4).output_sizes, [4]);
         store.discard(task, Attempt(1));
-        assert_eq!(uploads.run(&store, (task, Attempt(3)), &never).output_sizes, [4]);
+        assert_eq!(run(3, 4).output_sizes, [4]);
     }
 }

@@ -463,6 +463,9 @@ pub const UPLOADS_ASKED_MAX: usize = 64;
 pub const HUNT_PAUSE: Span = Span::from_millis(200);
 pub const HUNT_PATIENCE_DEAD: Span = Span::from_secs(60);
 pub const HUNT_PATIENCE: Span = Span::from_secs(600);
+/// So many files are looked for at a time, and so many nodes asked for each.
+pub const HUNTS_MAX: usize = 8;
+pub const HUNT_ASKED_MAX: usize = 8;
 /// Of a socket or a file into memory and out of it again.
 pub const DATA_BUFFER_BYTES: usize = 256 << 10;
 /// Objects from here on are read from the socket by one thread and written by another.

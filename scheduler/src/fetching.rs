@@ -351,7 +351,7 @@ impl Scheduler {
                 None => self.data.objects.copied(object, size_bytes, real, kind),
             }
             self.data.totals.brought_bytes += size_bytes;
-            // A file of a submitter that is here stands in for what is to be taken of it.
+            // Of what is taken some need not travel: a file of its submitter is here already.
             if taken.is_none() {
                 self.estimates.transferred(from, size_bytes, now.since(begun.at));
                 self.data.fetched(now.since(flight.asked));

@@ -151,6 +151,25 @@ fn what_a_task_made_of_an_upload_is_made_again() {
     instance.down();
 }
 
+/// It asks the dead node as well, for a while, in case that is on its way back.
+#[test]
+fn who_looks_for_a_file_can_be_stopped() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let (_, ran) = reader(&instance);
+    lose_reader(&mut instance, &ran, &["uploads", "objects"]);
+    let looks = |node: &u32| {
+        let path = instance.directory().join(format!("nodes/{node}/state/log"));
+        fs::read_to_string(path).unwrap_or_default().contains("no file of task")
+    };
+    wait_until("somebody looks for it", || (0..3).any(|node| looks(&node)));
+    let looking = (0..3).find(looks).expect("seen before");
+    let (pid, _) = instance.address(looking).expect("it runs");
+    instance.starling(&["node", "stop", &format!("n{looking}")]).ok();
+    wait_until("it ends", || !is_alive(pid));
+    instance.down();
+}
+
 /// Only the client has what it uploaded: when all copies are gone for good, whoever needs it ends
 /// with a word that says so.
 #[test]
@@ -159,18 +178,6 @@ fn an_upload_that_is_nowhere_ends_its_job_with_a_clear_word() {
     instance.wait_for_copies();
     let (id, ran) = reader(&instance);
     lose_reader(&mut instance, &ran, &["uploads", "objects"]);
-    // Who looks for it asks the dead node as well, for a while. It can be stopped meanwhile.
-    let log = |node: u32| {
-        let path = instance.directory().join(format!("nodes/{node}/state/log"));
-        fs::read_to_string(path).unwrap_or_default()
-    };
-    let looks = || (0..3).find(|&node| log(node).contains("no file of task"));
-    wait_until("somebody looks for it", || looks().is_some());
-    let looking = looks().expect("seen before");
-    let (pid, _) = instance.address(looking).expect("it runs");
-    instance.starling(&["node", "stop", &format!("n{looking}")]).ok();
-    wait_until("it ends", || !is_alive(pid));
-    instance.start_missing();
     instance.starling(&["job", "wait", &id, "--timeout", "150s"]).expect_code(1);
     let end = job(&instance, &id);
     assert_eq!(end["state"], "failed", "{end}");
