@@ -6,9 +6,10 @@ use proto::limits::{
     ADAPT_DWELL_MAX, ADAPT_WINDOW, MONITOR_INTERVAL, STEP_SHIFTS_MAX, THROUGHPUT_WINDOW,
     TUNED_SPAN_MAX,
 };
-use proto::{Event, Span, Time};
+use proto::{Event, Span, TaskId, Time};
 
 use crate::out::Out;
+use crate::work::is_upload;
 use crate::{Policy, Scheduler, Tuning};
 
 /// `tt` does not halve below this.
@@ -235,8 +236,8 @@ impl Scheduler {
 
     /// Of LReadyQ, what others may have goes to SReadyQ, so much in a step.
     fn empty_local(&mut self, out: &mut Out) {
-        self.shift(STEP_SHIFTS_MAX, out);
-        self.monitor.empties = self.local.len() > self.data.roomless.staying();
+        let shifted = self.shift(STEP_SHIFTS_MAX, out);
+        self.monitor.empties = shifted > 0 && self.local.len() > self.data.roomless.staying();
     }
 
     fn adapt(&mut self, now: Time, out: &mut Out) {
@@ -261,19 +262,20 @@ impl Scheduler {
         out.events.push(Event::Shifted { tasks: tasks.min(STEP_SHIFTS_MAX) as u64, wait_max });
     }
 
-    /// Moves tasks of the lowest priority from LReadyQ to SReadyQ.
-    fn shift(&mut self, tasks: usize, out: &mut Out) {
-        let mut staying = Vec::new();
+    /// Moves tasks of the lowest priority from LReadyQ to SReadyQ. How many.
+    fn shift(&mut self, tasks: usize, out: &mut Out) -> usize {
+        let (mut staying, mut shifted) = (Vec::new(), 0);
         for _ in 0..tasks {
             let Some(ready) = self.local.pop_last() else { break };
             if !self.is_current(ready) {
                 continue;
             }
-            if self.data.roomless.stays(ready.task) {
+            if self.data.roomless.stays(ready.task) || self.is_bound(ready.task) {
                 staying.push(ready);
                 continue;
             }
             self.stats.shifted += 1;
+            shifted += 1;
             let (task, attempt, reason) = (ready.task, ready.attempt, Reason::Shifted);
             let input_bytes = self.queued_input_bytes(task);
             self.enqueue(false, ready);
@@ -281,6 +283,15 @@ impl Scheduler {
             out.events.push(event);
         }
         staying.into_iter().rev().for_each(|ready| self.enqueue(true, ready));
+        shifted
+    }
+
+    /// Nobody else can run it, so nobody shall come for it.
+    fn is_bound(&self, task: TaskId) -> bool {
+        match self.guests.get(&task) {
+            Some(guest) => guest.work.is_bound(),
+            None => self.ledger.spec(task).is_some_and(|spec| is_upload(spec)),
+        }
     }
 
     /// A steal of this node found nothing, or it has waited quietly for as long as one may be put
@@ -335,6 +346,9 @@ mod tests {
 
     /// Node 0 of two, with tasks of node 1 in its local queue.
     fn holder(policy: Policy, tasks: u64) -> (Scheduler, Out) {
+        holder_of(policy, tasks, wire::Spec::default())
+    }
+    fn holder_of(policy: Policy, tasks: u64, spec: wire::Spec) -> (Scheduler, Out) {
         let slots = 2;
         let member = |node| wire::Member { node, slots, ..Default::default() };
         let homes = test_nodes::homes(0, vec![member(0), member(1)], &[0, 1]);
@@ -348,7 +362,7 @@ mod tests {
             inputs: vec![wire::InputAt { size_bytes: 1 + index % 7, ..Default::default() }],
             ..Default::default()
         };
-        let (specs, settings) = (vec![wire::Spec::default()], vec![wire::JobSettings::default()]);
+        let (specs, settings) = (vec![spec], vec![wire::JobSettings::default()]);
         let bundle = wire::Bundle { specs, settings, tasks: (0..tasks).map(placed).collect() };
         let push = Body::Push(wire::Push { bundle: Some(bundle) });
         scheduler.on_message(Time(0), NodeId(1), push, &mut out);
@@ -429,6 +443,25 @@ mod tests {
         scheduler.retune(Tuning::of(Policy::Mdl), &mut out);
         scheduler.watch_queues(Time(0), &mut out);
         assert_eq!(scheduler.local.len(), 10, "no other policy frees them");
+    }
+
+    /// Its file lies here: whoever came for it would go away with nothing, again and again.
+    #[test]
+    fn what_nobody_else_can_run_is_never_shifted() {
+        let body = Some(wire::spec::Body::Upload(wire::Upload {}));
+        let upload = wire::Spec { body, ..wire::Spec::default() };
+        let (mut scheduler, mut out) = holder_of(Policy::Flds, 5_000, upload);
+        scheduler.watch_queues(Time(0), &mut out);
+        scheduler.monitor.throughput.add(Time(0), 10);
+        scheduler.watch_queues(Time(0) + MONITOR_INTERVAL, &mut out);
+        assert_eq!((scheduler.local.len(), scheduler.shared.len()), (5_000, 0));
+        scheduler.retune(Tuning::of(Policy::Mlb), &mut out);
+        let mut now = Time(0) + MONITOR_INTERVAL;
+        for _ in 0..3 {
+            scheduler.watch_queues(now, &mut out);
+            now = scheduler.monitor.deadline().unwrap_or(now);
+        }
+        assert_eq!((scheduler.local.len(), scheduler.monitor.deadline()), (5_000, None));
     }
 
     #[test]
