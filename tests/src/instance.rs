@@ -100,7 +100,9 @@ impl Instance {
     /// Runs a verb with `--json` and returns the value.
     pub fn json(&self, arguments: &[&str]) -> Value {
         let mut arguments = arguments.to_vec();
-        arguments.push("--json");
+        // What `--` begins is the user's command.
+        let ends = arguments.iter().position(|argument| *argument == "--");
+        arguments.insert(ends.unwrap_or(arguments.len()), "--json");
         self.starling(&arguments).ok().json()
     }
 
