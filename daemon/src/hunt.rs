@@ -63,7 +63,8 @@ enum Failure {
 /// Until all others have said that they do not have it. Who is dead by the map may be on its way
 /// back, and who is not may be reached in time: neither is waited for for ever.
 async fn find(shared: &Weak<Shared>, task: TaskId, size_bytes: u64) -> Result<(), String> {
-    let mut hunt = Hunt { task, size_bytes, without: BTreeSet::new(), since: BTreeMap::new() };
+    let (without, since) = (BTreeSet::new(), BTreeMap::new());
+    let mut hunt = Hunt { task, size_bytes, without, since, begun: 0 };
     loop {
         let shared = shared.upgrade().ok_or("this node stops")?;
         // Never closed. So many look at a time: a home may have taken very many files over.
@@ -75,7 +76,7 @@ async fn find(shared: &Weak<Shared>, task: TaskId, size_bytes: u64) -> Result<()
             Err(Failure::There(reason)) => reason,
         };
         drop(permit);
-        if !hunt.goes_on(&shared.others) {
+        if !hunt.goes_on(&shared.others, Instant::now()) {
             return Err(format!("{NOWHERE} ({failed})"));
         }
         drop(shared);
@@ -90,14 +91,16 @@ struct Hunt {
     without: BTreeSet<NodeId>,
     /// Since when the others are waited for, and whether as dead ones.
     since: BTreeMap<NodeId, (bool, Instant)>,
+    /// How often one of them has begun to give it.
+    begun: u32,
 }
 
 impl Hunt {
     /// Whether anybody is still waited for.
-    fn goes_on(&mut self, others: &peers::Others) -> bool {
+    fn goes_on(&mut self, others: &peers::Others, now: Instant) -> bool {
         let mut goes_on = false;
         for node in others.all().into_iter().filter(|node| !self.without.contains(node)) {
-            let (is_down, now) = (others.is_down(node), Instant::now());
+            let is_down = others.is_down(node);
             let since = self.since.entry(node).or_insert((is_down, now));
             if since.0 != is_down {
                 *since = (is_down, now);
@@ -106,7 +109,7 @@ impl Hunt {
                 true => limits::HUNT_PATIENCE_DEAD,
                 false => limits::HUNT_PATIENCE,
             };
-            goes_on |= since.1.elapsed() < duration(patience);
+            goes_on |= now.duration_since(since.1) < duration(patience);
         }
         goes_on
     }
@@ -131,10 +134,17 @@ impl Hunt {
                     // The others wait; if this one breaks off they are asked again.
                     asked = JoinSet::new();
                     left.clear();
-                    self.since.clear();
+                    self.begun += 1;
+                    if self.begun <= limits::HUNT_BREAKS_MAX {
+                        self.since.clear();
+                    }
                     match receive(shared, self.task, self.size_bytes, pieces).await {
-                        Ok(()) => return Ok(true),
-                        failed => failed,
+                        Ok(true) => return Ok(true),
+                        Ok(false) => {
+                            self.without.insert(node);
+                            Err(Failure::There("what it has is of another size".to_owned()))
+                        }
+                        Err(failure) => Err(failure),
                     }
                 }
                 // What answers at the address of a dead node need not be that one.
@@ -178,13 +188,13 @@ async fn ask(
     }
 }
 
-/// One of another size is a copy that a power cut has damaged.
+/// False: it is of another size, a copy that a power cut has damaged.
 async fn receive(
     shared: &Shared,
     task: TaskId,
     size_bytes: u64,
     mut pieces: Streaming<wire::Piece>,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let broke_off = || Failure::There("it broke off".to_owned());
     let mut incoming = None;
     loop {
@@ -192,8 +202,7 @@ async fn receive(
         let piece = piece.map_err(|status| Failure::There(explain(&status)))?;
         let Some(piece) = piece else { break };
         if piece.total_bytes != size_bytes {
-            let found = piece.total_bytes;
-            return Err(Failure::There(format!("it has {found} bytes instead of {size_bytes}")));
+            return Ok(false);
         }
         let file = match incoming.take() {
             Some(file) => Ok(file),
@@ -209,11 +218,35 @@ async fn receive(
     let _ = shared.inbox.send(Incoming::Kept { task }).await; // Unless this node stops.
     match file.commit() {
         Err(UploadError::Size { .. }) => Err(broke_off()),
-        done => done.map_err(Failure::Here),
+        done => done.map(|()| true).map_err(Failure::Here),
     }
 }
 
 async fn in_time<T>(answer: impl Future<Output = T>) -> Result<T, String> {
     let patience = duration(limits::DATA_SILENCE);
     tokio::time::timeout(patience, answer).await.map_err(|_| "no answer in time".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_waited_for_its_time_from_when_it_was_last_alive() {
+        let others = peers::Others::new([1, 2].map(NodeId).into_iter());
+        let (without, since) = (BTreeSet::new(), BTreeMap::new());
+        let mut hunt = Hunt { task: TaskId::new(1, 1), size_bytes: 1, without, since, begun: 0 };
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(hunt.goes_on(&others, start));
+        hunt.without.insert(NodeId(1));
+        assert!(hunt.goes_on(&others, at(599)) && !hunt.goes_on(&others, at(600)));
+        others.set_down(NodeId(2), true);
+        assert!(hunt.goes_on(&others, at(700)), "it may be on its way back");
+        assert!(hunt.goes_on(&others, at(759)) && !hunt.goes_on(&others, at(760)));
+        others.set_down(NodeId(2), false);
+        assert!(hunt.goes_on(&others, at(800)), "it is back");
+        hunt.without.insert(NodeId(2));
+        assert!(!hunt.goes_on(&others, at(801)), "nobody is left");
+    }
 }

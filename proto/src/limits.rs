@@ -466,6 +466,8 @@ pub const HUNT_PATIENCE: Span = Span::from_secs(600);
 /// So many files are looked for at a time, and so many nodes asked for each.
 pub const HUNTS_MAX: usize = 8;
 pub const HUNT_ASKED_MAX: usize = 8;
+/// The others are waited for anew when one that has it breaks off, so often.
+pub const HUNT_BREAKS_MAX: u32 = 8;
 /// Of a socket or a file into memory and out of it again.
 pub const DATA_BUFFER_BYTES: usize = 256 << 10;
 /// Objects from here on are read from the socket by one thread and written by another.
