@@ -36,7 +36,7 @@ const POISON_WAITS: Span = Span::from_millis(200);
 #[derive(Debug, Default)]
 struct Facts {
     commits: Vec<Committed>,
-    replaced: Vec<(TaskId, Again)>,
+    replaced: Vec<(TaskId, Attempt, Again)>,
     ended: Vec<JobId>,
     removing: Vec<JobId>,
     struck_out: Vec<((TaskId, Attempt), NodeId, u32)>,
@@ -62,8 +62,8 @@ impl Facts {
                     facts.commits.push(Committed { task, attempt, end, node, heard });
                 }
                 Effect::Trace(Event::Removing { job }) => facts.removing.push(*job),
-                Effect::Trace(Event::Replaced { task, why, .. }) => {
-                    facts.replaced.push((*task, *why));
+                Effect::Trace(Event::Replaced { task, attempt, why }) => {
+                    facts.replaced.push((*task, *attempt, *why));
                 }
                 Effect::Trace(Event::JobEnded { job, .. }) => facts.ended.push(*job),
                 &Effect::Trace(Event::Struck { task, attempt, strikes, node, incarnation })
@@ -158,7 +158,7 @@ impl World {
         let partitions = self.map.partitions.len() as u32;
         facts.commits.retain(|commit| self.speaks_for(index, commit.task.partition()));
         facts.struck_out.retain(|((task, _), ..)| self.speaks_for(index, task.partition()));
-        facts.replaced.retain(|(task, _)| self.speaks_for(index, task.partition()));
+        facts.replaced.retain(|(task, ..)| self.speaks_for(index, task.partition()));
         facts.ended.retain(|&job| self.speaks_for(index, kvs::job_partition(job, partitions)));
         facts
     }
@@ -175,7 +175,14 @@ impl World {
     }
 
     fn learn(&mut self, index: usize, seq: Option<u64>, facts: Facts) {
-        for (task, why) in facts.replaced {
+        // One whose end has come in this very step is made again after that. (What is placed again
+        // for another reason may end by the same attempt after all.)
+        let is_new = |&(task, attempt, why): &(TaskId, Attempt, Again)| {
+            let is_end = |it: &Committed| (it.task, it.attempt) == (task, attempt);
+            why == Again::Rebuilt && facts.commits.iter().any(is_end)
+        };
+        let (after, before): (Vec<_>, Vec<_>) = facts.replaced.into_iter().partition(is_new);
+        for (task, _, why) in before {
             let verdict = once::on_replaced(&mut self.jobs, task, why);
             self.judge(verdict);
         }
@@ -194,6 +201,10 @@ impl World {
             let known = known && !self.homes_move();
             self.judge(removal::on_committed(task, end, heard || known));
             commits.push((task, attempt));
+        }
+        for (task, _, why) in after {
+            let verdict = once::on_replaced(&mut self.jobs, task, why);
+            self.judge(verdict);
         }
         let mut removing = facts.removing;
         let jobs = &mut self.jobs;
