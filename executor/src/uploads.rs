@@ -97,15 +97,10 @@ impl Uploads {
     #[must_use]
     pub fn list(&self) -> Vec<TaskId> {
         let mut tasks = Vec::new();
-        for directory in fs::read_dir(&*self.root).into_iter().flatten().flatten() {
-            let name = directory.file_name();
-            let Some(job) = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok())
-            else {
-                continue;
-            };
-            let files = fs::read_dir(directory.path()).into_iter().flatten().flatten();
+        for job in self.jobs() {
+            let files = fs::read_dir(self.directory(job)).into_iter().flatten().flatten();
             let name = |file: fs::DirEntry| file.file_name().to_str()?.parse().ok();
-            tasks.extend(files.filter_map(name).map(|local| TaskId { job: JobId(job), local }));
+            tasks.extend(files.filter_map(name).map(|local| TaskId { job, local }));
         }
         tasks.sort_unstable();
         tasks
@@ -120,6 +115,14 @@ impl Uploads {
             Err(error) => return Err(error),
         };
         Ok(Some((ObjectReader::of_file(&path, size_bytes)?, size_bytes)))
+    }
+
+    /// Those that have a directory here.
+    fn jobs(&self) -> impl Iterator<Item = JobId> + use<> {
+        let entries = fs::read_dir(&*self.root).into_iter().flatten().flatten();
+        entries.filter_map(|entry| {
+            u64::from_str_radix(entry.file_name().to_str()?, 16).ok().map(JobId)
+        })
     }
 
     fn directory(&self, job: JobId) -> PathBuf {
@@ -170,15 +173,7 @@ impl Uploads {
 
     /// Removes the files of jobs that nobody knows any more.
     pub fn keep_only(&self, is_known: impl Fn(JobId) -> bool) {
-        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let job = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
-            if let Some(job) = job.map(JobId)
-                && !is_known(job)
-            {
-                self.discard_job(job);
-            }
-        }
+        self.jobs().filter(|&job| !is_known(job)).for_each(|job| self.discard_job(job));
     }
 
     /// Makes the file of a task the output of its attempt. `None`: it is not here.
