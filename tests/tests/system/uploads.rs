@@ -1,6 +1,7 @@
 //! Files that a submitter puts into the cluster with its job.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -68,6 +69,18 @@ fn an_upload_outlives_nodes_that_are_lost_one_after_another() {
     let mut instance = Instance::up_with_copies(5, 1, 2);
     instance.wait_for_copies();
     let (id, ran) = reader(&instance);
+    nth_reader(&ran, 1);
+    // What has the file links it: only who has not fetches what was made of it.
+    let inodes = |node: u32, folder: &str| {
+        let files = files(&instance, node, folder).into_iter();
+        files.map(|file| file.metadata().expect("it is there").ino()).collect::<Vec<_>>()
+    };
+    let holders: Vec<u32> = (0..5).filter(|&node| !inodes(node, "uploads").is_empty()).collect();
+    assert_eq!(holders.len(), 2, "{holders:?}");
+    for node in holders {
+        let objects = inodes(node, "objects");
+        assert!(objects.contains(&inodes(node, "uploads")[0]), "n{node}: {objects:?}");
+    }
     for number in 1..=2 {
         let node = nth_reader(&ran, number);
         instance.wait_for_copies();
