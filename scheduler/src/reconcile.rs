@@ -70,7 +70,7 @@ impl Scheduler {
     /// Asks for what waiting tasks should have heard by now.
     pub(crate) fn reconcile(&mut self, now: Time, out: &mut Out) {
         let visible = self.ledger.live_jobs().any(|(_, job)| is_open(job));
-        if self.ledger.waiting == 0 || !visible {
+        if !self.ledger.awaits_credits() || !visible {
             (self.reconciler.at, self.reconciler.after) = (None, None);
             return;
         }

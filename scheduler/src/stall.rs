@@ -63,8 +63,9 @@ impl Scheduler {
         let Some(known) = known else { return pulse };
         pulse.open = known.open;
         // Counts, ends and credits that wait to be told, or tasks that go in the next steps.
-        pulse.alive =
-            known.report_at.is_some() || self.ledger.has_work() || self.ledger.awaits_releases(job);
+        let release = self.ledger.next_release_of(job);
+        pulse.rests_ns = release.map_or(0, |at| at.since(now).0);
+        pulse.alive = known.report_at.is_some() || self.ledger.has_work() || release.is_some();
         pulse.asked = self.ask_holders(ask, out);
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
         let (here, stall) = self.how_are_mine(now, all);

@@ -48,6 +48,43 @@ fn a_new_home_has_as_long_to_answer_as_the_earlier_one_had() {
     assert_eq!(stalls(Some(look)), (look + 1, NodeId(2)), "it is asked before it is named");
 }
 
+/// Rounds of questions within an hour, when the only home of tasks answers each at once.
+fn rounds_within_an_hour(rests_ns: u64) -> usize {
+    let (mut node, mut out) = (node(), Out::default());
+    let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
+    let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
+    node.on_request(Time(0), ClientId(1), 1, &mut request::Body::Commit(commit), &mut out);
+    let mut rounds = 0;
+    for look in 0..360 {
+        let now = Time(look * STALL_LOOK_INTERVAL.0);
+        node.act(now, &mut out);
+        for (to, body) in std::mem::take(&mut out.loose) {
+            let Body::StallAsk(ask) = body else { continue };
+            assert_eq!(to, NodeId(1));
+            rounds += 1;
+            let pulse = wire::Pulse {
+                job: 1,
+                round: ask.round,
+                alive: true,
+                rests_ns,
+                ..Default::default()
+            };
+            node.on_message(now, to, Body::Pulse(pulse), &mut out);
+        }
+        assert!(!out.events.iter().any(|event| matches!(event, Event::Stalled { .. })));
+    }
+    rounds
+}
+
+#[test]
+fn a_job_whose_next_task_awaits_its_release_is_not_asked_about_until_then() {
+    let half_an_hour = 1_800_000_000_000;
+    assert!(rounds_within_an_hour(0) > 30);
+    // One round before the release, and those after it.
+    let rounds = rounds_within_an_hour(half_an_hour);
+    assert!((1..=2).contains(&rounds), "{rounds}");
+}
+
 #[test]
 fn who_does_not_know_a_job_does_not_say_that_nothing_of_it_is_left() {
     let (mut node, mut out) = (node(), Out::default());

@@ -213,6 +213,25 @@ fn no_task_starts_before_its_release() {
     }
 }
 
+/// Sixty jobs of an hour that arrive eight hours apart: time in which nothing happens costs no messages.
+#[test]
+fn a_sparse_log_costs_by_event_and_not_by_second() {
+    let hour_ns = 3_600_000 * MS;
+    let mut builder = GraphBuilder::new("sparse");
+    let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
+    let spec = builder.spec(wire::Spec { cpus: 1, body, ..Default::default() });
+    for number in 0..60 {
+        let (duration_ns, release_ns) = (hour_ns, 8 * hour_ns * number);
+        builder.task(TaskInit { duration_ns, release_ns, ..TaskInit::of(spec) });
+    }
+    let graph = builder.finish().unwrap();
+    let simulation = run(&graph, &ideal(60, 2));
+    assert_eq!(simulation.makespan, Span((59 * 8 + 1) * hour_ns));
+    let messages = simulation.report().messages;
+    // One look of the stall detector at 60 homes each 40 s would take 2,500,000.
+    assert!(messages < 10_000, "{messages} messages for 60 jobs");
+}
+
 /// One task writes 1 MiB, another reads it and writes as much; on another node it is fetched first.
 #[test]
 fn real_bytes_take_their_time_in_the_slot_and_on_the_way() {

@@ -14,7 +14,7 @@ use proto::limits::{
 };
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{Event, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Event, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use super::{Job, Jobs};
 use crate::homes::Homes;
@@ -48,7 +48,8 @@ pub(super) struct Looks {
 
 /// What one round of questions came to.
 enum Found {
-    Alive,
+    /// A task starts of itself after the span, at the latest.
+    Alive(Span),
     Stalled(wire::Stall),
     /// Somebody has not answered yet.
     Unclear,
@@ -83,7 +84,8 @@ impl Watch {
 
     fn conclude(&mut self) -> Found {
         if self.heard.values().any(|pulse| pulse.alive) {
-            return Found::Alive;
+            let rests = self.heard.values().map(|pulse| pulse.rests_ns).max();
+            return Found::Alive(Span(rests.unwrap_or_default()));
         }
         // The less a word depends on others' the nearer it is to the cause.
         let rank = |stall: &wire::Stall| Stall::of_number(stall.why.into());
@@ -177,8 +179,8 @@ impl Job {
             if self.watch.asked.is_empty() { Found::Unclear } else { self.watch.conclude() };
         let mut fresh = false;
         match found {
-            Found::Alive => {
-                if self.watch.moved(now) {
+            Found::Alive(rests) => {
+                if self.watch.moved(now + rests) {
                     self.notify(out);
                 }
                 return false;

@@ -453,6 +453,9 @@ impl Ledger {
         cell.state = State::Ended(end);
         cell.attempt = attempt;
         self.waiting -= u64::from(was_waiting);
+        if was_waiting {
+            self.forget_release(task);
+        }
         self.forget_away(before, task);
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         job.open -= 1;

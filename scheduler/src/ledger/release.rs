@@ -40,9 +40,25 @@ impl Ledger {
         self.unreleased.first().map(|&(at, _)| at)
     }
 
-    /// Tasks of the job wait for their time.
-    pub(crate) fn awaits_releases(&self, job: JobId) -> bool {
-        self.unreleased.iter().any(|(_, task)| task.job == job)
+    /// When the next task of the job starts, among those that wait for nothing but their time.
+    pub(crate) fn next_release_of(&self, job: JobId) -> Option<Time> {
+        let next = self.unreleased.iter().find(|(_, task)| task.job == job);
+        next.map(|&(at, _)| at)
+    }
+
+    /// Whether any task waits for a credit, not only for its release time.
+    pub(crate) fn awaits_credits(&self) -> bool {
+        self.waiting > self.unreleased.len() as u64
+    }
+
+    /// The task ended before its time came.
+    pub(super) fn forget_release(&mut self, task: TaskId) {
+        if self.unreleased.is_empty() {
+            return;
+        }
+        if let Some(at) = self.released_at(task) {
+            self.unreleased.remove(&(at, task));
+        }
     }
 
     /// The job has ended: whoever still waited was cancelled.
