@@ -142,6 +142,9 @@ pub(crate) struct LoadArgs {
     /// Of a trace of many jobs only this one
     #[arg(long = "only-job", value_name = "JOB")]
     pub(crate) job: Option<String>,
+    /// Refuse a file that breaks its format, even where its meaning is clear
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Multiplies recorded durations and modelled transfers; 0: neither waits [default: 1]
     #[arg(long, value_name = "X")]
     pub(crate) scale: Option<Factor>,

@@ -22,7 +22,7 @@ use crate::args::LoadArgs;
 use crate::errors::{Done, Exit, Failure};
 use crate::output::say;
 use crate::units::{Bandwidth, Factor, Timespan};
-use crate::workload::load;
+use crate::workload::{load, warn_without_durations};
 use crate::{Context, jobs, story, units};
 use figures::{Assumed, Figures};
 
@@ -209,7 +209,9 @@ impl Work {
             }
             return Ok(Self::Implicit(shape));
         }
-        Ok(Self::Stored(Box::new(load(context, workflow, &args.load)?)))
+        let graph = load(context, workflow, &args.load)?;
+        warn_without_durations(context, &graph);
+        Ok(Self::Stored(Box::new(graph)))
     }
 
     fn tasks(&self) -> u64 {

@@ -21,7 +21,7 @@ use crate::errors::{Done, Exit, Failure, plain};
 use crate::run::check_fit;
 use crate::tuning::TuningArgs;
 use crate::units::Timespan;
-use crate::workload::load;
+use crate::workload::{load, warn_without_durations};
 use crate::{Context, story, summary};
 
 #[derive(Args, Debug)]
@@ -78,6 +78,7 @@ struct Shown<'r> {
 
 pub(crate) fn run(context: &Context, args: &SimArgs) -> Done {
     let graph = load(context, &args.workflow, &args.load)?;
+    warn_without_durations(context, &graph);
     if let Some(name) = args.global.scheduler {
         return global::run(context, args, &graph, name);
     }

@@ -77,14 +77,28 @@ pub(crate) fn load(context: &Context, workflow: &str, args: &LoadArgs) -> Result
         recorded_cores: args.cores == Cores::Recorded,
         flops_per_s: args.speed.0,
         job: args.job.clone(),
+        is_strict: args.strict,
     };
     let mut graph = workloads::load(workflow, args.format, &options)?;
+    for warning in graph.warnings() {
+        context.output.note(&format!("warning: {warning}"));
+    }
     let scale = context.settings.pick(args.scale, "scale")?;
     if scale.0 != 1.0 {
         graph.scale_durations(scale.0);
     }
     Ok(graph)
 }
+
+/// Says so where all times that follow are those of tasks that take none.
+pub(crate) fn warn_without_durations(context: &Context, graph: &Graph) {
+    if !graph.has_durations() {
+        context.output.note(&format!("warning: {WITHOUT_DURATIONS}"));
+    }
+}
+
+const WITHOUT_DURATIONS: &str =
+    "the workflow gives no durations: each task counts as one that takes no time";
 
 pub(crate) fn run(context: &Context, verb: &WorkloadVerb) -> Done {
     match verb {
@@ -153,6 +167,8 @@ struct Shown {
     /// When the last task arrives, where tasks do not all come at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_release_s: Option<f64>,
+    /// Whether the file says of any task how long it takes.
+    durations_known: bool,
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     spread: Option<ShownSpread>,
@@ -205,7 +221,10 @@ fn info(context: &Context, graph: &Graph, spread: Option<ShownSpread>) -> Done {
     let info = graph.info();
     let last_release_ns = graph.indices().map(|task| graph.release_ns(task)).max().unwrap_or(0);
     let last_release_s = (last_release_ns > 0).then_some(last_release_ns as f64 / 1e9);
-    let notes = graph.notes().to_vec();
+    let mut notes = graph.notes().to_vec();
+    if !graph.has_durations() {
+        notes.push(WITHOUT_DURATIONS.to_owned());
+    }
     let shown = Shown {
         name: info.name,
         tasks: info.tasks,
@@ -224,6 +243,7 @@ fn info(context: &Context, graph: &Graph, spread: Option<ShownSpread>) -> Done {
         external_files: info.external_files,
         external_bytes: info.external_bytes,
         last_release_s,
+        durations_known: graph.has_durations(),
         notes,
         spread,
     };

@@ -148,8 +148,12 @@ pub const SPEC_BYTES_MAX: usize = 2 << 20;
 /// A workflow file, after decompression.
 pub const WORKFLOW_BYTES_MAX: u64 = 8 << 30;
 /// One line of it, where lines matter, and one name or value.
-pub const WORKFLOW_LINE_BYTES_MAX: usize = 256 << 20;
+pub const WORKFLOW_LINE_BYTES_MAX: usize = 32 << 20;
 pub const WORKFLOW_WORD_BYTES_MAX: usize = 1 << 20;
+/// One task of a JSON text: its reader keeps the whole task in memory.
+pub const WORKFLOW_ELEMENT_BYTES_MAX: u64 = 32 << 20;
+/// A TOML file: its reader keeps the whole text, and several times as much, in memory.
+pub const WORKFLOW_TOML_BYTES_MAX: u64 = 256 << 20;
 /// Subgraphs of a DOT file inside one another.
 pub const DOT_DEPTH_MAX: usize = 64;
 /// Elements of an XML file inside one another.

@@ -15,6 +15,7 @@ use crate::detect::LoadOptions;
 use crate::error::Problem;
 use crate::graph::Graph;
 use crate::names::Names;
+use crate::oddity::Oddities;
 use crate::recorded::{self, Shape, Shapes};
 use crate::text::{Field, Line, Lines, Misread, Source, shown};
 
@@ -48,6 +49,7 @@ struct Row<'t> {
 }
 
 struct Reader<'o> {
+    oddities: &'o Oddities,
     options: &'o LoadOptions,
     names: Names,
     jobs: Names,
@@ -70,9 +72,11 @@ pub(crate) fn read(
     source: &mut Source<'_>,
     name: &str,
     options: &LoadOptions,
+    oddities: &Oddities,
 ) -> Result<Graph, Misread> {
     let mut lines = Lines::new(source);
     let mut reader = Reader {
+        oddities,
         options,
         names: Names::default(),
         jobs: Names::default(),
@@ -121,7 +125,11 @@ impl Reader<'_> {
 
     fn columns(&mut self, line: Line<'_>) -> Result<(), Misread> {
         let fields: Vec<Field<'_>> = line.between_commas().take(COLUMNS + 1).collect();
-        let &[name, _, job, _, _, start, end, cpu, _] = fields.as_slice() else {
+        if let Some(further) = fields.get(COLUMNS) {
+            let at = (further.line, further.column);
+            self.oddities.pass(at, "columns after the 9th are passed over")?;
+        }
+        let &[name, _, job, _, _, start, end, cpu, ..] = fields.as_slice() else {
             let count = line.between_commas().count();
             let reason = format!("a task has {COLUMNS} columns, not {count}");
             return Err(line.syntax(line.text.len() + 1, reason));

@@ -80,6 +80,7 @@ impl GraphBuilder {
             commands_are_measured: false,
             seed: 0,
             notes: Vec::new(),
+            warnings: Vec::new(),
         };
         Self { graph, edges: Vec::new(), too_many: None }
     }

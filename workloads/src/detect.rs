@@ -8,7 +8,9 @@ use proto::limits;
 use crate::error::{LoadError, Problem};
 use crate::generate::{generate, is_generator};
 use crate::graph::Graph;
+use crate::oddity::Oddities;
 use crate::text::{Limited, Misread, Source};
+use crate::unicode::{Order, Utf16};
 use crate::{alibaba, dax, dot, estee, stg, swf, toml_file, wfformat};
 
 /// A kind of workflow text.
@@ -66,11 +68,13 @@ pub struct LoadOptions {
     pub flops_per_s: f64,
     /// Of a trace of many jobs only this one.
     pub job: Option<String>,
+    /// A text that breaks its format is refused, even where its meaning is clear.
+    pub is_strict: bool,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        Self { recorded_cores: false, flops_per_s: 1e9, job: None }
+        Self { recorded_cores: false, flops_per_s: 1e9, job: None, is_strict: false }
     }
 }
 
@@ -116,7 +120,7 @@ fn looks_generated(text: &str) -> bool {
 }
 
 /// Bytes of a file that its kind is told from.
-const HEAD_BYTES: usize = 64 << 10;
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -144,7 +148,9 @@ pub fn read(
         } else {
             Box::new(Limited::new(packed, limit))
         };
-        let (head, mut source) = behead(plain)?;
+        let oddities = Oddities::new(options.is_strict);
+        let (head, mut source) = behead(plain, &oddities)?;
+        let is_guessed = format.is_none();
         let format = match format {
             Some(format) => format,
             None => detect(&head)?,
@@ -154,21 +160,31 @@ pub fn read(
             return Err(Problem::NotAWorkflow { reason }.into());
         }
         let name = stem(&file);
-        Ok(match format {
-            Format::WfFormat => Ok(wfformat::read(&mut source, &name, options)?),
+        let graph = match format {
+            Format::WfFormat => Ok(wfformat::read(&mut source, &name, options, &oddities)?),
             Format::Toml => {
                 let mut bytes = Vec::new();
-                source.read_to_end(&mut bytes)?;
-                toml_file::read(&bytes, path)
+                let limit = limits::WORKFLOW_TOML_BYTES_MAX;
+                Limited::new(&mut source, limit).read_to_end(&mut bytes)?;
+                let graph = toml_file::read(&bytes, path);
+                let is_named = path.extension().is_some_and(|ending| ending == "toml");
+                graph.map_err(|error| match is_guessed && !is_named {
+                    true => error.of_unknown_kind(),
+                    false => error,
+                })
             }
-            Format::Dot => Ok(dot::read(&mut source, &name, options)?),
+            Format::Dot => Ok(dot::read(&mut source, &name, options, &oddities)?),
             Format::Stg => Ok(stg::read(&mut source, &name, options)?),
             Format::Estee => Ok(estee::read(&mut source, &name, options)?),
             Format::Dax => Ok(dax::read(&mut source, &name, options)?),
-            Format::Swf => Ok(swf::read(&mut source, &name, options)?),
-            Format::Alibaba => Ok(alibaba::read(&mut source, &name, options)?),
+            Format::Swf => Ok(swf::read(&mut source, &name, options, &oddities)?),
+            Format::Alibaba => Ok(alibaba::read(&mut source, &name, options, &oddities)?),
             Format::Generator => unreachable!("a generator is no file"),
-        })
+        };
+        Ok(graph.map(|mut graph| {
+            graph.warnings = oddities.into_warnings(&file);
+            graph
+        }))
     };
     read().unwrap_or_else(|misread| Err(misread.in_file(&file)))
 }
@@ -185,7 +201,18 @@ impl<R: Read> Read for Gzip<R> {
 }
 
 /// The first bytes, and all of them again as a text without a byte order mark.
-fn behead<'a>(mut plain: Box<dyn Read + 'a>) -> Result<(Vec<u8>, Source<'a>), Misread> {
+fn behead<'a>(
+    plain: Box<dyn Read + 'a>,
+    oddities: &Oddities,
+) -> Result<(Vec<u8>, Source<'a>), Misread> {
+    let mut buffered = BufReader::with_capacity(HEAD_BYTES, plain);
+    let mut plain: Box<dyn Read + 'a> = match Order::of(buffered.fill_buf()?) {
+        Some(order) => {
+            oddities.pass((1, 1), "the text is UTF-16, not UTF-8")?;
+            Box::new(Utf16::new(buffered, order))
+        }
+        None => Box::new(buffered),
+    };
     let mut head = Vec::new();
     plain.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head)?;
     if head.starts_with(BYTE_ORDER_MARK) {
@@ -195,7 +222,7 @@ fn behead<'a>(mut plain: Box<dyn Read + 'a>) -> Result<(Vec<u8>, Source<'a>), Mi
     Ok((head, BufReader::with_capacity(HEAD_BYTES, whole)))
 }
 
-/// The kind of a text, from its beginning: TOML is what else is text.
+/// The kind of a text, from its beginning.
 fn detect(head: &[u8]) -> Result<Format, Problem> {
     // The head may end within a character.
     let text = match std::str::from_utf8(head) {
@@ -203,6 +230,7 @@ fn detect(head: &[u8]) -> Result<Format, Problem> {
         Err(error) if error.error_len().is_none() && head.len() >= HEAD_BYTES => {
             std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or("")
         }
+        Err(_) if head.trim_ascii_start().starts_with(b";") => return Ok(Format::Swf),
         Err(_) => {
             return Err(Problem::NotAWorkflow { reason: "the file is not text".to_owned() });
         }
@@ -220,10 +248,47 @@ fn detect(head: &[u8]) -> Result<Format, Problem> {
         '[' if matches!(second(), Some('{' | ']')) => Format::Estee,
         _ if is_dot(text) => Format::Dot,
         _ if numbers(text).next() == Some(swf::FIELDS) => Format::Swf,
+        _ if has_swf_header(text) => Format::Swf,
         _ if is_stg(text) => Format::Stg,
         _ if is_batch_task(text) => Format::Alibaba,
-        _ => Format::Toml,
+        _ if is_toml(text) => Format::Toml,
+        _ => return Err(unknown_kind(text)),
     })
+}
+
+/// The first line begins a table, or gives a key a value.
+fn is_toml(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let Some(line) = lines.find(|line| !line.starts_with('#')) else { return true };
+    let is_key = |key: &str| {
+        let is_bare = |c: char| c.is_alphanumeric() || "_-.\"' \t".contains(c);
+        !key.trim().is_empty() && key.chars().all(is_bare)
+    };
+    line.starts_with('[') || line.split_once('=').is_some_and(|(key, _)| is_key(key))
+}
+
+/// No kind was recognised; a row of many columns may be of a log that `--format` reads.
+fn unknown_kind(text: &str) -> Problem {
+    let columns = lines(text).next().map_or(0, |line| line.split_whitespace().count());
+    let numbers = lines(text).next().into_iter().flat_map(str::split_whitespace);
+    let numbers = numbers.take_while(|word| word.parse::<f64>().is_ok()).count();
+    let reason = match numbers >= swf::FIELDS && columns > swf::FIELDS {
+        true => format!(
+            "its rows have {columns} columns, those of SWF {}; --format swf reads the first {}",
+            swf::FIELDS,
+            swf::FIELDS
+        ),
+        false => "no known kind was recognised".to_owned(),
+    };
+    Problem::NotAWorkflow { reason }
+}
+
+/// A line of words, and then rows of SWF.
+fn has_swf_header(text: &str) -> bool {
+    let mut lines = lines(text);
+    let is_header = |line: &str| line.split_whitespace().any(|word| word.parse::<f64>().is_err());
+    lines.next().is_some_and(is_header)
+        && lines.next().is_some_and(|line| numbers(line).next() == Some(swf::FIELDS))
 }
 
 /// The first lines that say something, without the comments of DOT, STG and TOML.
@@ -270,7 +335,7 @@ fn is_batch_task(text: &str) -> bool {
     let mut columns = line.split(',');
     let is_word =
         |word: &str| word == "status" || word.starts_with(|c: char| c.is_ascii_uppercase());
-    line.split(',').count() == alibaba::COLUMNS && columns.nth(4).is_some_and(is_word)
+    line.split(',').count() >= alibaba::COLUMNS && columns.nth(4).is_some_and(is_word)
 }
 
 /// A file's name without directory and endings.

@@ -14,6 +14,7 @@ use proto::limits;
 use crate::detect::LoadOptions;
 use crate::error::{GraphError, Problem};
 use crate::graph::Graph;
+use crate::oddity::Oddities;
 use crate::recorded;
 use crate::text::{Misread, Source, shown};
 use crate::weighted::{Weight, Weighted};
@@ -23,8 +24,10 @@ pub(crate) fn read(
     source: &mut Source<'_>,
     name: &str,
     options: &LoadOptions,
+    oddities: &Oddities,
 ) -> Result<Graph, Misread> {
     let mut parser = Parser {
+        oddities,
         tokens: Tokens::new(source)?,
         graph: Weighted::default(),
         is_sized: Vec::new(),
@@ -59,6 +62,7 @@ struct Size {
 }
 
 struct Parser<'s, 'a> {
+    oddities: &'s Oddities,
     tokens: Tokens<'s, 'a>,
     graph: Weighted,
     /// Nodes that gave their size themselves.
@@ -118,7 +122,7 @@ impl Parser<'_, '_> {
                 self.tokens.advance()?;
             } else if self.tokens.is_word("graph") {
                 self.tokens.advance()?;
-                self.attributes()?;
+                self.drawing_attributes()?;
             } else if self.tokens.is_word("node") {
                 self.tokens.advance()?;
                 let size = self.attributes()?;
@@ -263,9 +267,28 @@ impl Parser<'_, '_> {
         Ok(())
     }
 
+    /// Attributes of the whole graph: its `size` is that of the drawing.
+    fn drawing_attributes(&mut self) -> Result<(), Misread> {
+        self.attribute_lists(|_, _, _| Ok(()))
+    }
+
     /// Any number of `[name=value, ...]`; of these the size.
     fn attributes(&mut self) -> Result<Option<Size>, Misread> {
-        let mut size = None;
+        let (mut size, oddities) = (None, self.oddities);
+        self.attribute_lists(|name, text, at| {
+            if name == "size" {
+                size = size_of(text, at, oddities)?.or(size);
+            }
+            Ok(())
+        })?;
+        Ok(size)
+    }
+
+    /// Hands on each attribute: its name, its value, and where the value stands.
+    fn attribute_lists(
+        &mut self,
+        mut take: impl FnMut(&str, &str, (usize, usize)) -> Result<(), Misread>,
+    ) -> Result<(), Misread> {
         while self.tokens.is(Token::OpenList) {
             self.tokens.advance()?;
             while !self.tokens.is(Token::CloseList) {
@@ -275,13 +298,9 @@ impl Parser<'_, '_> {
                 let name = self.tokens.take_text()?;
                 if self.tokens.is(Token::Equals) {
                     self.tokens.advance()?;
-                    let (line, column) = self.tokens.place();
+                    let at = self.tokens.place();
                     let text = self.value()?;
-                    if name == "size" {
-                        let value = number(&text)
-                            .map_err(|reason| Misread::syntax(line, column, reason))?;
-                        size = Some(Size { value, line, column });
-                    }
+                    take(&name, &text, at)?;
                 }
                 if self.tokens.is(Token::Comma) || self.tokens.is(Token::Semicolon) {
                     self.tokens.advance()?;
@@ -289,7 +308,7 @@ impl Parser<'_, '_> {
             }
             self.tokens.advance()?;
         }
-        Ok(size)
+        Ok(())
     }
 
     fn value(&mut self) -> Result<String, Misread> {
@@ -299,6 +318,21 @@ impl Parser<'_, '_> {
             Err(self.tokens.expected("a value"))
         }
     }
+}
+
+/// A size of a task or an edge. One of two numbers is that of a shape in the drawing.
+fn size_of(
+    text: &str,
+    (line, column): (usize, usize),
+    oddities: &Oddities,
+) -> Result<Option<Size>, Misread> {
+    let is_pair = text.trim_end_matches('!').split(',').count() == 2;
+    if is_pair && text.trim_end_matches('!').split(',').all(|part| number(part).is_ok()) {
+        oddities.pass((line, column), "a size of two numbers is that of a drawing, not of work")?;
+        return Ok(None);
+    }
+    let value = number(text).map_err(|reason| Misread::syntax(line, column, reason))?;
+    Ok(Some(Size { value, line, column }))
 }
 
 fn number(text: &str) -> Result<f64, String> {

@@ -88,6 +88,8 @@ pub enum Problem {
     Syntax { reason: String },
     #[error("not a workflow: {reason}")]
     NotAWorkflow { reason: String },
+    #[error("{kind}")]
+    Odd { kind: &'static str },
     #[error("unknown schema version '{version}'")]
     UnknownSchema { version: String },
     #[error("duplicate task '{task}'")]
@@ -121,6 +123,15 @@ impl LoadError {
         Self { file: file.to_owned(), at: None, problem: Box::new(problem.into()) }
     }
 
+    /// A text of no recognised kind was read as TOML, and is none.
+    pub(crate) fn of_unknown_kind(mut self) -> Self {
+        if let Problem::Syntax { reason } = &*self.problem {
+            let reason = format!("no known kind was recognised; as TOML: {reason}");
+            *self.problem = Problem::NotAWorkflow { reason };
+        }
+        self
+    }
+
     /// The next step, where there is one to suggest.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -146,6 +157,9 @@ impl LoadError {
             Problem::BadTask { hint, .. } => hint.clone(),
             Problem::Graph(error) => error.hint(),
             Problem::Generator(error) => error.hint(),
+            Problem::Odd { .. } => {
+                Some("without --strict the file is read with a warning".to_owned())
+            }
             Problem::Syntax { .. } => None,
         }
     }

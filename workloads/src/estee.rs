@@ -11,6 +11,7 @@ use crate::builder::{GraphBuilder, TaskInit};
 use crate::detect::LoadOptions;
 use crate::error::Problem;
 use crate::graph::Graph;
+use crate::json_guard::{Element, guarded};
 use crate::recorded::{self, Shape, Shapes};
 use crate::text::{Misread, Source};
 
@@ -41,6 +42,7 @@ struct Reader<'o> {
     builder: GraphBuilder,
     shapes: Shapes,
     options: &'o LoadOptions,
+    element: &'o Element,
     /// What was wrong with a task, when it was not its JSON.
     problem: Option<Problem>,
 }
@@ -50,7 +52,10 @@ pub(crate) fn read(
     name: &str,
     options: &LoadOptions,
 ) -> Result<Graph, Misread> {
+    let element = Element::default();
+    let source = guarded(source, &element);
     let mut reader = Reader {
+        element: &element,
         builder: GraphBuilder::new(name),
         shapes: Shapes::new("estee", "t{i}"),
         options,
@@ -86,6 +91,7 @@ impl<'de> Visitor<'de> for &mut Reader<'_> {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut tasks: A) -> Result<(), A::Error> {
         while let Some(task) = tasks.next_element::<Task>()? {
+            self.element.begin();
             let number = self.builder.tasks();
             if let Err(reason) = self.task(&task) {
                 let task = format!("t{number}");

@@ -46,6 +46,8 @@ pub struct Graph {
     /// Decides where loads go.
     pub(crate) seed: u64,
     pub(crate) notes: Vec<String>,
+    /// What its reader passed over, each with its place.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// No user said how long the task would take.
@@ -365,6 +367,20 @@ impl Graph {
     #[must_use]
     pub fn clock_starts_after_loads(&self) -> bool {
         self.has_loads() && !self.clocks_loads
+    }
+
+    /// Places of the text that broke its format and were passed over: one line for each kind.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Whether the text says of any task how long it takes. No-ops take no time by their nature.
+    #[must_use]
+    pub fn has_durations(&self) -> bool {
+        let is_noop = |spec: &wire::Spec| matches!(spec.body, Some(wire::spec::Body::Noop(_)));
+        self.task_duration_ns.iter().any(|&duration_ns| duration_ns > 0)
+            || self.specs.iter().all(is_noop)
     }
 
     /// What whoever looks at the graph should know.

@@ -10,8 +10,9 @@ use hashbrown::HashMap;
 
 use crate::builder::{GraphBuilder, TaskInit};
 use crate::detect::LoadOptions;
-use crate::error::{GraphError, Problem};
+use crate::error::Problem;
 use crate::graph::Graph;
+use crate::oddity::Oddities;
 use crate::recorded::{self, Shape, Shapes};
 use crate::text::{Field, Line, Lines, Misread, Source};
 
@@ -34,8 +35,9 @@ pub(crate) fn read(
     source: &mut Source<'_>,
     name: &str,
     options: &LoadOptions,
+    oddities: &Oddities,
 ) -> Result<Graph, Misread> {
-    let mut lines = Lines::new(source);
+    let mut lines = Lines::with_comments(source, b';');
     let mut builder = GraphBuilder::new(name);
     let mut shapes = Shapes::new("job", "{i}");
     let mut tasks: HashMap<u64, u32, foldhash::fast::FixedState> = HashMap::default();
@@ -43,10 +45,14 @@ pub(crate) fn read(
     let mut first_ns = u64::MAX;
     let mut without_time = 0_u64;
     while let Some(line) = lines.next()? {
-        if line.text.trim_start().starts_with(';') || line.text.trim().is_empty() {
+        if line.text.trim().is_empty() {
             continue;
         }
-        let (job, first) = Job::read(line)?;
+        if builder.tasks() == 0 && is_header(line) {
+            oddities.pass((line.number, 1), "a header line without ';' is passed over")?;
+            continue;
+        }
+        let (job, first) = Job::read(line, oddities)?;
         let task = builder.tasks() as u32;
         if tasks.insert(job.number, task).is_some() {
             return Err(first.fault(Problem::DuplicateTask { task: job.number.to_string() }));
@@ -76,10 +82,11 @@ pub(crate) fn read(
         });
         if job.preceding >= 1.0 {
             if job.preceding as u64 == job.number {
-                let task = job.number.to_string();
-                return Err(first.fault(GraphError::SelfLoop { task }));
+                let at = (first.line, first.column);
+                oddities.pass(at, "a job that names itself as the preceding one waits for none")?;
+            } else {
+                waits.push((job.preceding as u64, task));
             }
-            waits.push((job.preceding as u64, task));
         }
     }
     builder.begin_releases_at(first_ns);
@@ -99,14 +106,21 @@ pub(crate) fn read(
     Ok(builder.finish()?)
 }
 
+/// A line without any number.
+fn is_header(line: Line<'_>) -> bool {
+    line.words().all(|word| word.text.parse::<f64>().is_err())
+}
+
 impl Job {
     /// The job, and its first field for errors.
-    fn read(line: Line<'_>) -> Result<(Self, Field<'_>), Misread> {
+    fn read<'l>(line: Line<'l>, oddities: &Oddities) -> Result<(Self, Field<'l>), Misread> {
         let fields: Vec<Field<'_>> = line.words().take(FIELDS + 1).collect();
-        let count = fields.len();
-        if count != FIELDS {
-            let found = if count > FIELDS { "more".to_owned() } else { count.to_string() };
-            let reason = format!("a job has {FIELDS} numbers, not {found}");
+        if let Some(further) = fields.get(FIELDS) {
+            let at = (further.line, further.column);
+            oddities.pass(at, "columns after the 18th are passed over")?;
+        }
+        if fields.len() < FIELDS {
+            let reason = format!("a job has {FIELDS} numbers, not {}", fields.len());
             return Err(line.syntax(line.text.len() + 1, reason));
         }
         let at = |position: usize, what: &str| fields[position - 1].number(what);

@@ -53,11 +53,17 @@ pub(crate) struct Lines<'s, 'a> {
     source: &'s mut Source<'a>,
     line: usize,
     bytes: Vec<u8>,
+    /// A line that begins with it is a comment, in whatever encoding: it comes as an empty line.
+    comment: Option<u8>,
 }
 
 impl<'s, 'a> Lines<'s, 'a> {
     pub(crate) fn new(source: &'s mut Source<'a>) -> Self {
-        Self { source, line: 0, bytes: Vec::new() }
+        Self { source, line: 0, bytes: Vec::new(), comment: None }
+    }
+
+    pub(crate) fn with_comments(source: &'s mut Source<'a>, mark: u8) -> Self {
+        Self { comment: Some(mark), ..Self::new(source) }
     }
 
     /// The number of the last line that was read.
@@ -82,6 +88,10 @@ impl<'s, 'a> Lines<'s, 'a> {
         if taken > limit {
             let reason = format!("the line is longer than {limit} bytes");
             return Err(Misread::syntax(self.line, 1, reason));
+        }
+        if self.comment.is_some() && self.bytes.trim_ascii_start().first().copied() == self.comment
+        {
+            self.bytes.clear();
         }
         let text = std::str::from_utf8(&self.bytes).map_err(|error| {
             let column = error.valid_up_to() + 1;

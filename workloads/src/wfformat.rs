@@ -8,6 +8,7 @@ mod write;
 use crate::detect::LoadOptions;
 use crate::error::Problem;
 use crate::graph::Graph;
+use crate::oddity::Oddities;
 use crate::text::{Misread, Source};
 pub(crate) use write::write;
 pub use write::{Machine, Run, TaskRun};
@@ -20,8 +21,9 @@ pub(crate) fn read(
     source: &mut Source<'_>,
     name: &str,
     options: &LoadOptions,
+    oddities: &Oddities,
 ) -> Result<Graph, Misread> {
-    let (graph, own) = schema::read(source)?;
+    let (graph, own) = schema::read(source, oddities)?;
     graph.finish(own.as_deref().filter(|own| !own.is_empty()).unwrap_or(name), options)
 }
 
@@ -29,7 +31,8 @@ pub(crate) fn json_error(error: &serde_json::Error) -> Misread {
     let text = error.to_string();
     // The place is told apart from the sentence.
     let place = format!(" at line {} column {}", error.line(), error.column());
-    let reason = text.strip_suffix(&place).unwrap_or(&text).to_owned();
+    let reason = text.strip_suffix(&place).unwrap_or(&text);
+    let reason = reason.replace("EOF while parsing", "the text ends within");
     let problem = match error.classify() {
         serde_json::error::Category::Data => Problem::NotAWorkflow { reason },
         serde_json::error::Category::Io => return Problem::Unreadable { reason }.into(),

@@ -27,7 +27,7 @@ fn broken_wfformat() {
             "{\"name\": \"w\",\n  \"workflow\": {]}".to_owned(),
             "w.json:2:16: broken JSON: key must be a string",
         ),
-        ("{\"name\": \"w\"".to_owned(), "w.json:1:12: broken JSON: EOF while parsing an object"),
+        ("{\"name\": \"w\"".to_owned(), "w.json:1:12: broken JSON: the text ends within an object"),
         ("{\"name\": \"w\"}".to_owned(), "w.json:1:13: not a workflow: missing field `workflow`"),
         (r#"{"workflow": {}}"#.to_owned(), "w.json: not a workflow: the JSON has no schemaVersion"),
         (
@@ -296,7 +296,6 @@ fn broken_traces() {
         (format!("{job}{job}"), "w:2:1: duplicate task '1'"),
         (format!("{job}2 0 -1\n"), "w:2:7: a job has 18 numbers, not 3"),
         (format!("{job}{}", job.replace("10", "x")), "w:2:8: a run time is a number, not 'x'"),
-        (format!(";\n{}", job.replace("-1 -1\n", "1 -1\n")), "w:2:1: task '1' depends on itself"),
         (
             format!("{}M2,1,j,1,Terminated,1\n", task("M1", "1")),
             "w:2:22: a task has 9 columns, not 6",
@@ -326,8 +325,8 @@ fn broken_estee() {
     let table = [
         ("[]".to_owned(), "w: the workflow has no tasks"),
         (r#"[{"d": 1}]"#.to_owned(), "w:1:9: not a workflow: missing field `outputs`"),
-        ("[\n{".to_owned(), "w:2:1: broken JSON: EOF while parsing an object"),
-        (format!("[{}", task("[]")), "w:1:67: broken JSON: EOF while parsing a list"),
+        ("[\n{".to_owned(), "w:2:1: broken JSON: the text ends within an object"),
+        (format!("[{}", task("[]")), "w:1:67: broken JSON: the text ends within a list"),
         (format!("[{}] 1", task("[]")), "w:1:70: broken JSON: trailing characters"),
         (format!("[{}]", task("[[0, 0]]")), "w:1:74: task 't0': it reads its own output"),
         (format!("[{}]", task("[[3, 0]]")), "w: task 't0': it reads from task 3, the last is 0"),

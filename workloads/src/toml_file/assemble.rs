@@ -168,6 +168,11 @@ impl<'t> Assembly<'t> {
                 *source = self.outside(input, &input.file.value, *size_bytes);
             }
         }
+        let fixed_edges = fixed.iter().filter(|source| **source != Source::External).count();
+        let edges = fixed_edges as u64 * u64::from(count) + self.builder.edges() as u64;
+        if edges > limits::GRAPH_EDGES_MAX as u64 {
+            return Err(GraphError::TooManyEdges.into());
+        }
         // Elements whose files come from the same places share a spec.
         let mut specs: BTreeMap<Vec<bool>, u32> = BTreeMap::new();
         let mut sources = fixed.clone();

@@ -10,12 +10,19 @@ use serde::de::{Unexpected, Visitor};
 use super::{VERSIONS, json_error};
 use crate::error::Problem;
 use crate::file_graph::{FileGraph, kind_of};
+use crate::json_guard::{Element, guarded};
+use crate::oddity::Oddities;
 use crate::recorded;
 use crate::text::{Misread, Source};
 
 /// All tasks, and the workflow's name.
-pub(super) fn read(source: &mut Source<'_>) -> Result<(FileGraph, Option<String>), Misread> {
-    let mut reader = Reader::new();
+pub(super) fn read(
+    source: &mut Source<'_>,
+    oddities: &Oddities,
+) -> Result<(FileGraph, Option<String>), Misread> {
+    let element = Element::default();
+    let source = guarded(source, &element);
+    let mut reader = Reader::new(&element);
     let mut json = serde_json::Deserializer::from_reader(source);
     let done = Object { reader: &mut reader, level: Level::Document }
         .deserialize(&mut json)
@@ -28,8 +35,12 @@ pub(super) fn read(source: &mut Source<'_>) -> Result<(FileGraph, Option<String>
         });
     }
     let not_a_workflow = |reason: &str| Problem::NotAWorkflow { reason: reason.to_owned() };
-    if !reader.has_version {
+    if !reader.has_tasks && !reader.has_version {
         return Err(not_a_workflow("the JSON has no schemaVersion").into());
+    }
+    if !reader.has_version {
+        oddities
+            .pass((1, 1), "the JSON has no schemaVersion; its keys are read as of any version")?;
     }
     if !reader.has_tasks {
         let reason = "the workflow has neither a specification nor tasks";
@@ -38,7 +49,8 @@ pub(super) fn read(source: &mut Source<'_>) -> Result<(FileGraph, Option<String>
     Ok((reader.graph, reader.name))
 }
 
-struct Reader {
+struct Reader<'e> {
+    element: &'e Element,
     graph: FileGraph,
     name: Option<String>,
     has_version: bool,
@@ -56,12 +68,12 @@ enum Level {
     Execution,
 }
 
-struct Object<'r> {
-    reader: &'r mut Reader,
+struct Object<'r, 'e> {
+    reader: &'r mut Reader<'e>,
     level: Level,
 }
 
-impl<'de> DeserializeSeed<'de> for Object<'_> {
+impl<'de> DeserializeSeed<'de> for Object<'_, '_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         match self.level {
@@ -72,7 +84,7 @@ impl<'de> DeserializeSeed<'de> for Object<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Object<'_> {
+impl<'de> Visitor<'de> for Object<'_, '_> {
     type Value = ();
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.level {
@@ -123,7 +135,9 @@ impl<'de> Visitor<'de> for Object<'_> {
                     map.next_value_seed(Each::new(reader, Reader::executed))?;
                 }
                 _ => {
+                    reader.element.pass_over();
                     map.next_value::<IgnoredAny>()?;
+                    reader.element.begin();
                 }
             }
         }
@@ -134,29 +148,29 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-type Take<T> = fn(&mut Reader, T) -> Result<(), Problem>;
+type Take<'e, T> = fn(&mut Reader<'e>, T) -> Result<(), Problem>;
 
 /// Hands on each element of a list, or nothing where there is null.
-struct Each<'r, T> {
-    reader: &'r mut Reader,
-    take: Take<T>,
+struct Each<'r, 'e, T> {
+    reader: &'r mut Reader<'e>,
+    take: Take<'e, T>,
     element: PhantomData<T>,
 }
 
-impl<'r, T> Each<'r, T> {
-    fn new(reader: &'r mut Reader, take: Take<T>) -> Self {
+impl<'r, 'e, T> Each<'r, 'e, T> {
+    fn new(reader: &'r mut Reader<'e>, take: Take<'e, T>) -> Self {
         Self { reader, take, element: PhantomData }
     }
 }
 
-impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Each<'_, T> {
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Each<'_, '_, T> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<'_, T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<'_, '_, T> {
     type Value = ();
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a list")
@@ -165,7 +179,9 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<'_, T> {
         Ok(())
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        self.reader.element.begin();
         while let Some(element) = list.next_element()? {
+            self.reader.element.begin();
             if let Err(problem) = (self.take)(self.reader, element) {
                 self.reader.problem = Some(problem);
                 return Err(A::Error::custom("it cannot be"));
@@ -175,9 +191,10 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<'_, T> {
     }
 }
 
-impl Reader {
-    fn new() -> Self {
+impl<'e> Reader<'e> {
+    fn new(element: &'e Element) -> Self {
         Self {
+            element,
             graph: FileGraph::new(),
             name: None,
             has_version: false,
