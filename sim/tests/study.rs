@@ -213,7 +213,7 @@ fn no_task_starts_before_its_release() {
     }
 }
 
-/// Sixty jobs of an hour that arrive eight hours apart: time in which nothing happens costs no messages.
+/// Sixty jobs of an hour that arrive eight hours apart: idle time costs no messages.
 #[test]
 fn a_sparse_log_costs_by_event_and_not_by_second() {
     let hour_ns = 3_600_000 * MS;
