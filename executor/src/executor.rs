@@ -70,6 +70,8 @@ type Outcomes = Box<dyn Fn(Vec<Ended>) + Send + Sync>;
 pub(crate) struct Shared {
     pub(crate) config: ExecutorConfig,
     pub(crate) tasks_dir: PathBuf,
+    /// The list of inputs of each task that has none.
+    pub(crate) empty_list: PathBuf,
     pub(crate) spare_dirs: SpareDirs,
     pub(crate) objects: ObjectStore,
     pub(crate) uploads: Uploads,
@@ -156,6 +158,7 @@ impl Executor {
         clear_tasks(&tasks_dir).map_err(|error| ExecutorError::directory(&tasks_dir, &error))?;
         let shared = Arc::new(Shared {
             spare_dirs: SpareDirs::new(&tasks_dir),
+            empty_list: crate::environment::make_empty_list(&state_dir).map_err(wrong)?,
             tasks_dir,
             objects: ObjectStore::open(&state_dir.join("objects"), config.max_object_bytes)?,
             uploads: Uploads::open(&state_dir.join("uploads"), config.max_object_bytes)?,

@@ -1,18 +1,22 @@
 /*!
 Placeholders of arguments, environment values, paths and file names.
 
-`{i}` is the task's entry in its array, `{job}` and `{task}` its ids, `{in:NAME}` the path of the
-input called NAME (of all of them, separated by spaces, when several share the name) and
-`{out:NAME}` the path the output called NAME is to be written to. Any other brace stays as it is:
-shell and awk programs are full of them. There is no escape; a program that needs a literal `{i}`
-can get it from a file.
+`{i}` is the entry of a task of an array (`{i:04}` has at least four digits), `{job}` and `{task}`
+its ids, `{in:NAME}` the path of the input called NAME and `{out:NAME}` the path that the output
+called NAME is to be written to. Where several inputs share a name, `{in:NAME}` is their paths with
+spaces between them; an argument that is nothing else becomes one argument for each path.
+
+Double braces stand for the text: `{{in:NAME}}` is `{in:NAME}`. Any other brace stays as it is,
+and so does `{i}` in a task that is in no array: shell, awk and Python programs are full of them.
 
 ```
 use executor::expand::Scope;
-let scope = Scope { entry: 3, job: "7", task: "0.3", inputs: &[], outputs: &[] };
+let scope = Scope { entry: Some(3), job: "7", task: "0.3", inputs: &[], outputs: &[] };
 assert_eq!(scope.expand("awk '{print $1}' part-{i}").as_deref(), Ok("awk '{print $1}' part-3"));
 ```
 */
+
+use proto::entry;
 
 /// A file by the name its task knows it by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +28,8 @@ pub struct Named {
 /// What placeholders stand for.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
-    pub entry: u64,
+    /// Of a task of an array.
+    pub entry: Option<u64>,
     pub job: &'a str,
     pub task: &'a str,
     pub inputs: &'a [Named],
@@ -32,8 +37,10 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Replaces the placeholders of `text`. Fails when one names an input or output that the task
-    /// does not have.
+    /// Replaces the placeholders of `text`.
+    ///
+    /// # Errors
+    /// A placeholder names an input or output that the task does not have.
     pub fn expand(&self, text: &str) -> Result<String, String> {
         if !text.contains('{') {
             return Ok(text.to_owned());
@@ -43,20 +50,48 @@ impl Scope<'_> {
         while let Some(open) = rest.find('{') {
             out.push_str(&rest[..open]);
             rest = &rest[open..];
-            let name = rest.find('}').map(|close| &rest[1..close]);
-            match name.map(|name| self.value(name)).transpose()?.flatten() {
-                Some(value) => {
-                    out.push_str(&value);
-                    rest = &rest[name.map_or(0, str::len) + 2..];
-                }
-                None => {
-                    out.push('{');
-                    rest = &rest[1..];
-                }
-            }
+            let (taken, put) = self.piece(rest)?;
+            out.push_str(&put);
+            rest = &rest[taken..];
         }
         out.push_str(rest);
         Ok(out)
+    }
+
+    /// The arguments that one argument of the command becomes.
+    ///
+    /// # Errors
+    /// As [`Scope::expand`].
+    pub fn arguments(&self, text: &str) -> Result<Vec<String>, String> {
+        let key = text.strip_prefix("{in:").and_then(|rest| rest.strip_suffix('}'));
+        match key.filter(|key| !key.contains(['{', '}'])) {
+            Some(key) => {
+                let paths = paths_of(self.inputs, key).map(str::to_owned).collect::<Vec<_>>();
+                if paths.is_empty() { Err(unknown(text, "input", key)) } else { Ok(paths) }
+            }
+            None => self.expand(text).map(|one| vec![one]),
+        }
+    }
+
+    /// What stands at an opening brace: its length, and what replaces it.
+    fn piece(&self, rest: &str) -> Result<(usize, String), String> {
+        let brace = || (1, "{".to_owned());
+        if let Some(inner) = rest.strip_prefix("{{")
+            && let Some(close) = inner.find('}')
+            && inner[close..].starts_with("}}")
+            && self.is_placeholder(&inner[..close])
+        {
+            return Ok((close + 4, format!("{{{}}}", &inner[..close])));
+        }
+        let Some(close) = rest.find('}') else { return Ok(brace()) };
+        let value = self.value(&rest[1..close])?;
+        Ok(value.map_or_else(brace, |value| (close + 1, value)))
+    }
+
+    fn is_placeholder(&self, name: &str) -> bool {
+        let is_entry = self.entry.is_some() && entry::width(name).is_some();
+        let is_file = name.starts_with("in:") || name.starts_with("out:");
+        is_entry || is_file || matches!(name, "job" | "task")
     }
 
     /// What `{name}` stands for; none when it is no placeholder.
@@ -67,30 +102,26 @@ impl Scope<'_> {
             (self.outputs, key, "output")
         } else {
             return Ok(match name {
-                "i" => Some(self.entry.to_string()),
                 "job" => Some(self.job.to_owned()),
                 "task" => Some(self.task.to_owned()),
-                _ => None,
+                _ => self.entry.zip(entry::width(name)).map(|(of, width)| entry::text(of, width)),
             });
         };
-        let paths = paths_of(files, key);
+        let paths = paths_of(files, key).collect::<Vec<_>>().join(" ");
         if paths.is_empty() {
-            return Err(format!("placeholder {{{name}}}: the task has no {kind} '{key}'"));
+            return Err(unknown(&format!("{{{name}}}"), kind, key));
         }
         Ok(Some(paths))
     }
 }
 
-/// The paths of all files of that name, separated by spaces.
-fn paths_of(files: &[Named], key: &str) -> String {
-    let mut paths = String::new();
-    for file in files.iter().filter(|file| file.key == key) {
-        if !paths.is_empty() {
-            paths.push(' ');
-        }
-        paths.push_str(&file.path);
-    }
-    paths
+fn unknown(placeholder: &str, kind: &str, key: &str) -> String {
+    format!("placeholder {placeholder}: the task has no {kind} '{key}'")
+}
+
+/// The paths of all files of that name.
+fn paths_of<'f>(files: &'f [Named], key: &str) -> impl Iterator<Item = &'f str> {
+    files.iter().filter(move |file| file.key == key).map(|file| file.path.as_str())
 }
 
 #[cfg(test)]
@@ -101,7 +132,8 @@ mod tests {
         let named = |key: &str, path: &str| Named { key: key.into(), path: path.into() };
         let inputs = [named("a", "/t/x"), named("b", "/t/y"), named("a", "/t/{i}")];
         let outputs = [named("o", "/t/out")];
-        let scope = Scope { entry: 12, job: "7", task: "3.4", inputs: &inputs, outputs: &outputs };
+        let scope =
+            Scope { entry: Some(12), job: "7", task: "3.4", inputs: &inputs, outputs: &outputs };
         scope.expand(text)
     }
 
@@ -121,8 +153,33 @@ mod tests {
         for text in ["{print $1}", "{", "}", "{}", "{{x}}", "${HOME}", "{I}", "ä{ö}", "{in"] {
             assert_eq!(expand(text).unwrap(), text);
         }
-        assert_eq!(expand("{{i}}").unwrap(), "{12}");
         assert_eq!(expand("{a{i}").unwrap(), "{a12");
+        assert_eq!(expand("{{{i}}}").unwrap(), "{{i}}");
+    }
+
+    #[test]
+    fn double_braces_stand_for_the_text() {
+        let text = "{{i}} {{i:03}} {{job}} {{task}} {{in:a}} {{out:zz}} {i:03}";
+        assert_eq!(expand(text).unwrap(), "{i} {i:03} {job} {task} {in:a} {out:zz} 012");
+    }
+
+    #[test]
+    fn a_task_of_no_array_has_no_entry() {
+        let scope = Scope { entry: None, job: "7", task: "3.4", inputs: &[], outputs: &[] };
+        let text = "print(f'{i} {i:03} {{i}} {job}')";
+        assert_eq!(scope.expand(text).unwrap(), "print(f'{i} {i:03} {{i}} 7')");
+    }
+
+    #[test]
+    fn an_argument_of_inputs_alone_is_one_for_each() {
+        let named = |key: &str, path: &str| Named { key: key.into(), path: path.into() };
+        let inputs = [named("a", "/t/x 1"), named("b", "/t/y"), named("a", "/t/z")];
+        let scope = Scope { entry: None, job: "7", task: "3.4", inputs: &inputs, outputs: &[] };
+        assert_eq!(scope.arguments("{in:a}").unwrap(), ["/t/x 1", "/t/z"]);
+        assert_eq!(scope.arguments("-i {in:a}").unwrap(), ["-i /t/x 1 /t/z"]);
+        assert_eq!(scope.arguments("{in:a}{in:b}").unwrap(), ["/t/x 1 /t/z/t/y"]);
+        assert_eq!(scope.arguments("{{in:a}}").unwrap(), ["{in:a}"]);
+        assert!(scope.arguments("{in:c}").unwrap_err().contains("no input 'c'"));
     }
 
     #[test]

@@ -45,9 +45,11 @@ assert_eq!((outcome.is_done(), outcome.output_sizes), (true, vec![7]));
 
 mod collect;
 mod commands;
+mod environment;
 mod error;
 mod executor;
 pub mod expand;
+mod inputs;
 mod names;
 pub mod objects;
 mod pool;

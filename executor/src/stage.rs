@@ -1,22 +1,20 @@
 //! Before a command starts: its directory, its input files, its arguments and its environment.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use proto::wire;
 use proto::work::{Launch, Outcome};
-use proto::{limits, wire};
 
 use crate::collect;
+use crate::environment::{entry_of, environment, push_variable};
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
+use crate::inputs::Staging;
 use crate::names;
-use crate::objects::ObjectError;
 use crate::spare::SpareDir;
 use crate::spawner::wire::Start;
 use crate::staged::StagedFile;
@@ -82,7 +80,7 @@ pub(crate) fn prepare(
     }
 }
 
-fn node(shared: &Shared) -> String {
+pub(crate) fn node(shared: &Shared) -> String {
     shared.config.node.to_string()
 }
 
@@ -95,16 +93,16 @@ fn build(
 ) -> Result<(Vec<OutputFile>, Start), String> {
     let job = launch.task.job.0.to_string();
     let task = launch.task.local.to_string();
-    let bare = Scope { entry: launch.entry, job: &job, task: &task, inputs: &[], outputs: &[] };
+    let entry = entry_of(launch);
+    let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[] };
     let submit_dir = Path::new(&command.submit_dir);
-    let mut inputs = link_inputs(shared, launch, &bare, directory)?;
-    link_externals(shared, launch, &bare, directory, submit_dir, &mut inputs)?;
+    let inputs = Staging { shared, launch, bare: &bare, directory, submit_dir }.link()?;
     let (outputs, output_files) = name_outputs(launch, &bare, directory)?;
     let scope = Scope { inputs: &inputs, outputs: &outputs, ..bare };
 
     let mut argv = Vec::with_capacity(command.argv.len());
     for argument in &command.argv {
-        argv.push(scope.expand(argument)?.into_bytes());
+        argv.extend(scope.arguments(argument)?.into_iter().map(String::into_bytes));
     }
     if argv.first().is_none_or(Vec::is_empty) {
         return Err(String::from("the command is empty"));
@@ -117,7 +115,7 @@ fn build(
         let cwd = cwd.display();
         return Err(format!("working directory '{cwd}' does not exist on {}", node(shared)));
     }
-    let mut environment = environment(shared, launch, directory, submit_dir, &scope)?;
+    let mut environment = environment(shared, launch, directory, command, &scope)?;
     for variable in &command.env {
         let value = scope.expand(&variable.value)?;
         push_variable(&mut environment, &variable.name, &value);
@@ -134,41 +132,12 @@ fn build(
     Ok((output_files, start))
 }
 
-/// Puts the objects of parents where the task expects them.
-fn link_inputs(
-    shared: &Shared,
-    launch: &Launch,
-    bare: &Scope<'_>,
-    directory: &Path,
-) -> Result<Vec<Named>, String> {
-    let mut inputs = Vec::with_capacity(launch.inputs.len() + launch.spec.externals.len());
-    for input in &launch.inputs {
-        // Slots beyond the declared inputs only order.
-        let Some(declared) = launch.spec.inputs.get(input.slot as usize) else { continue };
-        let file = bare.expand(&declared.file)?;
-        let target = place(directory, &file)?;
-        let source = shared.objects.file(input.object).map_err(|error| match error {
-            ObjectError::Absent(object) => {
-                format!("input file '{file}': {object} is not on {}", node(shared))
-            }
-            _ => format!("input file '{file}': {error}"),
-        })?;
-        // A hard link stays whole even if the object is dropped meanwhile.
-        let linked = fs::hard_link(&source, &target).or_else(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Err(error),
-            _ => symlink(&source, &target),
-        });
-        linked.map_err(|error| format!("input file '{file}': {}", link_reason(&error)))?;
-        inputs.push(Named { key: declared.key.clone(), path: text_of(&target) });
-    }
-    Ok(inputs)
-}
-
 /// Brings the files that a task wants staged to this node, those that are not here yet. Blocks.
 pub(crate) fn bring_near(shared: &Shared, launch: &Launch) -> Result<Vec<StagedFile>, String> {
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return Ok(Vec::new()) };
     let (job, task) = (launch.task.job.0.to_string(), launch.task.local.to_string());
-    let bare = Scope { entry: launch.entry, job: &job, task: &task, inputs: &[], outputs: &[] };
+    let entry = entry_of(launch);
+    let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[] };
     let mut files = Vec::new();
     for external in launch.spec.externals.iter().filter(|external| external.staged) {
         let source = Path::new(&command.submit_dir).join(bare.expand(&external.path)?);
@@ -184,53 +153,6 @@ pub(crate) fn bring_near(shared: &Shared, launch: &Launch) -> Result<Vec<StagedF
         files.push(staged.map_err(on)?);
     }
     Ok(files)
-}
-
-/// Links the files that exist before the run.
-fn link_externals(
-    shared: &Shared,
-    launch: &Launch,
-    bare: &Scope<'_>,
-    directory: &Path,
-    submit_dir: &Path,
-    inputs: &mut Vec<Named>,
-) -> Result<(), String> {
-    for external in &launch.spec.externals {
-        let source = submit_dir.join(bare.expand(&external.path)?);
-        let shown = source.display();
-        if let Err(error) = fs::metadata(&source) {
-            return Err(match error.kind() {
-                io::ErrorKind::NotFound => format!("input file '{shown}' does not exist"),
-                _ => format!("input file '{shown}': {}", reason(&error)),
-            });
-        }
-        let file = match bare.expand(&external.file)? {
-            file if file.is_empty() => {
-                source.file_name().unwrap_or_default().to_string_lossy().into_owned()
-            }
-            file => file,
-        };
-        let target = place(directory, &file)?;
-        let linked = if external.staged {
-            // It is here already, and stays for as long as the task has its link.
-            let key = (launch.task, launch.attempt);
-            let staged = shared.staged.get(&source, || shared.is_wanted(key));
-            let staged = staged.map_err(|error| format!("input file '{shown}': {error}"))?;
-            fs::hard_link(staged.path(), &target)
-        } else {
-            symlink(&source, &target)
-        };
-        linked.map_err(|error| format!("input file '{file}': {}", link_reason(&error)))?;
-        inputs.push(Named { key: external.key.clone(), path: text_of(&target) });
-    }
-    Ok(())
-}
-
-fn link_reason(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AlreadyExists => String::from("two inputs have this name"),
-        _ => reason(error),
-    }
 }
 
 fn name_outputs(
@@ -250,7 +172,7 @@ fn name_outputs(
 }
 
 /// Where a file of that name lies in the task's directory; its parents are made.
-fn place(directory: &Path, file: &str) -> Result<PathBuf, String> {
+pub(crate) fn place(directory: &Path, file: &str) -> Result<PathBuf, String> {
     let inside = names::inside(file)?;
     let path = directory.join(&inside);
     let parent = inside.parent().unwrap_or_else(|| Path::new(""));
@@ -276,79 +198,7 @@ fn stdin(path: &str, directory: &Path, submit_dir: &Path) -> Result<Vec<u8>, Str
     Ok(bytes_of(path))
 }
 
-fn environment(
-    shared: &Shared,
-    launch: &Launch,
-    directory: &Path,
-    submit_dir: &Path,
-    scope: &Scope<'_>,
-) -> Result<Vec<Vec<u8>>, String> {
-    let mut out = Vec::with_capacity(12 + scope.inputs.len() + scope.outputs.len());
-    let directory_text = text_of(directory);
-    let cpus = launch.spec.cpus.max(1).to_string();
-    push_variable(&mut out, "STARLING_JOB_ID", scope.job);
-    push_variable(&mut out, "STARLING_TASK_ID", scope.task);
-    push_variable(&mut out, "STARLING_ATTEMPT", &launch.attempt.to_string());
-    push_variable(&mut out, "STARLING_ENTRY", &launch.entry.to_string());
-    push_variable(&mut out, "STARLING_SUBMIT_DIR", &text_of(submit_dir));
-    push_variable(&mut out, "STARLING_TASK_DIR", &directory_text);
-    push_variable(&mut out, "STARLING_CPUS", &cpus);
-    push_variable(&mut out, "STARLING_NODE", &shared.config.node.0.to_string());
-    push_variable(&mut out, "TMPDIR", &directory_text);
-    if std::env::var_os("OMP_NUM_THREADS").is_none() {
-        push_variable(&mut out, "OMP_NUM_THREADS", &cpus);
-    }
-    push_inputs(&mut out, scope.inputs, directory)?;
-    push_by_key(&mut out, "STARLING_IN_", scope.inputs);
-    push_by_key(&mut out, "STARLING_OUT_", scope.outputs);
-    Ok(out)
-}
-
-/// `STARLING_INPUTS`, or `STARLING_INPUTS_FILE` (a path to a line) when they are too many for the
-/// kernel.
-fn push_inputs(out: &mut Vec<Vec<u8>>, inputs: &[Named], directory: &Path) -> Result<(), String> {
-    let all: Vec<_> = inputs.iter().map(|input| input.path.as_str()).collect();
-    let spaced = all.join(" ");
-    if spaced.len() < limits::ENVIRONMENT_STRING_BYTES_MAX / 2 {
-        push_variable(out, "STARLING_INPUTS", &spaced);
-        return Ok(());
-    }
-    let list = directory.join(".starling-inputs");
-    fs::write(&list, all.join("\n") + "\n")
-        .map_err(|error| format!("cannot write the list of inputs: {}", reason(&error)))?;
-    push_variable(out, "STARLING_INPUTS_FILE", &text_of(&list));
-    Ok(())
-}
-
-/// One variable per key. Where they would be too much for the kernel there are none: such a task
-/// has `STARLING_INPUTS_FILE`.
-fn push_by_key(out: &mut Vec<Vec<u8>>, prefix: &str, files: &[Named]) {
-    let total_bytes: usize = files.iter().map(|file| file.path.len() + prefix.len()).sum();
-    if total_bytes >= limits::ENVIRONMENT_STRING_BYTES_MAX / 2 {
-        return;
-    }
-    let mut by_key: BTreeMap<&str, String> = BTreeMap::new();
-    for file in files {
-        let paths = by_key.entry(&file.key).or_default();
-        if !paths.is_empty() {
-            paths.push(' ');
-        }
-        paths.push_str(&file.path);
-    }
-    for (key, paths) in by_key {
-        push_variable(out, &names::variable(prefix, key), &paths);
-    }
-}
-
-fn push_variable(out: &mut Vec<Vec<u8>>, name: &str, value: &str) {
-    let mut variable = Vec::with_capacity(name.len() + 1 + value.len());
-    variable.extend_from_slice(name.as_bytes());
-    variable.push(b'=');
-    variable.extend_from_slice(value.as_bytes());
-    out.push(variable);
-}
-
-fn text_of(path: &Path) -> String {
+pub(crate) fn text_of(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 

@@ -13,6 +13,7 @@ assert_eq!(task.partition(), PartitionId(7)); // the home is found with no look-
 ```
 */
 
+pub mod entry;
 pub mod event;
 pub mod id;
 pub mod limits;

@@ -366,6 +366,10 @@ pub const STREAM_RECORD_BYTES_MAX: usize = 1 << 20;
 pub const STREAM_HELD_BYTES_MAX: usize = 64 << 10;
 /// The kernel's bound on one string of an environment (MAX_ARG_STRLEN).
 pub const ENVIRONMENT_STRING_BYTES_MAX: usize = 128 << 10;
+/// Lists of paths in all `STARLING_IN_` or `STARLING_OUT_` variables of a command together.
+pub const ENVIRONMENT_LISTS_BYTES_MAX: usize = 64 << 10;
+/// What stands in those variables in place of lists that do not fit, together.
+pub const ENVIRONMENT_NOTICES_BYTES_MAX: usize = 256 << 10;
 pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
 /// Between SIGTERM and SIGKILL of a command that is to end.
 pub const KILL_GRACE: Span = Span::from_secs(2);

@@ -54,7 +54,7 @@ impl Graph {
         };
         let build = || {
             let table = table(&name, argv, options)?;
-            assemble(&name.replace("{i}", ""), &[table], &options.submit_dir, false)
+            assemble(&proto::entry::strip(&name), &[table], &options.submit_dir, false)
         };
         build().map_err(|fault: Fault| LoadError::new("", fault.problem))
     }
@@ -81,7 +81,13 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
         .enumerate()
         .map(keyed)
         .zip(brings.concat())
-        .map(|((key, file), bring)| InputFile { key, file, modelled_bytes: None, bring })
+        .map(|((key, file), bring)| InputFile {
+            key,
+            file,
+            name: None,
+            modelled_bytes: None,
+            bring,
+        })
         .collect();
     table.outputs = options
         .outputs

@@ -175,6 +175,7 @@ impl FileGraph {
                         file: inside(file),
                         size_bytes: self.size_of(read),
                         staged: false,
+                        place: 0,
                     });
                 }
             }

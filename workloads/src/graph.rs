@@ -411,12 +411,4 @@ impl Graph {
     }
 }
 
-/// Fills `{i}` in.
-#[must_use]
-pub fn expand(template: &str, entry: u64) -> String {
-    if template.contains("{i}") {
-        template.replace("{i}", &entry.to_string())
-    } else {
-        template.to_owned()
-    }
-}
+pub use proto::entry::expand;

@@ -13,6 +13,8 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
+use proto::entry;
+
 use crate::error::{LoadError, Problem};
 use crate::graph::Graph;
 pub(crate) use write::write;
@@ -81,11 +83,28 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Graph, LoadError> {
         let raw = raw::parse(text)?;
         let name = raw.name.clone().unwrap_or_else(|| crate::detect::stem(&file));
         let clocks_loads = raw.clocks_loads()?;
+        let made = raw.outputs();
+        let is_file = |name: &str| {
+            let is_made = |output: &String| output == name || could_be(output, name);
+            made.iter().any(is_made) || directory.join(entry::expand(name, 1)).exists()
+        };
+        let read = |raw| table::TaskTable::from_raw(raw, &is_file);
         let tables: Vec<table::TaskTable> =
-            raw.tasks().into_iter().map(table::TaskTable::from_raw).collect::<Result<_, _>>()?;
+            raw.tasks().into_iter().map(read).collect::<Result<_, _>>()?;
         assemble::assemble(&name, &tables, &directory, clocks_loads)
     };
     read().map_err(|fault: Fault| fault.in_text(&file, text))
+}
+
+/// Whether an output of an array may have this name: digits stand where its `{i}` is.
+fn could_be(template: &str, name: &str) -> bool {
+    let Some(split) = entry::split(template) else { return false };
+    let Some(rest) = name.strip_prefix(split.before) else { return false };
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    (1..=digits).any(|end| {
+        let number = rest[..end].parse();
+        number.is_ok_and(|number| entry::expand(template, number) == name)
+    })
 }
 
 fn directory_of(path: &Path) -> Result<PathBuf, String> {

@@ -91,8 +91,8 @@ fn inputs_and_outputs_are_files_of_the_task() {
     launched.inputs = vec![input(1, object(1, 1), 4), input(0, object(1, 0), 4)];
     let outcome = bench.run(launched.clone());
     assert_eq!((outcome.error.as_str(), outcome.output_sizes), ("", vec![14]));
-    assert_eq!(bench.object(2, 0), "two\none\nthree\n");
-    assert_eq!(bench.printed(2, true), "two\none\nthree\n");
+    assert_eq!(bench.object(2, 0), "one\ntwo\nthree\n", "as the spec lists them");
+    assert_eq!(bench.printed(2, true), "one\ntwo\nthree\n");
     assert_eq!(bench.stdout(2), "all.txt\noutside.txt\nx\ny.txt\n");
 
     fs::remove_file(bench.submit_dir.join("outside.txt")).unwrap();
@@ -292,9 +292,43 @@ fn what_is_launched_together_ends_each_in_its_own_way() {
 }
 
 #[test]
+fn inputs_keep_the_order_of_the_list_wherever_they_come_from() {
+    let mut bench = Bench::new();
+    let mut spec = spec_of(bench.command(&["sh", "-c", "echo a > {out:a}; echo b > {out:b}"]));
+    spec.outputs = vec![output("a", "a"), output("b", "b")];
+    assert_eq!(bench.run(launch(1, spec)).error, "");
+
+    let script = r#"cat {in:k}; cat $STARLING_INPUTS; cat $STARLING_IN_k;
+                    xargs cat < "$STARLING_INPUTS_FILE"; xargs -0 cat < "$STARLING_INPUTS_FILE0"; cat "$@""#;
+    let mut spec = spec_of(bench.command(&["sh", "-c", script, "sh", "{in:k}"]));
+    spec.inputs = ["a", "b"].map(|file| wire::Input { key: "k".into(), file: file.into() }).into();
+    for (file, place) in [("head", 1), ("middle", 2), ("middle", 2), ("tail", 0)] {
+        fs::write(bench.submit_dir.join(file), format!("{file}\n")).unwrap();
+        let (key, path) = ("k".into(), file.into());
+        spec.externals.push(wire::External { key, path, place, ..Default::default() });
+    }
+    let mut launched = launch(2, spec);
+    launched.inputs = vec![input(1, object(1, 1), 2), input(0, object(1, 0), 2)];
+    assert_eq!(bench.run(launched).error, "");
+    let once = "head\na\nmiddle\nmiddle\nb\ntail\n";
+    assert_eq!(bench.stdout(2), once.repeat(6));
+}
+
+#[test]
+fn a_task_without_inputs_has_empty_lists() {
+    let mut bench = Bench::new();
+    let script = "cat $STARLING_INPUTS_FILE $STARLING_INPUTS_FILE0; echo \"[$STARLING_INPUTS]\"";
+    let spec = spec_of(bench.command(&["sh", "-ec", script]));
+    assert_eq!(bench.run(launch(1, spec)).error, "");
+    assert_eq!(bench.stdout(1), "[]\n");
+}
+
+#[test]
 fn more_inputs_than_the_kernel_takes_in_one_variable() {
     let mut bench = Bench::new();
-    let mut spec = spec_of(bench.command(&["sh", "-c", "cat $STARLING_INPUTS_FILE | wc -l"]));
+    // What names the list in a variable that is too short for it cannot be read.
+    let script = "cat $STARLING_INPUTS || cat $STARLING_IN_all || wc -l < $STARLING_INPUTS_FILE";
+    let mut spec = spec_of(bench.command(&["sh", "-c", script]));
     let mut objects = Vec::new();
     for output in 0..3000 {
         let kind = executor::ObjectKind::Made;
@@ -309,6 +343,8 @@ fn more_inputs_than_the_kernel_takes_in_one_variable() {
     launched.inputs = objects;
     assert_eq!(bench.run(launched).error, "");
     assert_eq!(bench.stdout(2).trim(), "3000");
+    let told = bench.printed(2, true);
+    assert!(told.contains("read-STARLING_INPUTS_FILE: Not a directory"), "{told}");
 }
 
 #[test]

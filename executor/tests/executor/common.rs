@@ -127,7 +127,8 @@ pub(crate) fn input(slot: u32, object: ObjectId, size_bytes: u64) -> LaunchInput
 }
 
 pub(crate) fn spec_of(command: wire::Command) -> wire::Spec {
-    wire::Spec { body: Some(wire::spec::Body::Command(command)), ..Default::default() }
+    let body = Some(wire::spec::Body::Command(command));
+    wire::Spec { name: "t-{i}".into(), body, ..Default::default() }
 }
 
 pub(crate) fn output(key: &str, file: &str) -> wire::Output {

@@ -17,7 +17,7 @@ impl Ledger {
         }
         let entry = self.cell(task).map(|cell| cell.entry);
         match (self.spec(task), entry) {
-            (Some(spec), Some(entry)) => spec.name.replace("{i}", &entry.to_string()),
+            (Some(spec), Some(entry)) => proto::entry::expand(&spec.name, entry),
             _ => String::new(),
         }
     }

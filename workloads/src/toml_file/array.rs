@@ -8,6 +8,8 @@ pub(crate) struct Array {
     /// First and last element, both included, and how many elements come before.
     ranges: Vec<(u64, u64, u32)>,
     count: u32,
+    /// Digits of a number with zeros in front, where the text has any.
+    width: Option<usize>,
 }
 
 impl Array {
@@ -23,6 +25,7 @@ impl Array {
             }
             ends.push((first, last));
         }
+        let width = width(text)?;
         ends.sort_unstable();
         if let Some(pair) = ends.windows(2).find(|pair| pair[0].1 >= pair[1].0) {
             return Err(format!("array '{text}': {} is there twice", pair[1].0));
@@ -37,7 +40,12 @@ impl Array {
                 return Err(format!("array '{text}' has more than {most} elements"));
             }
         }
-        Ok(Self { ranges, count: count as u32 })
+        Ok(Self { ranges, count: count as u32, width })
+    }
+
+    /// Digits that each number has at least, where the text has numbers with zeros in front.
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.width
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -64,6 +72,24 @@ impl Array {
     }
 }
 
+/// The digits of numbers with zeros in front. All numbers of the text must fit them.
+fn width(text: &str) -> Result<Option<usize>, String> {
+    let numbers = || text.split([',', '-']).map(str::trim);
+    let is_padded = |number: &&str| number.len() > 1 && number.starts_with('0');
+    let Some(width) = numbers().find(is_padded).map(str::len) else { return Ok(None) };
+    let fits = |number: &str| match is_padded(&number) {
+        true => number.len() == width,
+        false => number.len() >= width,
+    };
+    match numbers().find(|number| !fits(number)) {
+        Some(other) => {
+            let padded = numbers().find(is_padded).unwrap_or_default();
+            Err(format!("array '{text}': '{padded}' and '{other}' differ in their zeros in front"))
+        }
+        None => Ok(Some(width)),
+    }
+}
+
 /// Names that one range in a list may stand for.
 const RANGE_NAMES_MAX: u64 = 1 << 20;
 
@@ -86,7 +112,7 @@ pub(crate) fn expand_range(text: &str) -> Result<Vec<String>, String> {
 }
 
 /// Splits at the first `digits..digits`.
-fn find_range(text: &str) -> Option<(&str, &str, &str, &str)> {
+pub(crate) fn find_range(text: &str) -> Option<(&str, &str, &str, &str)> {
     let is_digit = |c: char| c.is_ascii_digit();
     let mut from = 0;
     while let Some(found) = text[from..].find("..") {
@@ -118,6 +144,20 @@ mod tests {
         assert_eq!((array.position(0), array.position(4), array.position(10)), (None, None, None));
         assert_eq!(Array::parse("0-999999").unwrap().count(), 1_000_000);
         for text in ["", "1-", "a", "3-1", "1,1", "1-5,5", "1-99999999999", "-3"] {
+            assert!(Array::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn zeros_in_front_give_a_width() {
+        let width = |text: &str| Array::parse(text).unwrap().width();
+        assert_eq!((width("1-12"), width("0-3"), width("0,5")), (None, None, None));
+        assert_eq!(
+            (width("0001-0012"), width("08-12"), width("001-1000")),
+            (Some(4), Some(2), Some(3))
+        );
+        assert_eq!(Array::parse("0001-0012").unwrap().elements().last(), Some(12));
+        for text in ["01,2", "01,002", "001-12"] {
             assert!(Array::parse(text).is_err(), "{text}");
         }
     }

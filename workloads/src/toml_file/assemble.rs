@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use proto::{limits, wire};
+use proto::{entry, limits, wire};
 
 use super::Fault;
 use super::array::Array;
@@ -111,10 +111,9 @@ impl<'t> Assembly<'t> {
             if table.array.is_some() {
                 let name = table.name.value.as_str();
                 self.groups.insert(name, group as u32);
-                if let Some(stem) = name.strip_suffix("{i}") {
-                    self.groups
-                        .entry(stem.trim_end_matches(['-', '_', '.']))
-                        .or_insert(group as u32);
+                if let Some(split) = entry::split(name).filter(|split| split.after.is_empty()) {
+                    let stem = split.before.trim_end_matches(['-', '_', '.']);
+                    self.groups.entry(stem).or_insert(group as u32);
                 }
             }
             for (sub, output) in table.outputs.iter().enumerate() {
@@ -173,6 +172,7 @@ impl<'t> Assembly<'t> {
         if edges > limits::GRAPH_EDGES_MAX as u64 {
             return Err(GraphError::TooManyEdges.into());
         }
+        self.check_names(table, &fixed)?;
         // Elements whose files come from the same places share a spec.
         let mut specs: BTreeMap<Vec<bool>, u32> = BTreeMap::new();
         let mut sources = fixed.clone();
@@ -225,6 +225,33 @@ impl<'t> Assembly<'t> {
         Ok(())
     }
 
+    /// Two inputs with one name in the task's directory are one file, or a mistake.
+    fn check_names(&self, table: &TaskTable, sources: &[Source]) -> Result<(), Fault> {
+        let mut seen: BTreeMap<String, (usize, PathBuf)> = BTreeMap::new();
+        for (at, input) in table.inputs.iter().enumerate() {
+            let name = input.name.clone().unwrap_or_else(|| name_inside(&input.file.value));
+            let path = self.directory.join(&input.file.value);
+            let Some((first, other)) = seen.get(&name) else {
+                seen.insert(name, (at, path));
+                continue;
+            };
+            if *other == path && sources[*first] == sources[at] {
+                continue;
+            }
+            let reason = format!(
+                "the inputs '{}' and '{}' have one name in its directory: '{name}'",
+                table.inputs[*first].file.value, input.file.value
+            );
+            let hint = format!(
+                "give one of them another: {{ file = \"{}\", as = \"other-{name}\" }}",
+                input.file.value
+            );
+            let fault = Fault::task(input.file.at, &table.name.value, reason);
+            return Err(fault.with_hint(&hint));
+        }
+        Ok(())
+    }
+
     fn outside(&mut self, input: &InputFile, file: &str, size_bytes: u64) -> Source {
         match input.bring {
             Bring::Not | Bring::Stage => Source::External,
@@ -262,7 +289,7 @@ impl<'t> Assembly<'t> {
     fn source(&self, input: &InputFile) -> Source {
         if input.modelled_bytes.is_some() {
             Source::External
-        } else if input.file.value.contains("{i}") {
+        } else if entry::is_template(&input.file.value) {
             Source::Varies
         } else {
             self.files.find(&input.file.value).map_or(Source::External, Source::Task)
@@ -327,18 +354,21 @@ impl<'t> Assembly<'t> {
         }
         for ((input, source), size_bytes) in table.inputs.iter().zip(sources).zip(sizes) {
             let (key, file) = (input.key.clone(), input.file.value.clone());
+            let name = || input.name.clone().unwrap_or_else(|| name_inside(&file));
             match source {
-                Source::Task(_) => spec.inputs.push(wire::Input { key, file }),
-                Source::Upload(_) => {
-                    spec.inputs.push(wire::Input { key, file: name_inside(&file) });
+                Source::Task(_) => {
+                    let file = input.name.clone().unwrap_or(file);
+                    spec.inputs.push(wire::Input { key, file });
                 }
+                Source::Upload(_) => spec.inputs.push(wire::Input { key, file: name() }),
                 Source::External | Source::Varies => {
                     let path = match input.modelled_bytes {
                         Some(_) => String::new(),
                         None => path_text(&self.directory.join(&file)),
                     };
-                    let (file, size_bytes) = (name_inside(&file), *size_bytes);
+                    let (file, size_bytes) = (name(), *size_bytes);
                     spec.externals.push(wire::External {
+                        place: spec.inputs.len() as u32 + 1,
                         key,
                         path,
                         file,
@@ -396,7 +426,7 @@ impl<'t> Assembly<'t> {
                     list: "after",
                 })
             };
-            let is_each = self.arrays[group].is_some() && parent.value.contains("{i}");
+            let is_each = self.arrays[group].is_some() && entry::is_template(&parent.value);
             if is_each {
                 for position in 0..count {
                     let element = self.element(group, position);
@@ -434,7 +464,7 @@ fn kind(table: &TaskTable) -> String {
     if !table.kind.is_empty() {
         return table.kind.clone();
     }
-    let stem = table.name.value.replace("{i}", "");
+    let stem = entry::strip(&table.name.value);
     let stem = stem.trim_end_matches(['-', '_', '.']);
     if stem.is_empty() { "task".to_owned() } else { stem.to_owned() }
 }

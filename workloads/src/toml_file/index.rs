@@ -3,6 +3,8 @@
 use hashbrown::HashMap;
 
 use super::array::Array;
+use proto::entry::{self, Split};
+
 use crate::graph::expand;
 
 /// A text of one table: `sub` tells its outputs apart.
@@ -27,13 +29,32 @@ pub(super) struct Conflict {
     pub(super) second: Found,
 }
 
+/// What stands after the first `{i}`, how wide that is, and the owner.
+#[derive(Clone, Copy, Debug)]
+struct Template<'t> {
+    width: usize,
+    after: &'t str,
+    owner: Owner,
+}
+
+impl Template<'_> {
+    /// What stands after the last `{i}`.
+    fn end(&self) -> &str {
+        let mut end = self.after;
+        while let Some(split) = entry::split(end) {
+            end = split.after;
+        }
+        end
+    }
+}
+
 /// Texts, with and without `{i}`, and who owns them.
 #[derive(Debug)]
 pub(super) struct Index<'t> {
     arrays: &'t [Option<&'t Array>],
     literals: HashMap<&'t str, Found, foldhash::fast::FixedState>,
     /// By what stands before the first `{i}`; then what stands after it.
-    templates: HashMap<&'t str, Vec<(&'t str, Owner)>, foldhash::fast::FixedState>,
+    templates: HashMap<&'t str, Vec<Template<'t>>, foldhash::fast::FixedState>,
     conflict: Option<Conflict>,
 }
 
@@ -44,9 +65,10 @@ impl<'t> Index<'t> {
 
     pub(super) fn insert(&mut self, text: &'t str, owner: Owner) {
         let array = self.arrays[owner.group as usize];
-        match (text.split_once("{i}"), array) {
-            (Some((before, after)), Some(_)) => {
-                self.templates.entry(before).or_default().push((after, owner));
+        match (entry::split(text), array) {
+            (Some(Split { before, width, after }), Some(_)) => {
+                let template = Template { width, after, owner };
+                self.templates.entry(before).or_default().push(template);
             }
             _ => {
                 let found = Found { owner, position: 0 };
@@ -83,16 +105,16 @@ impl<'t> Index<'t> {
             }
             let Some(templates) = self.templates.get(&text[..start]) else { continue };
             let run = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-            // A number has no leading zero.
-            let longest = if bytes[start] == b'0' { 1 } else { run };
-            for end in start + 1..=start + longest {
+            for end in start + 1..=start + run {
                 let Ok(element) = text[start..end].parse::<u64>() else { break };
-                for (after, owner) in templates {
+                for template in templates {
+                    let Template { width, after, owner } = *template;
                     let array = self.arrays[owner.group as usize].expect("templates have arrays");
-                    let is_it = text.ends_with(after.rsplit("{i}").next().unwrap_or_default())
+                    let is_it = text.ends_with(template.end())
+                        && text[start..end] == entry::text(element, width)
                         && text[end..] == expand(after, element);
                     if let Some(position) = array.position(element).filter(|_| is_it) {
-                        let found = Found { owner: *owner, position };
+                        let found = Found { owner, position };
                         if wanted(found) {
                             return Some(found);
                         }
@@ -122,10 +144,10 @@ impl<'t> Index<'t> {
                 return Some(Conflict { text: (*text).to_owned(), first: *found, second });
             }
         }
-        let all: Vec<(&str, &str, Owner)> = self
+        let all: Vec<(&str, Template<'_>)> = self
             .templates
             .iter()
-            .flat_map(|(before, list)| list.iter().map(|(after, owner)| (*before, *after, *owner)))
+            .flat_map(|(before, list)| list.iter().map(|template| (*before, *template)))
             .collect();
         all.iter().find_map(|template| self.overlap(template, &all))
     }
@@ -133,13 +155,14 @@ impl<'t> Index<'t> {
     /// Looks at each element of a template only when another template could stand for one of them.
     fn overlap(
         &self,
-        &(before, after, owner): &(&str, &str, Owner),
-        all: &[(&str, &str, Owner)],
+        &(before, template): &(&str, Template<'_>),
+        all: &[(&str, Template<'_>)],
     ) -> Option<Conflict> {
-        let end = after.rsplit("{i}").next().unwrap_or_default();
-        let may_meet = all.iter().any(|&(other_before, other_after, other)| {
-            let other_end = other_after.rsplit("{i}").next().unwrap_or_default();
-            other != owner
+        let Template { width, after, owner } = template;
+        let end = template.end();
+        let may_meet = all.iter().any(|&(other_before, other)| {
+            let other_end = other.end();
+            other.owner != owner
                 && (before.starts_with(other_before) || other_before.starts_with(before))
                 && (end.ends_with(other_end) || other_end.ends_with(end))
         });
@@ -148,7 +171,8 @@ impl<'t> Index<'t> {
         }
         let array = self.arrays[owner.group as usize].expect("templates have arrays");
         array.elements().enumerate().find_map(|(position, element)| {
-            let text = format!("{before}{element}{}", expand(after, element));
+            let number = entry::text(element, width);
+            let text = format!("{before}{number}{}", expand(after, element));
             let first = Found { owner, position: position as u32 };
             let second = self.matches(&text, |found| found != first)?;
             Some(Conflict { text, first, second })

@@ -37,6 +37,12 @@ impl RawFile {
         }
     }
 
+    /// The files that tasks write, as they are written here.
+    pub(super) fn outputs(&self) -> Vec<String> {
+        let outputs = self.task.iter().flat_map(|task| &task.get_ref().outputs.0);
+        outputs.map(|(_, output)| output.value.file.clone()).collect()
+    }
+
     pub(super) fn tasks(self) -> Vec<Located<RawTask>> {
         self.task.into_iter().map(located).collect()
     }
@@ -53,7 +59,7 @@ pub(super) struct RawTask {
     pub(super) duration: Option<Spanned<String>>,
     pub(super) duration_estimate: Option<Spanned<String>>,
     #[serde(default)]
-    pub(super) inputs: Pairs<RawInput>,
+    pub(super) inputs: Pairs<RawInputs>,
     #[serde(default)]
     pub(super) outputs: Pairs<RawOutput>,
     #[serde(default)]
@@ -103,14 +109,22 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
     }
 }
 
-/// `"file"`, `["file", ...]`, `{ file, size }` for a file that is only modelled, or one that is to
-/// be brought near: `{ file, stage = true }`, `{ file, upload = true }`.
+/// One file of an input: `"file"`, or `{ file }` with `as`, and `size` for a file that is only
+/// modelled, `stage = true` or `upload = true` for one that is to be brought near.
 #[derive(Debug)]
-pub(super) enum RawInput {
-    One(String),
-    Many(Vec<Located<String>>),
-    Modelled { file: String, size: String },
-    Brought { file: String, bring: Bring },
+pub(super) struct RawInput {
+    pub(super) file: String,
+    /// Its name in the task's directory.
+    pub(super) name: Option<String>,
+    pub(super) size: Option<String>,
+    pub(super) bring: Bring,
+}
+
+/// A file, or a list of files.
+#[derive(Debug)]
+pub(super) enum RawInputs {
+    One(RawInput),
+    Many(Vec<Located<RawInput>>),
 }
 
 /// What becomes of a file that exists before the run.
@@ -127,28 +141,40 @@ pub(crate) enum Bring {
 
 impl<'de> Deserialize<'de> for RawInput {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const FIELDS: [&str; 4] = ["file", "size", "stage", "upload"];
+        match RawInputs::deserialize(deserializer)? {
+            RawInputs::One(input) => Ok(input),
+            RawInputs::Many(_) => Err(D::Error::custom("a list of files within a list of files")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RawInputs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const FIELDS: [&str; 5] = ["file", "as", "size", "stage", "upload"];
         struct Shapes;
         impl<'de> Visitor<'de> for Shapes {
-            type Value = RawInput;
+            type Value = RawInputs;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a file, a list of files, or { file } with size, stage or upload")
+                f.write_str("a file, a list of files, or { file } with as, size, stage or upload")
             }
-            fn visit_str<E>(self, text: &str) -> Result<RawInput, E> {
-                Ok(RawInput::One(text.to_owned()))
+            fn visit_str<E>(self, text: &str) -> Result<RawInputs, E> {
+                let file = text.to_owned();
+                Ok(RawInputs::One(RawInput { file, name: None, size: None, bring: Bring::Not }))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RawInput, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RawInputs, A::Error> {
                 let mut files = Vec::new();
-                while let Some(file) = seq.next_element::<Spanned<String>>()? {
+                while let Some(file) = seq.next_element::<Spanned<RawInput>>()? {
                     files.push(located(file));
                 }
-                Ok(RawInput::Many(files))
+                Ok(RawInputs::Many(files))
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawInput, A::Error> {
-                let (mut file, mut size, mut stage, mut upload) = (None, None, false, false);
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawInputs, A::Error> {
+                let (mut file, mut name, mut size) = (None, None, None);
+                let (mut stage, mut upload) = (false, false);
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
                         "file" => file = Some(map.next_value()?),
+                        "as" => name = Some(map.next_value()?),
                         "size" => size = Some(map.next_value()?),
                         "stage" => stage = map.next_value()?,
                         "upload" => upload = map.next_value()?,
@@ -156,16 +182,16 @@ impl<'de> Deserialize<'de> for RawInput {
                     }
                 }
                 let file = file.ok_or_else(|| A::Error::missing_field("file"))?;
-                Ok(match (size, stage, upload) {
-                    (None, false, false) => RawInput::One(file),
-                    (None, true, false) => RawInput::Brought { file, bring: Bring::Stage },
-                    (None, false, true) => RawInput::Brought { file, bring: Bring::Upload },
-                    (Some(size), false, false) => RawInput::Modelled { file, size },
+                let bring = match (&size, stage, upload) {
+                    (_, false, false) => Bring::Not,
+                    (None, true, false) => Bring::Stage,
+                    (None, false, true) => Bring::Upload,
                     _ => {
                         let text = "a file has a size, or is staged, or uploaded: one of them";
                         return Err(A::Error::custom(text));
                     }
-                })
+                };
+                Ok(RawInputs::One(RawInput { file, name, size, bring }))
             }
         }
         deserializer.deserialize_any(Shapes)

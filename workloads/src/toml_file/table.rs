@@ -1,10 +1,11 @@
 //! One task of a workflow file, or a whole array of them, checked as far as it goes by itself.
 
+use proto::entry;
 use proto::limits::{self, COPIES_MAX};
 
-use super::array::{Array, expand_range};
+use super::array::{Array, expand_range, find_range};
 pub(crate) use super::raw::Bring;
-use super::raw::{RawInput, RawOutput, RawTask, located};
+use super::raw::{RawInput, RawInputs, RawOutput, RawTask, located};
 use super::{Fault, Located};
 use crate::quantity::{parse_duration_ns, parse_size_bytes};
 
@@ -42,6 +43,8 @@ pub(crate) enum Body {
 pub(crate) struct InputFile {
     pub(crate) key: String,
     pub(crate) file: Located<String>,
+    /// Its name in the task's directory, where the user chose one.
+    pub(crate) name: Option<String>,
     /// Only modelled: it has this size and need not exist.
     pub(crate) modelled_bytes: Option<u64>,
     pub(crate) bring: Bring,
@@ -79,7 +82,11 @@ impl TaskTable {
         }
     }
 
-    pub(super) fn from_raw(raw: Located<RawTask>) -> Result<Self, Fault> {
+    /// `is_file` says whether a file of this name exists or is made by a task.
+    pub(super) fn from_raw(
+        raw: Located<RawTask>,
+        is_file: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, Fault> {
         let Located { value: raw, at } = raw;
         let name = located(raw.name.clone());
         let told = name.value.clone();
@@ -97,7 +104,8 @@ impl TaskTable {
         };
         let mut inputs = Vec::new();
         for (key, input) in raw.inputs.0 {
-            push_input(&mut inputs, key, input).map_err(|(at, reason)| wrong(at, reason))?;
+            push_input(&mut inputs, &key, input, is_file)
+                .map_err(|(at, reason)| wrong(at, reason))?;
         }
         let outputs = raw.outputs.0.into_iter().map(output).collect::<Result<_, _>>();
         let mut table = Self {
@@ -132,21 +140,29 @@ impl TaskTable {
         if told.is_empty() {
             return Err(Fault::task(self.name.at, &told, "the name is empty"));
         }
-        if self.array.is_some() && !told.contains("{i}") {
+        if self.array.is_some() && !entry::is_template(&told) {
             self.name.value.push_str("-{i}");
+        }
+        if let Some(width) = self.array.as_ref().and_then(Array::width) {
+            self.pad(width);
+        }
+        for input in &self.inputs {
+            let Some(name) = &input.name else { continue };
+            if name.is_empty() || !is_inside(name) {
+                let reason = format!("as = '{name}' is not a path inside its directory");
+                return Err(Fault::task(input.file.at, &told, reason));
+            }
         }
         let files = self.outputs.iter().map(|output| &output.file);
         for text in files.chain(self.inputs.iter().map(|input| &input.file)).chain([&self.name]) {
-            if self.array.is_none() && text.value.contains("{i}") {
+            if self.array.is_none() && entry::is_template(&text.value) {
                 let reason = format!("'{}' contains {{i}}, but the task has no array", text.value);
                 let hint = "add array = \"1-10\", or write the number";
                 return Err(Fault::task(text.at, &told, reason).with_hint(hint));
             }
         }
         for output in &self.outputs {
-            let path = std::path::Path::new(&output.file.value);
-            let is_plain = |part| matches!(part, std::path::Component::Normal(_));
-            if output.file.value.is_empty() || !path.components().all(is_plain) {
+            if output.file.value.is_empty() || !is_inside(&output.file.value) {
                 let reason =
                     format!("output '{}' is not a path inside its directory", output.file.value);
                 let hint = "a task writes its outputs into its own directory";
@@ -154,6 +170,24 @@ impl TaskTable {
             }
         }
         self.check_placeholders(&told)
+    }
+
+    /// The numbers of the array have zeros in front: so has each `{i}`.
+    fn pad(&mut self, width: usize) {
+        let pad = |text: &mut String| *text = entry::pad(text, width);
+        pad(&mut self.name.value);
+        self.inputs.iter_mut().for_each(|input| {
+            pad(&mut input.file.value);
+            input.name.iter_mut().for_each(pad);
+        });
+        self.outputs.iter_mut().for_each(|output| pad(&mut output.file.value));
+        self.after.iter_mut().for_each(|after| pad(&mut after.value));
+        self.env.iter_mut().for_each(|(_, value)| pad(value));
+        self.cwd.iter_mut().for_each(pad);
+        self.stdin.iter_mut().for_each(|stdin| pad(&mut stdin.value));
+        if let Body::Command(argv) = &mut self.body {
+            argv.iter_mut().for_each(pad);
+        }
     }
 
     fn check_placeholders(&self, told: &str) -> Result<(), Fault> {
@@ -167,15 +201,22 @@ impl TaskTable {
             };
             for kind in ["in", "out"] {
                 let opening = format!("{{{kind}:");
-                for rest in text.split(opening.as_str()).skip(1) {
-                    let Some((key, _)) = rest.split_once('}') else { continue };
+                for (at, _) in text.match_indices(opening.as_str()) {
+                    let rest = &text[at + opening.len()..];
+                    let Some((key, after)) = rest.split_once('}') else { continue };
+                    // Double braces stand for the text itself.
+                    if text[..at].ends_with('{') && after.starts_with('}') {
+                        continue;
+                    }
                     if !keys(kind).contains(&key) {
                         let noun = if kind == "in" { "input" } else { "output" };
                         let reason = format!("{opening}{key}}} names no {noun}");
                         let mut known = keys(kind);
                         known.dedup();
                         let hint = match known.as_slice() {
-                            [] => format!("the task declares no {noun}s"),
+                            [] => format!(
+                                "the task declares no {noun}s; {{{opening}{key}}}}} is the text itself"
+                            ),
                             _ => format!("its {noun}s are {}", known.join(", ")),
                         };
                         return Err(Fault::task(self.name.at, told, reason).with_hint(&hint));
@@ -185,6 +226,11 @@ impl TaskTable {
         }
         Ok(())
     }
+}
+
+fn is_inside(file: &str) -> bool {
+    let is_plain = |part| matches!(part, std::path::Component::Normal(_));
+    std::path::Path::new(file).components().all(is_plain)
 }
 
 type Parse = fn(&str) -> Result<u64, String>;
@@ -234,24 +280,29 @@ fn body(raw: &RawTask, at: Option<usize>, told: &str) -> Result<(Body, u64), Fau
 
 fn push_input(
     inputs: &mut Vec<InputFile>,
-    key: String,
-    input: Located<RawInput>,
+    key: &str,
+    input: Located<RawInputs>,
+    is_file: &dyn Fn(&str) -> bool,
 ) -> Result<(), Wrong> {
-    let at = input.at;
-    let one = |value: String| vec![Located { value, at }];
-    let (files, modelled_bytes, bring) = match input.value {
-        RawInput::One(file) => (one(file), None, Bring::Not),
-        RawInput::Many(files) => (files, None, Bring::Not),
-        RawInput::Brought { file, bring } => (one(file), None, bring),
-        RawInput::Modelled { file, size } => {
-            let size_bytes = parse_size_bytes(&size).map_err(|reason| (at, reason))?;
-            (one(file), Some(size_bytes), Bring::Not)
-        }
+    let files = match input.value {
+        RawInputs::One(file) => vec![Located { value: file, at: input.at }],
+        RawInputs::Many(files) => files,
     };
-    for file in files {
-        for value in expand_range(&file.value).map_err(|reason| (file.at, reason))? {
-            let file = Located { value, at: file.at };
-            inputs.push(InputFile { key: key.clone(), file, modelled_bytes, bring });
+    for Located { value: RawInput { file, name, size, bring }, at } in files {
+        let size = size.map(|size| parse_size_bytes(&size)).transpose();
+        let modelled_bytes = size.map_err(|reason| (at, reason))?;
+        // A file of exactly this name is that file, and no range.
+        let is_range = find_range(&file).is_some() && !is_file(&file);
+        let names = match is_range {
+            true => expand_range(&file).map_err(|reason| (at, reason))?,
+            false => vec![file],
+        };
+        if names.len() > 1 && name.is_some() {
+            return Err((at, "'as' names one file, not a range".to_owned()));
+        }
+        for value in names {
+            let (key, file) = (key.to_owned(), Located { value, at });
+            inputs.push(InputFile { key, file, name: name.clone(), modelled_bytes, bring });
         }
     }
     Ok(())

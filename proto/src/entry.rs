@@ -1,0 +1,157 @@
+//! `{i}` in templates of names, files and commands: the entry of a task in its array.
+//!
+//! `{i:04}` is the entry with zeros in front, at least four digits. `{{i}}` stands for the text
+//! `{i}`, and `{{i:04}}` for `{i:04}`.
+
+/// Digits of the largest entry.
+const WIDTH_MAX: usize = 20;
+
+/// A template at its first placeholder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Split<'t> {
+    pub before: &'t str,
+    /// Digits that the entry has at least.
+    pub width: usize,
+    pub after: &'t str,
+}
+
+/// The width that the name of a placeholder gives: `i` or `i:0N`.
+#[must_use]
+pub fn width(name: &str) -> Option<usize> {
+    if name == "i" {
+        return Some(1);
+    }
+    let digits = name.strip_prefix("i:0")?;
+    let width = digits.parse().ok().filter(|width| (1..=WIDTH_MAX).contains(width))?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(width)
+}
+
+/// The entry as a placeholder of this width gives it.
+#[must_use]
+pub fn text(entry: u64, width: usize) -> String {
+    format!("{entry:0width$}")
+}
+
+/// Splits at the first placeholder.
+#[must_use]
+pub fn split(template: &str) -> Option<Split<'_>> {
+    let found = next(template, 0)?;
+    let (before, after) = (&template[..found.from], &template[found.to..]);
+    Some(Split { before, width: found.width, after })
+}
+
+/// Whether the template has a placeholder.
+#[must_use]
+pub fn is_template(text: &str) -> bool {
+    split(text).is_some()
+}
+
+/// The template with the entry in its place.
+#[must_use]
+pub fn expand(template: &str, entry: u64) -> String {
+    if !template.contains("{i") {
+        return template.to_owned();
+    }
+    rewrite(template, true, |width| text(entry, width))
+}
+
+/// The template with `{i}` as `{i:0WIDTH}`.
+#[must_use]
+pub fn pad(template: &str, width: usize) -> String {
+    rewrite(template, false, |own| match own {
+        1 => format!("{{i:0{width}}}"),
+        own => format!("{{i:0{own}}}"),
+    })
+}
+
+/// A template without its placeholders.
+#[must_use]
+pub fn strip(template: &str) -> String {
+    rewrite(template, true, |_| String::new())
+}
+
+#[derive(Clone, Copy)]
+struct Found {
+    from: usize,
+    to: usize,
+    width: usize,
+}
+
+/// The first placeholder from here on that is not in double braces.
+fn next(text: &str, mut at: usize) -> Option<Found> {
+    while let Some(open) = text[at..].find("{i").map(|open| at + open) {
+        let close = open + text[open..].find('}')?;
+        match width(&text[open + 1..close]) {
+            Some(_) if is_escaped(text, open, close) => at = close + 2,
+            Some(width) => return Some(Found { from: open, to: close + 1, width }),
+            None => at = open + 1,
+        }
+    }
+    None
+}
+
+fn is_escaped(text: &str, open: usize, close: usize) -> bool {
+    text[..open].ends_with('{') && text[close + 1..].starts_with('}')
+}
+
+/// Replaces placeholders; double braces become single ones where that is wanted.
+fn rewrite(text: &str, unescapes: bool, replace: impl Fn(usize) -> String) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut at = 0;
+    while let Some(open) = text[at..].find("{i").map(|open| at + open) {
+        let Some(close) = text[open..].find('}').map(|close| open + close) else { break };
+        match width(&text[open + 1..close]) {
+            Some(_) if open > at && is_escaped(text, open, close) => {
+                let cut = usize::from(unescapes);
+                out.push_str(&text[at..open - cut]);
+                out.push_str(&text[open..close + 2 - cut]);
+                at = close + 2;
+            }
+            Some(width) => {
+                out.push_str(&text[at..open]);
+                out.push_str(&replace(width));
+                at = close + 1;
+            }
+            None => {
+                out.push_str(&text[at..=open]);
+                at = open + 1;
+            }
+        }
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_take_their_place() {
+        let table = [
+            ("a-{i}.txt", "a-7.txt"),
+            ("{i}{i:03}", "7007"),
+            ("{{i}}", "{i}"),
+            ("{{i:04}}-{i}", "{i:04}-7"),
+            ("{{{i}}}", "{{i}}"),
+            (
+                "plain {id} {i:4} {i:0} {i:099} {i:+3} {i",
+                "plain {id} {i:4} {i:0} {i:099} {i:+3} {i",
+            ),
+            ("ä{i}ö", "ä7ö"),
+        ];
+        for (template, expected) in table {
+            assert_eq!(expand(template, 7), expected, "{template}");
+        }
+        assert_eq!(expand("{i:02}", 12345), "12345");
+    }
+
+    #[test]
+    fn templates_are_split_padded_and_stripped() {
+        let split = split("{{i}} a{i:02}b{i}").expect("it has a placeholder");
+        assert_eq!((split.before, split.width, split.after), ("{{i}} a", 2, "b{i}"));
+        assert!(!is_template("{{i}}") && !is_template("{j}") && is_template("{i}"));
+        assert_eq!(pad("a{i} {{i}} {i:02}", 4), "a{i:04} {{i}} {i:02}");
+        assert_eq!(strip("count-{i:03}"), "count-");
+    }
+}

@@ -1,0 +1,124 @@
+//! Inputs reach a command as the workflow lists them: in order, whole, and under their names.
+
+use std::fs;
+
+use starling_tests::Sandbox;
+
+/// Runs the workflow; what it keeps under this name.
+fn kept(sandbox: &Sandbox, workflow: &str, file: &str) -> String {
+    sandbox.write("w.toml", workflow);
+    let _ = fs::remove_dir_all(sandbox.path("kept"));
+    sandbox.starling(&["run", "w.toml", "--nodes", "2", "--output", "kept"]).ok();
+    fs::read_to_string(sandbox.path(&format!("kept/{file}"))).expect("it is kept")
+}
+
+#[test]
+fn files_from_outside_and_from_tasks_keep_their_order() {
+    let sandbox = Sandbox::new();
+    sandbox.write("header.txt", "header\n");
+    sandbox.write("footer.txt", "footer\n");
+    let workflow = r#"
+[[task]]
+name = "body"
+command = ["sh", "-c", "echo body > {out:o}"]
+outputs = { o = "body.txt" }
+[[task]]
+name = "join"
+command = ["sh", "-c", 'cat {in:parts} $STARLING_INPUTS "$@" > "$STARLING_OUT_o"', "sh", "{in:parts}"]
+inputs = { parts = ["header.txt", "body.txt", "footer.txt"] }
+outputs = { o = { file = "all.txt", keep = true } }
+"#;
+    assert_eq!(kept(&sandbox, workflow, "all.txt"), "header\nbody\nfooter\n".repeat(3));
+}
+
+#[test]
+fn names_with_blanks_dots_and_digits_are_files() {
+    let sandbox = Sandbox::new();
+    for name in ["a 1.csv", "a 2.csv", "chr1_100..103.bed"] {
+        sandbox.write(name, format!("{name}\n"));
+    }
+    let workflow = r#"
+[[task]]
+name = "make"
+command = ["sh", "-c", "echo made > {out:o}"]
+outputs = { o = "chr2_5..9.bed" }
+[[task]]
+name = "gather"
+command = ["sh", "-c", 'cat "$@" > "$STARLING_OUT_o"', "sh", "{in:all}"]
+inputs = { all = ["a 1..2.csv", "chr1_100..103.bed", "chr2_5..9.bed"] }
+outputs = { o = { file = "all.txt", keep = true } }
+"#;
+    let expected = "a 1.csv\na 2.csv\nchr1_100..103.bed\nmade\n";
+    assert_eq!(kept(&sandbox, workflow, "all.txt"), expected);
+}
+
+#[test]
+fn one_file_has_several_roles_and_one_name_may_be_of_two_files() {
+    let sandbox = Sandbox::new();
+    sandbox.write("genome.fa", "genome\n");
+    for (sample, text) in [("s1", "one\n"), ("s2", "two\n")] {
+        fs::create_dir(sandbox.path(sample)).expect("a directory");
+        sandbox.write(&format!("{sample}/x.fq"), text);
+    }
+    let outside = sandbox.path("s2/x.fq").display().to_string();
+    let workflow = format!(
+        r#"
+[[task]]
+name = "t"
+command = ["sh", "-c", "cat {{in:ref}} {{in:db}} {{in:reads}} > {{out:o}}; ls >> {{out:o}}"]
+inputs = {{ ref = "genome.fa", db = "genome.fa", reads = ["s1/x.fq", {{ file = "{outside}", as = "s2.fq" }}] }}
+outputs = {{ o = {{ file = "all.txt", keep = true }} }}
+"#
+    );
+    let expected = "genome\ngenome\none\ntwo\nall.txt\ngenome.fa\ns1\ns2.fq\n";
+    assert_eq!(kept(&sandbox, &workflow, "all.txt"), expected);
+    sandbox.write("w.toml", workflow.replace("as = \"s2.fq\"", "as = \"genome.fa\""));
+    let refused = sandbox.starling(&["run", "w.toml"]).expect_code(4).stderr;
+    assert!(refused.contains("have one name in its directory: 'genome.fa'"), "{refused}");
+    assert!(refused.contains("as = \"other-genome.fa\""), "{refused}");
+}
+
+#[test]
+fn numbers_with_zeros_in_front_keep_them() {
+    let sandbox = Sandbox::new();
+    for number in 8..=12 {
+        sandbox.write(&format!("img_{number:04}.pgm"), format!("{number}\n"));
+    }
+    let workflow = r#"
+[[task]]
+name = "g"
+array = "0008-0012"
+command = ["sh", "-c", 'cat "$STARLING_IN_p" > "$STARLING_OUT_o"; echo {i} $STARLING_ENTRY >> {out:o}']
+inputs = { p = "img_{i}.pgm" }
+outputs = { o = "out_{i}.txt" }
+[[task]]
+name = "all"
+command = ["sh", "-c", "cat {in:o} > {out:o}"]
+inputs = { o = ["out_0008..0012.txt"] }
+outputs = { o = { file = "all.txt", keep = true } }
+"#;
+    let expected: String =
+        (8..=12).map(|number| format!("{number}\n{number:04} {number:04}\n")).collect();
+    assert_eq!(kept(&sandbox, workflow, "all.txt"), expected);
+    let workflow = workflow.replace("0008-0012", "8-12").replace("img_{i}", "img_{i:04}");
+    let workflow = workflow.replace("out_{i}", "out_{i:04}");
+    assert!(kept(&sandbox, &workflow, "all.txt").starts_with("8\n8 8\n"));
+}
+
+#[test]
+fn braces_of_a_program_stay() {
+    let sandbox = Sandbox::new();
+    let workflow = r#"
+[[task]]
+name = "py"
+command = ["sh", "-c", "echo '{i} {{i}} {x} {{in:a}} ${HOME}' > {out:o}"]
+outputs = { o = { file = "o.txt", keep = true } }
+[[task]]
+name = "entry"
+array = "7-7"
+command = ["sh", "-c", "echo '{i} {{i}} {x}' > {out:o}"]
+outputs = { o = { file = "p.txt", keep = true } }
+"#;
+    assert_eq!(kept(&sandbox, workflow, "o.txt"), "{i} {{i}} {x} {in:a} ${HOME}\n");
+    assert_eq!(kept(&sandbox, workflow, "p.txt"), "7 {i} {x}\n");
+}
