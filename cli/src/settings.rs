@@ -137,6 +137,10 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count()) + 1;
         wrong(format!("line {line}: {}", error.message()))
     })?;
+    // A first workflow may well have this name: it holds tasks, and no settings.
+    if table.contains_key("task") {
+        return Ok(None);
+    }
     let mut values = BTreeMap::new();
     for (key, value) in table {
         if !KEYS.iter().any(|(known, _)| *known == key) {

@@ -1,6 +1,7 @@
 //! `starling submit`: a command or a workflow, into a cluster that stays.
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -68,8 +69,8 @@ pub(crate) struct SubmitArgs {
     load: LoadArgs,
     #[command(flatten)]
     place: PlaceArgs,
-    /// The command and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The command and its arguments; options stand before it, and -- may
+    #[arg(trailing_var_arg = true, allow_hyphen_values = false, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
@@ -125,9 +126,23 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     })
 }
 
+/// A file of tasks that no system can start as a program.
+fn looks_like_workflow(path: &Path) -> bool {
+    let endings = ["toml", "json", "dot", "dax", "xml", "stg", "swf", "gz"];
+    let ends = path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known));
+    let is_program = |about: std::fs::Metadata| about.permissions().mode() & 0o111 != 0;
+    ends && path.is_file() && !std::fs::metadata(path).is_ok_and(is_program)
+}
+
 fn graph(context: &Context, args: &SubmitArgs) -> Result<Graph, Failure> {
     if let Some(file) = &args.file {
         return workload::load(context, file, &args.load);
+    }
+    if let [one] = &args.command[..]
+        && looks_like_workflow(Path::new(one))
+    {
+        return Err(Failure::usage(format!("'{one}' is a workflow, not a program"))
+            .hint(format!("write: starling submit --file {one}")));
     }
     let here = std::env::current_dir()
         .map_err(|error| Failure::refused(format!("no working directory: {}", plain(&error))))?;

@@ -131,21 +131,54 @@ async fn find(client: &Client, job: JobId, text: Option<&str>) -> Result<Vec<Tas
         return Ok(explained.task.into_iter().collect());
     }
     let mut found: HashMap<&str, Vec<TaskState>> = HashMap::new();
+    let mut entries: HashMap<&str, Vec<TaskState>> = HashMap::new();
     let see = |task: TaskState| {
         let id = LocalId(task.local).to_string();
         if let Some(one) = wanted.iter().find(|one| **one == id || **one == task.name) {
             found.entry(one).or_default().push(task);
+        } else if let Some(entry) = task.entry
+            && let Some(one) = wanted.iter().find(|one| has_entry(one, entry))
+        {
+            entries.entry(one).or_default().push(task);
         }
     };
     client.tasks(job, see).await?;
     for one in wanted {
-        let tasks = found.remove(one).ok_or_else(|| {
-            Failure::refused(format!("job {}: no task '{one}'", job.0))
-                .hint(format!("'starling task list {}' shows its tasks", job.0))
-        })?;
+        // A name goes before an entry of an array.
+        let tasks = match found.remove(one) {
+            Some(tasks) => tasks,
+            None => of_one_array(one, entries.remove(one).unwrap_or_default())?,
+        };
+        if tasks.is_empty() {
+            return Err(Failure::refused(format!("job {}: no task '{one}'", job.0))
+                .hint(format!("'starling task list {}' shows its tasks", job.0)));
+        }
         all.extend(tasks);
     }
     Ok(all)
+}
+
+/// Whether `17` or `3-20` means this entry of an array.
+fn has_entry(wanted: &str, entry: u64) -> bool {
+    let (first, last) = wanted.split_once('-').unwrap_or((wanted, wanted));
+    match (first.parse::<u64>(), last.parse::<u64>()) {
+        (Ok(first), Ok(last)) => (first..=last).contains(&entry),
+        _ => false,
+    }
+}
+
+/// The tasks of an entry in their order; refused where several arrays have such an entry.
+fn of_one_array(wanted: &str, mut tasks: Vec<TaskState>) -> Result<Vec<TaskState>, Failure> {
+    tasks.sort_by_key(|task| task.entry);
+    let twice = tasks.windows(2).find(|pair| pair[0].entry == pair[1].entry);
+    match twice {
+        Some([one, other]) => {
+            let names = format!("'{}' and '{}'", one.name, other.name);
+            Err(Failure::refused(format!("'{wanted}' is an entry of several arrays: {names}"))
+                .hint("name the tasks"))
+        }
+        _ => Ok(tasks),
+    }
 }
 
 pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {

@@ -168,7 +168,8 @@ pub fn read(
                 Limited::new(&mut source, limit).read_to_end(&mut bytes)?;
                 let graph = toml_file::read(&bytes, path);
                 let is_named = path.extension().is_some_and(|ending| ending == "toml");
-                graph.map_err(|error| match is_guessed && !is_named {
+                let has_tasks = head.windows(5).any(|word| word == b"[task");
+                graph.map_err(|error| match is_guessed && !is_named && !has_tasks {
                     true => error.of_unknown_kind(),
                     false => error,
                 })

@@ -86,6 +86,8 @@ pub enum Problem {
     Unreadable { reason: String },
     #[error("{reason}")]
     Syntax { reason: String },
+    #[error("{reason}")]
+    Mistake { reason: String, hint: Option<String> },
     #[error("not a workflow: {reason}")]
     NotAWorkflow { reason: String },
     #[error("{kind}")]
@@ -125,7 +127,7 @@ impl LoadError {
 
     /// A text of no recognised kind was read as TOML, and is none.
     pub(crate) fn of_unknown_kind(mut self) -> Self {
-        if let Problem::Syntax { reason } = &*self.problem {
+        if let Problem::Syntax { reason } | Problem::Mistake { reason, .. } = &*self.problem {
             let reason = format!("no known kind was recognised; as TOML: {reason}");
             *self.problem = Problem::NotAWorkflow { reason };
         }
@@ -154,7 +156,7 @@ impl LoadError {
                 "paths are relative to the workflow file; no task lists it as an output".to_owned(),
             ),
             Problem::FileTwice { .. } => Some("give each output a file of its own".to_owned()),
-            Problem::BadTask { hint, .. } => hint.clone(),
+            Problem::BadTask { hint, .. } | Problem::Mistake { hint, .. } => hint.clone(),
             Problem::Graph(error) => error.hint(),
             Problem::Generator(error) => error.hint(),
             Problem::Odd { .. } => {

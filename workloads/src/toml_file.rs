@@ -7,6 +7,7 @@
 pub(crate) mod array;
 pub(crate) mod assemble;
 mod index;
+mod mistakes;
 mod raw;
 pub(crate) mod table;
 mod write;

@@ -68,13 +68,8 @@ fn broken_toml() {
         ("", "w.toml: not a workflow: the file is empty"),
         ("name = \"w\"\n", "w.toml: the workflow has no tasks"),
         ("[[task]\n", "w.toml:1:8: unclosed array table, expected `]`"),
-        (
-            "[[task]]\nnme = \"a\"\n",
-            "w.toml:2:1: unknown field `nme`, expected one of `name`, `array`, `kind`, `command`, \
-             `body`, `duration`, `duration_estimate`, `inputs`, `outputs`, `after`, `env`, `cwd`, \
-             `stdin`, `cpus`, `memory`, `retries`, `time_limit`",
-        ),
-        ("[[task]]\ncommand = [\"true\"]\n", "w.toml:1:1: missing field `name`"),
+        ("[[task]]\nnme = \"a\"\n", "w.toml:2:1: unknown key 'nme'"),
+        ("[[task]]\ncommand = [\"true\"]\n", "w.toml:1:1: the key 'name' is missing"),
         ("[[task]]\nname = \"a\"\n", "w.toml:1:1: task 'a': has neither a command nor a body"),
         ("[[task]]\nname = \"a\"\ncommand = []\n", "w.toml:3:11: task 'a': the command is empty"),
         (
@@ -119,6 +114,48 @@ fn broken_toml() {
     ];
     for (text, expected) in table {
         assert_eq!(refused("w.toml", text).0, expected, "{text}");
+    }
+}
+
+/// What most people write first: the place, the key, and the right form.
+#[test]
+fn first_mistakes_in_toml() {
+    let task = |line: &str| format!("[[task]]\nname = \"a\"\ncommand = [\"true\"]\n{line}\n");
+    let table = [
+        ("[task]\nname = \"a\"\n".to_owned(), "1:1: 'task' is a list, not a table", "[[task]]"),
+        (
+            "[[task]]\nname = \"a\"\ncommand = \"ls -l\"\n".to_owned(),
+            "3:11: 'command' is a list, not the text \"ls -l\"",
+            "command = [\"ls\", \"-l\"]",
+        ),
+        (
+            "[[task]]\nname = \"a\"\ncommand = [\"sleep\", 5]\n".to_owned(),
+            "3:21: 'command' is a text in quotes, not the number 5",
+            "command = [\"sleep\", \"5\"]",
+        ),
+        (task("cmd = [\"x\"]"), "4:1: unknown key 'cmd'", "'command' is meant?"),
+        (task("output = { o = \"x\" }"), "4:1: unknown key 'output'", "'outputs' is meant?"),
+        (task("depends_on = [\"b\"]"), "4:1: unknown key 'depends_on'", "after = [\"name\"]"),
+        (
+            task("inputs = [\"x\"]"),
+            "4:10: 'inputs' is a table of key = value, not a list",
+            "{in:text}",
+        ),
+        (task("array = 10"), "4:9: 'array' is a text in quotes, not the number 10", "\"1-10\""),
+        (task("memory = 4"), "4:10: 'memory' is a text in quotes, not the number 4", "\"4GiB\""),
+        (task("cpus = \"2\""), "4:8: 'cpus' is a whole number, not the text \"2\"", "cpus = 2"),
+        (task("after = \"b\""), "4:9: 'after' is a list, not the text \"b\"", "after = [\"name\"]"),
+        (
+            task("outputs = { o = { file = \"x\", keep = \"yes\" } }"),
+            "4:38: 'keep' is true or false, not the text \"yes\"",
+            "keep = true",
+        ),
+        (task("colour = 1"), "4:1: unknown key 'colour'", "known keys: name, array"),
+    ];
+    for (text, expected, form) in table {
+        let (told, hint) = refused("w.toml", &text);
+        assert_eq!(told, format!("w.toml:{expected}"), "{text}");
+        assert!(hint.contains(form), "{hint}");
     }
 }
 

@@ -51,7 +51,14 @@ impl Ledger {
                 .filter(|sizes| sizes.len() <= TASK_SIZES_TOLD_MAX)
                 .unwrap_or_default()
                 .to_vec(),
+            entry: self.entry(task),
         })
+    }
+
+    /// The entry of a task of an array.
+    fn entry(&self, task: TaskId) -> Option<u64> {
+        let is_of_array = proto::entry::is_template(&self.spec(task)?.name);
+        self.cell(task).filter(|_| is_of_array).map(|cell| cell.entry)
     }
 
     /// A page of the job's tasks homed here, in the order of their ids.

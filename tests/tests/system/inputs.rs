@@ -122,3 +122,26 @@ outputs = { o = { file = "p.txt", keep = true } }
     assert_eq!(kept(&sandbox, workflow, "o.txt"), "{i} {{i}} {x} {in:a} ${HOME}\n");
     assert_eq!(kept(&sandbox, workflow, "p.txt"), "7 {i} {x}\n");
 }
+
+#[test]
+fn entries_of_an_array_are_named_by_their_numbers() {
+    let sandbox = Sandbox::new();
+    let cluster = sandbox.cluster(&["--nodes", "1", "--slots", "1"]);
+    cluster.starling(&["submit", "--array", "1-20", "sleep", "60"]).ok();
+    cluster.starling(&["task", "cancel", "last", "17,3-5"]).ok();
+    let listed = cluster.starling(&["task", "list", "last", "--json"]).ok().json();
+    let tasks = listed["tasks"].as_array().expect("a list");
+    let mut cancelled: Vec<&str> = tasks
+        .iter()
+        .filter(|task| task["state"] == "cancelled")
+        .filter_map(|task| task["name"].as_str())
+        .collect();
+    cancelled.sort_unstable();
+    assert_eq!(cancelled, ["sleep-17", "sleep-3", "sleep-4", "sleep-5"]);
+    let none = cluster.starling(&["task", "cancel", "last", "21"]).expect_code(4).stderr;
+    assert!(none.contains("no task '21'"), "{none}");
+    cluster.starling(&["job", "cancel", "last"]).ok();
+    sandbox.write("w.toml", "[[task]]\nname = \"a\"\nbody = \"noop\"\n");
+    let refused = cluster.starling(&["submit", "w.toml"]).expect_code(2).stderr;
+    assert!(refused.contains("starling submit --file w.toml"), "{refused}");
+}

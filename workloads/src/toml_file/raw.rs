@@ -4,13 +4,13 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
-use super::{Fault, Located};
+use super::{Fault, Located, mistakes};
 use crate::error::Problem;
 
 pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
     toml::from_str(text).map_err(|error| {
-        let reason = error.message().trim().replace('\n', "; ");
-        Fault { at: error.span().map(|span| span.start), problem: Problem::Syntax { reason } }
+        let at = error.span().map(|span| span.start);
+        Fault { at, problem: mistakes::problem(error.message(), text, at) }
     })
 }
 
