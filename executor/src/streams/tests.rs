@@ -1,3 +1,4 @@
+use std::fs;
 use super::*;
 
 fn piece(job: u64, local: u64, stderr: bool, data: &[u8]) -> Piece<'_> {
