@@ -12,6 +12,7 @@ use crate::args::ClusterArgs;
 use crate::errors::{Failure, plain};
 use crate::output::say;
 use crate::processes::{self, Life, NodeProcess};
+use crate::run_dir::RunDir;
 use crate::units::{Bandwidth, number_of};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -117,7 +118,7 @@ pub(crate) fn default_slots(nodes: u32) -> u32 {
 pub(crate) struct Cluster {
     // In this order: the nodes end before their directory goes.
     nodes: Nodes,
-    dir: tempfile::TempDir,
+    dir: RunDir,
     /// Copies of each partition.
     replicas: u32,
 }
@@ -158,7 +159,7 @@ impl Cluster {
         as_processes: bool,
         prepare: impl FnOnce(&Path) -> anyhow::Result<()>,
     ) -> Result<Self, Failure> {
-        let dir = tempfile::Builder::new().prefix("starling-run-").tempdir().map_err(|error| {
+        let dir = RunDir::new().map_err(|error| {
             Failure::refused(format!("cannot make a temporary directory: {}", plain(&error)))
                 .hint("set TMPDIR to a directory with space")
         })?;

@@ -6,6 +6,7 @@ use daemon::{NodeError, StartError};
 use workloads::LoadError;
 
 use crate::args::Cli;
+use crate::shown::shown;
 
 /// The exit codes of the program; a contract.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,9 +87,9 @@ impl Failure {
 
     /// Both lines, as they go to stderr.
     pub(crate) fn render(&self) -> String {
-        let mut text = format!("error: {}\n", self.message);
+        let mut text = format!("error: {}\n", shown(&self.message));
         if let Some(hint) = &self.hint {
-            text.push_str(&format!("hint: {hint}\n"));
+            text.push_str(&format!("hint: {}\n", shown(hint)));
         }
         text
     }

@@ -11,6 +11,7 @@ use crate::jobs::{self, JobRow};
 use crate::kept::FetchArgs;
 use crate::run::Deadline;
 use crate::selector::Selector;
+use crate::shown::shown;
 use crate::story::{self, Logs};
 use crate::streams::OutputArgs;
 use crate::units::Timespan;
@@ -165,11 +166,11 @@ async fn info(context: &Context, client: &Client, job: JobId) -> Result<(), Fail
     }
     let report = story::report(&fold, &facts, &state);
     if context.output.json {
-        return context.output.line(&story::json(&report, &state));
+        return context.output.raw_line(&story::json(&report, &state));
     }
-    let name = if state.name.is_empty() { "" } else { &state.name };
+    let name = shown(&state.name);
     let head = format!("{:12} {} {name}\n{:12} {}\n", "job", report.job, "state", report.state);
-    context.output.bytes((head + &summary::text(&report)).as_bytes())?;
+    context.output.text(&(head + &summary::text(&report)))?;
     if let Some(by) = jobs::canceller(&state) {
         context.output.line(&format!("{:12} {by}", "cancelled by"))?;
     }

@@ -22,10 +22,13 @@ mod node_list;
 mod output;
 mod processes;
 mod progress;
+mod remembered;
 mod replicas;
 mod run;
+mod run_dir;
 mod selector;
 mod settings;
+mod shown;
 mod sim;
 mod story;
 mod streams;
@@ -91,6 +94,8 @@ impl Context {
 }
 
 fn main() -> ExitCode {
+    // Before anything is opened or started.
+    executor::inherited::close_on_exec();
     // The helper that starts commands must not read settings or arguments of its own.
     if std::env::args_os().nth(1).is_some_and(|verb| verb == "__spawner") {
         executor::spawner::main()
@@ -112,7 +117,7 @@ fn main() -> ExitCode {
         Err(error) => errors::usage_of_clap(&error, &words()),
     };
     if !failure.message.is_empty() {
-        output::say(failure.render().trim_end());
+        output::say_lines(failure.render().trim_end());
     }
     ExitCode::from(failure.exit as u8)
 }

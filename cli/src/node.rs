@@ -131,6 +131,7 @@ pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
 }
 
 fn start(context: &Context, args: StartArgs) -> Done {
+    executor::private::keep_files_private();
     if args.detach {
         // Fails only for the leader of a session, which is where we want to be.
         let _ = rustix::process::setsid();
@@ -261,7 +262,7 @@ fn rank(
     let instance = daemon::instance::Instance::open(dir)?;
     for rank in 0..expect {
         let home = instance.node_dir(NodeId(rank));
-        std::fs::create_dir_all(&home).map_err(|error| Failure::file(&home, &error))?;
+        executor::private::own_dir(&home).map_err(|error| Failure::file(&home, &error))?;
         let path = home.join("place");
         let file = File::create(&path).map_err(|error| Failure::file(&path, &error))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use serde::Serialize;
 
 use crate::errors::{Failure, plain};
+use crate::shown::{shown, shown_lines};
 
 /// How to speak, as the global flags and the terminal say.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,19 @@ impl Output {
         })
     }
 
+    /// A text for a person, of lines that this program has laid out. What others wrote into it
+    /// cannot steer the terminal.
+    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        self.bytes(shown_lines(text).as_bytes())
+    }
+
+    /// One line for a person.
     pub(crate) fn line(&self, text: &str) -> Result<(), Failure> {
+        self.raw_line(&shown(text))
+    }
+
+    /// One line for a program, as it is.
+    pub(crate) fn raw_line(&self, text: &str) -> Result<(), Failure> {
         self.bytes(format!("{text}\n").as_bytes())
     }
 
@@ -56,7 +69,7 @@ impl Output {
 
     /// A value that brings its schema along, as the report of a run does.
     pub(crate) fn json_with_schema(&self, value: &impl Serialize) -> Result<(), Failure> {
-        self.line(&serde_json::to_string(value).expect("numbers and strings always serialise"))
+        self.raw_line(&serde_json::to_string(value).expect("numbers and strings always serialise"))
     }
 
     /// Something a human wants to know, beside the data.
@@ -68,11 +81,13 @@ impl Output {
 
     /// Rows under a header on a terminal; tab-separated rows without one elsewhere.
     pub(crate) fn table(&self, header: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+        let clean = |row: &Vec<String>| row.iter().map(|cell| shown(cell).into_owned()).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(clean).collect();
         if !self.terminal {
             let text: String = rows.iter().map(|row| row.join("\t") + "\n").collect();
             return self.bytes(text.as_bytes());
         }
-        let mut text = layout(header, rows);
+        let mut text = layout(header, &rows);
         if self.color
             && let Some(end) = text.find('\n')
         {
@@ -102,9 +117,14 @@ fn layout(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A line on stderr. Nobody listening there is no reason to stop.
+/// A line on stderr. That it cannot be written is no reason to stop.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    say_lines(&shown(text));
+}
+
+/// Lines on stderr, in which what others wrote is on one line already.
+pub(crate) fn say_lines(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", shown_lines(text));
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Nodes as processes of their own: starting them, seeing whether they live, ending them.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,11 +46,7 @@ pub(crate) fn spawn(
     life: Life,
 ) -> Result<NodeProcess, Failure> {
     let home = dir.join("nodes").join(node.to_string());
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&home)
-        .map_err(|error| Failure::file(&home, &error))?;
+    executor::private::own_dir(&home).map_err(|error| Failure::file(&home, &error))?;
     let log = home.join("node.log");
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&log);
     let file = file.map_err(|error| Failure::file(&log, &error))?;
@@ -189,11 +185,7 @@ pub(crate) fn is_node(pid: u32, dir: &Path) -> bool {
     }
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    is_node_line(&words, &cwd, dir).unwrap_or_else(|| {
-        let name = |link: &str| std::fs::read_link(link).ok().as_deref().and_then(program_name);
-        let own = name("/proc/self/exe");
-        own.is_some() && name(&format!("/proc/{pid}/exe")) == own
-    })
+    is_node_line(&words, &cwd, dir).unwrap_or_else(|| is_this_program(pid))
 }
 
 /// A program's name; that of a running one may have been replaced on disk since it started.
@@ -223,6 +215,38 @@ fn is_node_line(line: &[u8], cwd: &Path, dir: &Path) -> Option<bool> {
     };
     let named = value_of("--rendezvous").or_else(|| value_of("--dir"))?;
     Some(resolved(&cwd.join(std::ffi::OsStr::from_bytes(named))) == resolved(dir))
+}
+
+/// The node processes of the instance in `dir`, by their command lines, with the places they were
+/// given there; also those that have no address file any more.
+pub(crate) fn nodes_of(dir: &Path) -> Vec<(u32, u32)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let node = |pid: u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+        let is_one = is_node_line(&words, &cwd, dir) == Some(true) && is_this_program(pid);
+        let mut words = words.split(|byte| *byte == 0).skip_while(|word| *word != b"--rank");
+        let rank = std::str::from_utf8(words.nth(1)?).ok()?.parse().ok()?;
+        (is_one && is_alive(pid)).then_some((rank, pid))
+    };
+    pids.filter_map(node).collect()
+}
+
+/// Whether the state directory of a node process was removed: it holds a lock that is no more.
+pub(crate) fn is_ghost(pid: u32, dir: &Path, node: u32) -> bool {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let lock = dir.join("nodes").join(node.to_string()).join("state/lock");
+    let removed = PathBuf::from(format!("{} (deleted)", lock.display()));
+    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let mut links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    links.any(|link| link == removed)
+}
+
+fn is_this_program(pid: u32) -> bool {
+    let name = |link: &str| std::fs::read_link(link).ok().as_deref().and_then(program_name);
+    let own = name("/proc/self/exe");
+    own.is_some() && name(&format!("/proc/{pid}/exe")) == own
 }
 
 /// Sends a signal to a process of the instance in `dir`, if it still is one of its nodes.

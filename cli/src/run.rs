@@ -153,8 +153,8 @@ async fn execute(
 fn print(context: &Context, report: &RunReport, state: &JobState) -> Result<(), Failure> {
     jobs::tell_failures(&context.output, state);
     heard(match context.output.json {
-        true => context.output.line(&story::json(report, state)),
-        false => context.output.bytes(summary::text(report).as_bytes()),
+        true => context.output.raw_line(&story::json(report, state)),
+        false => context.output.text(&summary::text(report)),
     })
 }
 

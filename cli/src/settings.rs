@@ -60,6 +60,12 @@ impl Settings {
         Self::from(|_| None, &[]).expect("nothing can be wrong with nothing")
     }
 
+    /// With values that are nearer than all of these.
+    pub(crate) fn under(mut self, origin: String, values: BTreeMap<String, String>) -> Self {
+        self.layers.insert(0, Layer { origin, values });
+        self
+    }
+
     /// Reads the environment and the files of this process.
     pub(crate) fn load() -> Result<Self, Failure> {
         let config_home = std::env::var_os("XDG_CONFIG_HOME")

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
 use crate::selector::Selector;
+use crate::shown::shown;
 use crate::story::Logs;
 use crate::{Context, jobs};
 
@@ -275,11 +276,12 @@ async fn info(
         return context.output.json(&row);
     }
     let head = TaskRow::HEADER.iter().zip(row.cells());
-    let mut text: String = head.map(|(key, value)| format!("{key:9} {value}\n")).collect();
+    let mut text: String =
+        head.map(|(key, value)| format!("{key:9} {}\n", shown(&value))).collect();
     let entries = entries(client, job, LocalId(task.local)).await?;
     let lines = analysis::explain::explain(&entries, None, &analysis::explain::Rules::default());
-    lines.iter().for_each(|line| text.push_str(&format!("{line}\n")));
-    context.output.bytes(text.as_bytes())
+    lines.iter().for_each(|line| text.push_str(&format!("{}\n", shown(line))));
+    context.output.text(&text)
 }
 
 async fn entries(
@@ -322,9 +324,10 @@ async fn explain(
         });
     }
     let name = if task.name.is_empty() { local.to_string() } else { task.name.clone() };
+    let name = shown(&name);
     let mut text = format!("task '{name}' ({local}) is {}\n", state_word(task.phase()));
-    lines.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
-    context.output.bytes(text.as_bytes())
+    lines.iter().for_each(|line| text.push_str(&format!("  {}\n", shown(line))));
+    context.output.text(&text)
 }
 
 /// A missing parent by its name, and what it is doing.

@@ -13,6 +13,7 @@ use crate::args::ClusterArgs;
 use crate::embed::{ClusterPlan, Present, default_replicas};
 use crate::errors::{Done, Exit, Failure};
 use crate::processes::{self, Life, NodeProcess};
+use crate::remembered;
 use crate::units::number_of;
 
 /// How long nodes may take to stop by themselves, and then after a request to terminate.
@@ -45,7 +46,11 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         Err(error) => return Err(error.into()),
     };
     // An instance knows its number; only a flag may contradict it, and is refused then.
-    let plan = ClusterPlan::resolve(context, &args.cluster, present, default_replicas)?;
+    let told = match present {
+        Some(_) => context.with_remembered(&dir)?,
+        None => context.clone(),
+    };
+    let plan = ClusterPlan::resolve(&told, &args.cluster, present, default_replicas)?;
     if let Some(present) = present.filter(|present| present.nodes != plan.nodes) {
         let nodes = number_of(u64::from(present.nodes), "node");
         let text = format!("{} has a cluster of {nodes}", dir.display());
@@ -57,6 +62,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         return Err(Failure::refused(text).hint("leave out --replicas, or give another --dir"));
     }
     make_private(&dir)?;
+    end_ghosts(&dir)?;
     let running = |node: &u32| {
         instance.address(*node).is_some_and(|address| processes::is_node(address.pid, &dir))
     };
@@ -79,6 +85,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         started.stay();
         Ok(())
     })?;
+    remembered::write(&dir, &plan)?;
     if context.output.json {
         let dir = dir.display().to_string();
         context.output.json(&Up { dir, nodes: plan.nodes, started: missing })?;
@@ -119,28 +126,32 @@ impl Drop for Started {
 }
 
 fn make_private(dir: &Path) -> Result<(), Failure> {
-    use std::os::unix::fs::DirBuilderExt;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|error| Failure::file(dir, &error))
+    executor::private::make_dir(dir).map_err(|error| Failure::file(dir, &error))
 }
 
 pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     let dir = context.dir()?;
     let instance = Instance::new(&dir);
-    instance.cluster()?;
-    let pids: Vec<(u32, u32)> = instance
-        .addresses()
+    let listed = instance.addresses().into_iter().map(|(node, address)| (node, address.pid));
+    let mut pids: Vec<(u32, u32)> =
+        listed.filter(|(_, pid)| processes::is_node(*pid, &dir)).collect();
+    // Those whose files were removed run all the same, and answer no client.
+    let strays: Vec<(u32, u32)> = processes::nodes_of(&dir)
         .into_iter()
-        .filter(|(_, address)| processes::is_node(address.pid, &dir))
-        .map(|(node, address)| (node, address.pid))
+        .filter(|(_, pid)| !pids.iter().any(|(_, known)| known == pid))
         .collect();
-    if pids.is_empty() {
+    if pids.is_empty() && strays.is_empty() {
+        instance.cluster()?;
+    }
+    signal(&strays, &dir, Signal::TERM);
+    if pids.is_empty() && strays.is_empty() {
         context.output.note("no node is running");
         return Ok(Exit::Ok);
     }
     crate::block_on(async {
         let options = ClientOptions { patience: Duration::from_secs(2) };
         match Client::connect_with(&dir, options).await {
+            _ if pids.is_empty() => {}
             Ok(client) => {
                 for (node, _) in &pids {
                     client.stop_node(proto::NodeId(*node), false).await?;
@@ -149,6 +160,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
             // Nobody listens to us; the processes still can be asked.
             Err(_) => signal(&pids, &dir, Signal::TERM),
         }
+        pids.extend(strays);
         if !gone(&pids, &dir, STOP_WITHIN).await {
             signal(&pids, &dir, Signal::TERM);
             if !gone(&pids, &dir, TERMINATE_WITHIN).await {
@@ -159,6 +171,29 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
         match gone(&pids, &dir, TERMINATE_WITHIN).await {
             true => Ok(Exit::Ok),
             false => Err(Failure::lost("some nodes do not end").hint("see 'starling node list'")),
+        }
+    })
+}
+
+/// Ends the nodes whose state directory was removed under them: they notice it by themselves, but
+/// another process may be the same node before that.
+fn end_ghosts(dir: &Path) -> Result<(), Failure> {
+    let ghosts: Vec<(u32, u32)> = processes::nodes_of(dir)
+        .into_iter()
+        .filter(|(node, pid)| processes::is_ghost(*pid, dir, *node))
+        .collect();
+    if ghosts.is_empty() {
+        return Ok(());
+    }
+    signal(&ghosts, dir, Signal::TERM);
+    crate::block_on(async {
+        if !gone(&ghosts, dir, TERMINATE_WITHIN).await {
+            signal(&ghosts, dir, Signal::KILL);
+        }
+        match gone(&ghosts, dir, TERMINATE_WITHIN).await {
+            true => Ok(()),
+            false => Err(Failure::lost("a node whose directory was removed does not end")
+                .hint("see 'starling node list'")),
         }
     })
 }

@@ -151,6 +151,8 @@ pub enum NodeError {
     EventLog { node: proto::NodeId, path: PathBuf, error: io::Error },
     #[error("node {node} has left the cluster: its number is never used again")]
     Removed { node: proto::NodeId },
+    #[error("node {node} stopped: its state directory {} was removed or replaced", path.display())]
+    DirectoryGone { node: proto::NodeId, path: PathBuf },
     #[error("node {node} stopped: cannot serve: {reason}")]
     Serve { node: proto::NodeId, reason: String },
     #[error("node {node} stopped by a broken invariant: {what}")]

@@ -13,12 +13,13 @@ Files appear whole (written under another name, synced, then linked or renamed),
 shared file system sees a file or none.
 */
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use executor::private;
 use proto::{Incarnation, NodeId, limits};
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +84,7 @@ impl Instance {
         make_private_dir(dir)?;
         check_owner(dir, rustix::process::geteuid().as_raw())?;
         let nodes = dir.join("nodes");
-        make_private_dir(&nodes)?;
+        private::own_dir(&nodes).map_err(|e| StartError::io("create", &nodes, e))?;
         Ok(Self { dir: dir.to_path_buf() })
     }
 
@@ -186,7 +187,7 @@ pub struct StateDir {
     incarnation: Incarnation,
     store: u64,
     /// The lock goes with the file, even when the process is killed.
-    _lock: File,
+    lock: File,
 }
 
 impl StateDir {
@@ -200,6 +201,7 @@ impl StateDir {
     /// node from another directory, and must not take the two for one.
     pub fn open_above(path: &Path, known: Incarnation) -> Result<Self, StartError> {
         make_private_dir(path)?;
+        check_owner(path, rustix::process::geteuid().as_raw())?;
         let lock_path = path.join("lock");
         let lock = OpenOptions::new()
             .create(true)
@@ -218,16 +220,43 @@ impl StateDir {
             return Err(StartError::Removed { node });
         }
         for part in ["events", "streams", "objects", "tasks"] {
-            make_private_dir(&path.join(part))?;
+            let path = path.join(part);
+            private::own_dir(&path).map_err(|e| StartError::io("create", &path, e))?;
         }
         let incarnation = next_incarnation(path, known)?;
         let store = store_id(path)?;
-        Ok(Self { path: path.to_path_buf(), incarnation, store, _lock: lock })
+        Ok(Self { path: path.to_path_buf(), incarnation, store, lock })
     }
 
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the lock that this holds is still the one in the directory. When not, the directory
+    /// was removed or replaced, and another process may be this node there.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let (Ok(held), found) = (self.lock.metadata(), fs::metadata(self.path.join("lock"))) else {
+            return true; // That says nothing about the directory.
+        };
+        match found {
+            Ok(found) => (found.dev(), found.ino()) == (held.dev(), held.ino()),
+            Err(e) => {
+                let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle;
+                !stale
+                    && !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
+        }
+    }
+
+    /// Comes back when the directory is no longer the one that this has locked.
+    pub(crate) async fn gone(&self) {
+        let mut looks = 0;
+        while looks < limits::STATE_GONE_LOOKS {
+            tokio::time::sleep(Duration::from_nanos(limits::STATE_LOOKED_AT_EVERY.0)).await;
+            looks = if self.is_there() { 0 } else { looks + 1 };
+        }
     }
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
@@ -443,11 +472,7 @@ fn to_json(value: &impl Serialize) -> String {
 }
 
 fn make_private_dir(path: &Path) -> Result<(), StartError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|e| StartError::io("create", path, e))
+    private::make_dir(path).map_err(|e| StartError::io("create", path, e))
 }
 
 /// That the directory is the user's and that nobody else writes there. A link counts as what made

@@ -115,7 +115,10 @@ impl Place {
         let store = open_store(&state)?;
         let (local_sender, local) = mpsc::unbounded_channel();
         let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);
-        let executor = start_executor(options, &state, local_sender.clone())?;
+        let executor = {
+            let cluster = self.cluster.id().expect("checked when it was read");
+            start_executor(options, &state, cluster, local_sender.clone())?
+        };
         open_files::raise_limit(); // After the spawner: commands keep the limit that the user set.
         let log_path = state.path().join("log");
         let others = (0..options.expect).map(NodeId).filter(|&node| node != options.node);
@@ -282,12 +285,20 @@ impl Life {
                 }
             },
             _ = stop.wait_for(|stop| *stop) => return Err(StartError::Stopped.into()),
+            () = self.state.gone() => {
+                let path = self.state.path().to_path_buf();
+                return Err(NodeError::DirectoryGone { node, path });
+            }
         }
         let (progress, shared) = (Arc::clone(&place.progress), Arc::clone(&self.shared));
-        let (run, (inbox, local), _state) = self.recover(place, &own)?;
+        let (run, (inbox, local), state) = self.recover(place, &own)?;
         progress.set(Phase::Ready);
         let result = tokio::select! {
             result = run.run(inbox, local, stop) => result,
+            () = state.gone() => {
+                let path = state.path().to_path_buf();
+                Err(NodeError::DirectoryGone { node, path })
+            }
             served = &mut server => Err(failed(match served {
                 Ok(Ok(())) => "the server ended".to_owned(),
                 Ok(Err(error)) => error.to_string(),

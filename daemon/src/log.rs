@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -61,7 +62,7 @@ impl Window {
 
 impl NodeLog {
     pub(crate) fn open(path: &Path, clock: Clock) -> std::io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
         let (refusals, peers) = (Window::of(REFUSALS_PER_WINDOW), Window::of(PEERS_PER_WINDOW));
         Ok(Self { clock, state: Mutex::new(State { file, refusals, peers }) })
     }

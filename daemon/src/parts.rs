@@ -38,10 +38,13 @@ pub(crate) fn open_store(state: &StateDir) -> Result<RocksStore, StartError> {
 pub(crate) fn start_executor(
     options: &NodeOptions,
     state: &StateDir,
+    cluster: u64,
     local: mpsc::UnboundedSender<Local>,
 ) -> Result<Executor, StartError> {
     let mut config = ExecutorConfig::new(state.path(), options.node, options.slots);
     config.spawner_program.clone_from(&options.spawner_program);
+    config.mark = format!("{cluster:016x}-{:016x}", state.store());
+    config.say = options.say;
     let executor =
         Executor::start(config, move |ended| {
             let inputs = ended

@@ -130,7 +130,7 @@ impl RocksStore {
     /// the last batch in it, 0 for none.
     pub fn open(path: impl AsRef<Path>) -> Result<(Self, u64), StoreError> {
         let path = path.as_ref().to_owned();
-        std::fs::create_dir_all(&path).map_err(|error| from_io(&path, &error))?;
+        executor::private::own_dir(&path).map_err(|error| from_io(&path, &error))?;
         refuse_half_a_store(&path)?;
         let mut mark = Mark::check(&path)?;
         logs::check(&path)?;

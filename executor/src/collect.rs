@@ -9,10 +9,10 @@ use proto::{NodeId, ObjectId, Span};
 
 use crate::error::reason;
 use crate::executor::Shared;
-use crate::names;
 use crate::objects::ObjectKind;
 use crate::spawner::wire::Exit;
 use crate::stage::{OutputFile, Workspace};
+use crate::{names, private};
 
 /// The outcome of an attempt that ended like this.
 pub(crate) fn outcome(
@@ -171,9 +171,9 @@ pub(crate) fn clean_up(shared: &Shared, workspace: &Workspace) {
     }
     let directory = workspace.directory.clone();
     let started = shared.pool.run(move || {
-        let _ = fs::remove_dir_all(directory);
+        let _ = private::remove_tree(&directory);
     });
     if started.is_err() {
-        let _ = fs::remove_dir_all(&workspace.directory);
+        let _ = private::remove_tree(&workspace.directory);
     }
 }

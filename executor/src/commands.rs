@@ -15,11 +15,8 @@ behind, fails the attempts it ran, and starts another.
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread::JoinHandle;
@@ -33,13 +30,12 @@ use rustix::process::Pid;
 
 use crate::error::reason;
 use crate::executor::{Ended, Shared};
-use crate::names::is_hidden_variable;
+use crate::pulse::{Pulse, Silence};
 use crate::spawner::wire::{self, Exit, Order, Report};
-use crate::spawner::{GRACE_VARIABLE, VERB};
 use crate::stage::{self, Workspace};
 use crate::streams::Piece;
 use crate::table::{Key, Phase};
-use crate::{collect, strays};
+use crate::{collect, helper, strays};
 
 /// Orders are written when so many bytes have gathered, or when there is none left to gather.
 const BATCH_BYTES: usize = 64 << 10;
@@ -273,6 +269,23 @@ impl Inner {
         }
     }
 
+    /// Asks the spawner whether it goes on. Where orders wait to be taken already there is no need.
+    fn ask(&self) {
+        let Ok(mut rest) = self.rest.try_lock() else { return };
+        let Link::Up(stream) = &self.state().link else { return };
+        if rest.is_some() {
+            return;
+        }
+        let mut ping = Vec::new();
+        wire::encode(&mut ping, &Order { ping: true, ..Order::default() });
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if let Ok(sent) = rustix::net::send(&**stream, &ping, flags)
+            && sent < ping.len()
+        {
+            *rest = Some((stream.clone(), ping.split_off(sent)));
+        }
+    }
+
     fn fail(&self, key: Key, error: &str) {
         self.shared.finish(key, Outcome { error: error.to_owned(), ..Outcome::default() });
     }
@@ -290,7 +303,7 @@ fn run_launcher(inner: &Inner, receiver: &mpsc::Receiver<Work>) {
                     stage(inner, number, launch, &mut batch, &mut staged)
                 }
                 Work::Kill(number) => {
-                    wire::encode(&mut batch, &Order { start: None, kill: Some(number) });
+                    wire::encode(&mut batch, &Order { kill: Some(number), ..Order::default() });
                 }
                 Work::Staged(orders, running) => {
                     batch.extend_from_slice(&orders);
@@ -333,7 +346,7 @@ fn stage(
         Err(outcome) => return inner.shared.finish(key, outcome),
     };
     let before = batch.len();
-    wire::encode(batch, &Order { start: Some(start), kill: None });
+    wire::encode(batch, &Order { start: Some(start), ..Order::default() });
     if batch.len() - before > limits::FRAME_BYTES_MAX {
         batch.truncate(before);
         collect::clean_up(&inner.shared, &workspace);
@@ -379,7 +392,7 @@ fn hand_over(inner: &Inner, batch: &mut Vec<u8>, staged: &mut Vec<(u64, Running)
 fn run_listener(inner: &Inner) {
     let mut bad_starts = 0;
     while !inner.shared.is_stopping() {
-        let (mut child, stream) = match start_spawner(inner) {
+        let (mut child, stream) = match helper::start(&inner.shared.config) {
             Ok(started) => started,
             Err(error) => {
                 let node = inner.shared.config.node;
@@ -424,12 +437,12 @@ fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream) -> String {
         // It hung up or talked nonsense: it is not to be trusted with the killing.
         let _ = child.kill();
     }
-    let status = child.wait();
+    let status = helper::await_end(child);
     let session = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(session) = session {
         strays::kill_session(session, Duration::from_secs(5));
     }
-    let status = status.map_or_else(|error| reason(&error), |status| status.to_string());
+    strays::kill_marked(&inner.shared.config.mark, Duration::from_secs(5));
     let node = inner.shared.config.node;
     let text = format!("the spawner process of {node} ended ({status}); the command was killed");
     let lost = std::mem::take(&mut inner.state().running);
@@ -441,46 +454,38 @@ fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream) -> String {
     text
 }
 
-fn start_spawner(inner: &Inner) -> Result<(Child, UnixStream), String> {
-    let config = &inner.shared.config;
-    // Orphans of a spawner that is killed come to this process, which can then reap them.
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    let program = config.spawner_program.clone();
-    let own = program.is_none();
-    // Even if the file was replaced meanwhile, this is the program that runs.
-    let program = program.unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
-    let describe = |error: io::Error| format!("{}: {}", program.display(), reason(&error));
-    let (mine, theirs) = UnixStream::pair().map_err(describe)?;
-    let environment =
-        std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(is_hidden_variable));
-    let mut command = Command::new(&program);
-    if own {
-        command.arg0("starling-spawner");
-    }
-    let grace_ms = config.kill_grace.0 / 1_000_000;
-    let child = command
-        .arg(VERB)
-        .env_clear()
-        .envs(environment)
-        .env(GRACE_VARIABLE, grace_ms.to_string())
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(describe)?;
-    Ok((child, mine))
-}
-
 /// Takes reports until the spawner hangs up. Answers how many commands ended.
 fn listen(inner: &Inner, mut stream: &UnixStream) -> u64 {
     let mut frames = wire::Frames::default();
     let mut buffer = vec![0; 256 << 10];
     let mut reports = Vec::new();
     let mut ended = 0;
+    let mut pulse = Pulse::new(inner.shared.config.spawner_silence);
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => return ended,
-            Ok(count) => frames.push(&buffer[..count]),
+            Ok(count) => {
+                pulse.heard();
+                frames.push(&buffer[..count]);
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let is_waited_for = !inner.state().running.is_empty();
+                match pulse.silence(is_waited_for) {
+                    Silence::Idle => {}
+                    Silence::Ask => inner.ask(),
+                    Silence::Hangs => {
+                        let (node, silence) = (inner.shared.config.node, Pulse::wait());
+                        (inner.shared.config.say)(&format!(
+                            "warning: the spawner process of {node} hangs: it was asked every \
+                             {silence:?} and does not answer; another takes its place, and its \
+                             tasks run again"
+                        ));
+                        return ended;
+                    }
+                }
+                continue;
+            }
             Err(_) => return ended,
         }
         let whole = frames.take::<Report>(&mut reports);

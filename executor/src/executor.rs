@@ -21,7 +21,7 @@ use crate::streams::Streams;
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
 use crate::uploads::Uploads;
-use crate::{stage, strays, synthetic};
+use crate::{private, stage, strays, synthetic};
 
 /// What an executor is told when it starts.
 #[derive(Clone, Debug)]
@@ -38,6 +38,13 @@ pub struct ExecutorConfig {
     pub max_staged_bytes: u64,
     /// Between SIGTERM and SIGKILL.
     pub kill_grace: Span,
+    /// Names cluster and store of the node in the environment of each command: what a command left
+    /// behind is found by it. Empty: nothing is looked for by name.
+    pub mark: String,
+    /// How long a spawner that is asked may be silent before another takes its place.
+    pub spawner_silence: Span,
+    /// Told, one line each, what whoever looks after the node should know.
+    pub say: fn(&str),
 }
 
 impl ExecutorConfig {
@@ -52,6 +59,9 @@ impl ExecutorConfig {
             max_object_bytes: limits::OBJECT_BYTES_MAX_DEFAULT,
             max_staged_bytes: limits::STAGED_BYTES_DEFAULT,
             kill_grace: limits::KILL_GRACE,
+            mark: String::new(),
+            spawner_silence: limits::SPAWNER_SILENCE,
+            say: |_| {},
         }
     }
 }
@@ -152,10 +162,11 @@ impl Executor {
     ) -> Result<Self, ExecutorError> {
         let state_dir = &config.state_dir;
         let wrong = |error: io::Error| ExecutorError::directory(state_dir, &error);
-        fs::create_dir_all(state_dir).map_err(wrong)?;
+        private::make_dir(state_dir).map_err(wrong)?;
         let state_dir = state_dir.canonicalize().map_err(wrong)?;
         let tasks_dir = state_dir.join("tasks");
-        clear_tasks(&tasks_dir).map_err(|error| ExecutorError::directory(&tasks_dir, &error))?;
+        clear_tasks(&tasks_dir, &config.mark)
+            .map_err(|error| ExecutorError::directory(&tasks_dir, &error))?;
         let shared = Arc::new(Shared {
             spare_dirs: SpareDirs::new(&tasks_dir),
             empty_list: crate::environment::make_empty_list(&state_dir).map_err(wrong)?,
@@ -318,12 +329,12 @@ fn failure(error: String) -> Outcome {
 
 /// Task directories are of no use to a new incarnation. Where there are any, the node before was
 /// killed; so should its commands have been, but its spawner may have been killed as well.
-fn clear_tasks(tasks_dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(tasks_dir)?;
+fn clear_tasks(tasks_dir: &Path, mark: &str) -> io::Result<()> {
+    private::own_dir(tasks_dir)?;
     if fs::read_dir(tasks_dir)?.next().is_none() {
         return Ok(());
     }
-    strays::kill_by_task_dir(tasks_dir, Duration::from_secs(5));
+    strays::kill_by_task_dir(tasks_dir, mark, Duration::from_secs(5));
     remove_entries(tasks_dir)
 }
 
@@ -331,7 +342,7 @@ fn remove_entries(tasks_dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(tasks_dir)? {
         let path = entry?.path();
         // A process that could not be killed may still write there: its directory stays.
-        let _ = fs::remove_dir_all(path);
+        let _ = private::remove_tree(&path);
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::names;
 use crate::spare::SpareDir;
 use crate::spawner::wire::Start;
 use crate::staged::StagedFile;
+use crate::strays::MARK_VARIABLE;
 
 /// Where an attempt works and what it is to leave behind.
 #[derive(Debug)]
@@ -128,8 +129,19 @@ fn build(
         submit_dir: command.submit_dir.clone().into_bytes(),
         stdin: stdin(&scope.expand(&command.stdin)?, directory, submit_dir)?,
         time_limit_ns: launch.spec.time_limit_ns,
+        mark: mark(shared, launch),
     };
     Ok((output_files, start))
+}
+
+/// The variable by which what leaves the command's group is found.
+fn mark(shared: &Shared, launch: &Launch) -> Vec<u8> {
+    let Launch { task, attempt, .. } = launch;
+    let (node, job) = (&shared.config.mark, task.job.0);
+    match node.is_empty() {
+        true => Vec::new(),
+        false => format!("{MARK_VARIABLE}={node}:{job:x}.{}.{:x}", task.local, attempt.0).into(),
+    }
 }
 
 /// Brings the files that a task wants staged to this node, those that are not here yet. Blocks.

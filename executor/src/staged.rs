@@ -88,7 +88,7 @@ impl StagedFiles {
         let wrong = |error: io::Error| ExecutorError::directory(root, &error);
         match fs::remove_dir_all(root) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(wrong(error)),
-            _ => fs::create_dir_all(root).map_err(wrong)?,
+            _ => crate::private::own_dir(root).map_err(wrong)?,
         }
         let (state, changed) = (Mutex::default(), Condvar::new());
         let room_bytes = AtomicU64::new(u64::MAX);

@@ -1,4 +1,8 @@
-//! Finding and killing processes that lost the spawner which started them.
+//! Finding and killing processes that left their group, or lost the spawner which started them.
+//!
+//! Each command has the mark of its attempt in its environment (`STARLING_MARK`): cluster and store
+//! of the node, job, task and attempt. What it starts inherits the mark, whatever session it is in.
+//! A process that cleared its environment is found only as a descendant of a spawner that lives.
 
 use std::fs;
 use std::io::Read;
@@ -8,23 +12,83 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
+/// The variable with the mark of an attempt.
+pub(crate) const MARK_VARIABLE: &str = "STARLING_MARK";
+/// Of an environment so much is read: more than the kernel takes for a program without a raised
+/// stack limit.
+const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
+
+/// The start of the variable that all commands of a node have.
+pub(crate) fn mark_of_node(mark: &str) -> Vec<u8> {
+    format!("{MARK_VARIABLE}={mark}:").into_bytes()
+}
+
 /// Kills the processes of a session until there are none, or time is up. A spawner leads a session
 /// of its own, so all it started are in it, except what asked for yet another session.
 pub(crate) fn kill_session(session: Pid, patience: Duration) {
     kill_all(patience, |pid| stat_field(pid, 3) == Some(session.as_raw_nonzero().get()));
 }
 
-/// Kills the processes that were given a task directory below `tasks_dir`.
-pub(crate) fn kill_by_task_dir(tasks_dir: &Path, patience: Duration) {
+/// Kills the processes that bear a mark of this node.
+pub(crate) fn kill_marked(mark: &str, patience: Duration) {
+    let needle = mark_of_node(mark);
+    if !mark.is_empty() {
+        kill_all(patience, |pid| has_variable(pid, &[&needle]));
+    }
+}
+
+/// Kills the processes that were given a task directory below `tasks_dir`, or a mark of this node.
+pub(crate) fn kill_by_task_dir(tasks_dir: &Path, mark: &str, patience: Duration) {
     let mut needle = b"STARLING_TASK_DIR=".to_vec();
     needle.extend_from_slice(tasks_dir.as_os_str().as_bytes());
     needle.push(b'/');
-    kill_all(patience, |pid| {
-        let mut environment = Vec::new();
-        let opened = fs::File::open(format!("/proc/{}/environ", pid.as_raw_nonzero()));
-        let read = opened.and_then(|file| file.take(1 << 20).read_to_end(&mut environment));
-        read.is_ok() && environment.split(|byte| *byte == 0).any(|one| one.starts_with(&needle))
-    });
+    let marked = mark_of_node(mark);
+    // Without a mark only the directory counts.
+    let needles = if mark.is_empty() { vec![&needle[..]] } else { vec![&needle[..], &marked[..]] };
+    kill_all(patience, |pid| has_variable(pid, &needles));
+}
+
+/// Kills all children of this process, and what thereby becomes its child, until there are none, or
+/// time is up. For a subreaper that ends: that is all it ever started, by whatever name.
+pub(crate) fn kill_descendants(patience: Duration) {
+    let start = Instant::now();
+    loop {
+        for pid in own_children() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        loop {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            match waitid(WaitId::All, options) {
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return, // There is none.
+            }
+        }
+        if start.elapsed() > patience {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The variable of a process that begins so, whole.
+pub(crate) fn variable_of(pid: Pid, start: &[u8]) -> Option<Vec<u8>> {
+    let environment = environment_of(pid)?;
+    let found = environment.split(|byte| *byte == 0).find(|one| one.starts_with(start));
+    found.map(<[u8]>::to_vec)
+}
+
+fn has_variable(pid: Pid, starts: &[&[u8]]) -> bool {
+    let Some(environment) = environment_of(pid) else { return false };
+    let mut variables = environment.split(|byte| *byte == 0);
+    variables.any(|one| starts.iter().any(|start| one.starts_with(start)))
+}
+
+fn environment_of(pid: Pid) -> Option<Vec<u8>> {
+    let mut environment = Vec::new();
+    let file = fs::File::open(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
+    file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment).ok()?;
+    Some(environment)
 }
 
 fn kill_all(patience: Duration, is_meant: impl Fn(Pid) -> bool) {
@@ -50,9 +114,36 @@ fn kill_all(patience: Duration, is_meant: impl Fn(Pid) -> bool) {
 }
 
 fn all_processes() -> Vec<Pid> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    numbers_in(Path::new("/proc"))
+}
+
+fn numbers_in(directory: &Path) -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     names.filter_map(Pid::from_raw).collect()
+}
+
+/// The children of all threads of this process. Where the kernel keeps no lists of them, they are
+/// looked for among all processes.
+fn own_children() -> Vec<Pid> {
+    let mut children = Vec::new();
+    for thread in numbers_in(Path::new("/proc/self/task")) {
+        let path = format!("/proc/self/task/{}/children", thread.as_raw_nonzero());
+        let text = fs::read(path).unwrap_or_default();
+        children.extend(pids_of(&text));
+    }
+    if children.is_empty() {
+        let myself = rustix::process::getpid().as_raw_nonzero().get();
+        let is_child = |pid: &Pid| stat_field(*pid, 1) == Some(myself);
+        children = all_processes().into_iter().filter(is_child).collect();
+    }
+    children
+}
+
+/// Numbers of processes with blanks between them.
+pub(crate) fn pids_of(text: &[u8]) -> impl Iterator<Item = Pid> {
+    let words = text.split(|byte| byte.is_ascii_whitespace());
+    words.filter_map(|word| Pid::from_raw(std::str::from_utf8(word).ok()?.parse().ok()?))
 }
 
 /// The text of `/proc/PID/stat` after the program's name: state, parent, group, session ...
@@ -66,7 +157,12 @@ fn stat_field(pid: Pid, index: usize) -> Option<i32> {
     stat(pid)?.split(' ').nth(index)?.parse().ok()
 }
 
-/// A zombie does nothing any more, whoever may reap it.
-fn is_zombie(pid: Pid) -> bool {
+/// The process group.
+pub(crate) fn group_of(pid: Pid) -> Option<Pid> {
+    stat_field(pid, 2).and_then(Pid::from_raw)
+}
+
+/// A zombie does nothing any more, whichever process may reap it.
+pub(crate) fn is_zombie(pid: Pid) -> bool {
     stat(pid).is_none_or(|text| text.starts_with('Z') || text.starts_with('X'))
 }

@@ -70,7 +70,7 @@ impl Uploads {
     /// Opens the directory and forgets what is not whole.
     pub(crate) fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
         let wrong = |error: io::Error| ExecutorError::directory(root, &error);
-        fs::create_dir_all(root).map_err(wrong)?;
+        crate::private::own_dir(root).map_err(wrong)?;
         root.parent().map_or(Ok(()), sync).map_err(wrong)?;
         for directory in fs::read_dir(root).map_err(wrong)? {
             let directory = directory.map_err(wrong)?.path();

@@ -373,6 +373,16 @@ pub const ENVIRONMENT_NOTICES_BYTES_MAX: usize = 256 << 10;
 pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
 /// Between SIGTERM and SIGKILL of a command that is to end.
 pub const KILL_GRACE: Span = Span::from_secs(2);
+/// A node asks its silent spawner this often whether it goes on, while it waits for a command.
+pub const SPAWNER_ASKED_EVERY: Span = Span::from_secs(1);
+/// A spawner that says nothing for so long, though it is asked, hangs: another takes its place.
+pub const SPAWNER_SILENCE: Span = Span::from_secs(10);
+/// How long a spawner that is told to end may take to end its commands.
+pub const SPAWNER_FAREWELL: Span = Span::from_secs(10);
+/// A node looks this often whether its state directory is still the one that it has locked.
+pub const STATE_LOOKED_AT_EVERY: Span = Span::from_secs(1);
+/// So many looks in a row have to find the state directory gone.
+pub const STATE_GONE_LOOKS: u32 = 2;
 
 // The shell of a node.
 /// Threads that read and write files beside the loop, at a time: what has none waits.

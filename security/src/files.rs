@@ -1,6 +1,6 @@
 //! Private files that appear whole.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -34,6 +34,8 @@ pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 pub(crate) fn make_private_dir(path: &Path) -> Result<(), KeyError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    // A umask takes bits away, a set-group-id directory above gives one.
+    let made = made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o700)));
     made.map_err(|error| KeyError::io("create", path, error))
 }
 

@@ -146,14 +146,14 @@ pub(crate) fn run(context: &Context, args: &BenchArgs) -> Done {
     if let What::Transfer(args) = &args.what {
         let table = on_a_runtime(transfer::run(args)).map_err(failure)?;
         match context.output.json {
-            true => context.output.line(&table.to_json().map_err(failure)?)?,
+            true => context.output.raw_line(&table.to_json().map_err(failure)?)?,
             false => context.output.bytes(table.to_text().as_bytes())?,
         }
         return Ok(Exit::Ok);
     }
     let report = measure(args).map_err(failure)?;
     match context.output.json {
-        true => context.output.line(&report.to_json())?,
+        true => context.output.raw_line(&report.to_json())?,
         false => context.output.bytes(report.to_text().as_bytes())?,
     }
     Ok(Exit::Ok)

@@ -80,7 +80,7 @@ impl ObjectStore {
     /// Opens the store, forgets half-written objects and lists the whole ones.
     pub fn open(root: &Path, limit_bytes: u64) -> Result<Self, ExecutorError> {
         let wrong = |error: io::Error| ExecutorError::directory(root, &error);
-        fs::create_dir_all(root).map_err(wrong)?;
+        crate::private::own_dir(root).map_err(wrong)?;
         let index = Mutex::new(scan(root).map_err(wrong)?);
         let parts = AtomicU64::new(0);
         Ok(Self { inner: Arc::new(Inner { root: root.to_owned(), limit_bytes, parts, index }) })

@@ -10,6 +10,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
+use super::orphans::Running;
 use super::program::{Failure, Process};
 use super::wire::{Exit, Output};
 
@@ -49,6 +50,8 @@ struct Child {
     /// The node does not want it any more.
     killed: bool,
     timed_out: bool,
+    /// By it what leaves its group is found.
+    mark: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -145,8 +148,8 @@ impl Children {
     }
 
     /// An order to start came.
-    pub(super) fn expect(&mut self, number: u64) {
-        self.children.insert(number, Child::default());
+    pub(super) fn expect(&mut self, number: u64, mark: Vec<u8>) {
+        self.children.insert(number, Child { mark, ..Child::default() });
         self.expected += 1;
     }
 
@@ -303,6 +306,22 @@ impl Children {
                 }
             }
         }
+    }
+}
+
+impl Running for Children {
+    fn by_mark(&self, mark: &[u8]) -> Option<u64> {
+        self.children.iter().find(|(_, child)| child.mark == mark).map(|(number, _)| *number)
+    }
+    fn by_group(&self, group: Pid) -> Option<u64> {
+        let is_it = |child: &Child| child.process.as_ref().is_some_and(|it| it.group == group);
+        self.children.iter().find(|(_, child)| is_it(child)).map(|(number, _)| *number)
+    }
+    fn runs(&self, number: u64) -> bool {
+        self.children.contains_key(&number)
+    }
+    fn is_empty(&self) -> bool {
+        self.children.is_empty()
     }
 }
 

@@ -12,6 +12,7 @@ do nothing but spawn, since a spawn blocks until the new program runs.
 */
 
 mod children;
+mod orphans;
 mod program;
 mod vfork;
 pub(crate) mod wire;
@@ -29,12 +30,18 @@ use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 
 use children::{Children, Token, UNWATCHED};
+use orphans::Orphans;
 use program::Failure;
 use wire::{Frames, Order, Report, Start};
 
 /// The hidden verb of the program that runs [`main`].
 pub const VERB: &str = "__spawner";
 pub(crate) const GRACE_VARIABLE: &str = "STARLING_KILL_GRACE_MS";
+/// The umask that commands get, octal, where the node has another.
+pub(crate) const UMASK_VARIABLE: &str = "STARLING_USER_UMASK";
+
+/// Another look at processes that left their group, where one may have something to find.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// With so many commands for each CPU there is work enough without those that have just ended.
 const CROWD_PER_CPU: usize = 4;
@@ -54,6 +61,8 @@ enum Alarm {
     Reap,
     /// See which commands have lasted long enough for their output to be watched.
     Watch,
+    /// Look for processes that left the group of a command.
+    Orphans,
 }
 
 #[derive(Default)]
@@ -93,6 +102,10 @@ pub fn main() -> ! {
 
 fn run() -> io::Result<()> {
     vfork::plain_signals();
+    let umask = std::env::var(UMASK_VARIABLE).ok();
+    if let Some(umask) = umask.and_then(|text| u32::from_str_radix(&text, 8).ok()) {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+    }
     // A session of its own: no terminal's signals, and all it starts can be found by the session.
     let _ = rustix::process::setsid();
     // What its children leave behind comes here, not to the machine's first process.
@@ -124,6 +137,7 @@ fn run() -> io::Result<()> {
     }
     shared.children().signal_all(Signal::KILL);
     crate::strays::kill_session(rustix::process::getpid(), Duration::from_secs(5));
+    crate::strays::kill_descendants(Duration::from_secs(5));
     result
 }
 
@@ -165,6 +179,9 @@ struct Loop<'a> {
     alarms: BinaryHeap<Reverse<(Instant, Alarm, u64)>>,
     /// There is an alarm for that.
     will_watch: bool,
+    orphans: Orphans,
+    /// There is an alarm for those.
+    will_look: bool,
     grace: Duration,
     /// So many commands are a crowd.
     crowd: usize,
@@ -185,6 +202,8 @@ impl<'a> Loop<'a> {
             frames: Frames::default(),
             alarms: BinaryHeap::new(),
             will_watch: false,
+            orphans: Orphans::new(),
+            will_look: false,
             grace,
             crowd,
             has_ended: false,
@@ -221,8 +240,14 @@ impl<'a> Loop<'a> {
                 self.shared.send(&self.reports)?;
                 self.reports.clear();
             }
+            if !std::mem::take(&mut self.has_ended) {
+                continue;
+            }
+            if !self.will_look && self.orphans.are_there() {
+                self.look_for_orphans();
+            }
             // Not where something was only printed: who prints much waits for this loop.
-            if std::mem::take(&mut self.has_ended) && self.shared.children().len() >= self.crowd {
+            if self.shared.children().len() >= self.crowd {
                 std::thread::sleep(REST_IN_CROWD);
             }
         }
@@ -260,9 +285,12 @@ impl<'a> Loop<'a> {
                     self.will_watch = true;
                     self.alarm(UNWATCHED, Alarm::Watch, 0);
                 }
-                self.shared.children().expect(start.number);
+                self.shared.children().expect(start.number, start.mark.clone());
                 self.shared.queue().starts.push_back(start);
                 self.shared.changed.notify_one();
+            }
+            if order.ping {
+                wire::encode(&mut self.reports, &Report::default());
             }
             if let Some(number) = order.kill {
                 self.shared.children().kill_wanted(number);
@@ -298,6 +326,15 @@ impl<'a> Loop<'a> {
         }
     }
 
+    /// Kills what ended commands left behind outside of their groups.
+    fn look_for_orphans(&mut self) {
+        let again = self.orphans.sweep(&*self.shared.children());
+        self.will_look = again;
+        if again {
+            self.alarm(LOOK_AGAIN_AFTER, Alarm::Orphans, 0);
+        }
+    }
+
     /// Does what is due.
     fn ring(&mut self) {
         while let Some(Reverse((at, alarm, number))) = self.alarms.peek().copied() {
@@ -322,10 +359,19 @@ impl<'a> Loop<'a> {
                     }
                 }
                 Alarm::Reap => {
-                    if !children.reap_group(number) {
-                        drop(children);
+                    let is_gone = children.reap_group(number);
+                    drop(children);
+                    if !is_gone {
                         self.alarm(Duration::from_millis(100), Alarm::Reap, number);
                     }
+                    // What the group's last member had started in another one is an orphan now.
+                    if !self.will_look && self.orphans.are_there() {
+                        self.look_for_orphans();
+                    }
+                }
+                Alarm::Orphans => {
+                    drop(children);
+                    self.look_for_orphans();
                 }
             }
         }

@@ -15,6 +15,7 @@ use rustix::process::Pid;
 use super::vfork::{self, Stack, Wanted};
 use super::wire::{Exit, Start};
 use crate::error::reason;
+use crate::strays::MARK_VARIABLE;
 
 const CODE_NOT_FOUND: i32 = 127;
 const CODE_CANNOT_RUN: i32 = 126;
@@ -71,7 +72,8 @@ const FOUND_MAX: usize = 1024;
 
 impl Starter {
     pub(super) fn new() -> io::Result<Self> {
-        let own = std::env::vars_os().filter(|(name, _)| name != super::GRACE_VARIABLE);
+        let is_ours = |name: &OsStr| name == super::GRACE_VARIABLE || name == super::UMASK_VARIABLE;
+        let own = std::env::vars_os().filter(|(name, _)| !is_ours(name));
         let environment = own.map(|(name, value)| {
             let variable = [name.as_bytes(), b"=", value.as_bytes()].concat();
             CString::new(variable).expect("it came with a null at its end")
@@ -117,7 +119,12 @@ impl Starter {
         let program = c_string(path.as_os_str().as_bytes())?;
         let directory = c_string(&start.cwd)?;
         let argv: Vec<_> = start.argv.iter().map(|it| c_string(it)).collect::<Result<_, _>>()?;
-        let variables = own_variables(&start.environment)?;
+        let mut variables = own_variables(&start.environment)?;
+        if !start.mark.is_empty() {
+            // Not even the task itself may give it another.
+            variables.retain(|variable| name_of(variable) != MARK_VARIABLE.as_bytes());
+            variables.push(c_string(&start.mark)?);
+        }
         let names: HashSet<&[u8]> = variables.iter().map(|variable| name_of(variable)).collect();
         let inherited = self.environment.iter().filter(|it| !names.contains(name_of(it)));
         let environment = inherited.chain(&variables).map(CString::as_c_str).collect();

@@ -11,6 +11,9 @@ pub(crate) struct Order {
     /// The number of a command that is to end.
     #[prost(uint64, optional, tag = "2")]
     pub(crate) kill: Option<u64>,
+    /// The node wants to hear that the spawner goes on.
+    #[prost(bool, tag = "3")]
+    pub(crate) ping: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -32,9 +35,12 @@ pub(crate) struct Start {
     /// 0: none.
     #[prost(uint64, tag = "7")]
     pub(crate) time_limit_ns: u64,
+    /// `STARLING_MARK=...`: by it what left the command's group is found. Empty: it has none.
+    #[prost(bytes = "vec", tag = "8")]
+    pub(crate) mark: Vec<u8>,
 }
 
-/// Spawner to node; exactly one field is set.
+/// Spawner to node; exactly one field is set, or none: then it says that it goes on.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Report {
     #[prost(message, optional, tag = "1")]

@@ -13,8 +13,9 @@ mod reader;
 mod record;
 mod segment;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
@@ -58,7 +59,7 @@ impl Streams {
 
     fn open_with(directory: &Path, segment_bytes: u64) -> Result<Self, ExecutorError> {
         let wrong = |error: io::Error| ExecutorError::directory(directory, &error);
-        fs::create_dir_all(directory).map_err(wrong)?;
+        crate::private::own_dir(directory).map_err(wrong)?;
         let segments = segment::load_all(directory).map_err(wrong)?;
         let next_number = segments.last().map_or(0, |segment| segment.number + 1);
         let state = Mutex::new(State { segments, next_number, ..State::default() });
@@ -96,7 +97,7 @@ impl Streams {
         if state.file.is_none() {
             let number = state.next_number;
             let path = segment::path(&self.directory, number);
-            let file = OpenOptions::new().append(true).create_new(true).open(path)?;
+            let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
             state.next_number += 1;
             state.file = Some(file);
             state.segments.push(Segment::new(number));

@@ -1,4 +1,5 @@
 use super::*;
+use std::fs;
 
 fn piece(job: u64, local: u64, stderr: bool, data: &[u8]) -> Piece<'_> {
     Piece { task: TaskId::new(job, local), attempt: Attempt(1), stderr, data }

@@ -14,6 +14,7 @@ mod full_disk;
 mod inputs;
 mod kept;
 mod launchers;
+mod left_behind;
 mod poison;
 mod recorded;
 mod removal;

@@ -1,0 +1,122 @@
+//! The directory of a run, and those that earlier runs left behind when they were killed.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use executor::private;
+use rustix::fs::FlockOperation;
+
+const PREFIX: &str = "starling-run-";
+/// Locked for as long as the run lives.
+const LOCK: &str = "run.lock";
+
+/// A directory of one run. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct RunDir {
+    dir: tempfile::TempDir,
+    _lock: File,
+}
+
+impl RunDir {
+    /// Makes one where temporary files belong, and removes those of runs that have died.
+    pub(crate) fn new() -> io::Result<Self> {
+        let parent = std::env::temp_dir();
+        let made = Self::new_in(&parent)?;
+        sweep(&parent);
+        Ok(made)
+    }
+
+    fn new_in(parent: &Path) -> io::Result<Self> {
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        // A umask takes bits away, a set-group-id directory above gives one.
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700))?;
+        // It has its name only when it is locked: a free lock of that name is one of a dead run.
+        let unnamed = dir.path().join(".run.lock");
+        let mut options = OpenOptions::new();
+        let lock = options.create_new(true).write(true).mode(0o600).open(&unnamed)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        std::fs::rename(&unnamed, dir.path().join(LOCK))?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        // What cannot be removed is left to the next run.
+        let _ = private::remove_tree(self.dir.path());
+    }
+}
+
+/// Removes the directories of runs of this user that have died. A node of such a run may still be
+/// ending: then its directory stays for the next one.
+fn sweep(parent: &Path) {
+    let Ok(entries) = std::fs::read_dir(parent) else { return };
+    let names = entries.filter_map(Result::ok);
+    let runs = names.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    for run in runs.map(|entry| entry.path()) {
+        if let Some(_locks) = locks_of_dead(&run) {
+            let _ = private::remove_tree(&run);
+        }
+    }
+}
+
+/// All locks of a run, if it is this user's and none is held.
+fn locks_of_dead(run: &Path) -> Option<Vec<File>> {
+    let user = rustix::process::geteuid().as_raw();
+    let metadata = std::fs::symlink_metadata(run).ok()?;
+    if !metadata.is_dir() || metadata.uid() != user {
+        return None;
+    }
+    let mut locks = vec![take(&run.join(LOCK))?];
+    let nodes = std::fs::read_dir(run.join("nodes")).into_iter().flatten();
+    let states: Vec<PathBuf> =
+        nodes.filter_map(Result::ok).map(|node| node.path().join("state/lock")).collect();
+    for lock in states.into_iter().filter(|lock| lock.exists()) {
+        locks.push(take(&lock)?);
+    }
+    Some(locks)
+}
+
+fn take(path: &Path) -> Option<File> {
+    let lock = OpenOptions::new().write(true).open(path).ok()?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_of_dead_runs_go() {
+        let parent = tempfile::tempdir().unwrap();
+        let lives = RunDir::new_in(parent.path()).unwrap();
+        let [dead, ends, young] = ["dead", "ends", "young"].map(|name| {
+            let path = parent.path().join(format!("{PREFIX}{name}"));
+            std::fs::create_dir_all(path.join("nodes/0/state")).unwrap();
+            path
+        });
+        for run in [&dead, &ends] {
+            std::fs::write(run.join(LOCK), b"").unwrap();
+            std::fs::write(run.join("nodes/0/state/lock"), b"").unwrap();
+        }
+        let held = take(&ends.join("nodes/0/state/lock")).unwrap();
+        sweep(parent.path());
+        assert!(lives.path().exists(), "this run lives");
+        assert!(!dead.exists(), "a killed run left it");
+        assert!(ends.exists(), "a node of it has not ended");
+        assert!(young.exists(), "one that is just being made has no lock yet");
+        drop(held);
+        sweep(parent.path());
+        assert!(!ends.exists());
+        let path = lives.path().to_owned();
+        drop(lives);
+        assert!(!path.exists());
+    }
+}
