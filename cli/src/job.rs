@@ -1,7 +1,7 @@
 //! `starling job`: what runs and ran on a cluster.
 
 use clap::Subcommand;
-use client::{Client, now_ns};
+use client::{Client, Jobs, now_ns};
 use proto::JobId;
 use serde::Serialize;
 
@@ -141,7 +141,7 @@ pub(crate) fn tell_cancelled(
 }
 
 async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
-    let mut states = jobs::list(client).await?;
+    let Jobs { mut states, missing } = jobs::list(client).await?;
     let present: Vec<u64> = states.iter().map(|state| state.job).collect();
     let picked = selector.pick(&present).map_err(Failure::refused)?;
     states.retain(|state| picked.contains(&state.job));
@@ -153,7 +153,11 @@ async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
         let rows: Vec<_> = jobs.iter().map(|row| row.cells(now_s)).collect();
         context.output.table(&JobRow::HEADER, &rows)?;
     }
-    Ok(Exit::Ok)
+    match missing.is_empty() {
+        true => Ok(Exit::Ok),
+        false => Err(Failure::lost(jobs::missing_text(&missing))
+            .hint("the list is without them; start the nodes, or try again")),
+    }
 }
 
 async fn info(context: &Context, client: &Client, job: JobId) -> Result<(), Failure> {

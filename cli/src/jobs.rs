@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use client::{Client, ClientError, now_ns};
+use client::{Client, ClientError, Jobs, now_ns};
 use proto::event::Stall;
 use proto::wire::{Failure as TaskFailure, JobPhase, JobState, PartitionCount};
-use proto::{Attempt, JobId, LocalId};
+use proto::{Attempt, JobId, LocalId, NodeId};
 use serde::Serialize;
 
 use crate::errors::{Exit, Failure};
@@ -19,26 +19,33 @@ const FAILURES_TOLD_MAX: usize = 5;
 /// Lines of a failed task's stderr that are shown.
 const STDERR_LINES_MAX: usize = 10;
 
-/// How long nodes may take to list their jobs.
-const LIST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long homes may take to serve and to list their jobs.
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a job's home may take to answer when some node is known to be away.
 const AWAY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// All jobs, by age. Nodes that are away are told on stderr: their jobs are not in the list.
-pub(crate) async fn list(client: &Client) -> Result<Vec<JobState>, Failure> {
-    let jobs = client.jobs(LIST_PATIENCE).await?;
-    for node in jobs.missing {
-        say(&format!("warning: without the jobs of node {node}, which does not answer"));
-    }
-    Ok(jobs.states)
+/// All jobs, by age, and the homes whose jobs are not known.
+pub(crate) async fn list(client: &Client) -> Result<Jobs, Failure> {
+    Ok(client.jobs(LIST_PATIENCE).await?)
 }
 
-/// The jobs a selector names, by age.
+/// The jobs a selector names, by age. A selector that may mean a job which is not known selects
+/// nothing: no verb acts on a guess.
 pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<JobId>, Failure> {
     if let Some(job) = selector.single() {
         return Ok(vec![JobId(job)]);
     }
-    let present: Vec<u64> = list(client).await?.iter().map(|state| state.job).collect();
+    let Jobs { states, missing } = list(client).await?;
+    let present: Vec<u64> = states.iter().map(|state| state.job).collect();
+    if !missing.is_empty() {
+        let known: Vec<String> = present.iter().map(u64::to_string).collect();
+        let known = match known.is_empty() {
+            true => "no job is known".to_owned(),
+            false => format!("known are {}", known.join(", ")),
+        };
+        return Err(Failure::lost(missing_text(&missing))
+            .hint(format!("name a job by its number ({known}), or start the nodes")));
+    }
     let picked = selector.pick(&present).map_err(|text| {
         Failure::refused(text).hint("'starling job list' shows the jobs of the cluster")
     })?;
@@ -47,6 +54,12 @@ pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<J
             .hint("'starling job list' shows the jobs of the cluster"));
     }
     Ok(picked.into_iter().map(JobId).collect())
+}
+
+/// Which jobs are not known.
+pub(crate) fn missing_text(missing: &[NodeId]) -> String {
+    let nodes: Vec<String> = missing.iter().map(|node| format!("n{node}")).collect();
+    format!("the jobs of {} are not known: no answer of their homes", nodes.join(", "))
 }
 
 /// Asks about a job whose traces come from all nodes: nodes say nothing when they know nothing.

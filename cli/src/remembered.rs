@@ -17,8 +17,8 @@ const FILE: &str = "up.json";
 const BYTES_MAX: u64 = 64 << 10;
 
 impl Context {
-    /// With what the last `up` of this instance was told: nearer than environment and files, farther
-    /// than flags.
+    /// With what the last `up` of this instance was told: it goes before the environment and files,
+    /// and after flags.
     pub(crate) fn with_remembered(&self, dir: &Path) -> Result<Self, Failure> {
         let path = dir.join(FILE);
         let Some(values) = read(&path)? else { return Ok(self.clone()) };

@@ -15,15 +15,6 @@ use crate::{Client, ClientError, link};
 /// How long a node may take to tell what it runs for others.
 const GUEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The jobs of a cluster.
-#[derive(Clone, Debug, Default)]
-pub struct Jobs {
-    /// By id.
-    pub states: Vec<wire::JobState>,
-    /// Nodes that did not answer; jobs whose home is there are not in the list.
-    pub missing: Vec<NodeId>,
-}
-
 /// The epoch under which this node serves a partition, as far as the map knows.
 fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Option<u64> {
     let entry = map.partitions.get(partition.0 as usize)?;
@@ -64,33 +55,6 @@ impl Client {
         match answer.body {
             Some(response::Body::Job(state)) => Ok(state),
             _ => Err(ClientError::Protocol { node, what: "no job state" }),
-        }
-    }
-
-    /// Every job of the cluster, by id, as far as the homes of jobs answer within `patience`.
-    pub async fn jobs(&self, patience: Duration) -> Result<Jobs, ClientError> {
-        let mut jobs = Jobs::default();
-        let mut last = None;
-        for (node, answer) in self.ask_all(request::Body::Jobs(wire::JobsQuery {}), patience).await
-        {
-            match answer {
-                Ok(Some(response::Body::Jobs(states))) => jobs.states.extend(states.jobs),
-                Ok(_) => {
-                    return Err(ClientError::Protocol { node: node.0, what: "no list of jobs" });
-                }
-                // Others are home of what it was home of.
-                Err(_) if self.is_given_up(node) => {}
-                Err(error) => {
-                    jobs.missing.push(node);
-                    last = Some(error);
-                }
-            }
-        }
-        jobs.states.sort_unstable_by_key(|state| state.job);
-        jobs.states.dedup_by_key(|state| state.job);
-        match last {
-            Some(error) if jobs.missing.len() == self.nodes().len() => Err(error),
-            _ => Ok(jobs),
         }
     }
 

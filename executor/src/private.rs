@@ -13,8 +13,8 @@ const PRIVATE: u32 = 0o700;
 /// What the user's umask was before [`keep_files_private`] changed it.
 static USER_UMASK: OnceLock<u32> = OnceLock::new();
 
-/// Makes a directory of our own, and the missing ones above it, with mode 0700. Those that are there
-/// keep the mode that they have.
+/// Makes a directory of our own, and the missing ones above it, with mode 0700. An existing one
+/// keeps its mode.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     let build = || DirBuilder::new().mode(PRIVATE).create(path);
     let made = build().or_else(|error| match (error.kind(), path.parent()) {
@@ -32,8 +32,8 @@ pub fn make_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// As [`make_dir`], for a directory inside a directory of ours: one that is there and open to others
-/// (an earlier version made it so) is closed to them.
+/// As [`make_dir`], for a directory inside a directory of ours: an existing one that is open to
+/// others is closed to them.
 pub fn own_dir(path: &Path) -> io::Result<()> {
     make_dir(path)?;
     let metadata = fs::symlink_metadata(path)?;

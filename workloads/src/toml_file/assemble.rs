@@ -167,11 +167,8 @@ impl<'t> Assembly<'t> {
                 *source = self.outside(input, &input.file.value, *size_bytes);
             }
         }
-        let fixed_edges = fixed.iter().filter(|source| **source != Source::External).count();
-        let edges = fixed_edges as u64 * u64::from(count) + self.builder.edges() as u64;
-        if edges > limits::GRAPH_EDGES_MAX as u64 {
-            return Err(GraphError::TooManyEdges.into());
-        }
+        let each = fixed.iter().filter(|source| **source != Source::External).count();
+        self.check_edges(each as u64 * u64::from(count))?;
         self.check_names(table, &fixed)?;
         // Elements whose files come from the same places share a spec.
         let mut specs: BTreeMap<Vec<bool>, u32> = BTreeMap::new();
@@ -205,9 +202,7 @@ impl<'t> Assembly<'t> {
                     Source::External | Source::Varies => {}
                 }
             }
-            if edges.len() + self.builder.edges() > limits::GRAPH_EDGES_MAX {
-                return Err(GraphError::TooManyEdges.into());
-            }
+            self.check_edges(edges.len() as u64)?;
             let spec = match specs.get(&varying) {
                 Some(spec) => *spec,
                 None => {
@@ -223,6 +218,14 @@ impl<'t> Assembly<'t> {
             self.builder.edge(parent, child, output);
         }
         Ok(())
+    }
+
+    /// Refuses further edges that are too many, before they are made.
+    fn check_edges(&self, further: u64) -> Result<(), Fault> {
+        match further + self.builder.edges() as u64 > limits::GRAPH_EDGES_MAX as u64 {
+            true => Err(GraphError::TooManyEdges.into()),
+            false => Ok(()),
+        }
     }
 
     /// Two inputs with one name in the task's directory are one file, or a mistake.

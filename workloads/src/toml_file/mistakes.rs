@@ -129,7 +129,7 @@ fn wrong_type(
         "a sequence" => "a list",
         "a boolean" => "true or false",
         other if other.starts_with("struct ") => "a table",
-        other if matches!(other, "i64" | "u32" | "u64") => "a whole number",
+        "i64" | "u32" | "u64" => "a whole number",
         other => other,
     };
     let shown = match found {
