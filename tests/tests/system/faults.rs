@@ -196,3 +196,23 @@ fn a_campaign_loses_nothing_and_does_nothing_twice() {
         }
     }
 }
+
+#[test]
+fn no_verb_guesses_at_jobs_whose_homes_are_away() {
+    let mut instance = Instance::up_with_copies(2, 1, 1);
+    for _ in 0..3 {
+        instance.starling(&["submit", "--", "sleep", "60"]).ok();
+    }
+    instance.kill(1);
+    let listed = instance.starling(&["job", "list"]).expect_code(3);
+    assert!(listed.stderr.contains("the jobs of n1 are not known"), "{}", listed.stderr);
+    let refused = instance.starling(&["job", "cancel", "last"]).expect_code(3).stderr;
+    assert!(refused.contains("the jobs of n1 are not known"), "{refused}");
+    instance.start_missing();
+    let jobs = instance.json(&["job", "list"]);
+    let states: Vec<_> = jobs["jobs"].as_array().expect("a list").iter().collect();
+    assert_eq!(states.len(), 3, "{jobs}");
+    assert!(states.iter().all(|job| job["state"] == "running"), "{jobs}");
+    instance.starling(&["job", "cancel", "all"]).ok();
+    instance.down();
+}

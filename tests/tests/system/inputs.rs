@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use starling_tests::Sandbox;
+use starling_tests::{Instance, Sandbox};
 
 /// Runs the workflow; what it keeps under this name.
 fn kept(sandbox: &Sandbox, workflow: &str, file: &str) -> String {
@@ -125,8 +125,7 @@ outputs = { o = { file = "p.txt", keep = true } }
 
 #[test]
 fn entries_of_an_array_are_named_by_their_numbers() {
-    let sandbox = Sandbox::new();
-    let cluster = sandbox.cluster(&["--nodes", "1", "--slots", "1"]);
+    let cluster = Instance::up(1, 1);
     cluster.starling(&["submit", "--array", "1-20", "sleep", "60"]).ok();
     cluster.starling(&["task", "cancel", "last", "17,3-5"]).ok();
     let listed = cluster.starling(&["task", "list", "last", "--json"]).ok().json();
@@ -141,7 +140,8 @@ fn entries_of_an_array_are_named_by_their_numbers() {
     let none = cluster.starling(&["task", "cancel", "last", "21"]).expect_code(4).stderr;
     assert!(none.contains("no task '21'"), "{none}");
     cluster.starling(&["job", "cancel", "last"]).ok();
-    sandbox.write("w.toml", "[[task]]\nname = \"a\"\nbody = \"noop\"\n");
+    cluster.sandbox().write("w.toml", "[[task]]\nname = \"a\"\nbody = \"noop\"\n");
     let refused = cluster.starling(&["submit", "w.toml"]).expect_code(2).stderr;
     assert!(refused.contains("starling submit --file w.toml"), "{refused}");
+    cluster.down();
 }
