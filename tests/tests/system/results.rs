@@ -70,11 +70,11 @@ fn a_directory_that_cannot_be_written_is_told_before_the_run() {
 fn without_a_place_here_results_go_below_the_temporary_directory() {
     let sandbox = Sandbox::new();
     let workflow = sandbox.write("w.toml", ANSWER);
-    let temporary = sandbox.path("tmp");
-    fs::create_dir(&temporary).expect("a new directory");
-    let mut command = Command::new(binary());
-    command.args(["--json", "run"]).arg(workflow).env("TMPDIR", &temporary);
-    command.current_dir("/proc");
+    // It is the temporary directory of its commands.
+    let temporary = sandbox.path("");
+    let mut command = Command::new("sh");
+    command.args(["-c", "cd /proc && exec \"$@\"", "sh"]).arg(binary());
+    command.args(["--json", "run"]).arg(workflow);
     let ran = sandbox.start_command(command).end().ok().json();
     let dir = Path::new(ran["results_dir"].as_str().expect("a path"));
     assert!(dir.starts_with(&temporary), "{}", dir.display());

@@ -168,11 +168,7 @@ impl<'t> Assembly<'t> {
                 *source = self.outside(input, &input.file.value, *size_bytes);
             }
         }
-        let fixed_edges = fixed.iter().filter(|source| **source != Source::External).count();
-        let edges = fixed_edges as u64 * u64::from(count) + self.builder.edges() as u64;
-        if edges > limits::GRAPH_EDGES_MAX as u64 {
-            return Err(GraphError::TooManyEdges.into());
-        }
+        self.check_edges(&fixed, count)?;
         self.check_names(table, &fixed)?;
         // Elements whose files come from the same places share a spec.
         let mut specs: BTreeMap<Vec<Option<OutputForm>>, u32> = BTreeMap::new();
@@ -224,6 +220,16 @@ impl<'t> Assembly<'t> {
             self.builder.edge(parent, child, output);
         }
         Ok(())
+    }
+
+    /// Whether so many tasks that read these are not too many edges.
+    fn check_edges(&self, fixed: &[Source], count: u32) -> Result<(), Fault> {
+        let each = fixed.iter().filter(|source| **source != Source::External).count() as u64;
+        let edges = each * u64::from(count) + self.builder.edges() as u64;
+        match edges > limits::GRAPH_EDGES_MAX as u64 {
+            true => Err(GraphError::TooManyEdges.into()),
+            false => Ok(()),
+        }
     }
 
     /// Two inputs with one name in the task's directory are one file, or a mistake.
