@@ -224,6 +224,11 @@ impl Cluster {
         }
     }
 
+    /// The directory stays when the cluster has ended.
+    pub(crate) fn keep(&mut self) {
+        self.dir.disable_cleanup(true);
+    }
+
     /// Ends the nodes while this runtime goes on: their streams to us must be able to end.
     pub(crate) async fn stop(self) {
         let stopped = tokio::task::spawn_blocking(move || drop(self)).await;

@@ -170,7 +170,7 @@ async fn info(context: &Context, client: &Client, job: JobId) -> Result<(), Fail
     }
     let report = story::report(&fold, &facts, &state);
     if context.output.json {
-        return context.output.raw_line(&story::json(&report, &state));
+        return context.output.raw_line(&story::json(&report, &state, None));
     }
     let name = shown(&state.name);
     let head = format!("{:12} {} {name}\n{:12} {}\n", "job", report.job, "state", report.state);

@@ -9,23 +9,26 @@ use std::path::{Component, Path, PathBuf};
 use clap::Args;
 use client::{Client, ClientError};
 use proto::event::End;
-use proto::wire::{self, spec::Body};
+use proto::wire::{self, OutputForm, spec::Body};
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use workloads::{Graph, Plan};
 
-use crate::errors::{Done, Failure};
+use crate::errors::{Done, Failure, plain};
 use crate::output::say;
 use crate::selector::Selector;
 use crate::story::{Committed, Logs};
 use crate::units::number_of;
-use crate::{Context, jobs, streams};
+use crate::{Context, jobs, streams, unpack};
 
 /// Outputs that one key of the store lists; far below the limit of a value.
 const LISTED_MAX: usize = 10_000;
+/// Lost outputs that an error names.
+const LOST_SHOWN_MAX: usize = 5;
 
-/// One output that is kept: task, number of the output, file.
-type Kept = (u64, u32, String);
+/// One output that is kept: task, number of the output, file, and what the file is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Kept(u64, u32, pub(crate) String, #[serde(default)] i32);
 
 fn key(job: JobId, part: usize) -> Vec<u8> {
     format!("starling/kept/{}/{part}", job.0).into_bytes()
@@ -37,6 +40,11 @@ fn keeps(spec: &wire::Spec, real_data: bool) -> bool {
     has_bytes && spec.outputs.iter().any(|output| output.keep)
 }
 
+/// Whether a command keeps something.
+pub(crate) fn has_commands_that_keep(graph: &Graph) -> bool {
+    graph.specs().iter().any(|spec| keeps(spec, false))
+}
+
 /// What a workflow keeps.
 pub(crate) fn of_graph(graph: &Graph, plan: &Plan<'_>, real_data: bool) -> Vec<Kept> {
     if !graph.specs().iter().any(|spec| keeps(spec, real_data)) {
@@ -46,7 +54,8 @@ pub(crate) fn of_graph(graph: &Graph, plan: &Plan<'_>, real_data: bool) -> Vec<K
     for task in graph.tasks().filter(|task| keeps(task.spec, real_data)) {
         let local = plan.local_id(task.index);
         for (output, declared) in (0..).zip(&task.spec.outputs).filter(|(_, o)| o.keep) {
-            kept.push((local.0, output, workloads::expand(&declared.file, task.entry)));
+            let file = workloads::expand(&declared.file, task.entry);
+            kept.push(Kept(local.0, output, file, declared.form));
         }
     }
     kept
@@ -93,6 +102,35 @@ pub(crate) struct Outcome {
     undone: u64,
     /// Nodes whose objects, or whose word on what is done, are missing.
     pub(crate) away: BTreeSet<NodeId>,
+    /// What could not be written here, and why; the cluster has it still.
+    pub(crate) unwritten: Vec<(Kept, String)>,
+    /// What no node gives, and why: file and reason.
+    lost: Vec<(String, String)>,
+}
+
+impl Outcome {
+    /// Names what no node gives.
+    pub(crate) fn check_lost(&self) -> Result<(), Failure> {
+        if self.lost.is_empty() {
+            return Ok(());
+        }
+        let shown = self.lost.iter().take(LOST_SHOWN_MAX);
+        let mut texts: Vec<String> = shown.map(|(file, why)| format!("'{file}': {why}")).collect();
+        if self.lost.len() > texts.len() {
+            texts.push(format!("and {} more", self.lost.len() - texts.len()));
+        }
+        let number = number_of(self.lost.len() as u64, "kept output");
+        let failure = Failure::lost(format!("{number} lost: {}", texts.join("; ")));
+        Err(failure.hint("all others were copied; submit the workflow again for these"))
+    }
+
+    /// Names what could not be written.
+    fn check_written(&self, dir: &Path) -> Result<(), Failure> {
+        let Some((first, why)) = self.unwritten.first() else { return Ok(()) };
+        let number = number_of(self.unwritten.len() as u64, "kept output");
+        let text = format!("{}: {number} not written, '{}': {why}", dir.display(), first.2);
+        Err(Failure::refused(text).hint("the cluster still has them: fetch them to another place"))
+    }
 }
 
 /// Copies every kept output of the tasks that are done into `dir`.
@@ -110,7 +148,9 @@ pub(crate) async fn copy(
     let (ran, taken) = (logs.committed(job)?, logs.taken_over(job)?);
     let mut silent: BTreeSet<NodeId> =
         client.nodes().into_iter().filter(|node| !logs.has(*node)).collect();
-    for (task, output, file) in kept {
+    for wanted in kept {
+        let Kept(task, output, file, form) = wanted;
+        let form = OutputForm::try_from(*form).unwrap_or_default();
         let local = LocalId(*task);
         let taken = taken.get(&local).map(Vec::as_slice).unwrap_or_default();
         let known = match ran.get(&local) {
@@ -126,22 +166,23 @@ pub(crate) async fn copy(
             continue;
         };
         let to = inside(dir, file)?;
-        if let Some(parent) = to.parent() {
-            std::fs::create_dir_all(parent).map_err(|error| Failure::file(parent, &error))?;
-        }
         let object = ObjectId { task: TaskId { job, local }, attempt, output: *output };
         let sources = sources(&known, taken);
-        match fetch_from(client, &sources, object, &to, &mut silent).await? {
-            Ok(bytes) => outcome.copied.push(Copied {
+        let target = Target { dir, to: &to, form };
+        match fetch_from(client, &sources, object, target, &mut silent).await {
+            Ok(files) => outcome.copied.extend(files.into_iter().map(|(path, bytes)| Copied {
                 task: local.to_string(),
-                file: file.clone(),
-                path: to.display().to_string(),
+                file: match form {
+                    OutputForm::Files => name_below(dir, &path),
+                    OutputForm::File | OutputForm::Directory => file.clone(),
+                },
+                path: path.display().to_string(),
                 bytes,
                 object,
-            }),
-            Err(node) => {
-                outcome.away.insert(node);
-            }
+            })),
+            Err(Missed::Silent(node)) => _ = outcome.away.insert(node),
+            Err(Missed::Unwritten(why)) => outcome.unwritten.push((wanted.clone(), why)),
+            Err(Missed::Lost(why)) => outcome.lost.push((file.clone(), why)),
         }
     }
     Ok(outcome)
@@ -156,22 +197,77 @@ fn sources(known: &Committed, taken: &[(Attempt, NodeId)]) -> Vec<NodeId> {
     sources
 }
 
-/// From the first that has it: how many bytes. Else who may have it, and is silent.
+/// Why an output was not copied.
+enum Missed {
+    /// This node may have it, and does not answer.
+    Silent(NodeId),
+    /// It could not be written here.
+    Unwritten(String),
+    /// Those that had it do not give it.
+    Lost(String),
+}
+
+/// Where an output goes.
+#[derive(Clone, Copy)]
+struct Target<'t> {
+    dir: &'t Path,
+    to: &'t Path,
+    form: OutputForm,
+}
+
+impl Target<'_> {
+    /// Copies it from a node: files and their bytes.
+    async fn fetch(
+        self,
+        client: &Client,
+        node: NodeId,
+        object: ObjectId,
+    ) -> Result<Vec<(PathBuf, u64)>, ClientError> {
+        let Self { dir, to, form } = self;
+        let broken = |error: std::io::Error| ClientError::File {
+            path: to.to_owned(),
+            reason: plain(&error),
+        };
+        std::fs::create_dir_all(to.parent().unwrap_or(dir)).map_err(broken)?;
+        if form == OutputForm::File {
+            let bytes = client.fetch_object(node, object, to).await?;
+            return Ok(vec![(to.to_owned(), bytes)]);
+        }
+        let scratch = tempfile::Builder::new().prefix(".starling-part-").tempdir_in(dir);
+        let scratch = scratch.map_err(broken)?;
+        let archive = scratch.path().join("archive");
+        let bytes = client.fetch_object(node, object, &archive).await?;
+        let files = unpack::place(&archive, form, dir, to).map_err(broken)?;
+        let size = |path: PathBuf| match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => (path, metadata.len()),
+            _ => (path, bytes),
+        };
+        Ok(files.into_iter().map(size).collect())
+    }
+}
+
+/// A file of a pattern as it is called below the directory.
+fn name_below(dir: &Path, path: &Path) -> String {
+    path.strip_prefix(dir).unwrap_or(path).display().to_string()
+}
+
+/// From the first that has it.
 async fn fetch_from(
     client: &Client,
     sources: &[NodeId],
     object: ObjectId,
-    to: &Path,
+    target: Target<'_>,
     silent: &mut BTreeSet<NodeId>,
-) -> Result<Result<u64, NodeId>, Failure> {
+) -> Result<Vec<(PathBuf, u64)>, Missed> {
     let (mut lost, mut refused) = (None, None);
     for &node in sources {
         if silent.contains(&node) {
             lost = Some(node);
             continue;
         }
-        match client.fetch_object(node, object, to).await {
-            Ok(bytes) => return Ok(Ok(bytes)),
+        match target.fetch(client, node, object).await {
+            Ok(files) => return Ok(files),
+            Err(ClientError::File { reason, .. }) => return Err(Missed::Unwritten(reason)),
             Err(error @ ClientError::ClusterUnreachable(_)) => {
                 say(&format!("warning: without the objects of {node}: {error}"));
                 lost = Some(node);
@@ -181,8 +277,8 @@ async fn fetch_from(
         }
     }
     match (lost, refused) {
-        (Some(node), _) => Ok(Err(node)),
-        (None, Some(error)) => Err(error.into()),
+        (Some(node), _) => Err(Missed::Silent(node)),
+        (None, Some(error)) => Err(Missed::Lost(error.to_string())),
         (None, None) => unreachable!("somebody has made it"),
     }
 }
@@ -226,7 +322,7 @@ struct Fetched {
 /// `starling job fetch JOBS -o DIR`.
 pub(crate) async fn fetch(context: &Context, client: &Client, args: &FetchArgs) -> Done {
     let chosen = jobs::select(client, &args.jobs).await?;
-    let mut away = BTreeSet::new();
+    let (mut away, mut short) = (BTreeSet::new(), Vec::new());
     for &job in &chosen {
         let logs = Logs::read(client, job, None).await?;
         jobs::must_exist(client, job, &logs).await?;
@@ -240,6 +336,8 @@ pub(crate) async fn fetch(context: &Context, client: &Client, args: &FetchArgs) 
             _ => args.output.join(job.0.to_string()),
         };
         let outcome = copy(client, &logs, job, &kept, &dir).await?;
+        short.extend(outcome.check_written(&dir).err());
+        short.extend(outcome.check_lost().err());
         away.extend(outcome.away);
         let (files, undone) = (outcome.copied, outcome.undone);
         let number = number_of(files.len() as u64, "file");
@@ -252,6 +350,11 @@ pub(crate) async fn fetch(context: &Context, client: &Client, args: &FetchArgs) 
             };
             context.output.note(&format!("{number} in {}{undone}", dir.display()));
         }
+    }
+    let mut short = short.into_iter();
+    if let Some(first) = short.next() {
+        short.for_each(|failure| say(&format!("warning: {}", failure.message)));
+        return Err(first);
     }
     let away: Vec<NodeId> = away.into_iter().collect();
     streams::missing("the files that lie there were not fetched", &away)

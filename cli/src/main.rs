@@ -24,6 +24,7 @@ mod processes;
 mod progress;
 mod remembered;
 mod replicas;
+mod results;
 mod run;
 mod run_dir;
 mod selector;
@@ -38,6 +39,7 @@ mod task;
 mod token;
 mod tuning;
 mod units;
+mod unpack;
 mod up;
 mod workload;
 

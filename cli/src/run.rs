@@ -1,6 +1,7 @@
 //! `starling run`: a cluster for one workflow, from the first byte to the summary.
 
-use std::path::PathBuf;
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunReport};
@@ -16,10 +17,11 @@ use crate::embed::{Cluster, ClusterPlan};
 use crate::errors::{Done, Exit, Failure, heard};
 use crate::instance::InstanceFile;
 use crate::progress::Progress;
+use crate::results::{self, Delivery, Results};
 use crate::story::{self, Logs, TraceFile};
 use crate::units::{Bandwidth, Timespan};
 use crate::workload::load;
-use crate::{Context, jobs, kept, streams, summary};
+use crate::{Context, jobs, kept, summary};
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
@@ -42,7 +44,8 @@ pub(crate) struct RunArgs {
     /// Write the run as a WfFormat instance: real runtimes, machines and sizes
     #[arg(long, value_name = "FILE")]
     wfformat: Option<PathBuf>,
-    /// Copy the objects that tasks keep into this directory
+    /// Copy the objects that tasks keep into this directory [default, for commands: a new one below
+    /// starling-runs]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 }
@@ -54,6 +57,8 @@ struct Work<'a> {
     timeout: Option<Timespan>,
     trace: Option<TraceFile>,
     instance: Option<InstanceFile>,
+    /// Where what is kept goes.
+    delivery: Option<Delivery<'a>>,
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
@@ -68,29 +73,37 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     }
     let graph = load(context, &args.workflow, &args.load)?;
     check_fit(&graph, plan.slots)?;
-    if let Some(dir) = &args.output {
-        std::fs::create_dir_all(dir).map_err(|error| Failure::file(dir, &error))?;
-    }
+    let results = match &args.output {
+        Some(dir) => Some(Results::named(dir)?),
+        // Generators and recorded workflows have no commands.
+        None if kept::has_commands_that_keep(&graph) => Some(Results::fresh(graph.name())?),
+        None => None,
+    };
+    let keep_cluster = Cell::new(false);
     let trace = args.trace.as_deref().map(TraceFile::open).transpose()?;
     let instance = args.wfformat.as_deref().map(InstanceFile::open).transpose()?;
     crate::block_on(async {
         let mut cluster = Cluster::start(&plan, args.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
-        let work = Work { graph: &graph, options, timeout, trace, instance };
+        let delivery = results.as_ref().map(|results| Delivery {
+            results,
+            cluster_dir: cluster.dir().to_owned(),
+            keep_cluster: &keep_cluster,
+        });
+        let work = Work { graph: &graph, options, timeout, trace, instance, delivery };
         let one_process = cluster.is_one_process();
         let done = tokio::select! {
-            done = execute(context, args, &plan, one_process, &client, work) => done,
+            done = execute(context, &plan, one_process, &client, work) => done,
             failure = cluster.lost_node() => Err(failure),
         };
         drop(client);
-        cluster.stop().await;
+        results::stop(cluster, keep_cluster.get()).await;
         done
     })
 }
 
 async fn execute(
     context: &Context,
-    args: &RunArgs,
     cluster_plan: &ClusterPlan,
     one_process: bool,
     client: &Client,
@@ -101,9 +114,20 @@ async fn execute(
     work.options.job = Some(JobId(1)); // The cluster is this run's own.
     let plan = client.plan(work.graph, &work.options).await?;
     let deadline = Deadline::after(work.timeout);
-    let (accepted, state) = deadline.cut(follow(context, client, &plan, &work)).await??;
-    let ended = Time(now_ns());
     let job = plan.job();
+    let kept = kept_of(&work, &plan);
+    if !kept.is_empty() {
+        // Should the cluster's directory have to stay, they are fetched from there.
+        kept::remember(client, job, &kept).await?;
+    }
+    let followed = deadline.cut(follow(context, client, &plan, &work)).await;
+    let (accepted, state) = match (followed, &work.delivery) {
+        (Err(failure), Some(delivery)) => {
+            return Err(results::save(delivery, client, job, &kept, failure).await);
+        }
+        (followed, _) => followed??,
+    };
+    let ended = Time(now_ns());
     let logs = Logs::read(client, job, None).await?;
     let fold = logs.fold(job, Some((work.graph, &plan)))?;
     // Before the bounds: they are no part of the run.
@@ -132,7 +156,14 @@ async fn execute(
     };
     let report = story::report(&fold, &facts, &state);
     // First what cannot be had again, then the files, which may not be writable.
-    print(context, &report, &state)?;
+    let dir = work.delivery.as_ref().filter(|_| !kept.is_empty()).map(|it| it.results.dir());
+    let is_json = context.output.json;
+    let printed = if is_json { Ok(()) } else { print(context, &report, &state, dir) };
+    let delivered = match &work.delivery {
+        Some(delivery) => delivery.copy(client, job, &kept).await,
+        None => Ok(()),
+    };
+    let printed = if is_json { print(context, &report, &state, dir) } else { printed };
     if let Some(file) = work.trace {
         let names = |task: TaskId| Some(work.graph.task_name(plan.task_of(task.local)?));
         logs.write_trace(file, Some(Time(submitted_ns)), names)?;
@@ -141,19 +172,31 @@ async fn execute(
         let span = (Time(submitted_ns), ended);
         file.write(client, &logs, (work.graph, &plan), span).await?;
     }
-    if let Some(dir) = &args.output {
-        let kept = kept::of_graph(work.graph, &plan, work.options.settings.real_data);
-        let away: Vec<_> =
-            kept::copy(client, &logs, job, &kept, dir).await?.away.into_iter().collect();
-        streams::missing("the files that lie there were not copied", &away)?;
+    delivered?;
+    printed?;
+    if !is_json && let Some(dir) = dir {
+        heard(context.output.line(&format!("kept results in {}", dir.display())))?;
     }
     Ok(jobs::exit_of(&state))
 }
 
-fn print(context: &Context, report: &RunReport, state: &JobState) -> Result<(), Failure> {
+/// What a run copies at its end: without `--output` only what commands have made.
+fn kept_of(work: &Work<'_>, plan: &Plan<'_>) -> Vec<kept::Kept> {
+    match &work.delivery {
+        Some(_) => kept::of_graph(work.graph, plan, work.options.settings.real_data),
+        None => Vec::new(),
+    }
+}
+
+fn print(
+    context: &Context,
+    report: &RunReport,
+    state: &JobState,
+    dir: Option<&Path>,
+) -> Result<(), Failure> {
     jobs::tell_failures(&context.output, state);
     heard(match context.output.json {
-        true => context.output.raw_line(&story::json(report, state)),
+        true => context.output.raw_line(&story::json(report, state, dir)),
         false => context.output.text(&summary::text(report)),
     })
 }

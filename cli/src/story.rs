@@ -241,12 +241,17 @@ struct Told<'r> {
     failures: Vec<jobs::FailureRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stall: Option<jobs::StallRow>,
+    /// Where a run put what its tasks keep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    results_dir: Option<String>,
 }
 
 /// The report as one line of JSON; its schema comes first.
-pub(crate) fn json(report: &RunReport, state: &JobState) -> String {
+pub(crate) fn json(report: &RunReport, state: &JobState, results: Option<&Path>) -> String {
     let (cancelled_by, failures) = (jobs::canceller(state), jobs::failure_rows(state));
-    let told = Told { report, cancelled_by, failures, stall: jobs::StallRow::of(state) };
+    let results_dir = results.map(|dir| dir.display().to_string());
+    let stall = jobs::StallRow::of(state);
+    let told = Told { report, cancelled_by, failures, stall, results_dir };
     serde_json::to_string(&told).expect("numbers and strings always serialise")
 }
 

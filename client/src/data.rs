@@ -1,6 +1,7 @@
 //! What nodes keep as bytes: the event log, the streams of tasks, the objects.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -96,6 +97,18 @@ impl Drop for Part {
 }
 
 /// Writes the pieces of an object to a file and counts that all of it came.
+/// The file is the user's: its mode follows the user's umask.
+async fn create(path: &Path, executable: bool) -> std::io::Result<tokio::fs::File> {
+    let mode = if executable { 0o777 } else { 0o666 };
+    tokio::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(path)
+        .await
+}
+
 async fn write_whole(
     node: NodeId,
     mut pieces: impl tokio_stream::Stream<Item = Result<wire::Piece, tonic::Status>> + Unpin,
@@ -104,19 +117,25 @@ async fn write_whole(
     use tokio_stream::StreamExt;
     let broken = |error: std::io::Error| ClientError::file(to, &error);
     let part = Part::new(to);
-    let mut file = tokio::fs::File::create(&part.path).await.map_err(broken)?;
     let (mut size_bytes, mut total_bytes) = (0, 0);
+    let mut open = None;
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|status| lost(node, &status))?;
+        let file = match &mut open {
+            Some(file) => file,
+            None => open.insert(create(&part.path, piece.executable).await.map_err(broken)?),
+        };
         file.write_all(&piece.data).await.map_err(broken)?;
         size_bytes += piece.data.len() as u64;
         total_bytes = piece.total_bytes;
     }
+    let broke_off = || ClientError::ClusterUnreachable(format!("node {node}: no bytes came"));
+    let mut file = open.ok_or_else(broke_off)?;
     file.flush().await.map_err(broken)?;
     drop(file);
     if size_bytes != total_bytes {
         let text = format!("node {node}: {size_bytes} of {total_bytes} bytes came");
-        return Err(ClientError::ClusterUnreachable(text));
+        return Err(ClientError::Refused(text));
     }
     part.give_name().await.map_err(broken)?;
     Ok(size_bytes)
@@ -240,6 +259,7 @@ impl Client {
         let mut opened = tokio::fs::File::open(file).await.map_err(|error| broken(&error))?;
         let metadata = opened.metadata().await.map_err(|error| broken(&error))?;
         let size_bytes = metadata.len();
+        let executable = metadata.permissions().mode() & 0o111 != 0;
         let mut peer = self.peer(node).await?;
         let (parts, queue) = tokio::sync::mpsc::channel(PARTS_AHEAD);
         let read = async move {
@@ -259,6 +279,7 @@ impl Client {
                     checksum: if last { hash.digest() } else { 0 },
                     last,
                     copy,
+                    executable,
                 };
                 // Who does not take it any more says why itself.
                 if parts.send(part).await.is_err() || last {
@@ -327,7 +348,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("object");
         let files = || std::fs::read_dir(dir.path()).unwrap().count();
-        let piece = |data: &'static [u8]| Ok(wire::Piece { data: data.into(), total_bytes: 4 });
+        let piece = |data: &'static [u8]| {
+            Ok(wire::Piece { data: data.into(), total_bytes: 4, executable: false })
+        };
 
         assert_eq!(write(vec![piece(b"ab")], &to).await, None, "half of it");
         let broken = Err(tonic::Status::unavailable("gone"));

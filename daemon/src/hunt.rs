@@ -209,6 +209,7 @@ async fn receive(
             None => shared.executor.uploads().begin(task, size_bytes),
         };
         let mut file = file.map_err(Failure::Here)?;
+        file.set_executable(piece.executable).map_err(Failure::Here)?;
         // This is a thread that may wait for its disk.
         file.write(&piece.data).map_err(Failure::Here)?;
         incoming = Some(file);

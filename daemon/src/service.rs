@@ -203,7 +203,7 @@ impl Peer for PeerService {
         let reader = Reader::open(&self.shared.events_dir, Filter::of(request.get_ref()))?;
         let pieces = in_background(Pieces(reader).map(|piece| {
             let data = bytes::Bytes::from(piece?);
-            Ok(wire::Piece { data, total_bytes: 0 })
+            Ok(wire::Piece { data, total_bytes: 0, executable: false })
         }));
         Ok(Response::new(Box::pin(ReceiverStream::new(pieces))))
     }

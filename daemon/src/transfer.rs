@@ -197,7 +197,8 @@ fn open(executor: &Executor, object: ObjectId) -> Result<(ObjectReader, u64), St
     }
     executor.objects().open_object(found).map_err(|error| match error {
         ObjectError::Absent(_) => Status::not_found(error.to_string()),
-        _ => Status::internal(error.to_string()),
+        // Another object of this node may be well.
+        _ => Status::data_loss(error.to_string()),
     })
 }
 
@@ -229,8 +230,8 @@ pub(crate) fn read(
 /// Empty at the end.
 fn next_piece(reader: &mut ObjectReader, total_bytes: u64) -> std::io::Result<wire::Piece> {
     let mut data = Vec::with_capacity(total_bytes.min(limits::PIECE_BYTES as u64) as usize);
-    reader.take(limits::PIECE_BYTES as u64).read_to_end(&mut data)?;
-    Ok(wire::Piece { data: data.into(), total_bytes })
+    reader.by_ref().take(limits::PIECE_BYTES as u64).read_to_end(&mut data)?;
+    Ok(wire::Piece { data: data.into(), total_bytes, executable: reader.is_executable() })
 }
 
 /// What tasks that ran here have printed, then a last record that says there is no more.

@@ -31,6 +31,7 @@ pub(crate) async fn take(
     check_awaited(shared, task, first.copy).await?;
     let size_bytes = first.size_bytes;
     let mut incoming = begin(shared, task, size_bytes).await?;
+    incoming.set_executable(first.executable).map_err(|error| refused(&error))?;
     let mut hash = Xxh3::new();
     let mut part = first;
     loop {

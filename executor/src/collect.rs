@@ -2,14 +2,18 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use proto::wire::{self, OutputForm};
 use proto::work::{Launch, Outcome};
 use proto::{NodeId, ObjectId, Span};
 
+use crate::archive;
+use crate::deliver::ObjectWriter;
 use crate::error::reason;
 use crate::executor::Shared;
-use crate::objects::ObjectKind;
+use crate::objects::{IncomingObject, ObjectKind};
 use crate::spawner::wire::Exit;
 use crate::stage::{OutputFile, Workspace};
 use crate::{names, private};
@@ -21,6 +25,7 @@ pub(crate) fn outcome(
     workspace: &Workspace,
     exit: &Exit,
     stream_error: Option<&str>,
+    changed_input: Option<String>,
     stderr_tail: Vec<u8>,
 ) -> Outcome {
     let mut error = exit_error(exit, launch, shared.config.node);
@@ -28,6 +33,9 @@ pub(crate) fn outcome(
         && let Some(reason) = stream_error
     {
         error = format!("what it printed could not be kept on {}: {reason}", shared.config.node);
+    }
+    if let Some(text) = changed_input {
+        error = if error.is_empty() { text } else { format!("{error}; {text}") };
     }
     let mut output_sizes = Vec::new();
     if error.is_empty() {
@@ -99,8 +107,8 @@ fn collect(shared: &Shared, launch: &Launch, workspace: &Workspace) -> Result<Ve
         };
         let file = output.path.strip_prefix(&workspace.directory).unwrap_or(&output.path);
         let shown = format!("declared output '{}' (file {})", output.key, file.display());
-        let kind = ObjectKind::of_output(&launch.spec.outputs[index]);
-        let size_bytes = collect_one(shared, workspace, output, object, kind)
+        let declared = &launch.spec.outputs[index];
+        let size_bytes = collect_one(shared, workspace, output, object, declared)
             .map_err(|why| format!("{shown} {why}"))?;
         sizes.push(size_bytes);
     }
@@ -112,8 +120,12 @@ fn collect_one(
     workspace: &Workspace,
     output: &OutputFile,
     object: ObjectId,
-    kind: ObjectKind,
+    declared: &wire::Output,
 ) -> Result<u64, String> {
+    let kind = ObjectKind::of_output(declared);
+    if declared.form() == OutputForm::Files {
+        return pack_files(shared, workspace, output, object, declared);
+    }
     // The command may have put a link where a directory was: what lies behind it is not the task's.
     if let Ok(inside) = output.path.strip_prefix(&workspace.directory) {
         names::no_link_above(&workspace.directory, inside)?;
@@ -121,17 +133,77 @@ fn collect_one(
     let metadata = match fs::symlink_metadata(&output.path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(String::from("was not written"));
+            return Err(not_written(output));
         }
         Err(error) => return Err(format!("cannot be read: {}", reason(&error))),
     };
-    if metadata.is_dir() {
-        return Err(String::from("is a directory; declare files"));
+    if declared.form() == OutputForm::Directory {
+        return pack_directory(shared, &output.path, object, kind);
+    }
+    if output.path.is_dir() {
+        let name = output.path.file_name().unwrap_or_default().to_string_lossy();
+        return Err(format!(
+            "is a directory; hint: declare {{ dir = \"{name}\" }} (or --out {name}/)"
+        ));
     }
     if metadata.is_file() && !is_shared_file(&metadata) {
         return shared.objects.adopt(&output.path, object, kind).map_err(keep);
     }
     copy(shared, &output.path, object, kind)
+}
+
+fn not_written(output: &OutputFile) -> String {
+    let name = output.path.file_name().unwrap_or_default().to_string_lossy();
+    if name.contains(['*', '?', '[']) {
+        return format!(
+            "was not written; hint: for a pattern declare {{ glob = \"{name}\" }} (or --out 'glob:{name}')"
+        );
+    }
+    String::from("was not written")
+}
+
+fn pack_directory(
+    shared: &Shared,
+    directory: &Path,
+    object: ObjectId,
+    kind: ObjectKind,
+) -> Result<u64, String> {
+    if !directory.is_dir() {
+        return Err(String::from("is not a directory; hint: declare { file = ... }"));
+    }
+    let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
+    let packed = archive::pack_directory(directory, buffered(&mut incoming));
+    packed.map_err(|why| format!("cannot be kept: {why}"))?;
+    incoming.commit().map_err(keep)
+}
+
+/// The files that match a pattern.
+fn pack_files(
+    shared: &Shared,
+    workspace: &Workspace,
+    output: &OutputFile,
+    object: ObjectId,
+    declared: &wire::Output,
+) -> Result<u64, String> {
+    let root = &workspace.directory;
+    let pattern = output.path.strip_prefix(root).unwrap_or(&output.path).to_string_lossy();
+    let mut files = archive::matching(root, &pattern)?;
+    // What came in is not what the task has made.
+    files.retain(|file| !workspace.inputs.contains(&root.join(file)));
+    if files.is_empty() && !declared.optional {
+        let hint = "hint: declare it with optional = true if there may be none";
+        return Err(format!("matches no file; {hint}"));
+    }
+    let kind = ObjectKind::of_output(declared);
+    let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
+    archive::pack(root, &files, buffered(&mut incoming))
+        .map_err(|why| format!("cannot be kept: {why}"))?;
+    incoming.commit().map_err(keep)
+}
+
+/// An archive has many short pieces; they are written together.
+fn buffered(incoming: &mut IncomingObject) -> io::BufWriter<ObjectWriter<'_>> {
+    io::BufWriter::with_capacity(proto::limits::PIECE_BYTES, ObjectWriter(incoming))
 }
 
 /// An output that has further names (a hard link to an input, say) must not become read-only.
@@ -151,6 +223,8 @@ fn copy(shared: &Shared, path: &Path, object: ObjectId, kind: ObjectKind) -> Res
     }
     let mut file = fs::File::open(path).map_err(unreadable)?;
     let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
+    let mode = file.metadata().map_err(unreadable)?.permissions().mode();
+    incoming.set_executable(mode & 0o111 != 0).map_err(keep)?;
     let mut buffer = vec![0; proto::limits::PIECE_BYTES];
     loop {
         match io::Read::read(&mut file, &mut buffer).map_err(unreadable)? {

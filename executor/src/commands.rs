@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::Pid;
 
+use crate::deliver;
 use crate::error::reason;
 use crate::executor::{Ended, Shared};
 use crate::pulse::{Pulse, Silence};
@@ -392,7 +393,10 @@ fn hand_over(inner: &Inner, batch: &mut Vec<u8>, staged: &mut Vec<(u64, Running)
 fn run_listener(inner: &Inner) {
     let mut bad_starts = 0;
     while !inner.shared.is_stopping() {
-        let (mut child, stream) = match helper::start(&inner.shared.config) {
+        let means = &inner.shared.means;
+        means.set_shielded(false); // Until the new one says so.
+        let started = helper::start(&inner.shared.config, means.to_shield());
+        let (mut child, stream) = match started {
             Ok(started) => started,
             Err(error) => {
                 let node = inner.shared.config.node;
@@ -489,6 +493,9 @@ fn listen(inner: &Inner, mut stream: &UnixStream) -> u64 {
             Err(_) => return ended,
         }
         let whole = frames.take::<Report>(&mut reports);
+        if reports.iter().any(|report| report.shielded) {
+            inner.shared.means.set_shielded(true);
+        }
         keep_streams(inner, &reports);
         let exits: Vec<Exit> = reports.drain(..).filter_map(|report| report.exit).collect();
         ended += exits.len() as u64;
@@ -545,9 +552,18 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
     let running = inner.state().running.remove(&exit.number)?;
     let Running { key, launch, workspace, stderr_tail, stream_error } = running;
     let shared = &inner.shared;
+    let changed_input = deliver::check(shared, &workspace.guards);
     let outcome = shared.table.contains(key).then(|| {
         let stream_error = stream_error.as_deref();
-        collect::outcome(shared, &launch, &workspace, exit, stream_error, stderr_tail)
+        collect::outcome(
+            shared,
+            &launch,
+            &workspace,
+            exit,
+            stream_error,
+            changed_input,
+            stderr_tail,
+        )
     });
     // First: the next command may want the directory.
     collect::clean_up(shared, &workspace);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,6 +13,7 @@ use proto::work::{Launch, Outcome};
 use proto::{Attempt, NodeId, Span, TaskId, limits, wire};
 
 use crate::commands::Commands;
+use crate::deliver::Means;
 use crate::error::{ExecutorError, reason};
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
@@ -86,6 +88,9 @@ pub(crate) struct Shared {
     pub(crate) objects: ObjectStore,
     pub(crate) uploads: Uploads,
     pub(crate) staged: Arc<StagedFiles>,
+    pub(crate) means: Means,
+    /// The file system of the state directory.
+    pub(crate) device: u64,
     /// The staged files of attempts that have not ended.
     in_use: Mutex<HashMap<Key, Vec<StagedFile>>>,
     pub(crate) streams: Streams,
@@ -177,6 +182,8 @@ impl Executor {
                 &state_dir.join("staged"),
                 config.max_staged_bytes,
             )?),
+            means: Means::open(&state_dir.join("held")).map_err(wrong)?,
+            device: fs::metadata(&state_dir).map_err(wrong)?.dev(),
             in_use: Mutex::default(),
             streams: Streams::open(&state_dir.join("streams"))?,
             table: Table::default(),
@@ -205,7 +212,7 @@ impl Executor {
             self.shared.table.insert(key, Phase::inside());
             self.shared.finish(key, outcome);
         } else if matches!(launch.spec.body, Some(wire::spec::Body::Command(_))) {
-            if launch.spec.externals.iter().any(|external| external.staged) {
+            if stage::brings_files(&launch) {
                 self.launch_staged(launch);
             } else {
                 self.commands.launch_all(vec![launch]);
@@ -220,7 +227,7 @@ impl Executor {
         let mut commands = Vec::new();
         for launch in launches {
             let is_command = matches!(launch.spec.body, Some(wire::spec::Body::Command(_)));
-            if is_command && !launch.spec.externals.iter().any(|external| external.staged) {
+            if is_command && !stage::brings_files(&launch) {
                 commands.push(launch);
             } else {
                 self.launch(launch);

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,14 @@ use crate::executor::ExecutorConfig;
 use crate::names::is_hidden_variable;
 use crate::private;
 use crate::pulse::Pulse;
+use crate::spawner::shield::SHIELD_VARIABLE;
 use crate::spawner::{GRACE_VARIABLE, UMASK_VARIABLE, VERB};
 
 /// Starts the spawner of a node.
-pub(crate) fn start(config: &ExecutorConfig) -> Result<(Child, UnixStream), String> {
+pub(crate) fn start(
+    config: &ExecutorConfig,
+    shield: Option<&Path>,
+) -> Result<(Child, UnixStream), String> {
     // Orphans of a spawner that is killed come to this process, which can then reap them.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let program = config.spawner_program.clone();
@@ -39,6 +43,7 @@ pub(crate) fn start(config: &ExecutorConfig) -> Result<(Child, UnixStream), Stri
         .env_clear()
         .envs(environment)
         .env(GRACE_VARIABLE, grace_ms.to_string())
+        .envs(shield.map(|directory| (SHIELD_VARIABLE, directory)))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .envs(private::user_umask().map(|umask| (UMASK_VARIABLE, format!("{umask:o}"))))

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use proto::wire;
+use proto::ObjectId;
+use proto::wire::{self, OutputForm};
 use proto::work::{Launch, LaunchInput};
 
+use crate::deliver::{self, Delivered, Guard, Place};
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::expand::{Named, Scope};
-use crate::objects::ObjectError;
-use crate::stage::{node, place, text_of};
+use crate::names;
+use crate::stage::{is_output, place, text_of};
 
 /// An attempt whose inputs are linked into its directory.
 pub(crate) struct Staging<'a> {
@@ -24,14 +25,25 @@ pub(crate) struct Staging<'a> {
     pub(crate) submit_dir: &'a Path,
 }
 
-/// What was linked so far: the file behind each name in the directory.
-type Linked = HashMap<PathBuf, PathBuf>;
+/// What has been put into the directory so far.
+#[derive(Default)]
+struct Placed {
+    /// By where it was put: what it is, and the paths it has there.
+    files: HashMap<PathBuf, (Source, Vec<PathBuf>)>,
+    guards: Vec<Guard>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    Object(ObjectId),
+    File(PathBuf),
+}
 
 impl Staging<'_> {
     /// Links all inputs; each with its key and path, as the user listed them.
-    pub(crate) fn link(&self) -> Result<Vec<Named>, String> {
+    pub(crate) fn link(&self) -> Result<(Vec<Named>, Vec<Guard>), String> {
         let spec = &self.launch.spec;
-        let mut linked = Linked::default();
+        let mut placed = Placed::default();
         let mut named = Vec::with_capacity(self.launch.inputs.len() + spec.externals.len());
         let mut inputs: Vec<&LaunchInput> = self.launch.inputs.iter().collect();
         // Slots beyond the declared inputs only order.
@@ -42,52 +54,52 @@ impl Staging<'_> {
             // Before it come as many inputs as its place says, or all of them.
             let before = external.place.checked_sub(1).unwrap_or(u32::MAX);
             while let Some(input) = inputs.next_if(|input| input.slot < before) {
-                named.push(self.link_input(input, &mut linked)?);
+                named.extend(self.link_input(input, &mut placed)?);
             }
-            named.push(self.link_external(external, &mut linked)?);
+            named.extend(self.link_external(external, &mut placed)?);
         }
         for input in inputs {
-            named.push(self.link_input(input, &mut linked)?);
+            named.extend(self.link_input(input, &mut placed)?);
         }
-        Ok(named)
+        Ok((named, placed.guards))
     }
 
     /// Puts the object of a parent where the task expects it.
-    fn link_input(&self, input: &LaunchInput, linked: &mut Linked) -> Result<Named, String> {
+    fn link_input(
+        &self,
+        input: &LaunchInput,
+        placed: &mut Placed,
+    ) -> Result<impl Iterator<Item = Named> + use<>, String> {
+        let (shared, directory) = (self.shared, self.directory);
         let declared = &self.launch.spec.inputs[input.slot as usize];
         let file = self.bare.expand(&declared.file)?;
-        let target = place(self.directory, &file)?;
-        let source = self.shared.objects.file(input.object).map_err(|error| match error {
-            ObjectError::Absent(object) => {
-                format!("input file '{file}': {object} is not on {}", node(self.shared))
-            }
-            _ => format!("input file '{file}': {error}"),
-        })?;
-        // A hard link stays whole even if the object is dropped meanwhile.
-        let link = || {
-            fs::hard_link(&source, &target).or_else(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => Err(error),
-                _ => symlink(&source, &target),
-            })
+        let object = input.object;
+        let target = match declared.form() {
+            OutputForm::Files => directory.join(names::inside(&file)?),
+            OutputForm::File | OutputForm::Directory => place(directory, &file)?,
         };
-        once(linked, &file, &target, &source, link)?;
-        Ok(Named { key: declared.key.clone(), path: text_of(&target) })
+        let is_output = is_output(self.launch, self.bare, &file)?;
+        let at = Place { name: &file, target: &target, is_output };
+        let paths = placed.once(&target, Source::Object(object), || match declared.form() {
+            OutputForm::File => deliver::object(shared, object, &at),
+            OutputForm::Directory => deliver::directory(shared, object, &at),
+            OutputForm::Files => deliver::files(shared, object, &file, directory),
+        })?;
+        Ok(named(&declared.key, paths))
     }
 
-    /// Links a file that exists before the run.
+    /// Puts a file there that exists before the run.
     fn link_external(
         &self,
         external: &wire::External,
-        linked: &mut Linked,
-    ) -> Result<Named, String> {
+        placed: &mut Placed,
+    ) -> Result<impl Iterator<Item = Named> + use<>, String> {
         let source = self.submit_dir.join(self.bare.expand(&external.path)?);
         let shown = source.display();
-        if let Err(error) = fs::metadata(&source) {
-            return Err(match error.kind() {
-                io::ErrorKind::NotFound => format!("input file '{shown}' does not exist"),
-                _ => format!("input file '{shown}': {}", reason(&error)),
-            });
-        }
+        let metadata = fs::metadata(&source).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => format!("input file '{shown}' does not exist"),
+            _ => format!("input file '{shown}': {}", reason(&error)),
+        })?;
         let file = match self.bare.expand(&external.file)? {
             file if file.is_empty() => {
                 source.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -95,39 +107,44 @@ impl Staging<'_> {
             file => file,
         };
         let target = place(self.directory, &file)?;
-        if external.staged {
-            // It is here already, and stays for as long as the task has its link.
-            let key = (self.launch.task, self.launch.attempt);
-            let staged = self.shared.staged.get(&source, || self.shared.is_wanted(key));
-            let staged = staged.map_err(|error| format!("input file '{shown}': {error}"))?;
-            once(linked, &file, &target, &source, || fs::hard_link(staged.path(), &target))?;
-        } else {
-            once(linked, &file, &target, &source, || symlink(&source, &target))?;
-        }
-        Ok(Named { key: external.key.clone(), path: text_of(&target) })
+        let is_output = is_output(self.launch, self.bare, &file)?;
+        let at = Place { name: &file, target: &target, is_output };
+        let key = (self.launch.task, self.launch.attempt);
+        let is_wanted = || self.shared.is_wanted(key);
+        let paths = placed.once(&target, Source::File(source.clone()), || {
+            let guard = if external.staged {
+                // It is here already, and stays for as long as the task has its link.
+                let staged = self.shared.staged.get(&source, is_wanted);
+                let staged = staged.map_err(|error| format!("input file '{shown}': {error}"))?;
+                deliver::staged(self.shared, &source, &staged.path(), &at)?
+            } else {
+                deliver::external(self.shared, &source, &metadata, &at, is_wanted)?
+            };
+            Ok((vec![target.clone()], guard))
+        })?;
+        Ok(named(&external.key, paths))
     }
 }
 
-/// Links a file. One file may have several roles: it is linked once for each name.
-fn once(
-    linked: &mut Linked,
-    file: &str,
-    target: &Path,
-    source: &Path,
-    link: impl FnOnce() -> io::Result<()>,
-) -> Result<(), String> {
-    if linked.get(target).is_some_and(|earlier| earlier == source) {
-        return Ok(());
+fn named(key: &str, paths: Vec<PathBuf>) -> impl Iterator<Item = Named> + use<> {
+    let key = key.to_owned();
+    paths.into_iter().map(move |path| Named { key: key.clone(), path: text_of(&path) })
+}
+
+impl Placed {
+    /// Puts a file there. One file may have several roles: it is there once for each name.
+    fn once(
+        &mut self,
+        target: &Path,
+        source: Source,
+        put: impl FnOnce() -> Result<Delivered, String>,
+    ) -> Result<Vec<PathBuf>, String> {
+        if let Some((_, paths)) = self.files.get(target).filter(|(earlier, _)| *earlier == source) {
+            return Ok(paths.clone());
+        }
+        let (paths, guard) = put()?;
+        self.guards.extend(guard);
+        self.files.insert(target.to_owned(), (source, paths.clone()));
+        Ok(paths)
     }
-    link().map_err(|error| {
-        let why = match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                format!("two inputs have this name; give one another: {{ file = \"{file}\", as = \"...\" }}")
-            }
-            _ => reason(&error),
-        };
-        format!("input file '{file}': {why}")
-    })?;
-    linked.insert(target.to_owned(), source.to_owned());
-    Ok(())
 }

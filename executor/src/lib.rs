@@ -43,8 +43,10 @@ assert_eq!((outcome.is_done(), outcome.output_sizes), (true, vec![7]));
 ```
 */
 
+pub mod archive;
 mod collect;
 mod commands;
+mod deliver;
 mod environment;
 mod error;
 mod executor;

@@ -5,10 +5,12 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use proto::wire;
+use proto::wire::OutputForm;
 use proto::work::{Launch, Outcome};
+use proto::{limits, wire};
 
 use crate::collect;
+use crate::deliver::{self, Guard};
 use crate::environment::{entry_of, environment, push_variable};
 use crate::error::reason;
 use crate::executor::Shared;
@@ -27,6 +29,10 @@ pub(crate) struct Workspace {
     /// Goes back to the spare ones when it is left empty.
     pub(crate) spare: Option<SpareDir>,
     pub(crate) outputs: Vec<OutputFile>,
+    /// The files that came in, where the task has an output that is a pattern.
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Inputs that are links.
+    pub(crate) guards: Vec<Guard>,
 }
 
 #[derive(Debug)]
@@ -71,9 +77,13 @@ pub(crate) fn prepare(
         let node = node(shared);
         wrong(format!("cannot make the task's directory on {node}: {}", reason(&error)))
     })?;
-    let workspace = Workspace { directory, spare, outputs: Vec::new() };
+    let (outputs, inputs, guards) = (Vec::new(), Vec::new(), Vec::new());
+    let workspace = Workspace { directory, spare, outputs, inputs, guards };
     match build(shared, launch, command, number, &workspace.directory) {
-        Ok((outputs, start)) => Ok((Workspace { outputs, ..workspace }, start)),
+        Ok((ready, start)) => {
+            let Ready { outputs, inputs, guards } = ready;
+            Ok((Workspace { outputs, inputs, guards, ..workspace }, start))
+        }
         Err(error) => {
             collect::clean_up(shared, &workspace);
             Err(wrong(error))
@@ -85,19 +95,26 @@ pub(crate) fn node(shared: &Shared) -> String {
     shared.config.node.to_string()
 }
 
+/// What [`Workspace`] knows once its files are in place.
+struct Ready {
+    outputs: Vec<OutputFile>,
+    inputs: Vec<PathBuf>,
+    guards: Vec<Guard>,
+}
+
 fn build(
     shared: &Shared,
     launch: &Launch,
     command: &wire::Command,
     number: u64,
     directory: &Path,
-) -> Result<(Vec<OutputFile>, Start), String> {
+) -> Result<(Ready, Start), String> {
     let job = launch.task.job.0.to_string();
     let task = launch.task.local.to_string();
     let entry = entry_of(launch);
     let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[] };
     let submit_dir = Path::new(&command.submit_dir);
-    let inputs = Staging { shared, launch, bare: &bare, directory, submit_dir }.link()?;
+    let (inputs, guards) = Staging { shared, launch, bare: &bare, directory, submit_dir }.link()?;
     let (outputs, output_files) = name_outputs(launch, &bare, directory)?;
     let scope = Scope { inputs: &inputs, outputs: &outputs, ..bare };
 
@@ -131,7 +148,32 @@ fn build(
         time_limit_ns: launch.spec.time_limit_ns,
         mark: mark(shared, launch),
     };
-    Ok((output_files, start))
+    let has_pattern = launch.spec.outputs.iter().any(|it| it.form() == OutputForm::Files);
+    let came_in = has_pattern.then(|| inputs.iter().map(|named| PathBuf::from(&named.path)));
+    let inputs = came_in.into_iter().flatten().collect();
+    Ok((Ready { outputs: output_files, inputs, guards }, start))
+}
+
+/// Whether an output of the task has this name.
+pub(crate) fn is_output(launch: &Launch, bare: &Scope<'_>, file: &str) -> Result<bool, String> {
+    for output in &launch.spec.outputs {
+        if output.form() == OutputForm::File && bare.expand(&output.file)? == file {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a file from outside may have to be copied to this node: then another thread does so.
+fn may_be_copied(external: &wire::External) -> bool {
+    // 0: its size was not known when the job was submitted.
+    let (size_bytes, most) = (external.size_bytes, limits::COPIED_INPUT_BYTES_MAX);
+    let fits = size_bytes == 0 || (limits::PRIVATE_INPUT_BYTES_MAX..=most).contains(&size_bytes);
+    external.staged || (!external.path.is_empty() && fits)
+}
+
+pub(crate) fn brings_files(launch: &Launch) -> bool {
+    launch.spec.externals.iter().any(may_be_copied)
 }
 
 /// The variable by which what leaves the command's group is found.
@@ -151,9 +193,17 @@ pub(crate) fn bring_near(shared: &Shared, launch: &Launch) -> Result<Vec<StagedF
     let entry = entry_of(launch);
     let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[] };
     let mut files = Vec::new();
-    for external in launch.spec.externals.iter().filter(|external| external.staged) {
+    for external in launch.spec.externals.iter().filter(|external| may_be_copied(external)) {
         let source = Path::new(&command.submit_dir).join(bare.expand(&external.path)?);
         let key = (launch.task, launch.attempt);
+        if !external.staged {
+            let metadata = fs::metadata(&source);
+            if metadata.is_ok_and(|metadata| deliver::is_copied_once(shared, &metadata)) {
+                // Without a copy the file itself is linked.
+                files.extend(shared.staged.get(&source, || shared.is_wanted(key)));
+            }
+            continue;
+        }
         let staged = shared.staged.get(&source, || shared.is_wanted(key));
         let on = |error: String| {
             format!(
@@ -176,11 +226,24 @@ fn name_outputs(
     let mut files = Vec::with_capacity(launch.spec.outputs.len());
     for output in &launch.spec.outputs {
         let file = bare.expand(&output.file)?;
-        let path = place(directory, &file)?;
+        let path = match output.form() {
+            OutputForm::Files => place_of_pattern(directory, &file)?,
+            OutputForm::File | OutputForm::Directory => place(directory, &file)?,
+        };
         named.push(Named { key: output.key.clone(), path: text_of(&path) });
         files.push(OutputFile { key: output.key.clone(), path });
     }
     Ok((named, files))
+}
+
+/// A pattern, below the task's directory. The directories before its first wildcard are made.
+fn place_of_pattern(directory: &Path, pattern: &str) -> Result<PathBuf, String> {
+    let plain: Vec<&str> =
+        pattern.split('/').take_while(|part| !part.contains(['*', '?', '['])).collect();
+    if !plain.is_empty() && plain.len() < pattern.split('/').count() {
+        place(directory, &format!("{}/x", plain.join("/")))?;
+    }
+    Ok(directory.join(names::inside(pattern)?))
 }
 
 /// Where a file of that name lies in the task's directory; its parents are made.

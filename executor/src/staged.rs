@@ -72,7 +72,9 @@ impl Drop for StagedFile {
 
 /// Which file it is, and in which state.
 fn hash_of(path: &Path, metadata: &Metadata) -> u64 {
-    let numbers = [metadata.len(), metadata.mtime() as u64, metadata.mtime_nsec() as u64];
+    let program = u64::from(metadata.mode() & 0o111 != 0);
+    let times = [metadata.mtime() as u64, metadata.mtime_nsec() as u64];
+    let numbers = [metadata.len(), times[0], times[1], program];
     let mut text = path.as_os_str().as_encoded_bytes().to_vec();
     numbers.iter().for_each(|number| text.extend(number.to_le_bytes()));
     xxh3_64(&text)
@@ -176,13 +178,29 @@ impl StagedFiles {
                 }
             }
             // Its tasks see this very file: none may change it.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o444))?;
+            let program = from.metadata()?.mode() & 0o111 != 0;
+            let mode = if program { 0o555 } else { 0o444 };
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
             Ok(size_bytes)
         };
         copy().inspect_err(|_| {
             // It may not have been created.
             let _ = fs::remove_file(&path);
         })
+    }
+
+    /// The copy of a file is not what the file is any more: the next that wants it gets another.
+    pub(crate) fn forget(&self, source: &Path) {
+        let Ok(metadata) = fs::metadata(source) else { return };
+        let hash = hash_of(source, &metadata);
+        let mut state = self.state();
+        // One that is being copied now is made of the file itself.
+        if state.copies.get(&hash).is_none_or(|copy| copy.size_bytes.is_none()) {
+            return;
+        }
+        let gone = state.copies.remove(&hash).and_then(|copy| copy.size_bytes);
+        state.size_bytes -= gone.unwrap_or(0);
+        let _ = fs::remove_file(self.path(hash)); // What cannot go is replaced.
     }
 
     /// From now on they may take so much. Answers whether some that nobody uses are to go.

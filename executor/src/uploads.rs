@@ -11,6 +11,7 @@ moved, it is looked for elsewhere first.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -274,6 +275,15 @@ pub struct IncomingUpload {
 }
 
 impl IncomingUpload {
+    /// Gives the file an x bit, where the file of the submitter has one.
+    pub fn set_executable(&self, executable: bool) -> Result<(), UploadError> {
+        if !executable {
+            return Ok(());
+        }
+        let mode = fs::Permissions::from_mode(0o755);
+        self.file.set_permissions(mode).map_err(|error| failed(self.task, &error))
+    }
+
     /// Appends the next piece.
     pub fn write(&mut self, piece: &[u8]) -> Result<(), UploadError> {
         self.came_bytes += piece.len() as u64;

@@ -467,6 +467,15 @@ pub const HANDED_KEYS_BYTES_MAX: usize = 16 << 10;
 /// Objects asked for at once on one data connection, and their bytes (one of any size is fine).
 pub const DATA_BATCH_OBJECTS: usize = 16;
 pub const DATA_BATCH_BYTES: u64 = 4 << 20;
+/// Inputs up to this size may be copied for each task, so that it may write to them; user files up
+/// to the second size are copied once to a node; larger ones are linked and compared.
+pub const PRIVATE_INPUT_BYTES_MAX: u64 = 64 << 10;
+pub const COPIED_INPUT_BYTES_MAX: u64 = 64 << 20;
+/// Files in a directory of the user that are compared after a task that reads it.
+pub const GUARDED_ENTRIES_MAX: usize = 4096;
+/// Files in a directory or pattern that is one output, and how deep they may lie.
+pub const ARCHIVE_ENTRIES_MAX: usize = 1_000_000;
+pub const ARCHIVE_DEPTH_MAX: usize = 256;
 /// Copies of files that tasks want staged, unless told otherwise.
 pub const STAGED_BYTES_DEFAULT: u64 = 6 << 30;
 /// Files of submitters that come in at a time; further ones wait.

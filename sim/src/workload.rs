@@ -317,7 +317,11 @@ impl Draft {
 
 impl DraftTask {
     fn spec(&self, objects: usize) -> wire::Spec {
-        let input = |k: usize| wire::Input { key: format!("in{k}"), file: format!("f{k}") };
+        let input = |k: usize| wire::Input {
+            key: format!("in{k}"),
+            file: format!("f{k}"),
+            ..wire::Input::default()
+        };
         let output = |k: usize| wire::Output {
             key: format!("out{k}"),
             file: format!("g{k}"),

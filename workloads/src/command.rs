@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use proto::wire::OutputForm;
+
 use crate::error::LoadError;
 use crate::graph::Graph;
 use crate::toml_file::array::Array;
@@ -20,7 +22,8 @@ pub struct CommandOptions {
     pub staged: Vec<String>,
     /// As `inputs`, from the submitter's machine.
     pub uploads: Vec<String>,
-    /// `FILE` or `KEY=FILE`; they are kept.
+    /// `FILE` or `KEY=FILE`; they are kept. `DIRECTORY/` is a whole directory, `glob:PATTERN` stands
+    /// for all files that match.
     pub outputs: Vec<String>,
     /// Slots; 0 means 1.
     pub cpus: u32,
@@ -60,6 +63,21 @@ impl Graph {
     }
 }
 
+/// `FILE`, `DIRECTORY/` or `glob:PATTERN`; all are kept.
+fn output(key: String, mut file: Located<String>) -> OutputFile {
+    let form = if let Some(pattern) = file.value.strip_prefix("glob:") {
+        file.value = pattern.to_owned();
+        OutputForm::Files
+    } else if let Some(directory) = file.value.strip_suffix('/') {
+        file.value = directory.to_owned();
+        OutputForm::Directory
+    } else {
+        OutputForm::File
+    };
+    let (optional, keep, replicas, size_bytes) = (false, true, 0, 0);
+    OutputFile { key, file, keep, replicas, form, optional, size_bytes }
+}
+
 fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<TaskTable, Fault> {
     let mut table = TaskTable::bare(name, Body::Command(argv));
     if let Some(text) = &options.array {
@@ -94,7 +112,7 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
         .iter()
         .enumerate()
         .map(keyed)
-        .map(|(key, file)| OutputFile { key, file, keep: true, replicas: 0, size_bytes: 0 })
+        .map(|(key, file)| output(key, file))
         .collect();
     table.cpus = options.cpus.max(1);
     table.memory_bytes = options.memory_bytes;

@@ -166,7 +166,7 @@ impl FileGraph {
                 for &(parent, output) in &parents {
                     builder.edge(parent, index, output + 1);
                     let (key, file) = (file.to_owned(), inside(file));
-                    spec.inputs.push(wire::Input { key, file });
+                    spec.inputs.push(wire::Input { key, file, ..wire::Input::default() });
                 }
                 if parents.is_empty() {
                     spec.externals.push(wire::External {
@@ -220,7 +220,8 @@ impl FileGraph {
         let outputs = writes.iter().map(|write| {
             let file = self.files.name(write.file);
             let (key, file) = (file.to_owned(), inside(file));
-            wire::Output { key, file, size_bytes: self.size_of(write), keep: false, replicas: 0 }
+            let size_bytes = self.size_of(write);
+            wire::Output { key, file, size_bytes, ..wire::Output::default() }
         });
         wire::Spec {
             kind: self.kinds.name(recorded.kind).to_owned(),

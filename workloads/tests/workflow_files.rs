@@ -53,7 +53,10 @@ fn the_word_count() {
     assert_eq!(graph.task(7).entry, 8);
     let sum = &graph.specs()[1];
     assert_eq!(sum.inputs.len(), 40);
-    assert_eq!(sum.inputs[2], wire::Input { key: "all".into(), file: "n3".into() });
+    assert_eq!(
+        sum.inputs[2],
+        wire::Input { key: "all".into(), file: "n3".into(), ..wire::Input::default() }
+    );
     assert!(sum.outputs[0].keep && !count.outputs[0].keep);
     assert_eq!((sum.outputs[0].replicas, count.outputs[0].replicas), (3, 0));
 

@@ -122,6 +122,8 @@ pub(super) fn request_from_bytes(bytes: &[u8; REQUEST_BYTES]) -> ObjectId {
 pub(super) enum Head {
     /// So many bytes of the object follow, and their checksum.
     Object(u64),
+    /// As `Object`; the file of the object has an x bit.
+    Program(u64),
     /// So many bytes of a text follow: why the object cannot be given.
     Refusal(u32),
     /// There is no such object.
@@ -134,6 +136,7 @@ impl Head {
             Self::Object(size_bytes) => (0, size_bytes),
             Self::Refusal(text_bytes) => (1, text_bytes.into()),
             Self::Absent => (2, 0),
+            Self::Program(size_bytes) => (3, size_bytes),
         };
         let mut bytes = [0; HEAD_BYTES];
         bytes[..4].copy_from_slice(&status.to_le_bytes());
@@ -148,6 +151,7 @@ impl Head {
             (0, size_bytes) => Some(Self::Object(size_bytes)),
             (1, text) if text <= limits::ERROR_BYTES_MAX as u64 => Some(Self::Refusal(text as u32)),
             (2, 0) => Some(Self::Absent),
+            (3, size_bytes) => Some(Self::Program(size_bytes)),
             _ => None,
         }
     }
@@ -174,7 +178,8 @@ mod tests {
         let task = TaskId::new(u64::MAX, 7);
         let object = ObjectId { task, attempt: Attempt(5 << 32), output: u32::MAX };
         assert_eq!(request_from_bytes(&request_to_bytes(object)), object);
-        let heads = [Head::Object(u64::MAX), Head::Object(0), Head::Refusal(4096), Head::Absent];
+        let (object, program) = (Head::Object(u64::MAX), Head::Program(7));
+        let heads = [object, Head::Object(0), program, Head::Refusal(4096), Head::Absent];
         for head in heads {
             assert_eq!(Head::from_bytes(head.to_bytes()), Some(head));
         }

@@ -393,17 +393,20 @@ fn fetch_over(
         if is_large {
             stream::fit_for_data(stream.socket()).map_err(broke)?;
         }
-        let result = match Head::from_bytes(head).ok_or("it answers nonsense")? {
-            Head::Object(size_bytes) => match receive(store, stream, wanted, size_bytes, buffer) {
-                Ok(()) => Ok(()),
-                Err(Failure::Line(reason)) => return Err(reason),
-                Err(Failure::Object(reason)) => {
-                    if let Some(wanted) = batch.pop_front() {
-                        wanted.end(Err(FetchError::Disk(reason)));
+        let head = Head::from_bytes(head).ok_or("it answers nonsense")?;
+        let result = match head {
+            Head::Object(_) | Head::Program(_) => {
+                match receive(store, stream, wanted, head, buffer) {
+                    Ok(()) => Ok(()),
+                    Err(Failure::Line(reason)) => return Err(reason),
+                    Err(Failure::Object(reason)) => {
+                        if let Some(wanted) = batch.pop_front() {
+                            wanted.end(Err(FetchError::Disk(reason)));
+                        }
+                        return Err("an object could not be kept".to_owned());
                     }
-                    return Err("an object could not be kept".to_owned());
                 }
-            },
+            }
             Head::Refusal(text_bytes) => {
                 let text = &mut buffer[..text_bytes as usize];
                 stream.read_exact(text).map_err(broke)?;

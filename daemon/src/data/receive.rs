@@ -8,7 +8,7 @@ use proto::{ObjectId, limits};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::Wanted;
-use super::frame::CHECKSUM_BYTES;
+use super::frame::{CHECKSUM_BYTES, Head};
 use super::socket::DataStream;
 
 /// Of the thread that reads a large object and the one that writes it.
@@ -40,18 +40,27 @@ pub(super) fn receive(
     store: &ObjectStore,
     stream: &mut DataStream,
     wanted: &Wanted,
-    size_bytes: u64,
+    head: Head,
     buffer: &mut [u8],
 ) -> Result<(), Failure> {
+    let (size_bytes, executable) = match head {
+        Head::Object(size_bytes) => (size_bytes, false),
+        Head::Program(size_bytes) => (size_bytes, true),
+        Head::Refusal(_) | Head::Absent => {
+            return Err(Failure::Object("no bytes follow".to_owned()));
+        }
+    };
     if size_bytes != wanted.size_bytes {
         let expected = wanted.size_bytes;
         let text = format!("it has {size_bytes} bytes there instead of {expected}");
         return Err(Failure::Object(text));
     }
     if size_bytes <= limits::SMALL_OBJECT_BYTES {
-        return receive_small(store, stream, wanted.object, &mut buffer[..size_bytes as usize]);
+        let bytes = &mut buffer[..size_bytes as usize];
+        return receive_small(store, stream, wanted.object, bytes, executable);
     }
     let incoming = store.create_incoming(wanted.object, ObjectKind::Copy)?;
+    incoming.set_executable(executable)?;
     incoming.reserve(size_bytes)?;
     let sink = Sink { incoming, hash: Xxh3::new() };
     let sink = if size_bytes >= limits::DATA_PIPELINE_BYTES {
@@ -72,10 +81,11 @@ fn receive_small(
     stream: &mut DataStream,
     object: ObjectId,
     bytes: &mut [u8],
+    executable: bool,
 ) -> Result<(), Failure> {
     stream.read_exact(bytes)?;
     let checksum = read_checksum(stream, xxh3_64(bytes))?;
-    Ok(store.keep_copy(object, bytes, checksum)?)
+    Ok(store.keep_copy_as(object, bytes, checksum, executable)?)
 }
 
 /// What was sent behind the bytes must be what they give.
@@ -197,7 +207,8 @@ mod tests {
                 let _ = out.shutdown(Shutdown::Write);
             });
             let mut wire = DataStream::Plain(stream);
-            let result = receive(&store, &mut wire, &wanted, told_bytes as u64, &mut buffer);
+            let result =
+                receive(&store, &mut wire, &wanted, Head::Object(told_bytes as u64), &mut buffer);
             wire.socket().shutdown(Shutdown::Both).unwrap_or_default();
             result
         });

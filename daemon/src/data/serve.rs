@@ -71,7 +71,11 @@ fn answer(
             return Ok(());
         }
     };
-    gathered.extend_from_slice(&Head::Object(size_bytes).to_bytes());
+    let head = match reader.is_executable() {
+        true => Head::Program(size_bytes),
+        false => Head::Object(size_bytes),
+    };
+    gathered.extend_from_slice(&head.to_bytes());
     match (store.checksum(object), reader.file()) {
         (Some(checksum), Some(file)) if size_bytes > limits::DATA_BUFFER_BYTES as u64 => {
             send(stream, gathered)?;
@@ -161,7 +165,7 @@ mod tests {
         };
         let head: [u8; HEAD_BYTES] = read(HEAD_BYTES).try_into().unwrap();
         match Head::from_bytes(head).unwrap() {
-            Head::Object(size_bytes) => {
+            Head::Object(size_bytes) | Head::Program(size_bytes) => {
                 let bytes = read(size_bytes as usize);
                 assert_eq!(read(8), xxh3_64(&bytes).to_le_bytes());
                 Ok(bytes)

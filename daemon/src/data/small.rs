@@ -80,11 +80,12 @@ pub(crate) fn give(store: &ObjectStore, asks: &wire::Asks) -> Vec<wire::Gives> {
     // What is beyond the limit was not asked for by a node of this version.
     for request in asks.objects.iter().take(limits::SMALL_OBJECTS_PER_FRAME_MAX) {
         let given = read(store, object_of(request));
-        bytes += given.as_ref().map_or(0, |(data, _)| data.len());
+        bytes += given.as_ref().map_or(0, |(data, ..)| data.len());
         let object = Some(*request);
         open.objects.push(match given {
-            Ok((data, checksum)) => {
-                wire::Give { object, data: data.into(), checksum, ..wire::Give::default() }
+            Ok((data, checksum, executable)) => {
+                let data = data.into();
+                wire::Give { object, data, checksum, executable, ..wire::Give::default() }
             }
             Err(error) => {
                 let absent = error == FetchError::NotThere;
@@ -100,7 +101,7 @@ pub(crate) fn give(store: &ObjectStore, asks: &wire::Asks) -> Vec<wire::Gives> {
     frames
 }
 
-fn read(store: &ObjectStore, object: ObjectId) -> Result<(Vec<u8>, u64), FetchError> {
+fn read(store: &ObjectStore, object: ObjectId) -> Result<(Vec<u8>, u64, bool), FetchError> {
     use std::io::Read;
     let wrong = FetchError::Disk;
     let (mut reader, size_bytes) = store.open_object(object).map_err(|error| not_given(&error))?;
@@ -110,7 +111,7 @@ fn read(store: &ObjectStore, object: ObjectId) -> Result<(Vec<u8>, u64), FetchEr
     let mut data = vec![0; size_bytes as usize];
     reader.read_exact(&mut data).map_err(|error| wrong(error.to_string()))?;
     let checksum = store.checksum(object).unwrap_or_else(|| xxh3_64(&data));
-    Ok((data, checksum))
+    Ok((data, checksum, reader.is_executable()))
 }
 
 /// Keeps what a peer gave. What is damaged comes over a line.
@@ -130,7 +131,8 @@ pub(crate) fn take(shared: &Arc<Shared>, from: NodeId, gives: wire::Gives) {
         } else if !give.error.is_empty() {
             wanted.end(Err(FetchError::Disk(format!("from node {from}: {}", give.error))));
         } else if whole && xxh3_64(&give.data) == give.checksum {
-            let kept = shared.executor.objects().keep_copy(object, &give.data, give.checksum);
+            let store = shared.executor.objects();
+            let kept = store.keep_copy_as(object, &give.data, give.checksum, give.executable);
             wanted.end(kept.map_err(|error| FetchError::Disk(error.to_string())));
         } else {
             bring(shared, from, [wanted]);

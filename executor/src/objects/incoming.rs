@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use proto::ObjectId;
@@ -37,6 +38,16 @@ impl IncomingObject {
         self.file.write_all(piece).map_err(wrong)?;
         self.size_bytes = size_bytes;
         Ok(())
+    }
+
+    /// Gives its file an x bit, where the file of the task had one.
+    pub fn set_executable(&self, executable: bool) -> Result<(), ObjectError> {
+        if !executable {
+            return Ok(());
+        }
+        let mode = fs::Permissions::from_mode(0o555);
+        let changed = self.file.set_permissions(mode);
+        changed.map_err(|error| ObjectError::failed("write", self.object, &error))
     }
 
     /// Takes the room for all of it now: a full disk is known before bytes come in vain.

@@ -22,6 +22,8 @@ pub(super) struct Entry {
     pub(super) kind: ObjectKind,
     /// xxh3 of the bytes, once somebody has made it.
     pub(super) checksum: Option<u64>,
+    /// Whether the file of bytes that lie in no file yet gets an x bit.
+    pub(super) executable: bool,
     /// The bytes, where they lie in no file yet.
     pub(super) held: Option<Arc<[u8]>>,
 }
@@ -31,7 +33,8 @@ impl Index {
     pub(super) fn insert(&mut self, object: ObjectId, size_bytes: u64, kind: ObjectKind) {
         self.remove(object);
         self.size_bytes += size_bytes;
-        self.objects.insert(object, Entry { size_bytes, kind, checksum: None, held: None });
+        let entry = Entry { size_bytes, kind, checksum: None, executable: false, held: None };
+        self.objects.insert(object, entry);
     }
 
     /// Whether a copy of that size may stay in memory.
@@ -41,11 +44,12 @@ impl Index {
     }
 
     /// Keeps a copy in memory.
-    pub(super) fn hold(&mut self, object: ObjectId, bytes: &[u8], checksum: u64) {
+    pub(super) fn hold(&mut self, object: ObjectId, bytes: &[u8], checksum: u64, executable: bool) {
         let size_bytes = bytes.len() as u64;
         self.insert(object, size_bytes, ObjectKind::Copy);
         let entry = self.objects.get_mut(&object).expect("just inserted");
         entry.checksum = Some(checksum);
+        entry.executable = executable;
         entry.held = Some(bytes.into());
         self.held_bytes += size_bytes;
     }

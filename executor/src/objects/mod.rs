@@ -130,9 +130,9 @@ impl ObjectStore {
 
     /// Opens an object for reading, with its size: so many bytes there are.
     pub fn open_object(&self, object: ObjectId) -> Result<(ObjectReader, u64), ObjectError> {
-        let Entry { size_bytes, kind, held, .. } = self.entry(object)?;
+        let Entry { size_bytes, kind, executable, held, .. } = self.entry(object)?;
         let reader = match held {
-            Some(bytes) => Ok(ObjectReader::of_memory(bytes)),
+            Some(bytes) => Ok(ObjectReader::of_memory(bytes, executable)),
             None => ObjectReader::of_file(&self.path_of(object, kind), size_bytes),
         };
         let opened = reader.map(|reader| (reader, size_bytes));
@@ -160,6 +160,17 @@ impl ObjectStore {
         bytes: &[u8],
         checksum: u64,
     ) -> Result<(), ObjectError> {
+        self.keep_copy_as(object, bytes, checksum, false)
+    }
+
+    /// As [`Self::keep_copy`]; `executable`: its file is to have an x bit.
+    pub fn keep_copy_as(
+        &self,
+        object: ObjectId,
+        bytes: &[u8],
+        checksum: u64,
+        executable: bool,
+    ) -> Result<(), ObjectError> {
         let size_bytes = bytes.len() as u64;
         self.check_limit(object, size_bytes)?;
         let mut index = self.index();
@@ -167,11 +178,12 @@ impl ObjectStore {
             return Ok(());
         }
         if index.may_hold(size_bytes) {
-            index.hold(object, bytes, checksum);
+            index.hold(object, bytes, checksum, executable);
             return Ok(());
         }
         drop(index);
         let mut incoming = self.create_incoming(object, ObjectKind::Copy)?;
+        incoming.set_executable(executable)?;
         incoming.write(bytes)?;
         incoming.commit_with(checksum).map(drop)
     }
@@ -291,9 +303,10 @@ impl ObjectStore {
 
     /// Where the bytes of an object lie as a file. It is written now if they lay in memory.
     pub fn file(&self, object: ObjectId) -> Result<PathBuf, ObjectError> {
-        let Entry { kind, held, .. } = self.entry(object)?;
+        let Entry { kind, executable, held, .. } = self.entry(object)?;
         if let Some(bytes) = held {
             let mut incoming = self.create_incoming(object, kind)?;
+            incoming.set_executable(executable)?;
             incoming.write(&bytes)?;
             incoming.commit_held()?;
         }

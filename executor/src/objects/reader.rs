@@ -2,11 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub struct ObjectReader(Source);
+pub struct ObjectReader {
+    source: Source,
+    executable: bool,
+}
 
 #[derive(Debug)]
 enum Source {
@@ -15,24 +19,32 @@ enum Source {
 }
 
 impl ObjectReader {
-    pub(super) fn of_memory(bytes: Arc<[u8]>) -> Self {
-        Self(Source::Memory(Cursor::new(bytes)))
+    pub(super) fn of_memory(bytes: Arc<[u8]>, executable: bool) -> Self {
+        Self { source: Source::Memory(Cursor::new(bytes)), executable }
     }
 
     /// A file of another length than the object has is damaged.
     pub(crate) fn of_file(path: &Path, size_bytes: u64) -> io::Result<Self> {
         let file = File::open(path)?;
-        let found_bytes = file.metadata()?.len();
+        let metadata = file.metadata()?;
+        let found_bytes = metadata.len();
         if found_bytes != size_bytes {
             let text = format!("its file has {found_bytes} bytes instead of {size_bytes}");
             return Err(io::Error::other(text));
         }
-        Ok(Self(Source::File(file)))
+        let executable = metadata.permissions().mode() & 0o111 != 0;
+        Ok(Self { source: Source::File(file), executable })
+    }
+
+    /// Whether the file of the object has an x bit, or is to have one.
+    #[must_use]
+    pub fn is_executable(&self) -> bool {
+        self.executable
     }
 
     /// The file, where there is one: for who gives it to the kernel as a whole.
     pub fn file(&mut self) -> Option<&mut File> {
-        match &mut self.0 {
+        match &mut self.source {
             Source::File(file) => Some(file),
             Source::Memory(_) => None,
         }
@@ -41,14 +53,14 @@ impl ObjectReader {
 
 impl Read for ObjectReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &mut self.0 {
+        match &mut self.source {
             Source::File(file) => file.read(buffer),
             Source::Memory(cursor) => cursor.read(buffer),
         }
     }
 
     fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        match &mut self.0 {
+        match &mut self.source {
             Source::File(file) => file.read_to_end(buffer),
             Source::Memory(cursor) => cursor.read_to_end(buffer),
         }

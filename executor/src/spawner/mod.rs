@@ -14,6 +14,7 @@ do nothing but spawn, since a spawn blocks until the new program runs.
 mod children;
 mod orphans;
 mod program;
+pub(crate) mod shield;
 mod vfork;
 pub(crate) mod wire;
 
@@ -111,6 +112,11 @@ fn run() -> io::Result<()> {
     // What its children leave behind comes here, not to the machine's first process.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    if shield::raise() {
+        let mut frame = Vec::new();
+        wire::encode(&mut frame, &Report { shielded: true, ..Report::default() });
+        (&socket).write_all(&frame)?;
+    }
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &socket, Token::Socket.data(), epoll::EventFlags::IN)?;
     let reader = socket.try_clone()?;
@@ -165,7 +171,10 @@ fn run_starts(shared: &Shared, mut starter: program::Starter) {
         if let Err(failure) = adopted {
             shared.children().forget(start.number);
             let mut frame = Vec::new();
-            wire::encode(&mut frame, &Report { output: None, exit: Some(failure.report(&start)) });
+            wire::encode(
+                &mut frame,
+                &Report { exit: Some(failure.report(&start)), ..Report::default() },
+            );
             let _ = shared.send(&frame);
         }
     }
@@ -311,7 +320,7 @@ impl<'a> Loop<'a> {
         let output =
             self.shared.children().read(&self.shared.epoll, number, stderr, &mut self.buffer);
         if let Some(output) = output {
-            wire::encode(&mut self.reports, &Report { output: Some(output), exit: None });
+            wire::encode(&mut self.reports, &Report { output: Some(output), ..Report::default() });
         }
     }
 
@@ -319,7 +328,7 @@ impl<'a> Loop<'a> {
         let ended = self.shared.children().end(&self.shared.epoll, number, &mut self.buffer);
         if let Some((exit, group_is_gone)) = ended {
             self.has_ended = true;
-            wire::encode(&mut self.reports, &Report { output: None, exit: Some(exit) });
+            wire::encode(&mut self.reports, &Report { exit: Some(exit), ..Report::default() });
             if !group_is_gone {
                 self.alarm(Duration::from_millis(20), Alarm::Reap, number);
             }

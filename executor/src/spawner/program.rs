@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
+use super::shield::SHIELD_VARIABLE;
 use super::vfork::{self, Stack, Wanted};
 use super::wire::{Exit, Start};
 use crate::error::reason;
@@ -72,7 +73,8 @@ const FOUND_MAX: usize = 1024;
 
 impl Starter {
     pub(super) fn new() -> io::Result<Self> {
-        let is_ours = |name: &OsStr| name == super::GRACE_VARIABLE || name == super::UMASK_VARIABLE;
+        let ours = [super::GRACE_VARIABLE, super::UMASK_VARIABLE, SHIELD_VARIABLE];
+        let is_ours = |name: &OsStr| ours.iter().any(|one| name == *one);
         let own = std::env::vars_os().filter(|(name, _)| !is_ours(name));
         let environment = own.map(|(name, value)| {
             let variable = [name.as_bytes(), b"=", value.as_bytes()].concat();

@@ -47,6 +47,9 @@ pub(crate) struct Report {
     pub(crate) output: Option<Output>,
     #[prost(message, optional, tag = "2")]
     pub(crate) exit: Option<Exit>,
+    /// The first of all: the shielded directory is read-only for commands.
+    #[prost(bool, tag = "3")]
+    pub(crate) shielded: bool,
 }
 
 /// Something printed by a command that goes on.
@@ -144,7 +147,7 @@ mod tests {
         for number in 0..50 {
             let data = vec![7; number as usize * 11];
             let output = Some(Output { number, stderr: true, data });
-            encode(&mut bytes, &Report { output, exit: None });
+            encode(&mut bytes, &Report { output, ..Report::default() });
         }
         for step in [1, 3, 64, 100_000] {
             let (mut frames, mut reports) = (Frames::default(), Vec::<Report>::new());

@@ -82,7 +82,11 @@ fn inputs_and_outputs_are_files_of_the_task() {
     let mut command = bench.command(&["sh", "-c", script]);
     command.stdin = "outside.txt".into();
     let mut spec = spec_of(command);
-    let named = |key: &str, file: &str| wire::Input { key: key.into(), file: file.into() };
+    let named = |key: &str, file: &str| wire::Input {
+        key: key.into(),
+        file: file.into(),
+        ..Default::default()
+    };
     spec.inputs = vec![named("k", "x/in.txt"), named("k", "y.txt")];
     spec.externals =
         vec![wire::External { key: "e".into(), path: "outside.txt".into(), ..Default::default() }];
@@ -134,7 +138,7 @@ fn odd_outputs_are_copied_and_inputs_stay_as_they_are() {
     assert!(bench.run(launch(1, spec)).is_done());
     // An output that is a link to an input, one that is the input's own inode, and a directory.
     let mut spec = spec_of(bench.command(&["sh", "-c", "ln -s in soft; ln in hard; mv in moved"]));
-    spec.inputs = vec![wire::Input { key: "in".into(), file: "in".into() }];
+    spec.inputs = vec![wire::Input { key: "in".into(), file: "in".into(), ..Default::default() }];
     spec.outputs = vec![output("m", "moved"), output("h", "hard")];
     let mut launched = launch(2, spec);
     launched.inputs = vec![input(0, object(1, 0), 5)];
@@ -144,7 +148,10 @@ fn odd_outputs_are_copied_and_inputs_stay_as_they_are() {
     let mut spec = spec_of(bench.command(&["mkdir", "d"]));
     spec.outputs = vec![output("d", "d")];
     let outcome = bench.run(launch(3, spec));
-    assert_eq!(outcome.error, "declared output 'd' (file d) is a directory; declare files");
+    assert_eq!(
+        outcome.error,
+        "declared output 'd' (file d) is a directory; hint: declare { dir = \"d\" } (or --out d/)"
+    );
 }
 
 #[test]
@@ -301,7 +308,9 @@ fn inputs_keep_the_order_of_the_list_wherever_they_come_from() {
     let script = r#"cat {in:k}; cat $STARLING_INPUTS; cat $STARLING_IN_k;
                     xargs cat < "$STARLING_INPUTS_FILE"; xargs -0 cat < "$STARLING_INPUTS_FILE0"; cat "$@""#;
     let mut spec = spec_of(bench.command(&["sh", "-c", script, "sh", "{in:k}"]));
-    spec.inputs = ["a", "b"].map(|file| wire::Input { key: "k".into(), file: file.into() }).into();
+    spec.inputs = ["a", "b"]
+        .map(|file| wire::Input { key: "k".into(), file: file.into(), ..Default::default() })
+        .into();
     for (file, place) in [("head", 1), ("middle", 2), ("middle", 2), ("tail", 0)] {
         fs::write(bench.submit_dir.join(file), format!("{file}\n")).unwrap();
         let (key, path) = ("k".into(), file.into());
@@ -336,7 +345,7 @@ fn more_inputs_than_the_kernel_takes_in_one_variable() {
         let incoming = store.create_incoming(object(1, output), kind).unwrap();
         incoming.commit().unwrap();
         let file = format!("input-{output}");
-        spec.inputs.push(wire::Input { key: "all".into(), file });
+        spec.inputs.push(wire::Input { key: "all".into(), file, ..Default::default() });
         objects.push(input(output, object(1, output), 0));
     }
     let mut launched = launch(2, spec);
@@ -358,7 +367,7 @@ fn a_copy_in_memory_is_a_file_for_a_command_and_bytes_for_others() {
     read.inputs = vec![input(0, object(1, 0), 7)];
     assert_eq!(bench.run(read).error, "");
     let mut spec = spec_of(bench.command(&["cat", "{in:copy}"]));
-    spec.inputs.push(wire::Input { key: "copy".into(), file: "copy".into() });
+    spec.inputs.push(wire::Input { key: "copy".into(), file: "copy".into(), ..Default::default() });
     let mut printed = launch(3, spec);
     printed.inputs = vec![input(0, object(1, 0), 7)];
     assert_eq!(bench.run(printed).error, "");

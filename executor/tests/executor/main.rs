@@ -5,6 +5,7 @@
 mod commands;
 mod common;
 mod death;
+mod files;
 
 use std::os::unix::fs::FileTypeExt;
 

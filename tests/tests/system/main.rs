@@ -19,6 +19,7 @@ mod poison;
 mod recorded;
 mod removal;
 mod replicas;
+mod results;
 mod scrub;
 mod slurm;
 mod soak;

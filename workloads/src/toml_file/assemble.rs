@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use proto::wire::OutputForm;
 use proto::{entry, limits, wire};
 
 use super::Fault;
 use super::array::Array;
 use super::index::{Conflict, Found, Index, Owner};
-use super::table::{Body, Bring, InputFile, TaskTable};
+use super::table::{Body, Bring, InputFile, OutputFile, TaskTable};
 use crate::builder::{GraphBuilder, TaskInit};
 use crate::error::{GraphError, Problem};
 use crate::graph::{Graph, expand};
@@ -171,9 +172,9 @@ impl<'t> Assembly<'t> {
         self.check_edges(each as u64 * u64::from(count))?;
         self.check_names(table, &fixed)?;
         // Elements whose files come from the same places share a spec.
-        let mut specs: BTreeMap<Vec<bool>, u32> = BTreeMap::new();
+        let mut specs: BTreeMap<Vec<Option<OutputForm>>, u32> = BTreeMap::new();
         let mut sources = fixed.clone();
-        let mut varying: Vec<bool> = Vec::new();
+        let mut varying: Vec<Option<OutputForm>> = Vec::new();
         let mut edges: Vec<(u32, u32, u32)> = Vec::new();
         for position in 0..count {
             let element = self.element(group, position);
@@ -184,7 +185,7 @@ impl<'t> Assembly<'t> {
                     continue;
                 }
                 let found = self.files.find(&expand(&input.file.value, element));
-                varying.push(found.is_some());
+                varying.push(found.as_ref().map(|found| self.made(found.owner).form));
                 sources[at] = match found {
                     Some(found) => Source::Task(found),
                     None => {
@@ -289,6 +290,11 @@ impl<'t> Assembly<'t> {
         Ok(())
     }
 
+    /// The output that an owner of a file stands for.
+    fn made(&self, owner: Owner) -> &OutputFile {
+        &self.tables[owner.group as usize].outputs[owner.sub as usize]
+    }
+
     fn source(&self, input: &InputFile) -> Source {
         if input.modelled_bytes.is_some() {
             Source::External
@@ -353,17 +359,23 @@ impl<'t> Assembly<'t> {
                 size_bytes: output.size_bytes,
                 keep: output.keep,
                 replicas: output.replicas,
+                form: output.form.into(),
+                optional: output.optional,
             });
         }
         for ((input, source), size_bytes) in table.inputs.iter().zip(sources).zip(sizes) {
             let (key, file) = (input.key.clone(), input.file.value.clone());
             let name = || input.name.clone().unwrap_or_else(|| name_inside(&file));
             match source {
-                Source::Task(_) => {
+                Source::Task(found) => {
+                    let form = self.made(found.owner).form.into();
                     let file = input.name.clone().unwrap_or(file);
-                    spec.inputs.push(wire::Input { key, file });
+                    spec.inputs.push(wire::Input { key, file, form });
                 }
-                Source::Upload(_) => spec.inputs.push(wire::Input { key, file: name() }),
+                Source::Upload(_) => {
+                    let file = name();
+                    spec.inputs.push(wire::Input { key, file, ..wire::Input::default() });
+                }
                 Source::External | Source::Varies => {
                     let path = match input.modelled_bytes {
                         Some(_) => String::new(),

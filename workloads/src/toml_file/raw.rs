@@ -1,5 +1,6 @@
 //! The TOML as it is: shapes only, every value with its place.
 
+use proto::wire::OutputForm;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
@@ -198,10 +199,12 @@ impl<'de> Deserialize<'de> for RawInputs {
     }
 }
 
-/// `"file"` or `{ file, keep, replicas, size }`.
+/// `"file"`, or a table of `file`, `dir` or `glob` with `keep`, `replicas`, `size`, `optional`.
 #[derive(Debug)]
 pub(super) struct RawOutput {
     pub(super) file: String,
+    pub(super) form: OutputForm,
+    pub(super) optional: bool,
     pub(super) keep: bool,
     pub(super) replicas: Option<u32>,
     pub(super) size: Option<String>,
@@ -209,32 +212,44 @@ pub(super) struct RawOutput {
 
 impl<'de> Deserialize<'de> for RawOutput {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const FIELDS: [&str; 7] = ["file", "dir", "glob", "optional", "keep", "replicas", "size"];
         struct Shapes;
         impl<'de> Visitor<'de> for Shapes {
             type Value = RawOutput;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a file or { file, keep, replicas, size }")
+                f.write_str("a file, or a table with one of file, dir or glob")
             }
             fn visit_str<E>(self, text: &str) -> Result<RawOutput, E> {
-                Ok(RawOutput { file: text.to_owned(), keep: false, replicas: None, size: None })
+                let form = OutputForm::File;
+                let (file, keep, optional) = (text.to_owned(), false, false);
+                Ok(RawOutput { file, form, optional, keep, replicas: None, size: None })
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawOutput, A::Error> {
-                let (mut file, mut keep, mut replicas, mut size) = (None, false, None, None);
+                let (mut named, mut optional) = (Vec::new(), false);
+                let (mut keep, mut replicas, mut size) = (false, None, None);
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
-                        "file" => file = Some(map.next_value()?),
+                        "file" => named.push((OutputForm::File, map.next_value::<String>()?)),
+                        "dir" => named.push((OutputForm::Directory, map.next_value()?)),
+                        "glob" => named.push((OutputForm::Files, map.next_value()?)),
+                        "optional" => optional = map.next_value()?,
                         "keep" => keep = map.next_value()?,
                         "replicas" => replicas = Some(map.next_value()?),
                         "size" => size = Some(map.next_value()?),
                         _ => {
                             map.next_value::<IgnoredAny>()?;
-                            let known = &["file", "keep", "replicas", "size"];
-                            return Err(A::Error::unknown_field(&key, known));
+                            return Err(A::Error::unknown_field(&key, &FIELDS));
                         }
                     }
                 }
-                let file = file.ok_or_else(|| A::Error::missing_field("file"))?;
-                Ok(RawOutput { file, keep, replicas, size })
+                let Some((form, file)) = named.pop() else {
+                    return Err(A::Error::missing_field("file"));
+                };
+                if !named.is_empty() {
+                    let text = "an output is a file, a dir or a glob: one of them";
+                    return Err(A::Error::custom(text));
+                }
+                Ok(RawOutput { file, form, optional, keep, replicas, size })
             }
         }
         deserializer.deserialize_any(Shapes)

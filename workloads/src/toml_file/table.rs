@@ -2,6 +2,7 @@
 
 use proto::entry;
 use proto::limits::{self, COPIES_MAX};
+use proto::wire::OutputForm;
 
 use super::array::{Array, expand_range, find_range};
 pub(crate) use super::raw::Bring;
@@ -57,6 +58,9 @@ pub(crate) struct OutputFile {
     pub(crate) keep: bool,
     /// 0: not said.
     pub(crate) replicas: u32,
+    pub(crate) form: OutputForm,
+    /// A pattern that may match no file.
+    pub(crate) optional: bool,
     pub(crate) size_bytes: u64,
 }
 
@@ -291,6 +295,11 @@ fn push_input(
     for Located { value: RawInput { file, name, size, bring }, at } in files {
         let size = size.map(|size| parse_size_bytes(&size)).transpose();
         let modelled_bytes = size.map_err(|reason| (at, reason))?;
+        // A directory may be written as one.
+        let file = match file.trim_end_matches('/') {
+            "" => file,
+            plain => plain.to_owned(),
+        };
         // A file of exactly this name is that file, and no range.
         let is_range = find_range(&file).is_some() && !is_file(&file);
         let names = match is_range {
@@ -310,12 +319,25 @@ fn push_input(
 
 fn output((key, output): (String, Located<RawOutput>)) -> Result<OutputFile, Wrong> {
     let at = output.at;
-    let RawOutput { file, keep, replicas, size } = output.value;
+    let RawOutput { file, form, optional, keep, replicas, size } = output.value;
     let size_bytes =
         size.map_or(Ok(0), |size| parse_size_bytes(&size)).map_err(|reason| (at, reason))?;
     if replicas.is_some_and(|replicas| !(1..=COPIES_MAX).contains(&replicas)) {
         return Err((at, format!("replicas of an output are 1 to {COPIES_MAX}")));
     }
+    if optional && form != OutputForm::Files {
+        return Err((at, "optional goes with a glob: other outputs must be there".to_owned()));
+    }
+    if form == OutputForm::Files
+        && let Err(error) = glob::Pattern::new(&file)
+    {
+        return Err((at, format!("'{file}' is not a pattern: {}", error.msg.to_lowercase())));
+    }
     let replicas = replicas.unwrap_or(0);
-    Ok(OutputFile { key, file: Located { value: file, at }, keep, replicas, size_bytes })
+    let file = match form {
+        OutputForm::Directory => file.trim_end_matches('/').to_owned(),
+        OutputForm::File | OutputForm::Files => file,
+    };
+    let file = Located { value: file, at };
+    Ok(OutputFile { key, file, form, optional, keep, replicas, size_bytes })
 }

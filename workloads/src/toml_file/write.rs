@@ -157,12 +157,20 @@ fn outputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Strin
     }
     let pairs = task.spec.outputs.iter().zip(files).enumerate().map(|(at, (output, file))| {
         let size_bytes = graph.output_bytes(task.index, at);
-        let mut value = format!("file = {}", quote(file));
+        let word = match output.form() {
+            wire::OutputForm::File => "file",
+            wire::OutputForm::Directory => "dir",
+            wire::OutputForm::Files => "glob",
+        };
+        let mut value = format!("{word} = {}", quote(file));
         if size_bytes > 0 {
             write!(value, ", size = \"{size_bytes}\"").expect("strings take text");
         }
         if output.keep {
             value.push_str(", keep = true");
+        }
+        if output.optional {
+            value.push_str(", optional = true");
         }
         if output.replicas > 0 {
             write!(value, ", replicas = {}", output.replicas).expect("strings take text");

@@ -1,0 +1,439 @@
+/*!
+How the files that a task reads come into its directory, so that no ordinary write of the task
+reaches what others read, what is kept, or the user's own file.
+
+In this order, by what the file system and the size of the file allow:
+
+1. a *clone* (`FICLONE`): the task's own file, whose bytes are shared until one side writes;
+2. a *private copy*: of a file of the user up to [`PRIVATE_INPUT_BYTES_MAX`], of an object up to that
+   size where the node runs as root (root ignores mode bits), and of any input whose name the task
+   also declares as an output;
+3. a *link to one read-only copy on this node*: objects are such copies; of a file of the user up to
+   [`COPIED_INPUT_BYTES_MAX`] one is made. Where the node runs as root and may make a mount
+   namespace, the link lies in a directory that is mounted read-only for commands;
+4. a *link to the user's file*.
+
+What is linked is compared after the attempt, size and time of the last change: see [`Guard`].
+*/
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use proto::ObjectId;
+use proto::limits::{COPIED_INPUT_BYTES_MAX, GUARDED_ENTRIES_MAX, PRIVATE_INPUT_BYTES_MAX};
+
+use crate::archive::{self, Modes};
+use crate::error::reason;
+use crate::executor::Shared;
+use crate::objects::ObjectError;
+
+/// Of the end of a file's name, in that of a link to it.
+const HELD_NAME_CHARS: usize = 48;
+
+/// What this node can do for the inputs of its tasks.
+#[derive(Debug)]
+pub(crate) struct Means {
+    /// Clones work between files of the state directory; false once one was refused.
+    clones: AtomicBool,
+    /// Commands run as root: a mode without w bit does not stop them.
+    is_root: bool,
+    /// Links to files that commands are not to write to, in a directory of its own.
+    held_dir: PathBuf,
+    /// The directory is read-only for commands, whoever they are.
+    shielded: AtomicBool,
+    held: AtomicU64,
+}
+
+impl Means {
+    pub(crate) fn open(held_dir: &Path) -> io::Result<Self> {
+        // What an earlier incarnation held is of no use.
+        match fs::remove_dir_all(held_dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => crate::private::own_dir(held_dir)?,
+        }
+        Ok(Self {
+            clones: AtomicBool::new(true),
+            is_root: rustix::process::geteuid().is_root(),
+            held_dir: held_dir.to_owned(),
+            shielded: AtomicBool::new(false),
+            held: AtomicU64::new(0),
+        })
+    }
+
+    /// The directory that the spawner is to shield: others than root are stopped by modes.
+    pub(crate) fn to_shield(&self) -> Option<&Path> {
+        self.is_root.then_some(&self.held_dir)
+    }
+
+    pub(crate) fn set_shielded(&self, shielded: bool) {
+        self.shielded.store(shielded, Ordering::Relaxed);
+    }
+
+    /// Links a read-only file of this node for a task. Where the directory of such links is
+    /// shielded the task gets a symbolic link to one in there, which is answered.
+    fn link(&self, source: &Path, target: &Path) -> io::Result<Option<PathBuf>> {
+        if !self.shielded.load(Ordering::Relaxed) {
+            // A hard link stays whole even if the object is dropped meanwhile.
+            let linked = fs::hard_link(source, target);
+            linked.or_else(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => Err(error),
+                _ => symlink(source, target),
+            })?;
+            return Ok(None);
+        }
+        let number = self.held.fetch_add(1, Ordering::Relaxed);
+        // It ends as the file does: programs look at that.
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let skipped = name.chars().count().saturating_sub(HELD_NAME_CHARS);
+        let end: String = name.chars().skip(skipped).collect();
+        let held = self.held_dir.join(format!("{number}-{end}"));
+        fs::hard_link(source, &held)?;
+        symlink(&held, target).inspect_err(|_| {
+            let _ = fs::remove_file(&held);
+        })?;
+        Ok(Some(held))
+    }
+
+    /// Makes `target` a clone of a file. False: the file system does not do that.
+    fn clone(&self, source: &Path, target: &Path) -> io::Result<bool> {
+        if !self.clones.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let from = File::open(source)?;
+        let to = create(target, is_executable(&from.metadata()?))?;
+        match rustix::fs::ioctl_ficlone(&to, &from) {
+            Ok(()) => return Ok(true),
+            // Of another file system: those of this one may be cloned all the same.
+            Err(rustix::io::Errno::XDEV) => {}
+            Err(_) => self.clones.store(false, Ordering::Relaxed),
+        }
+        fs::remove_file(target)?;
+        Ok(false)
+    }
+}
+
+/// Whether a file of the user is one of which the node makes a copy for all its tasks.
+pub(crate) fn is_copied_once(shared: &Shared, metadata: &Metadata) -> bool {
+    metadata.is_file()
+        && metadata.len() > PRIVATE_INPUT_BYTES_MAX
+        && metadata.len() <= COPIED_INPUT_BYTES_MAX.min(shared.config.max_staged_bytes)
+}
+
+/// What stands behind a link of a task's directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Linked {
+    Object(ObjectId),
+    /// The node's copy of this file of the user.
+    Copy(PathBuf),
+    /// The file or directory of the user.
+    Users,
+}
+
+/// A linked input, as it was before the attempt.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    /// As the task's declaration calls it.
+    name: String,
+    linked: Linked,
+    source: PathBuf,
+    target: PathBuf,
+    /// The link in the shielded directory; it goes with this.
+    held: Option<PathBuf>,
+    before: State,
+    /// Of a directory: the files in it, unless they are too many to look at.
+    within: Vec<(PathBuf, State)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
+    inode: u64,
+    size_bytes: u64,
+    changed_ns: i128,
+}
+
+impl State {
+    fn of(metadata: &Metadata) -> Self {
+        let changed_ns =
+            i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+        Self { inode: metadata.ino(), size_bytes: metadata.len(), changed_ns }
+    }
+}
+
+/// The files below a directory, without those behind links.
+fn files_within(directory: &Path) -> Vec<(PathBuf, State)> {
+    let (mut rest, mut files, mut looked) = (vec![directory.to_owned()], Vec::new(), 0);
+    while let Some(directory) = rest.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            looked += 1;
+            if looked > GUARDED_ENTRIES_MAX {
+                return Vec::new();
+            }
+            if metadata.is_dir() {
+                rest.push(entry.path());
+            } else if metadata.is_file() {
+                files.push((entry.path(), State::of(&metadata)));
+            }
+        }
+    }
+    files
+}
+
+impl Guard {
+    fn new(name: &str, linked: Linked, source: PathBuf, target: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(&source)?;
+        let within = if metadata.is_dir() { files_within(&source) } else { Vec::new() };
+        let (name, target) = (name.to_owned(), target.to_owned());
+        let (before, held) = (State::of(&metadata), None);
+        Ok(Self { name, linked, source, target, held, before, within })
+    }
+
+    /// Of a file of this node that was linked by [`Means::link`].
+    fn of_link(
+        name: &str,
+        linked: Linked,
+        source: PathBuf,
+        target: &Path,
+        held: Option<PathBuf>,
+    ) -> io::Result<Self> {
+        let guard = Self::new(name, linked, source, target);
+        if let (Err(_), Some(held)) = (&guard, &held) {
+            let _ = fs::remove_file(held);
+        }
+        guard.map(|mut guard| {
+            guard.held = held;
+            guard
+        })
+    }
+
+    /// The file that has changed, as the user knows it.
+    fn changed(&self) -> Option<String> {
+        let now = |path: &Path| fs::metadata(path).ok().map(|metadata| State::of(&metadata));
+        if self.linked == Linked::Users && self.source.is_dir() {
+            // Files that came besides harm nobody.
+            let changed = self.within.iter().find(|(path, before)| now(path) != Some(*before));
+            return changed.map(|(path, _)| path.display().to_string());
+        }
+        // What was linked may be gone from the store by now, and its link from the directory.
+        let paths = [Some(&self.source), self.held.as_ref(), Some(&self.target)];
+        let states = paths.map(|path| now(path?));
+        let now = states.into_iter().flatten().find(|state| state.inode == self.before.inode);
+        now.is_some_and(|now| now != self.before).then(|| self.name.clone())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(held) = &self.held {
+            let _ = fs::remove_file(held); // The next start clears what cannot go.
+        }
+    }
+}
+
+/// Looks after an attempt whether it, or another, has changed what it was linked. What was changed
+/// is dropped and comes again from where it is whole. Answers what the user is to be told.
+pub(crate) fn check(shared: &Shared, guards: &[Guard]) -> Option<String> {
+    let mut told = None;
+    for guard in guards {
+        let Some(name) = guard.changed() else { continue };
+        let what = match &guard.linked {
+            Linked::Object(object) => {
+                shared.objects.discard_object(*object);
+                "the node drops this copy of it"
+            }
+            Linked::Copy(source) => {
+                shared.staged.forget(source);
+                "the node drops its copy of it"
+            }
+            Linked::Users => "it is not a copy",
+        };
+        let text = format!("input file '{name}' was changed while the task ran: {what}");
+        told.get_or_insert(text);
+    }
+    told
+}
+
+fn is_executable(metadata: &Metadata) -> bool {
+    metadata.permissions().mode() & 0o111 != 0
+}
+
+fn create(target: &Path, executable: bool) -> io::Result<File> {
+    let mode = if executable { 0o755 } else { 0o644 };
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(target)
+}
+
+/// Where an input goes, and who wants it.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    /// As the task's declaration calls it.
+    pub(crate) name: &'a str,
+    pub(crate) target: &'a Path,
+    /// The task declares an output of this name: it is going to write there.
+    pub(crate) is_output: bool,
+}
+
+/// What came of an input: one path or several, and what is to be compared later.
+pub(crate) type Delivered = (Vec<PathBuf>, Option<Guard>);
+
+fn told(name: &str, error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            let other = format!("{{ file = \"{name}\", as = \"...\" }}");
+            format!("two inputs have this name; give one another: {other}")
+        }
+        _ => reason(error),
+    };
+    format!("input file '{name}': {why}")
+}
+
+/// Puts an object that is one file where the task expects it.
+pub(crate) fn object(
+    shared: &Shared,
+    object: ObjectId,
+    place: &Place<'_>,
+) -> Result<Delivered, String> {
+    let &Place { name, target, is_output } = place;
+    let wrong = |error: ObjectError| match error {
+        ObjectError::Absent(object) => {
+            format!("input file '{name}': {object} is not on {}", shared.config.node)
+        }
+        _ => format!("input file '{name}': {error}"),
+    };
+    let io_wrong = |error: io::Error| told(name, &error);
+    let size_bytes = shared.objects.size_bytes(object).unwrap_or(u64::MAX);
+    let is_small = size_bytes <= PRIVATE_INPUT_BYTES_MAX;
+    if is_output || (shared.means.is_root && is_small) {
+        let (mut reader, _) = shared.objects.open_object(object).map_err(wrong)?;
+        let mut to = create(target, reader.is_executable()).map_err(io_wrong)?;
+        match reader.file() {
+            Some(file) => io::copy(file, &mut to).map(drop),
+            None => io::copy(&mut reader, &mut to).map(drop),
+        }
+        .map_err(io_wrong)?;
+        return Ok((vec![target.to_owned()], None));
+    }
+    let source = shared.objects.file(object).map_err(wrong)?;
+    if shared.means.clone(&source, target).map_err(io_wrong)? {
+        return Ok((vec![target.to_owned()], None));
+    }
+    let held = shared.means.link(&source, target).map_err(io_wrong)?;
+    let linked = Linked::Object(object);
+    let guard = Guard::of_link(name, linked, source, target, held).map_err(io_wrong)?;
+    if guard.before.size_bytes != size_bytes && size_bytes != u64::MAX {
+        // Something changed it where nothing was compared: before a power cut, say.
+        shared.objects.discard_object(object);
+        return Err(format!("input file '{name}': its object was damaged on this node"));
+    }
+    Ok((vec![target.to_owned()], Some(guard)))
+}
+
+/// Unpacks an object that is a directory.
+pub(crate) fn directory(
+    shared: &Shared,
+    object: ObjectId,
+    place: &Place<'_>,
+) -> Result<Delivered, String> {
+    fs::create_dir(place.target).map_err(|error| told(place.name, &error))?;
+    unpack(shared, object, place.name, place.target)?;
+    Ok((vec![place.target.to_owned()], None))
+}
+
+/// Unpacks an object that stands for several files.
+pub(crate) fn files(
+    shared: &Shared,
+    object: ObjectId,
+    name: &str,
+    directory: &Path,
+) -> Result<Delivered, String> {
+    let files = unpack(shared, object, name, directory)?;
+    Ok((files.into_iter().map(|file| directory.join(file)).collect(), None))
+}
+
+fn unpack(
+    shared: &Shared,
+    object: ObjectId,
+    name: &str,
+    directory: &Path,
+) -> Result<Vec<PathBuf>, String> {
+    let opened = shared.objects.open_object(object);
+    let (reader, _) = opened.map_err(|error| format!("input file '{name}': {error}"))?;
+    let reader = io::BufReader::with_capacity(proto::limits::PIECE_BYTES, reader);
+    archive::unpack(reader, directory, Modes::Packed).map_err(|error| told(name, &error))
+}
+
+/// Puts a file or directory of the user where the task expects it.
+pub(crate) fn external(
+    shared: &Shared,
+    source: &Path,
+    metadata: &Metadata,
+    place: &Place<'_>,
+    is_wanted: impl Fn() -> bool,
+) -> Result<Option<Guard>, String> {
+    let &Place { name, target, is_output } = place;
+    let wrong = |error: io::Error| told(name, &error);
+    if metadata.is_file() {
+        if metadata.dev() == shared.device && shared.means.clone(source, target).map_err(wrong)? {
+            return Ok(None);
+        }
+        if is_output || metadata.len() <= PRIVATE_INPUT_BYTES_MAX {
+            let mut from = File::open(source).map_err(wrong)?;
+            let mut to = create(target, is_executable(metadata)).map_err(wrong)?;
+            io::copy(&mut from, &mut to).map_err(wrong)?;
+            return Ok(None);
+        }
+        // Where there is no room for a copy the file itself is linked.
+        if is_copied_once(shared, metadata)
+            && let Ok(staged) = shared.staged.get(source, is_wanted)
+        {
+            let copy = staged.path();
+            let held = shared.means.link(&copy, target).map_err(wrong)?;
+            let linked = Linked::Copy(source.to_owned());
+            return Guard::of_link(name, linked, copy, target, held).map(Some).map_err(wrong);
+        }
+    }
+    symlink(source, target).map_err(wrong)?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Ok(None); // A pipe or a device.
+    }
+    Guard::new(name, Linked::Users, source.to_owned(), target).map(Some).map_err(wrong)
+}
+
+/// Links the node's copy of a file that is to be staged.
+pub(crate) fn staged(
+    shared: &Shared,
+    source: &Path,
+    copy: &Path,
+    place: &Place<'_>,
+) -> Result<Option<Guard>, String> {
+    let &Place { name, target, is_output } = place;
+    let wrong = |error: io::Error| told(name, &error);
+    if shared.means.clone(copy, target).map_err(wrong)? {
+        return Ok(None);
+    }
+    let metadata = fs::metadata(copy).map_err(wrong)?;
+    if is_output || (shared.means.is_root && metadata.len() <= PRIVATE_INPUT_BYTES_MAX) {
+        let mut from = File::open(copy).map_err(wrong)?;
+        let mut to = create(target, is_executable(&metadata)).map_err(wrong)?;
+        io::copy(&mut from, &mut to).map_err(wrong)?;
+        return Ok(None);
+    }
+    let held = shared.means.link(copy, target).map_err(wrong)?;
+    let linked = Linked::Copy(source.to_owned());
+    Guard::of_link(name, linked, copy.to_owned(), target, held).map(Some).map_err(wrong)
+}
+
+/// Writes what comes into an object.
+pub(crate) struct ObjectWriter<'o>(pub(crate) &'o mut crate::objects::IncomingObject);
+
+impl Write for ObjectWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

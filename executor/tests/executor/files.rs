@@ -1,0 +1,178 @@
+//! What tasks do to their inputs, and outputs that are more than one file.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use proto::wire::{self, OutputForm};
+
+use crate::common::{Bench, input, launch, object, output, spec_of};
+
+fn form_of(key: &str, file: &str, form: OutputForm) -> wire::Output {
+    wire::Output { form: form.into(), ..output(key, file) }
+}
+
+fn taken(key: &str, file: &str, form: OutputForm) -> wire::Input {
+    wire::Input { key: key.into(), file: file.into(), form: form.into() }
+}
+
+fn outside(path: &str, file: &str) -> wire::External {
+    wire::External { key: "e".into(), path: path.into(), file: file.into(), ..Default::default() }
+}
+
+/// Runs a maker of a directory `d` and of the files `part-*`, as task 1.
+fn make(bench: &mut Bench) {
+    let script = "mkdir -p d/sub; echo a > d/a; printf '#!/bin/sh\\necho ran\\n' > d/sub/run; \
+                  chmod 755 d/sub/run; for i in 1 2 3; do echo $i > part-$i; done";
+    let mut spec = spec_of(bench.command(&["sh", "-c", script]));
+    spec.outputs =
+        vec![form_of("d", "d", OutputForm::Directory), form_of("p", "part-*", OutputForm::Files)];
+    let outcome = bench.run(launch(1, spec));
+    assert_eq!(outcome.error, "");
+}
+
+#[test]
+fn a_directory_and_a_pattern_go_from_task_to_task() {
+    let mut bench = Bench::new();
+    make(&mut bench);
+    let script = "cat {in:d}/a; {in:d}/sub/run; cat $STARLING_INPUTS 2>/dev/null; \
+                  echo more >> {in:d}/a; rm part-1";
+    for local in [2, 3] {
+        let mut spec = spec_of(bench.command(&["sh", "-c", script]));
+        spec.inputs =
+            vec![taken("d", "d", OutputForm::Directory), taken("p", "part-*", OutputForm::Files)];
+        let mut launched = launch(local, spec);
+        launched.inputs = vec![input(0, object(1, 0), 0), input(1, object(1, 1), 0)];
+        let outcome = bench.run(launched);
+        assert_eq!(outcome.error, "");
+        assert_eq!(bench.stdout(local), "a\nran\n1\n2\n3\n", "task {local}");
+    }
+}
+
+#[test]
+fn what_is_no_directory_or_matches_nothing_is_told() {
+    let mut bench = Bench::new();
+    let mut error = |local: u64, script: &str, declared: wire::Output| {
+        let mut spec = spec_of(bench.command(&["sh", "-c", script]));
+        spec.outputs = vec![declared];
+        bench.run(launch(local, spec)).error
+    };
+    let file = form_of("d", "d", OutputForm::Directory);
+    assert!(error(1, "echo > d", file).contains("is not a directory; hint"));
+    let pattern = form_of("p", "x-*", OutputForm::Files);
+    assert!(error(2, "true", pattern.clone()).contains("matches no file; hint"));
+    assert_eq!(error(3, "true", wire::Output { optional: true, ..pattern }), "");
+    assert!(error(4, "echo > x-1", output("p", "x-*")).contains("glob = \"x-*\""));
+    let link = form_of("d", "d", OutputForm::Directory);
+    assert!(error(5, "mkdir d; ln -s nowhere d/l", link).contains("'l'"));
+}
+
+/// Two readers of one input, the first of which appends to it, after that one of its file.
+fn append(bench: &mut Bench, size_bytes: u64) -> [String; 2] {
+    let script = format!("head -c {size_bytes} /dev/zero > {{out:o}}");
+    let mut spec = spec_of(bench.command(&["sh", "-c", &script]));
+    spec.outputs = vec![wire::Output { keep: true, ..output("o", "o") }];
+    assert_eq!(bench.run(launch(1, spec)).error, "");
+    ["chmod u+w in; echo more >> in", "wc -c < in"].map(|script| {
+        let local = if script.starts_with("wc") { 3 } else { 2 };
+        let mut spec = spec_of(bench.command(&["sh", "-c", script]));
+        spec.inputs = vec![taken("in", "in", OutputForm::File)];
+        let mut launched = launch(local, spec);
+        launched.inputs = vec![input(0, object(1, 0), size_bytes)];
+        let error = bench.run(launched).error;
+        if error.is_empty() { bench.stdout(local).trim().to_owned() } else { error }
+    })
+}
+
+/// Where the file is the task's own it may write to it. Where it is a link the task fails, and the
+/// object is never read as it is then.
+#[test]
+fn what_a_task_writes_to_an_input_stays_with_it() {
+    for size_bytes in [1000, 3 << 20] {
+        let mut bench = Bench::new();
+        let [writer, reader] = append(&mut bench, size_bytes);
+        if writer.contains("input file 'in' was changed") {
+            assert!(reader.ends_with("is not on n2"), "it is to come again: {reader}");
+            assert!(!bench.executor.objects().contains(object(1, 0)));
+        } else {
+            // It was its own, or it was refused.
+            assert_eq!(reader, size_bytes.to_string(), "{writer}");
+            let kept = bench.executor.objects().file(object(1, 0)).unwrap();
+            assert_eq!(fs::metadata(kept).unwrap().len(), size_bytes);
+        }
+    }
+}
+
+#[test]
+fn the_users_file_is_not_written_to() {
+    for (size, script) in [(9, "echo x > in"), (9, "echo x >> in"), (2 << 20, "echo x > in")] {
+        let mut bench = Bench::new();
+        let file = bench.submit_dir.join("mine");
+        fs::write(&file, vec![b'u'; size]).unwrap();
+        for local in [1, 2] {
+            let script = format!("wc -c < in; chmod u+w in; {script}");
+            let mut spec = spec_of(bench.command(&["sh", "-c", &script]));
+            spec.externals = vec![outside("mine", "in")];
+            let outcome = bench.run(launch(local, spec));
+            assert_eq!(bench.stdout(local).trim(), size.to_string(), "{}", outcome.error);
+            assert_eq!(fs::read(&file).unwrap(), vec![b'u'; size]);
+            let refused = bench.printed(local, true).contains("ead-only file system");
+            assert!(outcome.is_done() || refused || outcome.error.contains("'in' was changed"));
+        }
+    }
+}
+
+#[test]
+fn an_output_of_the_name_of_an_input_is_the_tasks() {
+    let mut bench = Bench::new();
+    let file = bench.submit_dir.join("mine");
+    fs::write(&file, vec![b'u'; 2 << 20]).unwrap();
+    let mut spec = spec_of(bench.command(&["sh", "-c", "echo trimmed > mine"]));
+    spec.externals = vec![outside("mine", "")];
+    spec.outputs = vec![output("o", "mine")];
+    assert_eq!(bench.run(launch(1, spec)).error, "");
+    assert_eq!(bench.object(1, 0), "trimmed\n");
+    assert_eq!(fs::metadata(&file).unwrap().len(), 2 << 20);
+}
+
+#[test]
+fn a_file_in_a_directory_of_the_user_that_changes_is_named() {
+    let mut bench = Bench::new();
+    let directory = bench.submit_dir.join("data");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("a"), "a").unwrap();
+    let mut run = |local: u64, script: &str| {
+        let mut spec = spec_of(bench.command(&["sh", "-c", script]));
+        spec.externals = vec![outside("data", "")];
+        bench.run(launch(local, spec)).error
+    };
+    assert_eq!(run(1, "echo new > data/b"), "");
+    let error = run(2, "echo more >> data/a");
+    assert!(error.contains("data/a' was changed while the task ran"), "{error}");
+}
+
+#[test]
+fn an_x_bit_survives() {
+    let mut bench = Bench::new();
+    let script = "printf '#!/bin/sh\\necho ran\\n' > p; chmod 755 p; cp -p p q; ln -s q l";
+    let mut spec = spec_of(bench.command(&["sh", "-c", script]));
+    spec.outputs = vec![output("p", "p"), output("l", "l")];
+    assert_eq!(bench.run(launch(1, spec)).error, "");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o111;
+    let store = bench.executor.objects().clone();
+    for number in 0..2 {
+        let (reader, _) = store.open_object(object(1, number)).unwrap();
+        assert!(reader.is_executable());
+        assert_ne!(mode(&store.file(object(1, number)).unwrap()), 0);
+    }
+    // A copy that came from another node, first in memory.
+    store.keep_copy_as(object(9, 0), b"#!/bin/sh\necho ran\n", 0, true).unwrap();
+    assert!(store.open_object(object(9, 0)).unwrap().0.is_executable());
+    let mut spec = spec_of(bench.command(&["sh", "-c", "./a; ./b"]));
+    spec.inputs = vec![taken("a", "a", OutputForm::File), taken("b", "b", OutputForm::File)];
+    let mut launched = launch(2, spec);
+    launched.inputs = vec![input(0, object(1, 0), 19), input(1, object(9, 0), 19)];
+    assert_eq!(bench.run(launched).error, "");
+    assert_eq!(bench.stdout(2), "ran\nran\n");
+    assert_ne!(mode(&store.file(object(9, 0)).unwrap()), 0);
+}

@@ -1,0 +1,232 @@
+//! Results stay, whatever form they have and wherever they have to go.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use starling_tests::{Instance, Sandbox, binary};
+
+use crate::cluster::submit;
+
+/// One command that keeps one small file.
+const ANSWER: &str = "[[task]]\nname='answer'\ncommand=['sh','-c','echo 42 > {out:o}']\n\
+                      outputs={o={file='answer.txt',keep=true}}\n";
+
+/// A directory and the files of a pattern, made by one task and read by another.
+const FORMS: &str = "[[task]]\nname='make'\n\
+    command=['sh','-c','mkdir -p index/sub; echo a > index/a; echo b > index/sub/b; \
+    chmod 755 index/sub/b; for i in 1 2 3; do echo $i > part-$i.txt; done']\n\
+    outputs={index={dir='index',keep=true},parts={glob='part-*.txt',keep=true}}\n\
+    [[task]]\nname='use'\n\
+    command=['sh','-c','cat {in:d}/a {in:d}/sub/b $STARLING_IN_p > {out:all}']\n\
+    inputs={d='index',p='part-*.txt'}\noutputs={all={file='all',keep=true}}\n";
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn runs(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let dir = sandbox.path("starling-runs");
+    names(&dir).into_iter().map(|name| dir.join(name)).collect()
+}
+
+#[test]
+fn results_of_a_run_without_output_stay_in_a_directory_of_its_own() {
+    let sandbox = Sandbox::new();
+    sandbox.write("w.toml", ANSWER);
+    let ran = sandbox.starling(&["run", "w.toml"]).ok();
+    let [run] = runs(&sandbox).try_into().expect("one run");
+    let last = ran.stdout.lines().last().expect("it prints something").to_owned();
+    let name = run.file_name().expect("a name").to_string_lossy().into_owned();
+    assert_eq!(last, format!("kept results in starling-runs/{name}/results"));
+    assert_eq!(fs::read_to_string(run.join("results/answer.txt")).expect("kept"), "42\n");
+    let json = sandbox.starling(&["--json", "run", "w.toml"]).ok().json();
+    let dir = json["results_dir"].as_str().expect("a path");
+    assert!(sandbox.path(dir).join("answer.txt").exists(), "{dir}");
+    assert_eq!(runs(&sandbox).len(), 2, "a fresh name for each");
+    // What keeps nothing leaves nothing.
+    let none = sandbox.starling(&["--json", "run", "bag:tasks=3"]).ok().json();
+    assert!(none["results_dir"].is_null());
+    assert_eq!(runs(&sandbox).len(), 2);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_told_before_the_run() {
+    let sandbox = Sandbox::new();
+    sandbox.write("w.toml", ANSWER.replace("echo 42", "touch \"$STARLING_SUBMIT_DIR/ran\"; echo"));
+    sandbox.write("file", "");
+    let refused = sandbox.starling(&["run", "w.toml", "--output", "file/res"]).expect_code(4);
+    assert!(refused.stderr.contains("file/res"), "{}", refused.stderr);
+    assert!(!sandbox.path("ran").exists());
+}
+
+/// Where the current directory cannot be written (not even by root), they go below TMPDIR.
+#[test]
+fn without_a_place_here_results_go_below_the_temporary_directory() {
+    let sandbox = Sandbox::new();
+    let workflow = sandbox.write("w.toml", ANSWER);
+    // It is the temporary directory of its commands.
+    let temporary = sandbox.path("");
+    let mut command = Command::new("sh");
+    command.args(["-c", "cd /proc && exec \"$@\"", "sh"]).arg(binary());
+    command.args(["--json", "run"]).arg(workflow);
+    let ran = sandbox.start_command(command).end().ok().json();
+    let dir = Path::new(ran["results_dir"].as_str().expect("a path"));
+    assert!(dir.starts_with(&temporary), "{}", dir.display());
+    assert_eq!(fs::read_to_string(dir.join("answer.txt")).expect("kept"), "42\n");
+}
+
+fn check_forms(dir: &Path) {
+    assert_eq!(names(dir), ["all", "index", "part-1.txt", "part-2.txt", "part-3.txt"]);
+    assert_eq!(fs::read_to_string(dir.join("all")).expect("kept"), "a\nb\n1\n2\n3\n");
+    assert_eq!(names(&dir.join("index")), ["a", "sub"]);
+    let mode = |name: &str| {
+        fs::metadata(dir.join(name)).expect("it is there").permissions().mode() & 0o111
+    };
+    assert_ne!(mode("index/sub/b"), 0, "the x bit stays");
+    assert_eq!(mode("index/a") | mode("all"), 0);
+}
+
+#[test]
+fn directories_and_patterns_are_outputs() {
+    let sandbox = Sandbox::new();
+    sandbox.write("w.toml", FORMS);
+    for _ in 0..2 {
+        // The second time they replace what lies there.
+        sandbox.starling(&["run", "w.toml", "--nodes", "2", "--output", "res"]).ok();
+        check_forms(&sandbox.path("res"));
+    }
+    let instance = Instance::up_with_copies(2, 1, 2);
+    instance.sandbox().write("w.toml", FORMS);
+    let id = submit(&instance, &["--file", "w.toml"]);
+    instance.starling(&["job", "wait", &id]).ok();
+    instance.starling(&["job", "fetch", &id, "-o", "out"]).ok();
+    check_forms(&instance.sandbox().path("out"));
+    let script = "mkdir d; echo 1 > d/x; echo 2 > p1; echo 3 > p2";
+    let wanted = ["--out", "d/", "glob:p?", "--wait", "--", "sh", "-c", script];
+    let id = submit(&instance, &wanted);
+    instance.starling(&["job", "fetch", &id, "-o", "two"]).ok();
+    assert_eq!(names(&instance.sandbox().path("two")), ["d", "p1", "p2"]);
+    instance.down();
+}
+
+#[test]
+fn a_plain_name_that_is_a_directory_or_a_pattern_is_answered_with_the_right_form() {
+    let sandbox = Sandbox::new();
+    let workflow = |script: &str, output: &str| {
+        format!("[[task]]\nname='t'\ncommand=['sh','-c','{script}']\noutputs={{o={output}}}\n")
+    };
+    let error = |text: String, code: i32| {
+        sandbox.write("w.toml", text);
+        sandbox.starling(&["run", "w.toml"]).expect_code(code).stderr
+    };
+    let told = error(workflow("mkdir d", "'d'"), 1);
+    assert!(told.contains("{ dir = \"d\" }"), "{told}");
+    let told = error(workflow("touch p-1", "'p-*'"), 1);
+    assert!(told.contains("{ glob = \"p-*\" }"), "{told}");
+    let told = error(workflow("true", "{ glob='p-*' }"), 1);
+    assert!(told.contains("matches no file"), "{told}");
+    error(workflow("true", "{ glob='p-*', optional=true }"), 0);
+    let told = error(workflow("true", "{ glob='p-*', dir='d' }"), 4);
+    assert!(told.contains("one of them"), "{told}");
+}
+
+/// Small files still fit; the large one goes below TMPDIR, and the error says where.
+#[test]
+fn an_output_directory_that_fills_up_costs_no_result() {
+    let sandbox = Sandbox::new();
+    let small = sandbox.path("small");
+    fs::create_dir(&small).expect("a new directory");
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&small);
+    if !mount.output().is_ok_and(|done| done.status.success()) {
+        println!("skipped: no file system of a mebibyte can be mounted here");
+        return;
+    }
+    let big = "[[task]]\nname='big'\ncommand=['sh','-c','head -c 5000000 /dev/zero > {out:o}']\n\
+               outputs={o={file='big',keep=true}}\n";
+    let workflow = sandbox.write("w.toml", format!("{big}{ANSWER}"));
+    let temporary = sandbox.path("tmp");
+    fs::create_dir(&temporary).expect("a new directory");
+    let mut command = Command::new(binary());
+    command.arg("run").arg(workflow).arg("--output").arg(small.join("res"));
+    command.env("TMPDIR", &temporary).current_dir(sandbox.path("."));
+    let ran = sandbox.start_command(command).end();
+    let here = names(&small.join("res"));
+    let unmounted = Command::new("umount").arg("-l").arg(&small).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
+    let ran = ran.expect_code(4);
+    assert_eq!(here, ["answer.txt"], "no part of a file stays");
+    let place = ran.stderr.split("lies in ").nth(1).expect("it says where").trim();
+    let saved = fs::metadata(Path::new(place).join("big")).expect("it is there");
+    assert_eq!(saved.len(), 5_000_000, "{}", ran.stderr);
+}
+
+/// One object of the store is damaged and one is gone: the others are fetched.
+#[test]
+fn a_lost_object_costs_that_object_alone() {
+    let instance = Instance::up_with_copies(1, 2, 1);
+    let text = "[[task]]\nname='m-{i}'\narray='1-5'\ncommand=['sh','-c','echo {i} > k{i}']\n\
+                outputs={k={file='k{i}',keep=true}}\n";
+    instance.sandbox().write("w.toml", text);
+    let id = submit(&instance, &["--file", "w.toml"]);
+    instance.starling(&["job", "wait", &id]).ok();
+    let mut objects = crate::data::files(&instance, 0, "objects");
+    objects.sort();
+    assert_eq!(objects.len(), 5);
+    fs::set_permissions(&objects[0], fs::Permissions::from_mode(0o644)).expect("ours");
+    fs::write(&objects[0], "something longer").expect("ours");
+    fs::remove_file(&objects[1]).expect("ours");
+    let ran = instance.starling(&["job", "fetch", &id, "-o", "out"]).expect_code(3);
+    assert!(ran.stderr.contains("2 kept outputs lost: 'k"), "{}", ran.stderr);
+    assert_eq!(names(&instance.sandbox().path("out")).len(), 3);
+    instance.down();
+}
+
+/// A task may append to what it reads: neither the user's file nor what is kept changes.
+#[test]
+fn what_tasks_write_to_their_inputs_reaches_nobody_else() {
+    let sandbox = Sandbox::new();
+    sandbox.write("mine", "mine\n");
+    let text = "[[task]]\nname='make'\ncommand=['sh','-c','echo made > x']\n\
+        outputs={x={file='x',keep=true}}\n\
+        [[task]]\nname='spoil'\ncommand=['sh','-c','chmod u+w x mine; echo 1 >> x; echo 2 >> mine']\n\
+        inputs={x='x',m='mine'}\n\
+        [[task]]\nname='read'\nafter=['spoil']\ncommand=['sh','-c','cat x mine > all']\n\
+        inputs={x='x',m='mine'}\noutputs={all={file='all',keep=true}}\n";
+    sandbox.write("w.toml", text);
+    let ran = sandbox.starling(&["run", "w.toml", "--output", "res"]);
+    assert_eq!(fs::read_to_string(sandbox.path("mine")).expect("ours"), "mine\n");
+    let kept = |name: &str| fs::read_to_string(sandbox.path("res").join(name)).ok();
+    if ran.code == 0 {
+        assert_eq!(kept("x").as_deref(), Some("made\n"));
+        assert_eq!(kept("all").as_deref(), Some("made\nmine\n"));
+    } else {
+        assert!(ran.stderr.contains("input file 'x' was changed"), "{}", ran.stderr);
+        assert!(kept("x").is_none_or(|text| text == "made\n"));
+    }
+}
+
+#[test]
+fn a_program_that_a_task_makes_runs_elsewhere_and_is_kept_as_one() {
+    let sandbox = Sandbox::new();
+    let text = "[[task]]\nname='build'\noutputs={p={file='prog',keep=true}}\n\
+        command=['sh','-c','printf \"#!/bin/sh\\necho built\\n\" > prog; chmod 755 prog']\n\
+        [[task]]\nname='use-{i}'\narray='1-4'\ncommand=['sh','-c','{in:p} > {out:o}']\n\
+        inputs={p='prog'}\noutputs={o={file='out-{i}',keep=true}}\n";
+    sandbox.write("w.toml", text.replace("\\n", "\\\\n"));
+    sandbox.starling(&["run", "w.toml", "--nodes", "2", "--slots", "1", "--output", "res"]).ok();
+    assert_eq!(fs::read_to_string(sandbox.path("res/out-3")).expect("kept"), "built\n");
+    let mode = |name: &str| {
+        fs::metadata(sandbox.path(name)).expect("it is there").permissions().mode() & 0o777
+    };
+    assert_ne!(mode("res/prog") & 0o100, 0);
+    // As the umask of this process says.
+    fs::write(sandbox.path("plain"), "").expect("ours");
+    assert_eq!(mode("res/out-3"), mode("plain"));
+}
