@@ -226,7 +226,7 @@ impl Cluster {
 
     /// The directory stays when the cluster has ended.
     pub(crate) fn keep(&mut self) {
-        self.dir.disable_cleanup(true);
+        self.dir.keep();
     }
 
     /// Ends the nodes while this runtime goes on: their streams to us must be able to end.

@@ -16,6 +16,7 @@ const LOCK: &str = "run.lock";
 #[derive(Debug)]
 pub(crate) struct RunDir {
     dir: tempfile::TempDir,
+    is_kept: bool,
     _lock: File,
 }
 
@@ -38,16 +39,28 @@ impl RunDir {
         let lock = options.create_new(true).write(true).mode(0o600).open(&unnamed)?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         std::fs::rename(&unnamed, dir.path().join(LOCK))?;
-        Ok(Self { dir, _lock: lock })
+        Ok(Self { dir, is_kept: false, _lock: lock })
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
+
+    /// The directory stays when the run has ended, and no later run removes it: it has the only
+    /// copy of something.
+    pub(crate) fn keep(&mut self) {
+        self.dir.disable_cleanup(true);
+        self.is_kept = true;
+        // Without its lock it is none of a dead run.
+        let _ = std::fs::remove_file(self.dir.path().join(LOCK));
+    }
 }
 
 impl Drop for RunDir {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         // What cannot be removed is left to the next run.
         let _ = private::remove_tree(self.dir.path());
     }
@@ -118,5 +131,11 @@ mod tests {
         let path = lives.path().to_owned();
         drop(lives);
         assert!(!path.exists());
+        let mut kept = RunDir::new_in(parent.path()).unwrap();
+        let path = kept.path().to_owned();
+        kept.keep();
+        drop(kept);
+        sweep(parent.path());
+        assert!(path.exists(), "it has the only copy of something");
     }
 }
