@@ -17,7 +17,7 @@ use crate::units;
 /// Failures that are told one by one; the rest are counted.
 const FAILURES_TOLD_MAX: usize = 5;
 /// Lines of a failed task's stderr that are shown.
-const STDERR_LINES_MAX: usize = 10;
+pub(crate) const STDERR_LINES_MAX: usize = 10;
 
 /// How long homes may take to serve and to list their jobs.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);

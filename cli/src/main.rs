@@ -9,6 +9,7 @@ mod config;
 mod embed;
 mod errors;
 mod eval;
+mod failures;
 mod generated;
 mod instance;
 mod job;

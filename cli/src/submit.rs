@@ -31,8 +31,8 @@ pub(crate) struct SubmitArgs {
     /// Files of this machine; they travel with the job
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "file")]
     upload: Vec<String>,
-    /// Files that the command writes; DIRECTORY/ for all that lies in one, glob:PATTERN for all files
-    /// that match
+    /// Files that the command writes; DIRECTORY/ for all that lies in one, glob:PATTERN for all
+    /// files that match
     #[arg(long = "out", value_name = "FILE", num_args = 1.., conflicts_with = "file")]
     outputs: Vec<String>,
     /// Slots it takes

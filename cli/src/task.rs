@@ -9,6 +9,7 @@ use proto::{Attempt, JobId, LocalId};
 use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
+use crate::failures::Cause;
 use crate::selector::Selector;
 use crate::shown::shown;
 use crate::story::Logs;
@@ -58,6 +59,8 @@ struct TaskList {
 struct Explained {
     task: TaskRow,
     lines: Vec<String>,
+    #[serde(flatten)]
+    cause: Cause,
     missing_parents: Vec<String>,
 }
 
@@ -312,6 +315,8 @@ async fn explain(
     let entries = entries(client, job, local).await?;
     let rules = analysis::explain::Rules::default();
     let mut lines = analysis::explain::explain(&entries, Some(&live), &rules);
+    let cause = Cause::of(client, job, task).await?;
+    lines.extend(cause.lines.iter().cloned());
     for parent in live.missing_parents.iter().take(PARENTS_NAMED_MAX) {
         lines.push(parent_line(client, job, LocalId(*parent)).await?);
     }
@@ -320,6 +325,7 @@ async fn explain(
         return context.output.json(&Explained {
             task: TaskRow::new(task),
             lines,
+            cause,
             missing_parents: missing_parents.collect(),
         });
     }

@@ -28,6 +28,7 @@ fn part(job: u64, index: u64, bytes: &'static [u8]) -> wire::UploadPart {
         checksum: xxh3_64(bytes),
         last: true,
         copy: false,
+        executable: false,
     }
 }
 

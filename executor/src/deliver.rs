@@ -5,8 +5,9 @@ reaches what others read, what is kept, or the user's own file.
 In this order, by what the file system and the size of the file allow:
 
 1. a *clone* (`FICLONE`): the task's own file, whose bytes are shared until one side writes;
-2. a *private copy*: of a file of the user up to [`PRIVATE_INPUT_BYTES_MAX`], of an object up to that
-   size where the node runs as root (root ignores mode bits), and of any input whose name the task
+2. a *private copy*: of a file of the user up to [`PRIVATE_INPUT_BYTES_MAX`], of an object up to
+   that size where the node runs as root (root ignores mode bits), and of any input whose name
+   the task
    also declares as an output;
 3. a *link to one read-only copy on this node*: objects are such copies; of a file of the user up to
    [`COPIED_INPUT_BYTES_MAX`] one is made. Where the node runs as root and may make a mount

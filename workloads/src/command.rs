@@ -22,8 +22,8 @@ pub struct CommandOptions {
     pub staged: Vec<String>,
     /// As `inputs`, from the submitter's machine.
     pub uploads: Vec<String>,
-    /// `FILE` or `KEY=FILE`; they are kept. `DIRECTORY/` is a whole directory, `glob:PATTERN` stands
-    /// for all files that match.
+    /// `FILE` or `KEY=FILE`; they are kept. `DIRECTORY/` is a whole directory, `glob:PATTERN`
+    /// stands for all files that match.
     pub outputs: Vec<String>,
     /// Slots; 0 means 1.
     pub cpus: u32,

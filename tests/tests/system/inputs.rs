@@ -145,3 +145,27 @@ fn entries_of_an_array_are_named_by_their_numbers() {
     assert!(refused.contains("starling submit --file w.toml"), "{refused}");
     cluster.down();
 }
+
+#[test]
+fn an_explanation_says_why_a_task_failed_and_why_another_was_skipped() {
+    let cluster = Instance::up(1, 1);
+    let workflow = r#"
+[[task]]
+name = "align"
+command = ["sh", "-c", "echo 'reference index is missing' >&2; exit 42"]
+outputs = { o = "x" }
+[[task]]
+name = "merge"
+command = ["true"]
+inputs = { i = "x" }
+"#;
+    cluster.sandbox().write("w.toml", workflow);
+    let file = cluster.sandbox().path("w.toml").display().to_string();
+    cluster.starling(&["submit", "--file", &file, "--wait"]).expect_code(1);
+    let failed = cluster.json(&["task", "explain", "last", "align"]);
+    assert_eq!(failed["task"]["exit_code"], 42, "{failed}");
+    assert_eq!(failed["stderr_tail"], "reference index is missing\n", "{failed}");
+    let skipped = cluster.json(&["task", "explain", "last", "merge"]);
+    assert_eq!(skipped["failed_tasks"][0], "align", "{skipped}");
+    cluster.down();
+}

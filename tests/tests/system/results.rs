@@ -195,7 +195,8 @@ fn what_tasks_write_to_their_inputs_reaches_nobody_else() {
     sandbox.write("mine", "mine\n");
     let text = "[[task]]\nname='make'\ncommand=['sh','-c','echo made > x']\n\
         outputs={x={file='x',keep=true}}\n\
-        [[task]]\nname='spoil'\ncommand=['sh','-c','chmod u+w x mine; echo 1 >> x; echo 2 >> mine']\n\
+        [[task]]\nname='spoil'\n\
+        command=['sh','-c','chmod u+w x mine; echo 1 >> x; echo 2 >> mine']\n\
         inputs={x='x',m='mine'}\n\
         [[task]]\nname='read'\nafter=['spoil']\ncommand=['sh','-c','cat x mine > all']\n\
         inputs={x='x',m='mine'}\noutputs={all={file='all',keep=true}}\n";
