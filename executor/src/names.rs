@@ -29,11 +29,50 @@ pub(crate) fn variable(prefix: &str, key: &str) -> String {
     prefix.chars().chain(letters).collect()
 }
 
-/// Whether a variable of the node's own environment stays hidden from tasks: what a launcher set up
-/// for the node itself would mislead a task's libraries, and Starling's settings are the node's.
+/// Whether a variable of the node's own environment stays hidden from tasks.
+///
+/// Hidden are the variables of the launcher's step, which speak of the node's own process: a task
+/// that starts `srun` or an MPI program would be taken for a rank of that step. Those of the
+/// allocation stay, so that `srun` and `squeue` in a task act on it. The settings of Starling are
+/// the node's.
 pub(crate) fn is_hidden_variable(name: &str) -> bool {
-    const PREFIXES: [&str; 6] = ["SLURM_", "PMI", "OMPI_", "PRTE_", "HYDRA_", "STARLING_"];
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    const PREFIXES: &[&str] = &[
+        "STARLING_",
+        "SLURM_STEP",
+        "SLURM_CPU_BIND",
+        "SLURM_SRUN_",
+        "SLURM_LAUNCH_",
+        "PMI",
+        "PALS_",
+        "FLUX_TASK_",
+        "PRTE_",
+        "HYDRA_",
+        "I_MPI_HYDRA",
+        "MV2_COMM_WORLD_",
+        "OMPI_COMM_",
+        "OMPI_UNIVERSE_",
+        "OMPI_MCA_ess_",
+        "OMPI_MCA_orte_",
+        "OMPI_MCA_pmix",
+        "OMPI_MCA_prte_",
+    ];
+    const NAMES: &[&str] = &[
+        "SLURM_PROCID",
+        "SLURM_NTASKS",
+        "SLURM_NPROCS",
+        "SLURM_TASK_PID",
+        "SLURM_LOCALID",
+        "SLURM_NODEID",
+        "SLURM_GTIDS",
+        "SLURMD_NODENAME",
+        "OMPI_APP_CTX_NUM_PROCS",
+        "OMPI_ARGV",
+        "OMPI_COMMAND",
+        "OMPI_FILE_LOCATION",
+        "OMPI_FIRST_RANKS",
+        "OMPI_NUM_APP_CTX",
+    ];
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Refuses a file of the task's directory that would be reached through a link: what lies behind
@@ -66,7 +105,22 @@ mod tests {
     #[test]
     fn variables() {
         assert_eq!(variable("STARLING_IN_", "my-file.txt"), "STARLING_IN_my_file_txt");
-        assert!(is_hidden_variable("PMIX_RANK") && is_hidden_variable("STARLING_SECRET"));
-        assert!(!is_hidden_variable("PATH") && !is_hidden_variable("MYSLURM_X"));
+        let hidden = [
+            "PMIX_RANK",
+            "STARLING_SECRET",
+            "SLURM_PROCID",
+            "SLURM_STEP_ID",
+            "OMPI_COMM_WORLD_RANK",
+        ];
+        assert!(hidden.into_iter().all(is_hidden_variable));
+        let shown = [
+            "PATH",
+            "MYSLURM_X",
+            "SLURM_JOB_ID",
+            "SLURM_CONF",
+            "SLURM_NTASKS_PER_NODE",
+            "OMPI_MCA_btl",
+        ];
+        assert!(!shown.into_iter().any(is_hidden_variable));
     }
 }
