@@ -58,7 +58,7 @@ pub(crate) async fn select(client: &Client, selector: &Selector) -> Result<Vec<J
 
 /// Which jobs are not known.
 pub(crate) fn missing_text(missing: &[NodeId]) -> String {
-    let nodes: Vec<String> = missing.iter().map(|node| format!("n{node}")).collect();
+    let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
     format!("the jobs of {} are not known: no answer of their homes", nodes.join(", "))
 }
 

@@ -17,12 +17,12 @@ const FILE: &str = "up.json";
 const BYTES_MAX: u64 = 64 << 10;
 
 impl Context {
-    /// With what the last `up` of this instance was told: it goes before the environment and files,
-    /// and after flags.
+    /// With what the last `up` of this instance was told, in place of what is built in. Flags, the
+    /// environment and files go before it.
     pub(crate) fn with_remembered(&self, dir: &Path) -> Result<Self, Failure> {
         let path = dir.join(FILE);
         let Some(values) = read(&path)? else { return Ok(self.clone()) };
-        let settings = self.settings.clone().under(path.display().to_string(), values);
+        let settings = self.settings.clone().over_built_in(path.display().to_string(), values);
         Ok(Self { settings, ..self.clone() })
     }
 }
@@ -83,7 +83,7 @@ mod tests {
         for key in values.keys() {
             assert!(KEYS.iter().any(|(known, _)| known == key), "{key} is no setting");
         }
-        let settings = Settings::none().under("there".to_owned(), values);
+        let settings = Settings::none().over_built_in("there".to_owned(), values);
         assert_eq!(settings.pick::<u32>(None, "slots").unwrap(), 7);
         assert_eq!(settings.pick::<u32>(Some(3), "slots").unwrap(), 3, "a flag beats it");
         assert_eq!(settings.get("scrub_every").unwrap(), ("0ns", "there"));

@@ -60,9 +60,14 @@ impl Settings {
         Self::from(|_| None, &[]).expect("nothing can be wrong with nothing")
     }
 
-    /// With values that are nearer than all of these.
-    pub(crate) fn under(mut self, origin: String, values: BTreeMap<String, String>) -> Self {
-        self.layers.insert(0, Layer { origin, values });
+    /// With values in place of what is built in.
+    pub(crate) fn over_built_in(
+        mut self,
+        origin: String,
+        values: BTreeMap<String, String>,
+    ) -> Self {
+        let built_in = self.layers.len() - 1;
+        self.layers.insert(built_in, Layer { origin, values });
         self
     }
 

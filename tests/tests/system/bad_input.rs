@@ -81,7 +81,7 @@ const CASES: &[Case] = &[
         name: "typo.toml",
         text: "[[task]]\nname='a'\ncomand=['true']\n",
         code: 4,
-        parts: &["typo.toml:3:1: unknown field `comand`"],
+        parts: &["typo.toml:3:1: unknown key 'comand'"],
     },
     Case {
         name: "parent.json",

@@ -112,10 +112,10 @@ fn a_store_that_is_too_small_fails_the_task_and_goes_on_with_others() {
 #[test]
 fn a_staged_file_is_copied_once_to_each_node() {
     let instance = Instance::up_with_copies(2, 2, 1);
-    instance.sandbox().write("shared.txt", "staged words");
+    // A small file would be a private copy of each task.
+    instance.sandbox().write("shared.txt", "staged words\n".repeat(20_000));
     let log = instance.sandbox().path("inodes").display().to_string();
-    let script =
-        format!("cat {{in:1}} | grep -q words && stat -c %i {{in:1}} >> {log}; sleep 0.05");
+    let script = format!("grep -q words {{in:1}} && stat -L -c %i {{in:1}} >> {log}; sleep 0.05");
     let id = submit(
         &instance,
         &["--array", "1-30", "--stage-in", "shared.txt", "--", "sh", "-c", &script],

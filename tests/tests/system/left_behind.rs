@@ -39,7 +39,8 @@ fn what_left_its_session_ends_with_its_attempt_and_nothing_else_does() {
         let variable = variable(name);
         let arguments = ["submit", "--env", &variable];
         let all = [&arguments[..], more, &["--", "sh", "-c", script]].concat();
-        let job = instance.json(&all)["job"].to_string();
+        let submitted = instance.json(&all);
+        let job = submitted["job"].as_str().expect("the job's number").to_owned();
         (variable, job)
     };
     let other = submit("other", "setsid sleep 300 & sleep 299", &[]);
@@ -60,16 +61,17 @@ fn what_left_its_session_ends_with_its_attempt_and_nothing_else_does() {
 }
 
 #[test]
-fn a_spawner_that_hangs_is_replaced_and_its_task_is_not_blamed() {
+fn a_spawner_that_hangs_is_replaced_and_its_task_runs_again() {
     let instance = Instance::up(1, 1);
     let count = instance.sandbox().path("count");
     let script = format!("echo x >> {0}; [ $(wc -l < {0}) -gt 1 ] || sleep 300", count.display());
-    let job = instance.json(&["submit", "--", "sh", "-c", &script])["job"].to_string();
+    let submitted = instance.json(&["submit", "--", "sh", "-c", &script]);
+    let job = submitted["job"].as_str().expect("the job's number");
     wait_until("the task runs", || count.exists());
     let spawners = children(instance.pid(0));
     assert_eq!(spawners.len(), 1);
     signal(spawners[0], Signal::STOP);
-    instance.starling(&["job", "wait", &job, "--timeout", "50s"]).ok();
+    instance.starling(&["job", "wait", job, "--timeout", "50s"]).ok();
     assert!(!is_alive(spawners[0]), "it was killed");
     let log = fs::read_to_string(instance.directory().join("nodes/0/node.log")).unwrap();
     assert!(log.contains("hangs"), "{log}");
