@@ -37,6 +37,21 @@ struct Up {
     started: Vec<u32>,
 }
 
+/// A node that loses its store may take as long to end.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Waits until each node answers.
+async fn await_answers(context: &Context, missing: &[u32]) -> Result<(), Failure> {
+    let client = context.connect().await?;
+    for node in client.nodes() {
+        // One that is looked after elsewhere may be away.
+        if !client.is_given_up(node) || missing.contains(&node.0) {
+            await_answer(&client, node).await?;
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let dir = context.dir()?;
     let instance = Instance::new(&dir);
@@ -75,12 +90,11 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
             started.0.push(processes::spawn(&dir, *node, &plan, Life::Own)?);
         }
         processes::await_listening(&dir, &mut started.0).await?;
-        let client = context.connect().await?;
-        for node in client.nodes() {
-            // One that is looked after elsewhere may be away.
-            if !client.is_given_up(node) || missing.contains(&node.0) {
-                await_answer(&client, node).await?;
-            }
+        if let Err(failure) = await_answers(context, &missing).await {
+            // A node that ended after it listened says why.
+            tokio::time::sleep(END_PATIENCE).await;
+            let ended = started.0.iter_mut().find_map(NodeProcess::ended);
+            return Err(ended.unwrap_or(failure));
         }
         started.stay();
         Ok(())
