@@ -97,7 +97,7 @@ fn incarnation(map: &wire::ClusterMap, node: NodeId) -> u32 {
     member.map_or(0, |member| member.incarnation)
 }
 
-/// Homes of partitions of which nobody has told the jobs: they did not answer, do not serve yet, or
+/// Homes of partitions whose jobs are not known: the homes did not answer, do not serve yet, or
 /// the partition moved meanwhile.
 fn silent_homes(
     before: &Arc<wire::ClusterMap>,

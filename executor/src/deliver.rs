@@ -43,7 +43,7 @@ pub(crate) struct Means {
     is_root: bool,
     /// Links to files that commands are not to write to, in a directory of its own.
     held_dir: PathBuf,
-    /// The directory is read-only for commands, whoever they are.
+    /// The directory is read-only for commands, those of root too.
     shielded: AtomicBool,
     held: AtomicU64,
 }
@@ -214,7 +214,7 @@ impl Guard {
     fn changed(&self) -> Option<String> {
         let now = |path: &Path| fs::metadata(path).ok().map(|metadata| State::of(&metadata));
         if self.linked == Linked::Users && self.source.is_dir() {
-            // Files that came besides harm nobody.
+            // Files that were added change no other file.
             let changed = self.within.iter().find(|(path, before)| now(path) != Some(*before));
             return changed.map(|(path, _)| path.display().to_string());
         }

@@ -45,7 +45,7 @@ pub struct ExecutorConfig {
     pub mark: String,
     /// How long a spawner that is asked may be silent before another takes its place.
     pub spawner_silence: Span,
-    /// Told, one line each, what whoever looks after the node should know.
+    /// Takes messages for the operator of the node, one line each.
     pub say: fn(&str),
 }
 

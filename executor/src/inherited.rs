@@ -1,4 +1,4 @@
-//! Files that whoever started this process had open: no process that it starts may keep them.
+//! Files that were open when this process started: no process that it starts may keep them.
 
 #![expect(unsafe_code, reason = "a file that this program did not open has no owner here")]
 

@@ -24,7 +24,7 @@ pub(super) enum Owner {
     /// It has no mark and is in no group of a command.
     Unknown,
     /// Of one that has ended.
-    Nobody,
+    None,
 }
 
 /// What is known of the commands that run.
@@ -69,12 +69,12 @@ impl Orphans {
                 again = true;
                 continue;
             }
-            let remembered = known.get(&pid).copied().filter(|owner| *owner != Owner::Nobody);
+            let remembered = known.get(&pid).copied().filter(|owner| *owner != Owner::None);
             let owner = remembered.unwrap_or_else(|| owner_of(pid, running));
             let stays = match owner {
                 Owner::Command(number) => running.runs(number),
                 Owner::Unknown => !running.is_empty(),
-                Owner::Nobody => false,
+                Owner::None => false,
             };
             if stays {
                 self.known.insert(pid, owner);
@@ -105,7 +105,7 @@ impl Orphans {
 fn owner_of(pid: Pid, running: &impl Running) -> Owner {
     let start = format!("{}=", strays::MARK_VARIABLE);
     if let Some(mark) = strays::variable_of(pid, start.as_bytes()) {
-        return running.by_mark(&mark).map_or(Owner::Nobody, Owner::Command);
+        return running.by_mark(&mark).map_or(Owner::None, Owner::Command);
     }
     match strays::group_of(pid).and_then(|group| running.by_group(group)) {
         Some(number) => Owner::Command(number),
