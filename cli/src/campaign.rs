@@ -447,7 +447,7 @@ async fn judge(
             Event::Committed { task, end: End::Done, .. } => {
                 *commits.entry((task, home)).or_default() += 1;
             }
-            Event::Replaced { task, why: Again::Rebuilt, .. } => {
+            Event::Replaced { task, why: Again::Rebuilt | Again::Recalled, .. } => {
                 *commits.entry((task, home)).or_default() -= 1;
                 seen.made_again += 1;
             }

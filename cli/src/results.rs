@@ -139,6 +139,7 @@ impl Delivery<'_> {
     ) -> Result<(), Failure> {
         let dir = self.results.dir();
         let copied = async {
+            client.job_to_fetch(job).await?;
             let logs = Logs::read(client, job, None).await?;
             let outcome = kept::copy(client, &logs, job, kept, dir).await?;
             Ok::<_, Failure>((logs, outcome))

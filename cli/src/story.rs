@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use analysis::{Entry, Fold, Kinds, Merged, Reads, RunFacts, RunReport, TraceWriter};
 use clap::Args;
 use client::{Client, ClientError};
-use proto::event::{End, Event};
+use proto::event::{Again, End, Event};
 use proto::wire::{JobState, NodeState};
 use proto::{Attempt, JobId, LocalId, NodeId, Span, TaskId, Time};
 use serde::Serialize;
@@ -113,19 +113,28 @@ impl Logs {
     /// that slept while another took its place may commit when it wakes what nobody will hear of,
     /// and the numbers of its successor are above its own.
     pub(crate) fn committed(&self, job: JobId) -> Result<HashMap<LocalId, Committed>, Failure> {
-        let mut committed = HashMap::new();
+        let (mut committed, mut recalled) = (HashMap::new(), HashMap::new());
         self.for_each(|entry| {
-            if let Event::Committed { task, attempt, end, node, .. } = entry.event
-                && task.job == job
-            {
-                let ended = Committed { node, attempt, end };
-                let known = committed.entry(task.local).or_insert(ended);
-                if known.attempt <= attempt {
-                    *known = ended;
+            match entry.event {
+                Event::Committed { task, attempt, end, node, .. } if task.job == job => {
+                    let ended = Committed { node, attempt, end };
+                    let known = committed.entry(task.local).or_insert(ended);
+                    if known.attempt <= attempt {
+                        *known = ended;
+                    }
                 }
+                Event::Replaced { task, attempt, why: Again::Recalled } if task.job == job => {
+                    let latest = recalled.entry(task.local).or_insert(attempt);
+                    *latest = attempt.max(*latest);
+                }
+                _ => {}
             }
             Ok(())
         })?;
+        // What these attempts made counts no more.
+        committed.retain(|local, end: &mut Committed| {
+            recalled.get(local).is_none_or(|&recalled| recalled < end.attempt)
+        });
         Ok(committed)
     }
 

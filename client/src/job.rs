@@ -49,7 +49,18 @@ impl Client {
 
     /// One job as its home knows it.
     pub async fn job(&self, job: JobId) -> Result<wire::JobState, ClientError> {
-        let body = request::Body::Job(wire::JobQuery { job: job.0 });
+        self.ask_for_job(wire::JobQuery { job: job.0, ..Default::default() }).await
+    }
+
+    /// As [`Self::job`], before results of it are fetched. What its tasks have made so far counts
+    /// from then on: a task that makes other bytes when it is done again fails.
+    pub async fn job_to_fetch(&self, job: JobId) -> Result<wire::JobState, ClientError> {
+        self.ask_for_job(wire::JobQuery { job: job.0, fetches: true }).await
+    }
+
+    async fn ask_for_job(&self, query: wire::JobQuery) -> Result<wire::JobState, ClientError> {
+        let job = JobId(query.job);
+        let body = request::Body::Job(query);
         let answer = self.ask_home(self.job_partition(job), body).await;
         let (node, answer) = answer.map_err(|e| name_unknown(e, job, None))?;
         match answer.body {
@@ -456,7 +467,8 @@ impl JobWatch {
         let failed = |lost| (node, lost);
         let link = self.client.link(node).await.map_err(failed)?;
         let id = self.client.next_id();
-        let query = request::Body::WatchJob(wire::JobQuery { job: self.job.0 });
+        let query =
+            request::Body::WatchJob(wire::JobQuery { job: self.job.0, ..Default::default() });
         let responses = link.watch(id, link::encode(id, query)).await.map_err(failed)?;
         self.responses = Some((node, Instant::now(), responses));
         Ok(())

@@ -8,6 +8,7 @@ use std::path::Path;
 use proto::wire::{self, OutputForm};
 use proto::work::{Launch, Outcome};
 use proto::{NodeId, ObjectId, Span};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::archive;
 use crate::deliver::ObjectWriter;
@@ -37,10 +38,10 @@ pub(crate) fn outcome(
     if let Some(text) = changed_input {
         error = if error.is_empty() { text } else { format!("{error}; {text}") };
     }
-    let mut output_sizes = Vec::new();
+    let (mut output_sizes, mut output_sums) = (Vec::new(), Vec::new());
     if error.is_empty() {
         match collect(shared, launch, workspace) {
-            Ok(sizes) => output_sizes = sizes,
+            Ok(made) => (output_sizes, output_sums) = made.into_iter().unzip(),
             Err(text) => {
                 shared.objects.discard(launch.task, launch.attempt);
                 error = text;
@@ -48,7 +49,8 @@ pub(crate) fn outcome(
         }
     }
     let stderr_tail = if error.is_empty() { Vec::new() } else { stderr_tail };
-    Outcome { error, exit_code: exit_code(exit), stderr_tail, output_sizes, lost: false }
+    let exit_code = exit_code(exit);
+    Outcome { error, exit_code, stderr_tail, output_sizes, output_sums, lost: false }
 }
 
 fn exit_code(exit: &Exit) -> i32 {
@@ -96,9 +98,13 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// Moves the declared outputs into the object store.
-fn collect(shared: &Shared, launch: &Launch, workspace: &Workspace) -> Result<Vec<u64>, String> {
-    let mut sizes = Vec::with_capacity(workspace.outputs.len());
+/// Moves the declared outputs into the object store. Returns the size and the checksum of each.
+fn collect(
+    shared: &Shared,
+    launch: &Launch,
+    workspace: &Workspace,
+) -> Result<Vec<(u64, u64)>, String> {
+    let mut made = Vec::with_capacity(workspace.outputs.len());
     for (index, output) in workspace.outputs.iter().enumerate() {
         let object = ObjectId {
             task: launch.task,
@@ -108,11 +114,28 @@ fn collect(shared: &Shared, launch: &Launch, workspace: &Workspace) -> Result<Ve
         let file = output.path.strip_prefix(&workspace.directory).unwrap_or(&output.path);
         let shown = format!("declared output '{}' (file {})", output.key, file.display());
         let declared = &launch.spec.outputs[index];
-        let size_bytes = collect_one(shared, workspace, output, object, declared)
-            .map_err(|why| format!("{shown} {why}"))?;
-        sizes.push(size_bytes);
+        let collected = collect_one(shared, workspace, output, object, declared)
+            .and_then(|size_bytes| Ok((size_bytes, checksum(shared, object)?)));
+        made.push(collected.map_err(|why| format!("{shown} {why}"))?);
     }
-    Ok(sizes)
+    Ok(made)
+}
+
+/// The home of the task compares it when the task is done again. Transfers use it too.
+fn checksum(shared: &Shared, object: ObjectId) -> Result<u64, String> {
+    let (mut reader, size_bytes) = shared.objects.open_object(object).map_err(keep)?;
+    let piece_bytes = proto::limits::PIECE_BYTES.min(size_bytes as usize + 1);
+    let (mut sum, mut buffer) = (Xxh3::new(), vec![0; piece_bytes]);
+    loop {
+        match io::Read::read(&mut reader, &mut buffer) {
+            Ok(0) => break,
+            Ok(count) => sum.update(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("cannot be read: {}", reason(&error))),
+        }
+    }
+    shared.objects.note_checksum(object, sum.digest());
+    Ok(sum.digest())
 }
 
 fn collect_one(

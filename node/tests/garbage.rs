@@ -86,6 +86,7 @@ fn credits(dice: &mut Dice) -> wire::Credits {
         output: dice.small_numbers(),
         consumers: dice.small_numbers(),
         rebuilt: dice.below(2) == 0,
+        recalled: dice.numbers(),
     };
     let reconciled = dice.below(2) == 0;
     wire::Credits { credits: (0..dice.below(3)).map(|_| credit(dice)).collect(), reconciled }
@@ -112,7 +113,7 @@ fn count(dice: &mut Dice) -> wire::PartitionCount {
 }
 
 fn body(dice: &mut Dice) -> Body {
-    match dice.below(20) {
+    match dice.below(22) {
         0 | 1 => Body::Push(wire::Push { bundle: bundle(dice) }),
         2 => {
             let (probe, ahead) = (dice.number(), dice.below(2) == 0);
@@ -172,6 +173,22 @@ fn body(dice: &mut Dice) -> Body {
         16 => Body::Holding(wire::Holding { tasks: tasks(dice) }),
         17 => Body::NotHeld(wire::NotHeld { tasks: tasks(dice) }),
         18 => Body::Cancel(cancel(dice)),
+        19 => Body::Recall(wire::Recall {
+            job: dice.number(),
+            parent: dice.number(),
+            attempt: dice.number(),
+            partition: dice.below(9) as u32,
+            child: dice.numbers(),
+            slot: dice.small_numbers(),
+        }),
+        20 => Body::Recalled(wire::Recalled {
+            job: dice.number(),
+            parent: dice.number(),
+            attempt: dice.number(),
+            partition: dice.below(9) as u32,
+            used: dice.below(2) == 0,
+            counted: dice.below(2) == 0,
+        }),
         _ => {
             let (job, question) = (dice.number(), dice.number());
             Body::JobEnd(wire::JobEnd { job, unknown: dice.below(2) == 0, question })
@@ -217,7 +234,7 @@ fn request(dice: &mut Dice) -> wire::request::Body {
     match dice.below(9) {
         0..=2 => Body::Submit(chunk(dice)),
         3 => Body::Commit(commit(dice)),
-        4 => Body::WatchJob(wire::JobQuery { job: dice.number() }),
+        4 => Body::WatchJob(wire::JobQuery { job: dice.number(), ..Default::default() }),
         5 => {
             let (job, after, limit) = (dice.number(), dice.number(), dice.number() as u32);
             let from_start = dice.below(2) == 0;

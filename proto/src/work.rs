@@ -81,6 +81,8 @@ pub struct Outcome {
     pub lost: bool,
     /// Bytes of each declared output, in order. Empty for a failed attempt.
     pub output_sizes: Vec<u64>,
+    /// xxh3 of the bytes of each output. Empty where the outputs have no bytes of their own.
+    pub output_sums: Vec<u64>,
 }
 
 impl Outcome {

@@ -21,7 +21,7 @@ impl Scheduler {
         let answer = match body {
             request::Body::Submit(chunk) => self.submit(now, std::mem::take(chunk), out),
             request::Body::Commit(commit) => self.commit(std::mem::take(commit), out),
-            request::Body::Job(query) => match self.jobs.state(JobId(query.job)) {
+            request::Body::Job(query) => match self.jobs.ask(*query, out) {
                 Some(state) => Ok(response::Body::Job(state)),
                 None => Err(unknown_job(query.job)),
             },

@@ -435,6 +435,7 @@ impl Scheduler {
         }
         self.data.locations.forget_job(job);
         self.told_ends.forget_job(job);
+        self.ledger.recalls.forget_job(job);
         self.ledger.readers.forget_job(job);
     }
 

@@ -8,6 +8,7 @@ use proto::{Attempt, Incarnation, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::ledger::{End, Ending, Ledger, State};
 use crate::out::{Out, task_attempt};
+use crate::recall::Checked;
 use crate::{Mutant, Scheduler};
 
 impl Ledger {
@@ -49,7 +50,7 @@ impl Scheduler {
         &mut self,
         now: Time,
         from: NodeId,
-        mut completion: wire::Completion,
+        completion: wire::Completion,
         out: &mut Out,
     ) {
         let task = TaskId::new(completion.job, completion.local);
@@ -77,6 +78,24 @@ impl Scheduler {
         if !lost.is_empty() && self.ledger.inputs_lost(task, lost, &self.homes, out) {
             return;
         }
+        let is_done = completion.verdict == wire::Verdict::Done as i32;
+        if is_done && self.recalls_first(task, from, &completion, out) {
+            return;
+        }
+        self.conclude(now, from, completion, Checked::Same, out);
+    }
+
+    /// The end of the current attempt counts.
+    pub(crate) fn conclude(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        mut completion: wire::Completion,
+        checked: Checked,
+        out: &mut Out,
+    ) {
+        let task = TaskId::new(completion.job, completion.local);
+        let attempt = Attempt(completion.attempt);
         self.count(task, &completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
         if completion.lost {
@@ -84,7 +103,7 @@ impl Scheduler {
                 Some(error) => completion.error = error,
                 None => return self.ledger.replace_ready(task, Again::Lost, out),
             }
-        } else if failed && self.retry(task, out) {
+        } else if failed && checked != Checked::Used && self.retry(task, out) {
             return;
         }
         let end = if failed { End::Failed } else { End::Done };
@@ -95,12 +114,14 @@ impl Scheduler {
                 exit_code: completion.exit_code,
                 error: completion.error.clone(),
                 stderr_tail: completion.stderr_tail.clone(),
-                output_sizes: Vec::new(),
+                ..Default::default()
             };
             self.ledger.keep_failure(task, attempt, NodeId(completion.node), &detail);
         }
         let ending = Ending {
             output_sizes: completion.output_sizes,
+            output_sums: completion.output_sums,
+            changed: checked == Checked::Changed,
             exit_code: completion.exit_code,
             error: completion.error,
             stderr_tail: completion.stderr_tail,

@@ -88,6 +88,7 @@ impl Jobs {
             partitions: commit.partitions,
             cancelled_by: String::new(),
             stall: None,
+            fetched: false,
         };
         out.facts.jobs.insert(job_id, state.clone());
         let job = Job::new(state);
@@ -257,8 +258,19 @@ impl Jobs {
         }
     }
 
-    pub(crate) fn state(&self, job_id: JobId) -> Option<wire::JobState> {
-        self.jobs.get(&job_id).map(Job::told_state)
+    /// What a client asks of a job. One that is about to fetch results is noted: from then on the
+    /// tasks that made them are not done again.
+    pub(crate) fn ask(&mut self, query: wire::JobQuery, out: &mut Out) -> Option<wire::JobState> {
+        let job_id = JobId(query.job);
+        let job = self.jobs.get_mut(&job_id)?;
+        if query.fetches && job.state.ended_ns == 0 && !job.state.fetched {
+            job.state.fetched = true;
+            out.facts.jobs.insert(job_id, job.state.clone());
+        }
+        Some(job.told_state())
+    }
+    pub(crate) fn is_fetched(&self, job_id: JobId) -> bool {
+        self.jobs.get(&job_id).is_some_and(|job| job.state.fetched)
     }
     /// All of them, without what only a look at one job needs.
     pub(crate) fn summaries(&self) -> impl Iterator<Item = wire::JobState> + '_ {

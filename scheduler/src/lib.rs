@@ -62,6 +62,7 @@ mod pushing;
 mod queue;
 mod rank;
 mod readers;
+mod recall;
 mod reconcile;
 #[cfg(test)]
 mod reconcile_tests;

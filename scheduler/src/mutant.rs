@@ -151,6 +151,12 @@ pub enum Mutant {
     FoundAlone,
     /// Nobody tells that a node is slow.
     SlowNeverTold,
+    /// A task that is done again counts whatever bytes it has made.
+    ChecksumIgnored,
+    /// Readers of other bytes are not taken back.
+    ReadersKept,
+    /// A restart forgets which ends were taken back.
+    RecallForgotten,
 }
 
 impl Mutant {
@@ -212,6 +218,10 @@ impl Mutant {
         Self::WakeUpLost,
     ];
 
+    /// Of tasks that do not make the same bytes each time.
+    pub const OF_OTHER_BYTES: [Self; 3] =
+        [Self::ChecksumIgnored, Self::ReadersKept, Self::RecallForgotten];
+
     /// Of nodes that are slow.
     pub const OF_SLOWNESS: [Self; 1] = [Self::SlowNeverTold];
 
@@ -249,7 +259,7 @@ impl Mutant {
     /// Every one of every list.
     pub fn every() -> impl Iterator<Item = Self> {
         let lists = [&Self::ALL[..], &Self::OF_COPIES, &Self::OF_ONE_SIDE, &Self::OF_TAKE_OVER];
-        let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS);
+        let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS).chain(&Self::OF_OTHER_BYTES);
         lists.into_iter().flatten().chain(few).copied()
     }
 
@@ -330,6 +340,9 @@ impl Mutant {
             Self::KeptAlone => "kept-alone",
             Self::FoundAlone => "found-alone",
             Self::SlowNeverTold => "slow-never-told",
+            Self::ChecksumIgnored => "checksum-ignored",
+            Self::ReadersKept => "readers-kept",
+            Self::RecallForgotten => "recall-forgotten",
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) fn all(body: &Body, homes: &Homes, holds: impl Fn(PartitionId) -> boo
             credits.credits.iter().all(|credit| credit.child.iter().all(|&child| local(child)))
         }
         Body::CreditQuery(query) => query.asks.iter().all(|ask| local(ask.parent)),
+        Body::Recall(recall) => exists(PartitionId(recall.partition)),
+        Body::Recalled(answer) => exists(answer_partition(answer, homes)),
         Body::Visible(visible) => {
             let totals = visible.commit.iter().flat_map(|commit| &commit.partitions);
             totals.into_iter().all(|total| exists(PartitionId(total.partition)))
@@ -62,6 +64,12 @@ pub(crate) fn split<K: Ord>(
         Body::CreditQuery(query) => group(query.asks, |ask| local(ask.parent))
             .map(|(key, asks)| (key, Body::CreditQuery(wire::CreditQuery { asks })))
             .collect(),
+        Body::Recall(recall) => {
+            vec![(key(PartitionId(recall.partition)), Body::Recall(recall))]
+        }
+        Body::Recalled(answer) => {
+            vec![(key(answer_partition(&answer, homes)), Body::Recalled(answer))]
+        }
         Body::Visible(wire::Visible { commit: Some(commit) }) => {
             let bare = wire::JobCommit { partitions: Vec::new(), ..commit.clone() };
             group(commit.partitions, |total| key(PartitionId(total.partition)))
@@ -82,6 +90,15 @@ pub(crate) fn split<K: Ord>(
             .collect(),
         _ => return None,
     })
+}
+
+/// The answer to a recall goes to the job's home, and from there to the parent's.
+fn answer_partition(answer: &wire::Recalled, homes: &Homes) -> PartitionId {
+    if answer.counted {
+        LocalId(answer.parent).partition()
+    } else {
+        homes.job_partition(JobId(answer.job))
+    }
 }
 
 /// One parent's credit by what is said of its children.

@@ -315,6 +315,7 @@ impl Scheduler {
             inputs_local: reads.made_here,
             inputs_copied: reads.copied,
             lost_inputs: Vec::new(),
+            output_sums: outcome.output_sums,
         }
     }
 

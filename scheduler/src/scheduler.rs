@@ -238,6 +238,8 @@ impl Scheduler {
                 self.ledger.on_credit_query(from, &query, is_home, out);
                 self.ledger.on_asks(now, from, &query.asks, &self.homes, out);
             }
+            Body::Recall(recall) => self.on_recall(now, &recall, out),
+            Body::Recalled(answer) => self.on_recalled(now, answer, out),
             Body::Visible(visible) => {
                 if let Some(commit) = visible.commit {
                     let homes = &self.homes;
@@ -303,6 +305,7 @@ impl Scheduler {
             }
             let of_peer = |local: LocalId| homes.owner(local.partition()) == Some(peer);
             self.ledger.ask_again(of_peer, homes, out);
+            self.ledger.recall_again(homes, out);
             self.ask_where_again(now, |_, flight| flight.home == Some(peer), out);
             let homes = &self.homes;
             // The end of a job may have died with its home before it was told.
@@ -381,15 +384,20 @@ impl Scheduler {
         self.watch_queues(now, out);
         self.steal(now, out);
         self.hint(now, out);
-        for report in self.ledger.due_reports(now, &self.homes) {
-            let home = self.homes.job_home(JobId(report.job));
-            out.reliable.push((home, Body::Counts(report)));
-        }
+        self.report(now, out);
         self.expire_staged(now, out);
         self.reconcile(now, out);
         self.jobs.look(now, &self.homes, out);
         self.tell_consumed(out);
         self.give_room_back();
+    }
+
+    /// Sends the reports that are due to the homes of the jobs.
+    pub(crate) fn report(&mut self, now: Time, out: &mut Out) {
+        for report in self.ledger.due_reports(now, &self.homes) {
+            let home = self.homes.job_home(JobId(report.job));
+            out.reliable.push((home, Body::Counts(report)));
+        }
     }
 
     /// A tree keeps room for several entries when the last has gone, and most nodes of a large

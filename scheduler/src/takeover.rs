@@ -269,6 +269,7 @@ impl Scheduler {
         }
         let of_moved = |local: LocalId| changed.contains(&local.partition());
         self.ledger.ask_again(of_moved, homes, out);
+        self.ledger.recall_again(homes, out);
         // The earlier home may have died before it could tell of the end.
         for job in self.data.touched.committed().filter(|&job| moved(job)).collect::<Vec<_>>() {
             self.ask_of_end(job, out);

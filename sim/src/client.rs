@@ -6,7 +6,7 @@ use node::Input;
 use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
-use crate::checkers::{Violation, bound, durable, progress, removal};
+use crate::checkers::{Violation, bound, durable, one_attempt, progress, removal};
 use crate::queue::{Connection, Happening, Who};
 use crate::stale::partition_of;
 use crate::truth::{JobTruth, Promise};
@@ -262,8 +262,10 @@ impl World {
                 commit.submitted_ns = client.started.unwrap_or(self.now).0;
                 request::Body::Commit(commit)
             }
-            Ask::Watch => request::Body::WatchJob(wire::JobQuery { job: job.0 }),
-            Ask::Query => request::Body::Job(wire::JobQuery { job: job.0 }),
+            Ask::Watch => {
+                request::Body::WatchJob(wire::JobQuery { job: job.0, ..Default::default() })
+            }
+            Ask::Query => request::Body::Job(wire::JobQuery { job: job.0, ..Default::default() }),
             Ask::Cancel | Ask::Forbid => {
                 let by = format!("client-{index}");
                 let staged = ask == Ask::Forbid;
@@ -545,6 +547,10 @@ impl World {
         self.stall_told.clone_from(&state.stall);
         let verdict = durable::on_told(self.truth(index), state);
         self.judge(verdict);
+        if durable::is_over(state) {
+            let verdict = one_attempt::on_ended(&self.jobs[&JobId(state.job)], &self.bytes);
+            self.judge(verdict);
+        }
         if !durable::is_over(state) {
             // A watch that was answered for good before the end, or a poll: keep watching.
             if !more && self.clients[index].stage == Stage::Watching && *ask == Ask::Watch {

@@ -179,7 +179,7 @@ impl World {
         // for another reason may end by the same attempt after all.)
         let is_new = |&(task, attempt, why): &(TaskId, Attempt, Again)| {
             let is_end = |it: &Committed| (it.task, it.attempt) == (task, attempt);
-            why == Again::Rebuilt && facts.commits.iter().any(is_end)
+            matches!(why, Again::Rebuilt | Again::Recalled) && facts.commits.iter().any(is_end)
         };
         let (after, before): (Vec<_>, Vec<_>) = facts.replaced.into_iter().partition(is_new);
         for (task, _, why) in before {
@@ -360,7 +360,12 @@ impl World {
             .and_then(|()| bound::on_launch(launch, node, machine.slots, &machine.running));
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);
         let missing = launch.inputs.iter().any(absent);
-        machine.running.insert((task, attempt), machine::run(launch, missing));
+        let mut running = machine::run(launch, missing);
+        let sums = self.bytes.on_launch(launch, self.options.seed, self.options.varies_permille);
+        if running.outcome.is_done() {
+            running.outcome.output_sums = sums;
+        }
+        machine.running.insert((task, attempt), running);
         let (life, slowness) = (machine.life, machine.slowness * machine.drag);
         self.judge(verdict);
         let cpus = bound::cpus_of(launch);

@@ -31,6 +31,8 @@ const WORN_DISKS_PERMILLE: u64 = 150;
 const LEARNING_PERMILLE: u64 = 400;
 /// Out of a thousand seeds, those whose clocks differ by up to an hour.
 const HOURS_APART_PERMILLE: u64 = 150;
+/// Of the second stream of a seed.
+const VARIES_STREAM: u64 = 0x6279_7465_7300_0000;
 /// How long faults strike.
 const TROUBLE_MIN: Span = Span::from_millis(100);
 const TROUBLE_MAX: Span = Span::from_secs(6);
@@ -356,6 +358,8 @@ fn world_options(
         options.client_lost_permille = dice.pick(&[0, 0, 50, 300]);
     }
     options.tuning.bandwidth_bytes_per_s = dice.pick(&[1e6, 1e8]);
+    // A stream of its own: the other draws of a seed stay as they were.
+    options.varies_permille = Dice::new(seed ^ VARIES_STREAM).pick(&[0, 0, 0, 100, 500]);
     options
 }
 

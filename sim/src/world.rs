@@ -11,7 +11,7 @@ use proto::{
 use scheduler::Mutant;
 
 use crate::checkers::{
-    Jobs, Verdict, Violation, conservation, copies, linear, lists, stall, starve,
+    Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, stall, starve,
 };
 use crate::client::JobClient;
 use crate::clock::Clock;
@@ -77,6 +77,7 @@ pub struct World {
     pub(crate) first_map: Arc<wire::ClusterMap>,
     pub(crate) stale: crate::stale::Stale,
     pub(crate) acked: copies::Acked,
+    pub(crate) bytes: one_attempt::Bytes,
     /// Where homes move: what was written of each partition.
     pub(crate) facts: BTreeMap<PartitionId, Vec<crate::agreed::Fact>>,
     /// Who served what nobody serves, and until when nodes served what others do.
@@ -159,6 +160,7 @@ impl World {
             first_map: Arc::clone(&map),
             stale: crate::stale::Stale::default(),
             acked: copies::Acked::default(),
+            bytes: one_attempt::Bytes::default(),
             facts: BTreeMap::new(),
             last_homes: BTreeMap::new(),
             homes_until: BTreeMap::new(),

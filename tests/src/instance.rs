@@ -153,7 +153,7 @@ impl Instance {
                     Event::Committed { task, end: End::Done, .. } => {
                         *times.entry(task).or_default() += 1;
                     }
-                    Event::Replaced { task, why: Again::Rebuilt, .. } => {
+                    Event::Replaced { task, why: Again::Rebuilt | Again::Recalled, .. } => {
                         *times.entry(task).or_default() -= 1;
                     }
                     _ => {}

@@ -9,6 +9,8 @@ pub(crate) fn survives_restart(body: &Body) -> bool {
         Body::Finished(_)
         | Body::Credits(_)
         | Body::CreditQuery(_)
+        | Body::Recall(_)
+        | Body::Recalled(_)
         | Body::Visible(_)
         | Body::Counts(_)
         | Body::Cancel(_)

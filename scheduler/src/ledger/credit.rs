@@ -60,14 +60,14 @@ impl Delivery {
 }
 
 impl Ledger {
-    /// Queues the credits of an ended task.
-    pub(crate) fn deliver(&mut self, parent: TaskId) {
+    /// Queues the credits of an ended task. `changed`: it had ended before with other bytes.
+    pub(crate) fn deliver(&mut self, parent: TaskId, changed: bool) {
         let index = parent.local.index();
         let Some(part) = self.part_mut(parent) else { return };
         let Some(segment) = part.segment_mut(index) else { return };
         let Some(cell) = segment.cell(index) else { return };
         let State::Ended(end) = cell.state else { return };
-        let (attempt, node, rebuilt) = (cell.attempt, cell.holder, cell.rebuilds > 0);
+        let (attempt, node, rebuilt) = (cell.attempt, cell.holder, cell.rebuilds > 0 && !changed);
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
         segment.undelivered += 1;
         let consumers = self.consumers(parent, &output_sizes);
@@ -425,12 +425,16 @@ pub(super) enum Changed {
 fn record_credit(credit: &wire::Credit, child: LocalId, slot: u32, output: u32, out: &mut Out) {
     let place = (child.partition(), proto::JobId(credit.job));
     let record = out.facts.credits.entry(place).or_default();
-    let same = |last: &wire::Credit| last.parent == credit.parent && last.attempt == credit.attempt;
+    let same = |last: &wire::Credit| {
+        let same = last.parent == credit.parent && last.attempt == credit.attempt;
+        same && last.recalled.is_empty()
+    };
     if !record.credits.last().is_some_and(same) {
         let bare = wire::Credit {
             child: Vec::new(),
             slot: Vec::new(),
             output: Vec::new(),
+            recalled: Vec::new(),
             ..credit.clone()
         };
         record.credits.push(bare);

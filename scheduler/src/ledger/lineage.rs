@@ -223,7 +223,7 @@ impl Ledger {
     ) {
         let index = task.local.index();
         let cell = self.cell(task).expect("looked at before");
-        let (attempt, slots, rebuilds) = (cell.attempt, cell.slots, cell.rebuilds);
+        let (slots, rebuilds) = (cell.slots, cell.rebuilds);
         let parents = self.part(task).map_or(0, |part| part.parents(index).count());
         if rebuilds >= REBUILDS_MAX {
             let text = format!("they have been lost {rebuilds} times");
@@ -232,11 +232,17 @@ impl Ledger {
         if parents != slots as usize {
             return self.refuse_rebuild(task, "its parents are not known", asks, from, out);
         }
-        self.reopen(task);
-        out.events.push(Event::Replaced { task, attempt, why: Again::Rebuilt });
-        let interval = self.report_interval;
+        self.run_again(task, Again::Rebuilt, homes, out);
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
-        job.report_soon(now, interval);
+        job.report_soon(now, self.report_interval);
+    }
+
+    /// Takes an end back and asks for all inputs once more.
+    pub(super) fn run_again(&mut self, task: TaskId, why: Again, homes: &Homes, out: &mut Out) {
+        let cell = self.cell(task).expect("looked at before");
+        let (attempt, slots) = (cell.attempt, cell.slots);
+        self.reopen(task);
+        out.events.push(Event::Replaced { task, attempt, why });
         if slots == 0 {
             self.ready.push_back(task);
             return;

@@ -15,6 +15,7 @@ mod job;
 mod lineage;
 mod part;
 mod query;
+pub(crate) mod recall;
 mod recover;
 mod release;
 mod removal;
@@ -78,6 +79,8 @@ pub(crate) struct Ledger {
     pub(crate) readers: Readers,
     /// Tasks that wait for what they have had, and what has to be made again.
     pub(crate) mourning: BTreeSet<TaskId>,
+    /// Ends that wait until no reader counts that has read other bytes.
+    pub(crate) recalls: Box<recall::Recalls>,
     /// Then what is lost is made again, too: records of tasks stay as long as somebody reads what
     /// they made.
     pub(crate) homes_move: bool,
@@ -90,6 +93,9 @@ pub(crate) struct Ledger {
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     pub(crate) output_sizes: Vec<u64>,
+    pub(crate) output_sums: Vec<u64>,
+    /// It had ended before, and some of its outputs have other bytes now.
+    pub(crate) changed: bool,
     pub(crate) exit_code: i32,
     pub(crate) error: String,
     pub(crate) stderr_tail: Vec<u8>,
@@ -117,6 +123,7 @@ impl Ledger {
             wakeups: 0,
             readers: Readers::new(mutant == Some(Mutant::DeleteOnFirstRead)),
             mourning: BTreeSet::new(),
+            recalls: Box::default(),
             homes_move: false,
             ahead: Vec::new(),
             mutant,
@@ -368,7 +375,7 @@ impl Ledger {
         ending: Ending,
         out: &mut Out,
     ) {
-        let index = task.local.index();
+        let (index, changed) = (task.local.index(), ending.changed);
         let cell = self.cell_mut(task).expect("only live tasks end");
         assert!(!matches!(cell.state, State::Ended(_)), "{task} ended twice");
         let attempt = cell.attempt;
@@ -382,7 +389,7 @@ impl Ledger {
         part.dirty = true;
         // Where the whole job is cancelled, all homes of children hear that as well.
         if part.has_edges(index) && !job.cancelled {
-            self.deliver(task);
+            self.deliver(task, changed);
         } else {
             let idle = part.take_idle(index);
             self.retire(task.job, task.partition(), &idle);
@@ -474,6 +481,7 @@ impl Ledger {
             side.output_sizes = ending.output_sizes;
             side.exit_code = ending.exit_code;
         }
+        segment.keep_output_sums(index, ending.output_sums);
     }
 
     /// Drops a job's staged chunks: its submitter went silent, and its home does not know of it.
@@ -511,6 +519,7 @@ fn record_end(
             exit_code: ending.exit_code,
             error: ending.error.clone(),
             stderr_tail: ending.stderr_tail.clone(),
+            output_sums: ending.output_sums.clone(),
         });
     }
 }

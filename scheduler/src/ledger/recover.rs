@@ -59,6 +59,13 @@ impl Ledger {
             }
             LedgerRecord::Credit(record) => {
                 for credit in record.credits.iter().filter(|credit| credit.verdict == 0) {
+                    if !credit.recalled.is_empty() {
+                        let recalled = credit.child.iter().zip(&credit.slot).zip(&credit.recalled);
+                        recalled.for_each(|((&index, &slot), &void)| {
+                            self.load_recall(place(index), slot, credit.attempt, void);
+                        });
+                        continue;
+                    }
                     let columns = credit.child.iter().zip(&credit.slot).zip(&credit.output);
                     for ((&index, &slot), &output) in columns {
                         self.apply_credit(place(index), credit, slot, output);
@@ -112,12 +119,17 @@ impl Ledger {
             let by = if end == End::Cancelled { detail.error.clone() } else { String::new() };
             let ending = Ending {
                 output_sizes: detail.output_sizes,
+                output_sums: detail.output_sums,
+                changed: false,
                 exit_code: detail.exit_code,
                 error: detail.error,
                 stderr_tail: detail.stderr_tail,
             };
             self.apply_end(task, Attempt(attempt), end, NodeId(node), ending);
             self.keep_canceller(task, &by);
+            if end == End::Done && self.recalls.is_void(task, Attempt(attempt)) {
+                self.reopen(task);
+            }
         }
         Ok(())
     }
@@ -159,10 +171,11 @@ impl Ledger {
         at: usize,
     ) -> Result<(), RecordError> {
         let (me, this, homes_move) = (self.me, (self.me, self.incarnation), self.homes_move);
+        let is_void = self.recalls.is_void(task, Attempt(record.attempt[at]));
         let cell = self
             .cell_mut(task)
             .ok_or_else(|| RecordError(format!("task {task} is held but not stored")))?;
-        if matches!(cell.state, State::Ended(_)) {
+        if matches!(cell.state, State::Ended(_)) || is_void {
             return Ok(());
         }
         let holder = NodeId(record.node[at]);
@@ -197,6 +210,7 @@ impl Ledger {
     /// After the last record: repeats the credits of ended tasks, asks holders what they hold, and
     /// looks at every task that may be ready.
     pub(crate) fn resume(&mut self, now: Time, out: &mut Out) {
+        self.recalls.loaded();
         let mut parts = Vec::new();
         let mut cancelled = Vec::new();
         for (&job_id, job) in &mut self.jobs {

@@ -102,6 +102,8 @@ pub(crate) struct Segment {
     releases_ns: Vec<u64>,
     names: BTreeMap<u32, Box<str>>,
     sides: BTreeMap<u32, Side>,
+    /// Of tasks whose outputs have bytes: checksums of the outputs of the attempt that counts.
+    output_sums: BTreeMap<u32, Box<[u64]>>,
     /// Tasks that have not ended.
     pub(crate) open: u32,
     /// Ended tasks whose credits have not all left.
@@ -127,6 +129,7 @@ impl Segment {
             releases_ns: Vec::new(),
             names: BTreeMap::new(),
             sides: BTreeMap::new(),
+            output_sums: BTreeMap::new(),
             open: 0,
             undelivered: 0,
             retired: false,
@@ -237,6 +240,14 @@ impl Segment {
     pub(crate) fn side_mut(&mut self, index: u64) -> &mut Side {
         let at = self.at(index);
         self.sides.entry(at).or_default()
+    }
+    pub(crate) fn output_sums(&self, index: u64) -> &[u64] {
+        self.output_sums.get(&self.at(index)).map(AsRef::as_ref).unwrap_or_default()
+    }
+    pub(crate) fn keep_output_sums(&mut self, index: u64, sums: Vec<u64>) {
+        if !sums.is_empty() {
+            self.output_sums.insert(self.at(index), sums.into());
+        }
     }
     pub(crate) fn name(&self, index: u64) -> Option<&str> {
         self.names.get(&self.at(index)).map(AsRef::as_ref)

@@ -150,7 +150,7 @@ impl Ledger {
             ready.iter().filter(|_| first).for_each(|&task| self.goes_first(task));
             self.ready.extend(ready);
             if self.mutant != Some(Mutant::NoOutbox) {
-                ended.into_iter().for_each(|task| self.deliver(task));
+                ended.into_iter().for_each(|task| self.deliver(task, false));
             }
         }
         if recovered && at_end {
@@ -336,6 +336,7 @@ impl Ledger {
         self.ready.retain(|task| task.partition() != partition);
         self.unreleased.retain(|(_, task)| task.partition() != partition);
         self.mourning.retain(|task| task.partition() != partition);
+        self.recalls.forget_partition(partition);
         self.readers.forget_partition(partition);
         self.ahead.retain(|ahead| ahead.child.partition() != partition);
     }

@@ -12,6 +12,7 @@ pub(crate) mod kept;
 pub(crate) mod linear;
 pub(crate) mod lists;
 pub(crate) mod once;
+pub(crate) mod one_attempt;
 pub(crate) mod order;
 pub(crate) mod poison;
 pub(crate) mod progress;

@@ -46,7 +46,7 @@ pub(crate) fn on_committed(
 pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: Again) -> Verdict {
     let truth = known(jobs, NAME, task)?;
     let Some(commit) = truth.current() else { return Ok(()) };
-    if why == Again::Rebuilt || truth.reopened {
+    if matches!(why, Again::Rebuilt | Again::Recalled) || truth.reopened {
         // That nothing else is made again the scheduler's own tests say.
         truth.reopened = true;
         return Ok(());

@@ -1,0 +1,211 @@
+//! One attempt, one truth: a task that is done again may make other bytes than before.
+//!
+//! A completion carries a checksum of each output. When the checksums of a task that had ended
+//! before are the same, its readers go on. When one differs, the home of the task holds the new end
+//! back and recalls the readers of that output: each home of readers takes back what they read. A
+//! reader that had ended runs again. The new end counts when all homes have answered. When a reader
+//! cannot run again, the task fails instead.
+//!
+//! `docs/design/021-one-attempt.md` has the options and the orders of events.
+
+use std::collections::BTreeMap;
+
+use proto::event::Again;
+use proto::limits::REBUILDS_MAX;
+use proto::marks::{Mark, mark};
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
+
+use super::segment::State;
+use super::{End, Ledger};
+use crate::Mutant;
+use crate::homes::Homes;
+use crate::out::Out;
+
+/// An end that waits until no reader counts that has read other bytes.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) from: NodeId,
+    pub(crate) completion: wire::Completion,
+    /// The first output that differs.
+    pub(crate) output: u32,
+    /// By partition of the readers: homes that have not answered.
+    pub(crate) unanswered: BTreeMap<PartitionId, wire::Recall>,
+    /// A reader cannot run again, or a client has fetched results of the job.
+    pub(crate) used: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Recalls {
+    pub(crate) pending: BTreeMap<TaskId, Pending>,
+    /// While records are loaded: attempts that do not count any more.
+    void: BTreeMap<TaskId, Attempt>,
+}
+
+impl Recalls {
+    pub(super) fn is_void(&self, task: TaskId, attempt: Attempt) -> bool {
+        self.void.get(&task).is_some_and(|&void| attempt <= void)
+    }
+    pub(super) fn loaded(&mut self) {
+        self.void = BTreeMap::new();
+    }
+    pub(super) fn forget_partition(&mut self, partition: PartitionId) {
+        self.pending.retain(|task, _| task.partition() != partition);
+    }
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        self.pending.retain(|task, _| task.job != job);
+    }
+}
+
+/// What a recall means for one reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    /// It has read nothing of an earlier attempt, or its end does not count as a success.
+    Untouched,
+    /// It waits for what the new attempt has made.
+    Waits,
+    /// It has ended well and cannot run again.
+    Used,
+}
+
+impl Ledger {
+    /// Outputs that differ from what the attempt made that ended before.
+    pub(crate) fn changed_outputs(&self, task: TaskId, sums: &[u64]) -> Vec<u32> {
+        let index = task.local.index();
+        let segment = self.part(task).and_then(|part| part.segment(index));
+        let before = segment.map(|segment| segment.output_sums(index)).unwrap_or_default();
+        let pairs = (0u32..).zip(before.iter().zip(sums));
+        pairs.filter(|(_, (before, now))| before != now).map(|(output, _)| output).collect()
+    }
+
+    /// The readers of these outputs, by their partition. The task's own partition is among them:
+    /// its answer passes the job's home too.
+    pub(crate) fn recalls_of(
+        &self,
+        task: TaskId,
+        attempt: Attempt,
+        outputs: &[u32],
+    ) -> BTreeMap<PartitionId, wire::Recall> {
+        let bare = |partition: PartitionId| wire::Recall {
+            job: task.job.0,
+            parent: task.local.0,
+            attempt: attempt.0,
+            partition: partition.0,
+            ..Default::default()
+        };
+        let own = task.partition();
+        let mut recalls = BTreeMap::from([(own, bare(own))]);
+        let runs = self.part(task).into_iter().flat_map(|p| p.edge_runs(task.local.index()));
+        let reads = runs.flatten().filter(|edge| edge.output > 0);
+        for edge in reads.filter(|edge| outputs.contains(&(edge.output - 1))) {
+            let partition = LocalId(edge.child).partition();
+            let recall = recalls.entry(partition).or_insert_with(|| bare(partition));
+            recall.child.push(edge.child);
+            recall.slot.push(edge.slot);
+        }
+        recalls
+    }
+
+    /// Takes back what a task has read through a slot, if an earlier attempt of the parent made it.
+    pub(crate) fn recall(
+        &mut self,
+        task: TaskId,
+        slot: u32,
+        (parent, attempt): (LocalId, Attempt),
+        homes: &Homes,
+        out: &mut Out,
+    ) -> Reader {
+        let Some(cell) = self.cell(task) else {
+            // Of a record that has left memory only the end is known.
+            let ended_well = self.state(task) == Some(State::Ended(End::Done));
+            return if ended_well { Reader::Used } else { Reader::Untouched };
+        };
+        let (state, read_by, rebuilds, slots) =
+            (cell.state, cell.attempt, cell.rebuilds, cell.slots);
+        if slot >= slots || self.mutant == Some(Mutant::ReadersKept) {
+            return Reader::Untouched;
+        }
+        let known = self.inputs(task).find(|input| input.slot == slot);
+        let is_earlier = known.is_some_and(|input| input.attempt < attempt.0);
+        match state {
+            State::Ended(End::Done) => {
+                let parents =
+                    self.part(task).map_or(0, |part| part.parents(task.local.index()).count());
+                if rebuilds >= REBUILDS_MAX || parents != slots as usize {
+                    return Reader::Used;
+                }
+                mark(Mark::ReaderRecalled);
+                record_recall(task, slot, (parent, attempt), read_by, out);
+                self.run_again(task, Again::Recalled, homes, out);
+            }
+            State::Ended(_) => return Reader::Untouched,
+            State::Waiting | State::Ready if is_earlier => {
+                record_recall(task, slot, (parent, attempt), read_by, out);
+                self.take_back(task, slot);
+                self.mourning.insert(task);
+                self.replace_ready(task, Again::InputReplaced, out);
+            }
+            State::Waiting | State::Ready => return Reader::Untouched,
+        }
+        Reader::Waits
+    }
+
+    fn take_back(&mut self, task: TaskId, slot: u32) {
+        let index = task.local.index();
+        if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
+            segment.empty_slot(index, slot);
+            segment.side_mut(index).inputs.remove(&slot);
+        }
+    }
+
+    /// The part of a recall that recovery repeats. Ends and holders are loaded after it.
+    pub(super) fn load_recall(&mut self, task: TaskId, slot: u32, attempt: u64, void: u64) {
+        let known = self.inputs(task).find(|input| input.slot == slot);
+        if known.is_some_and(|input| input.attempt < attempt) {
+            self.take_back(task, slot);
+        }
+        if self.mutant != Some(Mutant::RecallForgotten) {
+            let before = self.recalls.void.entry(task).or_default();
+            *before = (*before).max(Attempt(void));
+        }
+    }
+
+    /// Homes of readers may have forgotten to answer: asks them again.
+    pub(crate) fn recall_again(&self, homes: &Homes, out: &mut Out) {
+        for pending in self.recalls.pending.values() {
+            send_recalls(&pending.unanswered, homes, out);
+        }
+    }
+}
+
+pub(crate) fn send_recalls(
+    recalls: &BTreeMap<PartitionId, wire::Recall>,
+    homes: &Homes,
+    out: &mut Out,
+) {
+    for (&partition, recall) in recalls {
+        if let Some(home) = homes.owner(partition) {
+            let body = wire::message::Body::Recall(recall.clone());
+            out.reliable.push((home, body));
+        }
+    }
+}
+
+fn record_recall(
+    task: TaskId,
+    slot: u32,
+    (parent, attempt): (LocalId, Attempt),
+    void: Attempt,
+    out: &mut Out,
+) {
+    let record = out.facts.credits.entry((task.partition(), task.job)).or_default();
+    record.credits.push(wire::Credit {
+        job: task.job.0,
+        parent: parent.0,
+        attempt: attempt.0,
+        child: vec![task.local.index()],
+        slot: vec![slot],
+        output: vec![0],
+        recalled: vec![void.0],
+        ..Default::default()
+    });
+}

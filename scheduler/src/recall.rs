@@ -1,0 +1,129 @@
+//! Recalls between homes: `ledger/recall.rs` has the rules.
+
+use proto::marks::{Mark, mark};
+use proto::wire::message::Body;
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+
+use crate::ledger::State;
+use crate::ledger::recall::{Pending, Reader, send_recalls};
+use crate::out::Out;
+use crate::{Mutant, Scheduler};
+
+impl Scheduler {
+    /// Holds the end of a task back that was done before and has made other bytes now.
+    pub(crate) fn recalls_first(
+        &mut self,
+        task: TaskId,
+        from: NodeId,
+        completion: &wire::Completion,
+        out: &mut Out,
+    ) -> bool {
+        if self.options.mutant == Some(Mutant::ChecksumIgnored) {
+            return false;
+        }
+        let pending = self.ledger.recalls.pending.get(&task);
+        if pending.is_some_and(|pending| pending.completion.attempt == completion.attempt) {
+            return true; // Told again.
+        }
+        let changed = self.ledger.changed_outputs(task, &completion.output_sums);
+        let Some(&output) = changed.first() else { return false };
+        mark(Mark::OtherBytes);
+        let attempt = Attempt(completion.attempt);
+        let unanswered = self.ledger.recalls_of(task, attempt, &changed);
+        send_recalls(&unanswered, &self.homes, out);
+        let completion = completion.clone();
+        let pending = Pending { from, completion, output, unanswered, used: false };
+        self.ledger.recalls.pending.insert(task, pending);
+        true
+    }
+
+    /// The home of a parent takes back what readers homed here have read.
+    pub(crate) fn on_recall(&mut self, now: Time, recall: &wire::Recall, out: &mut Out) {
+        let (job, partition) = (JobId(recall.job), PartitionId(recall.partition));
+        let by = (LocalId(recall.parent), Attempt(recall.attempt));
+        let mut used = false;
+        for (&child, &slot) in recall.child.iter().zip(&recall.slot) {
+            let task = TaskId { job, local: LocalId(child) };
+            if task.partition() == partition && !self.ledger.is_removed(job) {
+                used |= self.ledger.recall(task, slot, by, &self.homes, out) == Reader::Used;
+            }
+        }
+        // The job's home hears first that these tasks are not done, then passes the answer on:
+        // it never counts the parent's end together with ends that were taken back.
+        if let Some(job) = self.ledger.jobs.get_mut(&job) {
+            job.report_at = Some(now);
+        }
+        self.report(now, out);
+        let answer = wire::Recalled {
+            job: job.0,
+            parent: recall.parent,
+            attempt: recall.attempt,
+            partition: partition.0,
+            used,
+            counted: false,
+        };
+        out.reliable.push((self.homes.job_home(job), Body::Recalled(answer)));
+    }
+
+    /// As the job's home: passes the answer on. As the parent's home: the last answer decides.
+    pub(crate) fn on_recalled(&mut self, now: Time, mut answer: wire::Recalled, out: &mut Out) {
+        let task = TaskId::new(answer.job, answer.parent);
+        if !answer.counted {
+            (answer.counted, answer.used) = (true, answer.used || self.jobs.is_fetched(task.job));
+            if let Some(home) = self.homes.owner(task.partition()) {
+                out.reliable.push((home, Body::Recalled(answer)));
+            }
+            return;
+        }
+        let Some(pending) = self.ledger.recalls.pending.get_mut(&task) else { return };
+        if pending.completion.attempt != answer.attempt {
+            return;
+        }
+        pending.unanswered.remove(&PartitionId(answer.partition));
+        pending.used |= answer.used;
+        if pending.unanswered.is_empty() {
+            self.conclude_recall(now, task, out);
+        }
+    }
+
+    fn conclude_recall(&mut self, now: Time, task: TaskId, out: &mut Out) {
+        let Some(pending) = self.ledger.recalls.pending.remove(&task) else { return };
+        let Pending { from, mut completion, output, used, .. } = pending;
+        let current = self.ledger.cell(task).is_some_and(|cell| {
+            cell.state == State::Ready && cell.attempt == Attempt(completion.attempt)
+        });
+        if !current {
+            return; // It was placed again, or has been given up.
+        }
+        if used {
+            mark(Mark::OtherBytesUsed);
+            completion.verdict = wire::Verdict::Failed as i32;
+            completion.error = self.not_deterministic(task, output);
+            (completion.output_sizes, completion.output_sums) = (Vec::new(), Vec::new());
+        }
+        let how = if used { Checked::Used } else { Checked::Changed };
+        self.conclude(now, from, completion, how, out);
+    }
+
+    fn not_deterministic(&self, task: TaskId, output: u32) -> String {
+        let spec = self.ledger.spec(task);
+        let key = spec.and_then(|spec| spec.outputs.get(output as usize)).map(|o| o.key.as_str());
+        let (name, key) = (self.ledger.name(task), key.unwrap_or_default());
+        format!(
+            "task '{name}' is not deterministic; its output '{key}' was already used, was lost and \
+             came out differently; hint: make the command write the same bytes each time, or use \
+             more --replicas"
+        )
+    }
+}
+
+/// What is known of the bytes that an attempt has made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Checked {
+    /// They are the first, or the same as before.
+    Same,
+    /// They differ, and nothing counts that read the earlier ones.
+    Changed,
+    /// They differ, and what read the earlier ones cannot be taken back.
+    Used,
+}
