@@ -121,7 +121,7 @@ pub const CRASHES_ALONE_MIN: u8 = CRASHES_MAX - 1;
 pub const PEERS_KEPT_MAX: usize = 16;
 /// How often a task that was done is done again because what it made is lost, and how often a
 /// task may find inputs lost.
-pub const REBUILDS_MAX: u8 = 8;
+pub const REBUILDS_MAX: u8 = 64;
 pub const INPUT_LOSSES_MAX: u8 = 32;
 /// Messages that arrived ahead of a gap and are kept.
 pub const LINK_REORDER_MESSAGES_MAX: usize = 1024;

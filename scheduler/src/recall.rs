@@ -21,8 +21,7 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::ChecksumIgnored) {
             return false;
         }
-        let pending = self.ledger.recalls.pending.get(&task);
-        if pending.is_some_and(|pending| pending.completion.attempt == completion.attempt) {
+        if self.ledger.recalls.waits(task, Attempt(completion.attempt)) {
             return true; // Told again.
         }
         let changed = self.ledger.changed_outputs(task, &completion.output_sums);

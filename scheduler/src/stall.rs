@@ -86,7 +86,10 @@ impl Scheduler {
         let mut asked = Vec::new();
         for (&holder, tasks) in &self.ledger.away {
             let tasks = tasks.range(all.clone()).take(STALL_ASKED_PER_HOLDER_MAX);
-            let cell = |task: &TaskId| Some((*task, self.ledger.cell(*task)?));
+            let cell = |task: &TaskId| {
+                let cell = self.ledger.cell(*task)?;
+                (!self.ledger.recalls.waits(*task, cell.attempt)).then_some((*task, cell))
+            };
             let tasks: Vec<_> = tasks.filter_map(cell).collect();
             let Some(&(task, cell)) = tasks.first() else { continue };
             let event = format!(
@@ -175,6 +178,9 @@ impl Scheduler {
                 left -= 1;
                 let Some(cell) = self.ledger.cell(task) else { continue };
                 let verdict = match cell.state {
+                    State::Ready if self.ledger.recalls.waits(task, cell.attempt) => {
+                        Some(Stall::HomeSilent)
+                    }
                     State::Ready if cell.holder == self.options.me => {
                         self.how_is(now, task, cell.attempt).map_or_else(Some, |()| None)
                     }
@@ -224,6 +230,10 @@ impl Scheduler {
     fn last_event(&self, task: TaskId) -> String {
         let Some(cell) = self.ledger.cell(task) else { return String::new() };
         match cell.state {
+            State::Ready if self.ledger.recalls.waits(task, cell.attempt) => format!(
+                "attempt {} made other bytes than the one before; homes of readers are asked",
+                cell.attempt
+            ),
             State::Ready => format!("attempt {} was placed on node {}", cell.attempt, cell.holder),
             State::Waiting if cell.attempt != Attempt::default() => {
                 format!("attempt {} was taken back", cell.attempt)

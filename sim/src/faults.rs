@@ -382,6 +382,11 @@ impl World {
         self.disk_goes(node);
     }
 
+    #[must_use]
+    pub fn is_lost(&self, node: usize) -> bool {
+        self.machines[node].is_lost
+    }
+
     /// It does come back, with all it had.
     pub fn bring_back(&mut self, node: usize) {
         self.machines[node].is_lost = false;

@@ -2,7 +2,7 @@
 
 use proto::{JobId, LocalId, TaskId, wire};
 
-use super::segment::{End, State};
+use super::segment::{Cell, End, State};
 use super::{Job, Ledger};
 use crate::census::{Believed, JobCount};
 
@@ -21,7 +21,8 @@ impl Ledger {
         cells.map(|part| waiting(part) as u64).sum()
     }
 
-    /// Ready tasks, with whom this home believes to hold them.
+    /// Ready tasks, with whom this home believes to hold them. One whose end waits for a recall is
+    /// held by none.
     pub(crate) fn believed(&self) -> Vec<Believed> {
         let mut all = Vec::new();
         // What a removed job still has is about to end; nobody needs to hold it.
@@ -29,9 +30,13 @@ impl Ledger {
             for (&partition, part) in &job.parts {
                 for index in part.indices() {
                     let cell = part.segment(index).and_then(|segment| segment.cell(index));
-                    if let Some(cell) = cell.filter(|cell| cell.state == State::Ready) {
+                    let task = TaskId { job: job_id, local: LocalId::new(partition, index) };
+                    let runs = |cell: &&Cell| {
+                        cell.state == State::Ready && !self.recalls.waits(task, cell.attempt)
+                    };
+                    if let Some(cell) = cell.filter(runs) {
                         all.push(Believed {
-                            task: TaskId { job: job_id, local: LocalId::new(partition, index) },
+                            task,
                             attempt: cell.attempt,
                             holder: cell.holder,
                             incarnation: cell.holder_incarnation,

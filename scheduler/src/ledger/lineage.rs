@@ -256,6 +256,15 @@ impl Ledger {
     /// Takes an end back: the task waits for all its inputs.
     pub(super) fn reopen(&mut self, task: TaskId) {
         let index = task.local.index();
+        if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
+            segment.empty_all_slots(index);
+        }
+        self.take_end_back(task);
+    }
+
+    /// Takes an end back; the task has the inputs that it has.
+    pub(super) fn take_end_back(&mut self, task: TaskId) {
+        let index = task.local.index();
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");
         job.open += 1;
@@ -264,7 +273,6 @@ impl Ledger {
         part.dirty = true;
         let segment = part.segment_mut(index).expect("the task's segment");
         segment.open += 1;
-        segment.empty_all_slots(index);
         let cell = segment.cell_mut(index).expect("the task's record");
         cell.state = State::Waiting;
         (cell.started, cell.strikes) = (false, 0); // It has ended well since.

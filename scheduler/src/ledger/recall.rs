@@ -3,8 +3,9 @@
 //! A completion carries a checksum of each output. When the checksums of a task that had ended
 //! before are the same, its readers go on. When one differs, the home of the task holds the new end
 //! back and recalls the readers of that output: each home of readers takes back what they read. A
-//! reader that had ended runs again. The new end counts when all homes have answered. When a reader
-//! cannot run again, the task fails instead.
+//! reader that had ended runs again, and its own readers are recalled at once: they wait for it, and
+//! each task below runs again once. The new end counts when all homes of readers have answered.
+//! When a reader cannot run again, the task fails instead.
 //!
 //! `docs/design/021-one-attempt.md` has the options and the orders of events.
 
@@ -44,6 +45,11 @@ pub(crate) struct Recalls {
 impl Recalls {
     pub(super) fn is_void(&self, task: TaskId, attempt: Attempt) -> bool {
         self.void.get(&task).is_some_and(|&void| attempt <= void)
+    }
+    /// This attempt has ended, and its end does not count yet.
+    pub(crate) fn waits(&self, task: TaskId, attempt: Attempt) -> bool {
+        let pending = self.pending.get(&task);
+        pending.is_some_and(|pending| pending.completion.attempt == attempt.0)
     }
     pub(super) fn loaded(&mut self) {
         self.void = BTreeMap::new();
@@ -136,6 +142,7 @@ impl Ledger {
                 mark(Mark::ReaderRecalled);
                 record_recall(task, slot, (parent, attempt), read_by, out);
                 self.run_again(task, Again::Recalled, homes, out);
+                self.recall_below(task, read_by, homes, out);
             }
             State::Ended(_) => return Reader::Untouched,
             State::Waiting | State::Ready if is_earlier => {
@@ -147,6 +154,15 @@ impl Ledger {
             State::Waiting | State::Ready => return Reader::Untouched,
         }
         Reader::Waits
+    }
+
+    /// What this attempt has made is about to be replaced: its readers wait for the next one.
+    fn recall_below(&self, task: TaskId, attempt: Attempt, homes: &Homes, out: &mut Out) {
+        let outputs: Vec<u32> =
+            (0..self.spec(task).map_or(0, |spec| spec.outputs.len() as u32)).collect();
+        let mut recalls = self.recalls_of(task, Attempt(attempt.0 + 1), &outputs);
+        recalls.retain(|_, recall| !recall.child.is_empty());
+        send_recalls(&recalls, homes, out);
     }
 
     fn take_back(&mut self, task: TaskId, slot: u32) {

@@ -128,7 +128,7 @@ impl Ledger {
             self.apply_end(task, Attempt(attempt), end, NodeId(node), ending);
             self.keep_canceller(task, &by);
             if end == End::Done && self.recalls.is_void(task, Attempt(attempt)) {
-                self.reopen(task);
+                self.take_end_back(task); // Credits that are recorded say what it has.
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Stories that random seeds hardly ever tell: one exact order of events each. They pass as the
 //! nodes are, and fail with the bug on purpose that they are about.
 
+pub mod bytes;
 mod copies;
 mod data;
 mod leases;
@@ -60,7 +61,7 @@ impl Story {
 }
 
 /// All of them.
-pub const STORIES: [Story; 17] = [
+pub const STORIES: [Story; 20] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -121,6 +122,9 @@ pub const STORIES: [Story; 17] = [
         leases::a_primary_is_replaced_at_once,
     ),
     Story::new(Mutant::StoresAlike, "a voter loses its disk", copies::a_voter_loses_its_disk),
+    Story::new(Mutant::ChecksumIgnored, "outputs are made again", bytes::outputs_are_made_again),
+    Story::new(Mutant::ReadersKept, "readers are recalled", bytes::outputs_are_made_again),
+    Story::new(Mutant::RecallForgotten, "homes of readers die", bytes::outputs_are_made_again),
     Story::new(
         Mutant::SlowNeverTold,
         "a machine is slow, and the rest waits no longer",

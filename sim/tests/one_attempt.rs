@@ -1,0 +1,26 @@
+//! Tasks make other bytes in each attempt, and are done again after losses. What counts in the end
+//! has read one attempt of each.
+
+use proto::marks::{self, Mark};
+use proto::wire;
+
+const SEEDS: u64 = 150;
+
+#[test]
+fn no_job_ends_with_bytes_of_two_attempts() {
+    let _ = marks::take();
+    let (mut done, mut failed) = (0, 0);
+    for seed in 1..=SEEDS {
+        let world = sim::stories::bytes::made_again(seed, None)
+            .unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        let state: &wire::JobState = world.told(0).expect("its client was told");
+        let sum = state.sum.clone().unwrap_or_default();
+        done += u64::from(sum.failed == 0);
+        failed += u64::from(sum.failed > 0);
+    }
+    let gone = marks::take();
+    let times = |mark: Mark| u64::from(gone[mark as usize]);
+    assert!(times(Mark::OtherBytes) > SEEDS, "outputs are seldom made again");
+    assert!(times(Mark::ReaderRecalled) > SEEDS / 2, "readers are seldom recalled");
+    assert!(done > failed * 10, "{done} jobs ended well, {failed} did not");
+}
