@@ -405,7 +405,7 @@ fn waits_for_sync(body: &Body) -> bool {
         Body::Consumed(_) | Body::Unwanted(_) => true,
         Body::Credits(credits) => {
             let done = wire::Verdict::Done as i32;
-            credits.credits.iter().any(|credit| credit.verdict != done)
+            credits.credits.iter().any(|credit| credit.verdict != done || credit.checked)
         }
         _ => false,
     }

@@ -87,6 +87,7 @@ fn credits(dice: &mut Dice) -> wire::Credits {
         consumers: dice.small_numbers(),
         rebuilt: dice.below(2) == 0,
         recalled: dice.numbers(),
+        checked: dice.below(2) == 0,
     };
     let reconciled = dice.below(2) == 0;
     wire::Credits { credits: (0..dice.below(3)).map(|_| credit(dice)).collect(), reconciled }

@@ -263,7 +263,7 @@ impl Jobs {
     pub(crate) fn ask(&mut self, query: wire::JobQuery, out: &mut Out) -> Option<wire::JobState> {
         let job_id = JobId(query.job);
         let job = self.jobs.get_mut(&job_id)?;
-        if query.fetches && job.state.ended_ns == 0 && !job.state.fetched {
+        if query.fetches && !job.state.fetched {
             job.state.fetched = true;
             out.facts.jobs.insert(job_id, job.state.clone());
         }

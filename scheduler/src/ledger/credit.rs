@@ -32,14 +32,17 @@ pub(crate) struct Delivery {
     told: usize,
     /// It had ended before: children that have what it made then need not begin anew.
     rebuilt: bool,
+    /// Its outputs have checksums. A power cut must not take an end whose bytes others have read:
+    /// the next attempt may make other bytes, and there would be nothing to compare them with.
+    checked: bool,
 }
 
 impl Delivery {
     /// Of a task that has no outputs.
     pub(super) fn of_end(parent: TaskId, attempt: Attempt, end: End, node: NodeId) -> Self {
         let (output_sizes, consumers) = (Vec::new(), Vec::new());
-        let (told, rebuilt) = (0, false);
-        Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt }
+        let (told, rebuilt, checked) = (0, false, false);
+        Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt, checked }
     }
     pub(super) fn partition(&self) -> PartitionId {
         self.parent.partition()
@@ -54,6 +57,7 @@ impl Delivery {
             output_sizes: self.output_sizes.clone(),
             consumers: self.consumers.clone(),
             rebuilt: self.rebuilt,
+            checked: self.checked,
             ..Default::default()
         }
     }
@@ -69,11 +73,13 @@ impl Ledger {
         let State::Ended(end) = cell.state else { return };
         let (attempt, node, rebuilt) = (cell.attempt, cell.holder, cell.rebuilds > 0 && !changed);
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
+        let checked = !segment.output_sums(index).is_empty();
         segment.undelivered += 1;
         let consumers = self.consumers(parent, &output_sizes);
         self.expect_readers(parent, attempt, node, &output_sizes, &consumers);
         let ended = Delivery::of_end(parent, attempt, end, node);
-        self.deliveries.push_back(Delivery { output_sizes, consumers, rebuilt, ..ended });
+        let ended = Delivery { output_sizes, consumers, rebuilt, checked, ..ended };
+        self.deliveries.push_back(ended);
     }
 
     /// How many edges carry each output of a task; nobody counts where none has bytes.
@@ -191,11 +197,11 @@ impl Ledger {
         for edge in edges {
             let child = LocalId(edge.child);
             let Some(home) = homes.owner(child.partition()) else { continue };
-            if homes.is_mine(child.partition()) {
+            let parts = homes.moves() && child.partition() != delivery.partition();
+            if homes.is_mine(child.partition()) && !(delivery.checked && parts) {
                 let credit = local.get_or_insert_with(|| delivery.credit());
                 let changed = self.credit(now, credit, child, edge.slot, edge.output, out);
                 // It follows from the parent's end only as long as both have the same home.
-                let parts = homes.moves() && child.partition() != delivery.partition();
                 if changed && parts && self.mutant != Some(Mutant::LocalCreditsUnwritten) {
                     record_credit(credit, child, edge.slot, edge.output, out);
                 }
@@ -401,10 +407,11 @@ impl Ledger {
             return None; // Its credits are on their way.
         }
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
+        let checked = !segment.output_sums(index).is_empty();
         let (attempt, node) = (cell.attempt, cell.holder);
         let consumers = self.consumers(parent, &output_sizes);
         let ended = Delivery::of_end(parent, attempt, end, node);
-        let mut credit = Delivery { output_sizes, consumers, ..ended }.credit();
+        let mut credit = Delivery { output_sizes, consumers, checked, ..ended }.credit();
         for edge in part.edge_runs(index).flatten().filter(|edge| children.contains(&edge.child)) {
             credit.child.push(edge.child);
             credit.slot.push(edge.slot);
