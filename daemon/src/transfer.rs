@@ -234,7 +234,8 @@ fn next_piece(reader: &mut ObjectReader, total_bytes: u64) -> std::io::Result<wi
     Ok(wire::Piece { data: data.into(), total_bytes, executable: reader.is_executable() })
 }
 
-/// What tasks that ran here have printed, then a last record that says there is no more.
+/// What tasks that ran here have printed, then a last record that says there is no more. One that
+/// cannot be read costs the rest of its pack alone.
 pub(crate) fn streams(
     executor: &Executor,
     request: &wire::StreamsRequest,
@@ -245,13 +246,15 @@ pub(crate) fn streams(
     let end = wire::TaskStream { end: true, stderr, ..Default::default() };
     pieces
         .map(move |piece| {
-            let piece = piece.map_err(Status::from)?;
-            Ok(wire::TaskStream {
-                task: piece.task.local.0,
-                attempt: piece.attempt.0,
-                stderr,
-                data: piece.data.into(),
-                end: false,
+            Ok(match piece {
+                Ok(piece) => wire::TaskStream {
+                    task: piece.task.local.0,
+                    attempt: piece.attempt.0,
+                    stderr,
+                    data: piece.data.into(),
+                    ..Default::default()
+                },
+                Err(_) => wire::TaskStream { stderr, damaged: true, ..Default::default() },
             })
         })
         .chain(std::iter::once(Ok(end)))

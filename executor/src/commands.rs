@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use proto::work::{Launch, Outcome};
+use proto::work::{Captured, Launch, Outcome};
 use proto::{limits, wire as messages};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -62,6 +62,7 @@ struct Running {
     launch: Box<Launch>,
     workspace: Workspace,
     stderr_tail: Vec<u8>,
+    captured: Captured,
     stream_error: Option<String>,
 }
 
@@ -353,7 +354,14 @@ fn stage(
         collect::clean_up(&inner.shared, &workspace);
         return inner.fail(key, "the command line and environment are too long");
     }
-    let running = Running { key, launch, workspace, stderr_tail: Vec::new(), stream_error: None };
+    let running = Running {
+        key,
+        launch,
+        workspace,
+        stderr_tail: Vec::new(),
+        captured: Captured::default(),
+        stream_error: None,
+    };
     staged.push((number, running));
 }
 
@@ -530,12 +538,16 @@ fn keep_streams(inner: &Inner, reports: &[Report]) {
         pieces.push(Piece { task, attempt, stderr: *stderr, data });
     }
     drop(state);
-    if let Err(error) = inner.shared.streams.append(&pieces) {
-        let mut state = inner.state();
-        for (number, ..) in &parts {
-            if let Some(running) = state.running.get_mut(number) {
-                running.stream_error = Some(reason(&error));
-            }
+    let kept = inner.shared.streams.append(&pieces);
+    if parts.is_empty() {
+        return;
+    }
+    let mut state = inner.state();
+    for (number, stderr, data) in &parts {
+        let Some(running) = state.running.get_mut(number) else { continue };
+        match &kept {
+            Ok(()) => running.captured.add(*stderr, data.len() as u64),
+            Err(error) => running.stream_error = Some(reason(error)),
         }
     }
 }
@@ -550,7 +562,7 @@ fn keep_tail(tail: &mut Vec<u8>, data: &[u8]) {
 /// Makes a command's end an attempt's end. One that was killed leaves no outputs and no word.
 fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
     let running = inner.state().running.remove(&exit.number)?;
-    let Running { key, launch, workspace, stderr_tail, stream_error } = running;
+    let Running { key, launch, workspace, stderr_tail, captured, stream_error } = running;
     let shared = &inner.shared;
     let changed_input = deliver::check(shared, &workspace.guards);
     let outcome = shared.table.contains(key).then(|| {
@@ -565,6 +577,7 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
             stderr_tail,
         )
     });
+    let outcome = outcome.map(|outcome| Outcome { captured, ..outcome });
     // First: the next command may want the directory.
     collect::clean_up(shared, &workspace);
     outcome.and_then(|outcome| shared.end(key, outcome))

@@ -81,6 +81,31 @@ pub struct Outcome {
     pub lost: bool,
     /// Bytes of each declared output, in order. Empty for a failed attempt.
     pub output_sizes: Vec<u64>,
+    pub captured: Captured,
+}
+
+/// How much of what an attempt printed its node has captured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Captured {
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+}
+
+impl Captured {
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub fn add(&mut self, stderr: bool, bytes: u64) {
+        let sum = if stderr { &mut self.stderr_bytes } else { &mut self.stdout_bytes };
+        *sum = sum.saturating_add(bytes);
+    }
+
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.stdout_bytes.saturating_add(self.stderr_bytes)
+    }
 }
 
 impl Outcome {

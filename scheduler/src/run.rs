@@ -315,6 +315,8 @@ impl Scheduler {
             inputs_local: reads.made_here,
             inputs_copied: reads.copied,
             lost_inputs: Vec::new(),
+            stdout_bytes: outcome.captured.stdout_bytes,
+            stderr_bytes: outcome.captured.stderr_bytes,
         }
     }
 

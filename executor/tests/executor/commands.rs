@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::common::{Bench, input, launch, object, output, spec_of};
+use proto::work::Captured;
 use proto::{Span, wire};
 
 #[test]
@@ -13,6 +14,7 @@ fn a_command_prints_and_ends() {
     assert_eq!((outcome.exit_code, outcome.stderr_tail), (0, vec![]));
     assert_eq!(bench.stdout(1), "out\n");
     assert_eq!(bench.printed(1, true), "err\n");
+    assert_eq!(outcome.captured, Captured { stdout_bytes: 4, stderr_bytes: 4 });
     bench.no_more_outcomes();
     assert_eq!(bench.executor.running(), 0);
 }
@@ -236,6 +238,8 @@ fn much_output_is_kept_whole() {
     assert!(outcome.stderr_tail.ends_with(b"99999\n100000\n"));
     let printed = bench.stdout(1);
     assert_eq!(printed.len(), 20_000_000);
+    let stderr_bytes = bench.printed(1, true).len() as u64;
+    assert_eq!(outcome.captured, Captured { stdout_bytes: 20_000_000, stderr_bytes });
     assert!(printed.bytes().all(|byte| byte == b'x'));
     let lines = bench.printed(1, true);
     assert!(lines.lines().map(|line| line.parse::<u32>().unwrap()).eq(1..=100_000));
@@ -446,7 +450,9 @@ fn output_that_cannot_be_kept_fails_the_attempt() {
     let mut bench = Bench::new();
     let streams = bench.state().join("streams");
     fs::remove_dir_all(&streams).unwrap();
-    let error = bench.shell(1, "echo lost").error;
-    assert_eq!(error, "what it printed could not be kept on n2: no such file or directory");
+    let outcome = bench.shell(1, "echo lost");
+    let expected = "what it printed could not be kept on n2: no such file or directory";
+    assert_eq!(outcome.error, expected);
+    assert!(outcome.captured.is_none(), "what was not kept is not counted");
     assert!(bench.shell(2, "true").is_done(), "one that prints nothing loses nothing");
 }

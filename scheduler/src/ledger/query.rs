@@ -1,6 +1,7 @@
 //! Reading the ledger: names, listings, explanations.
 
 use proto::limits::{TASK_SIZES_TOLD_MAX, TASKS_PER_ANSWER_MAX};
+use proto::work::Captured;
 use proto::{JobId, LocalId, PartitionId, TaskId, wire};
 
 use super::Ledger;
@@ -36,7 +37,9 @@ impl Ledger {
             State::Ended(End::Skipped) => Phase::TaskSkipped,
         };
         let cell = segment.cell(index);
-        let ran = matches!(state, State::Ready | State::Ended(End::Done | End::Failed));
+        let has_result = matches!(state, State::Ended(End::Done | End::Failed));
+        let ran = has_result || state == State::Ready;
+        let captured = if has_result { segment.captured(index) } else { Captured::default() };
         Some(wire::TaskState {
             local: task.local.0,
             name: self.name(task),
@@ -52,6 +55,8 @@ impl Ledger {
                 .unwrap_or_default()
                 .to_vec(),
             entry: self.entry(task),
+            stdout_bytes: captured.stdout_bytes,
+            stderr_bytes: captured.stderr_bytes,
         })
     }
 

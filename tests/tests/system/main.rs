@@ -15,6 +15,7 @@ mod inputs;
 mod kept;
 mod launchers;
 mod left_behind;
+mod lost_output;
 mod poison;
 mod recorded;
 mod removal;
