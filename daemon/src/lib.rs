@@ -87,5 +87,5 @@ pub mod rpc {
 pub use clock::Clock;
 pub use error::{NodeError, StartError};
 pub use handle::{NodeHandle, Stopper};
-pub use options::{NodeOptions, Places};
+pub use options::{CapturedRoom, NodeOptions, Places};
 pub use start::{start, start_all};

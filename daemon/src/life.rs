@@ -457,7 +457,7 @@ impl Life {
             node: options.node,
             incarnation: self.state.incarnation(),
             slots: options.slots,
-            tuning: limits_of_store(options.tuning, &self.state, &self.shared)?,
+            tuning: limits_of_store(options, &self.state, &self.shared)?,
             seed: instance::random_u64()?,
             map: Arc::new(map),
             store: self.state.store(),

@@ -44,6 +44,7 @@ assert_eq!((outcome.is_done(), outcome.output_sizes), (true, vec![7]));
 */
 
 pub mod archive;
+mod captured;
 mod collect;
 mod commands;
 mod deliver;

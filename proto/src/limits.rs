@@ -362,6 +362,9 @@ pub const EVENT_FLUSH_AFTER: Span = Span::from_millis(100);
 pub const STREAM_SEGMENT_BYTES: u64 = 256 << 20;
 /// Bytes of captured output in one record; longer output becomes several.
 pub const STREAM_RECORD_BYTES_MAX: usize = 1 << 20;
+/// What a task may print unless told otherwise, and the share of a node's store for all of it.
+pub const CAPTURED_TASK_BYTES_DEFAULT: u64 = 1 << 30;
+pub const CAPTURED_STORE_PERCENT: u64 = 25;
 /// Captured output of one running command that is held back before it goes to the pack.
 pub const STREAM_HELD_BYTES_MAX: usize = 64 << 10;
 /// The kernel's bound on one string of an environment (MAX_ARG_STRLEN).

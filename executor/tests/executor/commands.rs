@@ -246,6 +246,42 @@ fn much_output_is_kept_whole() {
 }
 
 #[test]
+fn a_command_that_prints_without_end_is_killed_at_its_limit() {
+    let mut bench = Bench::limited(1 << 20);
+    let start = std::time::Instant::now();
+    let outcome = bench.shell(1, "yes");
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    let error = &outcome.error;
+    assert!(error.starts_with("wrote 1.") && error.contains("; the limit is 1 MiB ("), "{error}");
+    assert_eq!(outcome.captured, Captured { stdout_bytes: 1 << 20, stderr_bytes: 0 });
+    assert_eq!(bench.stdout(1).len(), 1 << 20, "and it is there");
+    // Both streams count, and what ignores the warning is killed after its grace.
+    let outcome = bench.shell(2, "trap '' TERM; (exec yes) & exec yes >&2");
+    assert!(outcome.error.contains("the limit is 1 MiB"), "{outcome:?}");
+    assert_eq!(outcome.captured.total_bytes(), 1 << 20);
+    assert_eq!(outcome.exit_code, 137);
+    // One that has ended before anybody saw how much it was.
+    let mut bench = Bench::limited(1000);
+    let outcome = bench.shell(3, "head -c 2000 /dev/zero");
+    let expected = "wrote 2.0 KiB of captured output; the limit is 1000 B (";
+    assert!(outcome.error.starts_with(expected), "{outcome:?}");
+    assert!(bench.shell(4, "head -c 1000 /dev/zero").is_done(), "no more than it may");
+}
+
+#[test]
+fn a_node_without_room_for_output_kills_what_prints() {
+    let mut bench = Bench::new();
+    bench.executor.set_captured_room(1 << 20);
+    let outcome = bench.shell(1, "yes");
+    let error = &outcome.error;
+    let expected = "captured output of all tasks takes ";
+    assert!(error.starts_with(expected) && error.contains(" on n2; the limit is 1 MiB"), "{error}");
+    assert!(bench.executor.streams().size_bytes() <= 1 << 20);
+    assert_eq!(outcome.captured.stdout_bytes, bench.stdout(1).len() as u64);
+    assert!(bench.shell(2, "true").is_done(), "one that prints nothing needs none");
+}
+
+#[test]
 fn a_time_limit_ends_a_command_that_ignores_the_warning() {
     let mut bench = Bench::new();
     let mut spec = spec_of(bench.command(&["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]));

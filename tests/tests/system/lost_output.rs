@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use starling_tests::{Instance, wait_until};
+use starling_tests::{Instance, Sandbox, wait_until};
 
 use crate::cluster::submit;
 
@@ -92,4 +92,20 @@ fn output_that_was_cut_off_is_named() {
     assert!(ran.stderr.contains("stdout of task 'cut': "), "{ran:?}");
     instance.starling(&["job", "cancel", &running]).ok();
     instance.down();
+}
+
+/// The node's disk does not fill, and the task's failure says why.
+#[test]
+fn a_task_that_prints_without_end_is_killed() {
+    let sandbox = Sandbox::new();
+    let workflow = "[[task]]\nname = 'endless'\ncommand = ['yes']\n";
+    sandbox.write("w.toml", workflow);
+    let ran = sandbox.starling(&["run", "w.toml", "--captured-limit", "1MiB"]).expect_code(1);
+    let told = ran.stderr.contains("of captured output; the limit is 1 MiB (redirect it");
+    assert!(told && ran.stderr.contains("task 'endless' failed"), "{ran:?}");
+    let ran = sandbox.starling(&["run", "w.toml", "--captured-store", "2MiB"]).expect_code(1);
+    assert!(ran.stderr.contains("on n0; the limit is 2 MiB (redirect it"), "{ran:?}");
+    sandbox.write("starling.toml", "captured_limit = '3MiB'\n");
+    let ran = sandbox.starling(&["run", "w.toml", "--processes"]).expect_code(1);
+    assert!(ran.stderr.contains("the limit is 3 MiB"), "{ran:?}");
 }
