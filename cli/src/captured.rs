@@ -136,10 +136,10 @@ impl Why {
 /// A task of whose output something is missing.
 #[derive(Debug)]
 pub(crate) struct Short {
-    task: LocalId,
+    pub(crate) task: LocalId,
     record: Record,
     came_bytes: u64,
-    node: Option<NodeId>,
+    pub(crate) node: Option<NodeId>,
     pub(crate) why: Why,
 }
 

@@ -23,6 +23,8 @@ use crate::{Context, jobs, task, units};
 
 /// Read back and printed at once.
 const PIECE_BYTES: usize = 64 << 10;
+/// Tasks that one question names.
+const TASKS_NAMED_MAX: usize = 1 << 16;
 
 #[derive(Args, Debug)]
 pub(crate) struct OutputArgs {
@@ -116,7 +118,7 @@ async fn of_job(
     let mut records = Records::read(client, job, named, args.stderr, some_are_away).await?;
     let committed = logs.committed(job)?;
     records.complete(&committed);
-    let filter = StreamFilter { tasks, stderr: args.stderr };
+    let filter = StreamFilter { tasks, stderr: args.stderr, copies_of: None };
     let mut gathered = Gathered::new().map_err(|error| cannot_gather(&error))?;
     let (mut away, mut damaged) = (BTreeSet::new(), BTreeSet::new());
     for node in client.nodes() {
@@ -138,9 +140,6 @@ async fn of_job(
             away.insert(node);
         }
     }
-    for (task, attempt) in gathered.counting(&records, &committed) {
-        gathered.print(context, task, attempt)?;
-    }
     let nodes = client.nodes();
     let why = |node: Option<NodeId>| match node {
         None => Why::Unknown,
@@ -149,7 +148,15 @@ async fn of_job(
         Some(node) if nodes.contains(&node) => Why::Gone,
         Some(_) => Why::Left,
     };
-    let short = records.short(|task, attempt| gathered.came_bytes(task, attempt), why);
+    let mut sources = Sources(vec![gathered]);
+    let short = records.short(|task, attempt| sources.came_bytes(task, attempt), why);
+    if client.map().copies > 1 {
+        sources.add_copies(client, job, args.stderr, &short, &away).await?;
+    }
+    for (task, attempt) in sources.counting(&records, &committed) {
+        sources.best(task, attempt).print(context, task, attempt)?;
+    }
+    let short = records.short(|task, attempt| sources.came_bytes(task, attempt), why);
     tell_missing(context, job, args.stderr, &short)?;
     lacks.tasks += short.len() as u64;
     lacks.some_are_away |= short.iter().any(|one| one.why == Why::Away);
@@ -180,6 +187,80 @@ fn cannot_gather(error: &std::io::Error) -> Failure {
         .hint("set TMPDIR to a directory with space")
 }
 
+/// What came: first from those that ran the tasks, then from those that have copies.
+struct Sources(Vec<Gathered>);
+
+impl Sources {
+    /// Asks others for copies of what came short.
+    async fn add_copies(
+        &mut self,
+        client: &Client,
+        job: JobId,
+        stderr: bool,
+        short: &[Short],
+        away: &BTreeSet<NodeId>,
+    ) -> Result<(), Failure> {
+        let makers: BTreeSet<NodeId> = short.iter().filter_map(|one| one.node).collect();
+        for maker in makers {
+            let of_maker = short.iter().filter(|one| one.node == Some(maker));
+            let mut tasks: Vec<LocalId> = of_maker.map(|one| one.task).collect();
+            if tasks.len() > TASKS_NAMED_MAX {
+                tasks.clear(); // All of the job.
+            }
+            let filter = StreamFilter { tasks, stderr, copies_of: Some(maker) };
+            for keeper in client.nodes() {
+                if keeper == maker || away.contains(&keeper) {
+                    continue;
+                }
+                let mut copy = Gathered::new().map_err(|error| cannot_gather(&error))?;
+                let see = |piece: wire::TaskStream| {
+                    copy.push(&piece).map_err(|error| cannot_gather(&error))
+                };
+                match client.streams(keeper, job, &filter, see).await {
+                    Err(failure) if failure.exit != Exit::Lost => return Err(failure),
+                    // What it has may lie elsewhere as well; what does not is named.
+                    _ if copy.pieces.is_empty() => {}
+                    _ => self.0.push(copy),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn came_bytes(&self, task: LocalId, attempt: Option<Attempt>) -> u64 {
+        self.0.iter().map(|source| source.came_bytes(task, attempt)).max().unwrap_or(0)
+    }
+
+    /// Of each task the attempt that counts: the one that ended it, else the latest.
+    fn counting(
+        &self,
+        records: &Records,
+        committed: &HashMap<LocalId, Committed>,
+    ) -> Vec<(LocalId, Attempt)> {
+        let mut latest = BTreeMap::new();
+        for (task, attempt) in self.0.iter().flat_map(|source| source.pieces.keys()) {
+            let known = latest.entry(*task).or_insert(*attempt);
+            *known = (*known).max(*attempt);
+        }
+        let counts = |(task, latest): (LocalId, Attempt)| {
+            let logged = match committed.get(&task) {
+                Some(Committed { attempt, end: End::Done | End::Failed, .. }) => Some(*attempt),
+                _ => None,
+            };
+            (task, records.attempt(task).or(logged).unwrap_or(latest))
+        };
+        let came = |key: &(LocalId, Attempt)| self.came_bytes(key.0, Some(key.1)) > 0;
+        latest.into_iter().map(counts).filter(came).collect()
+    }
+
+    /// What has most of it, the earlier one of two alike.
+    fn best(&mut self, task: LocalId, attempt: Attempt) -> &mut Gathered {
+        let sources = self.0.iter_mut().rev();
+        let best = sources.max_by_key(|source| source.came_bytes(task, Some(attempt)));
+        best.expect("the first is always there")
+    }
+}
+
 /// Pieces of streams on disk, by task and attempt.
 struct Gathered {
     file: File,
@@ -205,27 +286,6 @@ impl Gathered {
         }
         self.length += piece.data.len() as u64;
         Ok(())
-    }
-
-    /// Of each task the attempt that counts: the one that ended it, else the latest.
-    fn counting(
-        &self,
-        records: &Records,
-        committed: &HashMap<LocalId, Committed>,
-    ) -> Vec<(LocalId, Attempt)> {
-        let mut latest = BTreeMap::new();
-        for (task, attempt) in self.pieces.keys() {
-            // Ascending: a later attempt replaces an earlier one.
-            latest.insert(*task, *attempt);
-        }
-        let counts = |(task, latest): (LocalId, Attempt)| {
-            let logged = match committed.get(&task) {
-                Some(Committed { attempt, end: End::Done | End::Failed, .. }) => Some(*attempt),
-                _ => None,
-            };
-            (task, records.attempt(task).or(logged).unwrap_or(latest))
-        };
-        latest.into_iter().map(counts).filter(|key| self.pieces.contains_key(key)).collect()
     }
 
     /// How much came of an attempt, or of the latest where it is not known which counted.
@@ -330,15 +390,19 @@ mod tests {
         assert_eq!(gathered.came_bytes(LocalId(4), None), 5, "the latest");
         assert_eq!(gathered.came_bytes(LocalId(9), None), 0);
         let mut printed = String::new();
-        for (task, attempt) in gathered.counting(&Records::default(), &committed) {
+        let mut copy = Gathered::new().unwrap();
+        copy.push(&piece(2, 3, "xy")).unwrap();
+        copy.push(&piece(5, 1, "copied")).unwrap();
+        let mut sources = Sources(vec![gathered, copy]);
+        for (task, attempt) in sources.counting(&Records::default(), &committed) {
             let see = |bytes: &[u8]| {
                 printed.push_str(std::str::from_utf8(bytes).unwrap());
                 Ok(())
             };
-            gathered.read(task, attempt, see).unwrap();
+            sources.best(task, attempt).read(task, attempt, see).unwrap();
             printed.push('|');
         }
-        assert_eq!(printed, "ab|xyz|again|");
+        assert_eq!(printed, "ab|xyz|again|copied|");
     }
 
     #[test]

@@ -35,6 +35,7 @@ for node in nodes {
 mod accept;
 mod addresses;
 mod background;
+mod captured;
 mod clock;
 mod data;
 mod doors;

@@ -234,7 +234,7 @@ fn next_piece(reader: &mut ObjectReader, total_bytes: u64) -> std::io::Result<wi
     Ok(wire::Piece { data: data.into(), total_bytes, executable: reader.is_executable() })
 }
 
-/// What tasks that ran here have printed, then a last record that says there is no more. One that
+/// What tasks that ran here (or there, where this node keeps copies) have printed, then a last record that says there is no more. One that
 /// cannot be read costs the rest of its pack alone.
 pub(crate) fn streams(
     executor: &Executor,
@@ -242,7 +242,11 @@ pub(crate) fn streams(
 ) -> impl Iterator<Item = Result<wire::TaskStream, Status>> + use<> {
     let tasks: Vec<LocalId> = request.tasks.iter().copied().map(LocalId).collect();
     let stderr = request.stderr;
-    let pieces = executor.streams().read(JobId(request.job), &tasks, stderr);
+    let (streams, job) = (executor.streams(), JobId(request.job));
+    let pieces = match request.copies_of {
+        Some(maker) => streams.copies().read(NodeId(maker), job, &tasks, stderr),
+        None => streams.read(job, &tasks, stderr),
+    };
     let end = wire::TaskStream { end: true, stderr, ..Default::default() };
     pieces
         .map(move |piece| {

@@ -20,7 +20,7 @@ use crate::objects::ObjectStore;
 use crate::pool::Pool;
 use crate::spare::SpareDirs;
 use crate::staged::{StagedFile, StagedFiles};
-use crate::streams::{Piece, Streams};
+use crate::streams::{CopiedRecords, Piece, Streams};
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
 use crate::uploads::Uploads;
@@ -320,6 +320,20 @@ impl Executor {
     /// killed.
     pub fn set_captured_room(&self, room_bytes: u64) {
         self.shared.captured_room_bytes.store(room_bytes, Ordering::Relaxed);
+    }
+
+    /// Adds to the copy of another node's pack, as far as there is room. How much of it is here.
+    ///
+    /// # Errors
+    /// There is no room, or it cannot be written.
+    pub fn keep_copy(&self, records: &CopiedRecords<'_>) -> io::Result<u64> {
+        let copies = self.shared.streams.copies();
+        let room_bytes = self.shared.captured_room_bytes.load(Ordering::Relaxed);
+        let new_bytes = records.data.len() as u64;
+        if new_bytes > 0 && copies.size_bytes().saturating_add(new_bytes) > room_bytes {
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "no room for more copies"));
+        }
+        copies.keep(records)
     }
 
     /// What tasks printed on this node.

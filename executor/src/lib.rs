@@ -75,6 +75,6 @@ mod uploads;
 pub use error::ExecutorError;
 pub use executor::{Ended, Executor, ExecutorConfig};
 pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectStore};
-pub use streams::{StreamPiece, StreamReader, Streams};
+pub use streams::{CopiedPacks, CopiedRecords, StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
 pub use uploads::{Finder, IncomingUpload, UploadError, Uploads};

@@ -1,9 +1,10 @@
 //! What tasks printed and a node has lost is named, never passed over.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
-use starling_tests::{Instance, Sandbox, wait_until};
+use starling_tests::{Instance, Sandbox, files_below, wait_until};
 
 use crate::cluster::submit;
 
@@ -30,17 +31,60 @@ fn missing(rows: &str) -> Vec<Value> {
     last["missing"].as_array().expect("a list").clone()
 }
 
+/// The packs of what tasks printed on a node, as other nodes have them.
+fn copied_packs(instance: &Instance, node: u32) -> Vec<PathBuf> {
+    let all = files_below(&instance.directory().join("nodes"));
+    let is_copy = |path: &PathBuf| {
+        let text = path.to_string_lossy();
+        text.contains(&format!("/copies/{node}-")) && text.ends_with(".pack")
+    };
+    all.into_iter().filter(is_copy).collect()
+}
+
+/// Takes a node's disk away once another node has what was printed there.
+fn lose_a_disk(instance: &mut Instance, victim: u32) {
+    let pack = instance.directory().join(format!("nodes/{victim}/state/streams/000000.pack"));
+    let length = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
+    wait_until("another node has a copy of what was printed", || {
+        copied_packs(instance, victim).iter().any(|copy| length(copy) == length(&pack))
+    });
+    instance.kill(victim);
+    let state = instance.directory().join(format!("nodes/{victim}"));
+    fs::remove_dir_all(state).expect("nobody uses it");
+}
+
 #[test]
-fn output_that_went_with_a_disk_is_named() {
+fn output_that_went_with_a_disk_is_read_from_its_copy() {
+    let mut instance = Instance::up_with_copies(3, 2, 2);
+    instance.wait_for_copies();
+    let (id, victim) = printed_on_three_nodes(&instance);
+    let whole = instance.starling(&["job", "output", &id]).ok();
+    lose_a_disk(&mut instance, victim);
+    // While it is away, and when it has come back without what it had.
+    let away = instance.starling(&["job", "output", &id]).ok();
+    assert_eq!(away.stdout, whole.stdout, "{away:?}");
+    instance.start_missing();
+    instance.wait_for_copies();
+    for stderr in [false, true] {
+        let more: &[&str] = if stderr { &["--stderr"] } else { &[] };
+        let ran = instance.starling(&[&["job", "output", &id], more].concat()).ok();
+        assert_eq!((ran.stdout.lines().count(), ran.stderr.as_str()), (12, ""));
+    }
+    instance.down();
+}
+
+#[test]
+fn output_that_went_with_a_disk_and_its_copy_is_named() {
     let mut instance = Instance::up_with_copies(3, 2, 2);
     instance.wait_for_copies();
     let (id, victim) = printed_on_three_nodes(&instance);
     let whole = instance.starling(&["job", "output", &id]).ok();
     assert_eq!((whole.stdout.lines().count(), whole.stderr.as_str()), (12, ""));
     let lost = entries_of(&instance, &id, victim);
-    instance.kill(victim);
-    let state = instance.directory().join(format!("nodes/{victim}"));
-    fs::remove_dir_all(state).expect("nobody uses it");
+    lose_a_disk(&mut instance, victim);
+    for copy in copied_packs(&instance, victim) {
+        fs::remove_file(copy).expect("it is there");
+    }
     instance.start_missing();
     instance.wait_for_copies();
 
