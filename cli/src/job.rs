@@ -107,6 +107,7 @@ async fn wait(
         if context.output.json {
             heard(context.output.json(&JobRow::new(&state)))?;
         }
+        jobs::tell_more(&state);
         if jobs::exit_of(&state) != Exit::Ok {
             exit = Exit::Failed;
         }

@@ -64,7 +64,7 @@ struct Explained {
     missing_parents: Vec<String>,
 }
 
-fn state_word(phase: TaskPhase) -> &'static str {
+pub(crate) fn state_word(phase: TaskPhase) -> &'static str {
     match phase {
         TaskPhase::Waiting => "waiting",
         TaskPhase::Ready => "ready",
@@ -316,7 +316,7 @@ async fn explain(
     let entries = entries(client, job, local).await?;
     let rules = analysis::explain::Rules::default();
     let mut lines = analysis::explain::explain(&entries, Some(&live), &rules);
-    let cause = Cause::of(client, job, task).await?;
+    let cause = Cause::of(client, job, task, &live).await?;
     lines.extend(cause.lines.iter().cloned());
     for parent in live.missing_parents.iter().take(PARENTS_NAMED_MAX) {
         lines.push(parent_line(client, job, LocalId(*parent)).await?);

@@ -289,6 +289,9 @@ pub const ERROR_BYTES_MAX: usize = 4096;
 /// Tasks and ends of edges of ended chunks that a node keeps for those who ask about them.
 pub const RETIRED_WEIGHT_MAX: usize = 1 << 16;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;
+/// Parents that an explanation of a skipped task names, and bytes that it shows of a command.
+pub const UNMET_PARENTS_TOLD_MAX: usize = 4096;
+pub const ARGV_TOLD_BYTES_MAX: usize = 4096;
 /// Outputs of a task whose sizes are told with its state.
 pub const TASK_SIZES_TOLD_MAX: usize = 64;
 pub const WATCHERS_MAX: usize = 4096;
