@@ -128,7 +128,7 @@ impl Sender {
                     first,
                     pack,
                     offset: offset.unwrap_or(0),
-                    data: data.into(),
+                    data,
                 };
                 let has = self.send(node, &mut keeper.client, part).await?;
                 if !asks && Some(has) <= offset {

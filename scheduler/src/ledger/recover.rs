@@ -116,9 +116,12 @@ impl Ledger {
                 exit_code: detail.exit_code,
                 error: detail.error,
                 stderr_tail: detail.stderr_tail,
-                captured: Captured {
-                    stdout_bytes: detail.stdout_bytes,
-                    stderr_bytes: detail.stderr_bytes,
+                captured: match self.mutant == Some(Mutant::CapturedForgotten) {
+                    true => Captured::default(),
+                    false => Captured {
+                        stdout_bytes: detail.stdout_bytes,
+                        stderr_bytes: detail.stderr_bytes,
+                    },
                 },
             };
             self.apply_end(task, Attempt(attempt), end, NodeId(node), ending);
