@@ -381,6 +381,7 @@ mod tests {
             task: Some(task),
             lines: Vec::new(),
             missing_parents: (0..7).collect(),
+            ..wire::Explanation::default()
         };
         let expected = [
             "it waits for its parents",

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use daemon::CapturedRoom;
 
 use crate::errors::Failure;
 use crate::settings::Settings;
 use crate::tuning::{OrderName, PolicyName, TuningArgs};
-use crate::units::{Factor, Timespan};
+use crate::units::{Factor, Size, Timespan};
 
 /// Runs workflows on a cluster that has no centre.
 #[derive(Parser, Debug)]
@@ -95,6 +96,8 @@ pub(crate) struct ClusterArgs {
     pub(crate) replicas: Option<u32>,
     #[command(flatten)]
     pub(crate) scrub: ScrubArgs,
+    #[command(flatten)]
+    pub(crate) captured: CapturedArgs,
     /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -120,6 +123,43 @@ impl ScrubArgs {
     pub(crate) fn flags(every: Option<Duration>) -> [String; 2] {
         let every = every.unwrap_or_default();
         ["--scrub-every".to_owned(), format!("{}ns", every.as_nanos())]
+    }
+}
+
+/// `--captured-limit 1GiB --captured-store 20GiB`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CapturedArgs {
+    /// What a task may print, both streams together; one that prints more is killed and has failed;
+    /// 0: as much as its node has room for [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    captured_limit: Option<Size>,
+    /// Room on a node for what tasks print; one that prints when there is none is killed and has
+    /// failed [default: a quarter of its store]
+    #[arg(long, value_name = "SIZE")]
+    captured_store: Option<Size>,
+}
+
+impl CapturedArgs {
+    /// With what the settings say where no flag is given.
+    pub(crate) fn resolve(&self, settings: &Settings) -> Result<CapturedRoom, Failure> {
+        let of_task: Option<Size> =
+            settings.pick_optional(self.captured_limit, "captured_limit")?;
+        let of_node: Option<Size> =
+            settings.pick_optional(self.captured_store, "captured_store")?;
+        Ok(CapturedRoom {
+            task_bytes: of_task.map(|Size(bytes)| bytes).filter(|&bytes| bytes > 0),
+            node_bytes: of_node.map(|Size(bytes)| bytes),
+        })
+    }
+
+    /// The flags that give another process the same.
+    pub(crate) fn flags(room: CapturedRoom) -> Vec<String> {
+        let of_task = room.task_bytes.unwrap_or(0);
+        let mut flags = vec!["--captured-limit".to_owned(), format!("{of_task}B")];
+        if let Some(of_node) = room.node_bytes {
+            flags.extend(["--captured-store".to_owned(), format!("{of_node}B")]);
+        }
+        flags
     }
 }
 
@@ -268,6 +308,28 @@ mod tests {
         for told in [None, Some(Duration::from_secs(90)), Some(Duration::from_nanos(7))] {
             let [flag, value] = ScrubArgs::flags(told);
             assert_eq!(every(&[&flag, &value]), told);
+        }
+    }
+
+    #[test]
+    fn what_tasks_may_print_is_as_it_was_told() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            captured: CapturedArgs,
+        }
+        let room = |words: &[String]| {
+            let words = std::iter::once("starling").chain(words.iter().map(String::as_str));
+            let line = Line::try_parse_from(words).unwrap();
+            line.captured.resolve(&Settings::none()).unwrap()
+        };
+        assert_eq!(room(&[]), CapturedRoom::default());
+        for told in [
+            CapturedRoom::default(),
+            CapturedRoom { task_bytes: None, node_bytes: Some(0) },
+            CapturedRoom { task_bytes: Some(1), node_bytes: Some(1 << 40) },
+        ] {
+            assert_eq!(room(&CapturedArgs::flags(told)), told);
         }
     }
 

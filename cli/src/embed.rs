@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use daemon::{NodeHandle, NodeOptions};
+use daemon::{CapturedRoom, NodeHandle, NodeOptions};
 use proto::NodeId;
 use scheduler::{Policy, Tuning};
 
@@ -32,6 +32,7 @@ pub(crate) struct ClusterPlan {
     pub(crate) replicas: u32,
     /// How often a node reads all of its records; `None`: never.
     pub(crate) scrub_every: Option<Duration>,
+    pub(crate) captured: CapturedRoom,
     /// Without keys and encryption.
     pub(crate) insecure: bool,
 }
@@ -90,16 +91,17 @@ impl ClusterPlan {
             warn_insecure();
         }
         let (insecure, scrub_every) = (args.insecure, args.scrub.resolve(settings)?);
+        let captured = args.captured.resolve(settings)?;
         let plan = Self::new(nodes, slots, tuning);
-        Ok(Self { insecure, replicas, scrub_every, ..plan })
+        Ok(Self { insecure, replicas, scrub_every, captured, ..plan })
     }
 
     pub(crate) fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
         let bandwidth = Bandwidth { bytes_per_s: tuning.bandwidth_bytes_per_s };
         let policy = tuning.policy;
         let scrub_every = Some(Duration::from_nanos(proto::limits::SCRUB_EVERY.0));
-        let (replicas, insecure) = (1, false);
-        Self { nodes, slots, policy, bandwidth, tuning, replicas, scrub_every, insecure }
+        let (replicas, insecure, captured) = (1, false, CapturedRoom::default());
+        Self { nodes, slots, policy, bandwidth, tuning, replicas, scrub_every, captured, insecure }
     }
 
     pub(crate) fn total_slots(&self) -> u32 {
@@ -180,6 +182,7 @@ impl Cluster {
             insecure: plan.insecure,
             replicas: Some(plan.replicas),
             scrub_every: plan.scrub_every,
+            captured: plan.captured,
             say: |line| say(&format!("warning: {line}")),
             ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
         };

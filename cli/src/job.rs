@@ -47,7 +47,7 @@ pub(crate) enum JobVerb {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
     },
-    /// Print what tasks wrote to their standard output
+    /// Print what tasks wrote to their standard output; what was lost of it is named (exit code 3)
     Output(OutputArgs),
     /// Copy the outputs that tasks keep into a directory
     Fetch(FetchArgs),
@@ -107,6 +107,7 @@ async fn wait(
         if context.output.json {
             heard(context.output.json(&JobRow::new(&state)))?;
         }
+        jobs::tell_more(&state);
         if jobs::exit_of(&state) != Exit::Ok {
             exit = Exit::Failed;
         }

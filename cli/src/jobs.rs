@@ -293,6 +293,29 @@ pub(crate) fn tell_failures(output: &Output, state: &JobState) {
     }
 }
 
+/// The verb that tells more of the first task that failed; nothing where none did. The last line of
+/// a verb that waited.
+pub(crate) fn tell_more(state: &JobState) {
+    if let Some(line) = more_line(state) {
+        say(&line);
+    }
+}
+
+/// As [`tell_more`], of a run whose cluster ends with it.
+pub(crate) fn tell_more_of_run(state: &JobState) {
+    if !counts(state).failures.is_empty() {
+        say("hint: on a cluster that stays ('starling up', then 'starling submit --file'), \
+             'starling task explain JOB TASK' tells more");
+    }
+}
+
+fn more_line(state: &JobState) -> Option<String> {
+    let counts = counts(state);
+    let failure = counts.failures.first()?;
+    let local = LocalId(failure.local);
+    Some(format!("hint: 'starling task explain {} {local}' tells more of it", state.job))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,6 +342,16 @@ mod tests {
             failure_line(&failure),
             "task '7.4' failed on node n2, attempt 1.2: command 'foo' not found (exit code 127)"
         );
+    }
+
+    #[test]
+    fn the_verb_that_tells_more_is_named_where_a_task_failed() {
+        let mut state = JobState { job: 5, ..JobState::default() };
+        assert_eq!(more_line(&state), None);
+        let failures = vec![TaskFailure { local: 3, ..TaskFailure::default() }];
+        state.sum = Some(PartitionCount { failed: 1, failures, ..PartitionCount::default() });
+        let expected = "hint: 'starling task explain 5 0.3' tells more of it";
+        assert_eq!(more_line(&state).as_deref(), Some(expected));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod bound;
 mod campaign;
+mod captured;
 mod check;
 mod config;
 mod embed;

@@ -11,7 +11,7 @@ use proto::NodeId;
 use rustix::fs::FlockOperation;
 use security::Token;
 
-use crate::args::{ScrubArgs, TimeoutArgs, parse_node};
+use crate::args::{CapturedArgs, ScrubArgs, TimeoutArgs, parse_node};
 use crate::embed::default_slots;
 use crate::errors::{Done, Exit, Failure, plain};
 use crate::tuning::TuningArgs;
@@ -106,6 +106,8 @@ struct StartArgs {
     #[command(flatten)]
     scrub: ScrubArgs,
     #[command(flatten)]
+    captured: CapturedArgs,
+    #[command(flatten)]
     tuning: TuningArgs,
     /// Leave the terminal's session
     #[arg(long, hide = true)]
@@ -165,6 +167,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
         partitions: args.partitions,
         replicas,
         scrub_every: args.scrub.resolve(&context.settings)?,
+        captured: args.captured.resolve(&context.settings)?,
         say: |line| crate::output::say(line),
         join: args.join,
         grow,

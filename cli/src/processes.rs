@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use client::Instance;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::args::ScrubArgs;
+use crate::args::{CapturedArgs, ScrubArgs};
 use crate::embed::ClusterPlan;
 use crate::errors::{Exit, Failure, plain};
 
@@ -60,6 +60,7 @@ pub(crate) fn spawn(
     command.args(["--slots", &plan.slots.to_string()]);
     command.args(["--replicas", &plan.replicas.to_string()]);
     command.args(ScrubArgs::flags(plan.scrub_every));
+    command.args(CapturedArgs::flags(plan.captured));
     command.args(crate::tuning::flags(&plan.tuning));
     if plan.insecure {
         command.arg("--insecure");

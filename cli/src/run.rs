@@ -174,6 +174,7 @@ async fn execute(
     }
     delivered?;
     printed?;
+    jobs::tell_more_of_run(&state);
     if !is_json && let Some(dir) = dir {
         heard(context.output.line(&format!("kept results in {}", dir.display())))?;
     }

@@ -11,9 +11,11 @@ use std::str::FromStr;
 use crate::errors::Failure;
 
 /// What can be set, and what holds when it is not.
-pub(crate) const KEYS: [(&str, &str); 23] = [
+pub(crate) const KEYS: [(&str, &str); 25] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
+    ("captured_limit", "1GiB"),
+    ("captured_store", "auto"),
     ("data", "virtual"),
     ("dir", ""),
     ("lengths", "measured"),

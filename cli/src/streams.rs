@@ -1,9 +1,10 @@
 //! `starling job output`: what tasks printed, each task's together.
 //!
 //! Nodes keep the streams of many tasks in one file, as they came. Here they are gathered by task
-//! in a temporary file of our own before the first byte is printed.
+//! in a temporary file of our own before the first byte is printed. What the records of the tasks
+//! tell beyond what came is named after that.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -13,14 +14,17 @@ use proto::event::End;
 use proto::{Attempt, JobId, LocalId, NodeId, wire};
 use serde::Serialize;
 
-use crate::errors::{Done, Exit, Failure, plain};
+use crate::captured::{self, Records, Short, Why};
+use crate::errors::{Done, Exit, Failure, heard, plain};
 use crate::output::say;
 use crate::selector::Selector;
 use crate::story::{Committed, Logs};
-use crate::{Context, jobs, task};
+use crate::{Context, jobs, task, units};
 
 /// Read back and printed at once.
 const PIECE_BYTES: usize = 64 << 10;
+/// Tasks that one question names.
+const TASKS_NAMED_MAX: usize = 1 << 16;
 
 #[derive(Args, Debug)]
 pub(crate) struct OutputArgs {
@@ -41,13 +45,43 @@ struct StreamRow<'t> {
 }
 
 pub(crate) async fn run(context: &Context, client: &Client, args: &OutputArgs) -> Done {
-    let mut away = Vec::new();
+    let mut lacks = Lacks::default();
     for job in jobs::select(client, &args.jobs).await? {
-        away.extend(of_job(context, client, job, args).await?);
+        of_job(context, client, job, args, &mut lacks).await?;
     }
-    away.sort_unstable();
-    away.dedup();
-    missing("the output of tasks that ran there is missing", &away)
+    lacks.end()
+}
+
+/// What could not be printed of all jobs.
+#[derive(Default)]
+struct Lacks {
+    tasks: u64,
+    /// Some of these may run again.
+    some_are_away: bool,
+    /// Not all records of tasks are known; and nodes that may have more.
+    is_uncertain: bool,
+    unknown: BTreeSet<NodeId>,
+}
+
+impl Lacks {
+    fn end(self) -> Done {
+        if self.tasks > 0 {
+            let tasks = units::number_of(self.tasks, "task");
+            let hint = match self.some_are_away {
+                true => "'starling up' starts the nodes that are missing",
+                false => "what must not be lost a task declares as an output: --out",
+            };
+            return Err(Failure::lost(format!("output of {tasks} is missing")).hint(hint));
+        }
+        let unknown: Vec<NodeId> = self.unknown.into_iter().collect();
+        if self.is_uncertain && unknown.is_empty() {
+            return Err(Failure::lost(
+                "whether this is all is not known: homes of tasks are silent",
+            )
+            .hint("try again, or look at 'starling node list'"));
+        }
+        missing("the output of tasks that ran there is missing", &unknown)
+    }
 }
 
 /// Ends a verb that went on without some nodes.
@@ -60,17 +94,19 @@ pub(crate) fn missing(what: &str, away: &[NodeId]) -> Done {
     Err(Failure::lost(text).hint("'starling up' starts the nodes that are missing"))
 }
 
-/// Prints one job's output; the nodes that could not be asked.
+/// Prints one job's output, and names what is missing of it.
 async fn of_job(
     context: &Context,
     client: &Client,
     job: JobId,
     args: &OutputArgs,
-) -> Result<Vec<NodeId>, Failure> {
-    let tasks = match &args.tasks {
-        Some(text) => task::named(client, job, text).await?,
-        None => Vec::new(),
+    lacks: &mut Lacks,
+) -> Result<(), Failure> {
+    let named = match &args.tasks {
+        Some(text) => Some(task::find(client, job, Some(text)).await?),
+        None => None,
     };
+    let tasks: Vec<LocalId> = named.iter().flatten().map(|task| LocalId(task.local)).collect();
     let one = match tasks[..] {
         [task] => Some(task),
         _ => None,
@@ -78,34 +114,151 @@ async fn of_job(
     // Tells which nodes are away, before each is waited for.
     let logs = Logs::read(client, job, one).await?;
     jobs::must_exist(client, job, &logs).await?;
+    let some_are_away = client.nodes().into_iter().any(|node| !logs.has(node));
+    let mut records = Records::read(client, job, named, args.stderr, some_are_away).await?;
     let committed = logs.committed(job)?;
-    let filter = StreamFilter { tasks, stderr: args.stderr };
+    records.complete(&committed);
+    let filter = StreamFilter { tasks, stderr: args.stderr, copies_of: None };
     let mut gathered = Gathered::new().map_err(|error| cannot_gather(&error))?;
-    let mut away = Vec::new();
+    let (mut away, mut damaged) = (BTreeSet::new(), BTreeSet::new());
     for node in client.nodes() {
         if !logs.has(node) {
-            away.push(node);
+            away.insert(node);
             continue;
         }
-        let see =
-            |piece: wire::TaskStream| gathered.push(&piece).map_err(|error| cannot_gather(&error));
+        let see = |piece: wire::TaskStream| {
+            if piece.damaged {
+                damaged.insert(node);
+            }
+            gathered.push(&piece).map_err(|error| cannot_gather(&error))
+        };
         if let Err(failure) = client.streams(node, job, &filter, see).await {
             if failure.exit != Exit::Lost {
                 return Err(failure);
             }
             say(&format!("warning: without the output of {node}: {}", failure.message));
-            away.push(node);
+            away.insert(node);
         }
     }
-    for (task, attempt) in gathered.counting(&committed) {
-        gathered.print(context, task, attempt)?;
+    let nodes = client.nodes();
+    let why = |node: Option<NodeId>| match node {
+        None => Why::Unknown,
+        Some(node) if away.contains(&node) => Why::Away,
+        Some(node) if damaged.contains(&node) => Why::Damaged,
+        Some(node) if nodes.contains(&node) => Why::Gone,
+        Some(_) => Why::Left,
+    };
+    let mut sources = Sources(vec![gathered]);
+    let short = records.short(|task, attempt| sources.came_bytes(task, attempt), why);
+    if client.map().copies > 1 {
+        sources.add_copies(client, job, args.stderr, &short, &away).await?;
     }
-    Ok(away)
+    for (task, attempt) in sources.counting(&records, &committed) {
+        sources.best(task, attempt).print(context, task, attempt)?;
+    }
+    let short = records.short(|task, attempt| sources.came_bytes(task, attempt), why);
+    tell_missing(context, job, args.stderr, &short)?;
+    lacks.tasks += short.len() as u64;
+    lacks.some_are_away |= short.iter().any(|one| one.why == Why::Away);
+    if !records.are_all {
+        lacks.is_uncertain = true;
+        lacks.unknown.extend(away);
+    }
+    Ok(())
+}
+
+fn tell_missing(
+    context: &Context,
+    job: JobId,
+    stderr: bool,
+    short: &[Short],
+) -> Result<(), Failure> {
+    for line in captured::lines(job, stderr, short) {
+        say(&line);
+    }
+    match context.output.json && !short.is_empty() {
+        true => heard(context.output.json(&captured::Missing::new(job, stderr, short))),
+        false => Ok(()),
+    }
 }
 
 fn cannot_gather(error: &std::io::Error) -> Failure {
     Failure::refused(format!("cannot write to a temporary file: {}", plain(error)))
         .hint("set TMPDIR to a directory with space")
+}
+
+/// What came: first from those that ran the tasks, then from those that have copies.
+struct Sources(Vec<Gathered>);
+
+impl Sources {
+    /// Asks others for copies of what came short.
+    async fn add_copies(
+        &mut self,
+        client: &Client,
+        job: JobId,
+        stderr: bool,
+        short: &[Short],
+        away: &BTreeSet<NodeId>,
+    ) -> Result<(), Failure> {
+        let makers: BTreeSet<NodeId> = short.iter().filter_map(|one| one.node).collect();
+        for maker in makers {
+            let of_maker = short.iter().filter(|one| one.node == Some(maker));
+            let mut tasks: Vec<LocalId> = of_maker.map(|one| one.task).collect();
+            if tasks.len() > TASKS_NAMED_MAX {
+                tasks.clear(); // All of the job.
+            }
+            let filter = StreamFilter { tasks, stderr, copies_of: Some(maker) };
+            for keeper in client.nodes() {
+                if keeper == maker || away.contains(&keeper) {
+                    continue;
+                }
+                let mut copy = Gathered::new().map_err(|error| cannot_gather(&error))?;
+                let see = |piece: wire::TaskStream| {
+                    copy.push(&piece).map_err(|error| cannot_gather(&error))
+                };
+                match client.streams(keeper, job, &filter, see).await {
+                    Err(failure) if failure.exit != Exit::Lost => return Err(failure),
+                    // What it has may lie elsewhere as well; what does not is named.
+                    _ if copy.pieces.is_empty() => {}
+                    _ => self.0.push(copy),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn came_bytes(&self, task: LocalId, attempt: Option<Attempt>) -> u64 {
+        self.0.iter().map(|source| source.came_bytes(task, attempt)).max().unwrap_or(0)
+    }
+
+    /// Of each task the attempt that counts: the one that ended it, else the latest.
+    fn counting(
+        &self,
+        records: &Records,
+        committed: &HashMap<LocalId, Committed>,
+    ) -> Vec<(LocalId, Attempt)> {
+        let mut latest = BTreeMap::new();
+        for (task, attempt) in self.0.iter().flat_map(|source| source.pieces.keys()) {
+            let known = latest.entry(*task).or_insert(*attempt);
+            *known = (*known).max(*attempt);
+        }
+        let counts = |(task, latest): (LocalId, Attempt)| {
+            let logged = match committed.get(&task) {
+                Some(Committed { attempt, end: End::Done | End::Failed, .. }) => Some(*attempt),
+                _ => None,
+            };
+            (task, records.attempt(task).or(logged).unwrap_or(latest))
+        };
+        let came = |key: &(LocalId, Attempt)| self.came_bytes(key.0, Some(key.1)) > 0;
+        latest.into_iter().map(counts).filter(came).collect()
+    }
+
+    /// What has most of it, the earlier one of two alike.
+    fn best(&mut self, task: LocalId, attempt: Attempt) -> &mut Gathered {
+        let sources = self.0.iter_mut().rev();
+        let best = sources.max_by_key(|source| source.came_bytes(task, Some(attempt)));
+        best.expect("the first is always there")
+    }
 }
 
 /// Pieces of streams on disk, by task and attempt.
@@ -135,18 +288,16 @@ impl Gathered {
         Ok(())
     }
 
-    /// Of each task the attempt that counts: the one that ended it, else the latest.
-    fn counting(&self, committed: &HashMap<LocalId, Committed>) -> Vec<(LocalId, Attempt)> {
-        let mut latest = BTreeMap::new();
-        for (task, attempt) in self.pieces.keys() {
-            // Ascending: a later attempt replaces an earlier one.
-            latest.insert(*task, *attempt);
-        }
-        let counts = |(task, latest): (LocalId, Attempt)| match committed.get(&task) {
-            Some(Committed { attempt, end: End::Done | End::Failed, .. }) => (task, *attempt),
-            _ => (task, latest),
+    /// How much came of an attempt, or of the latest where it is not known which counted.
+    fn came_bytes(&self, task: LocalId, attempt: Option<Attempt>) -> u64 {
+        let pieces = match attempt {
+            Some(attempt) => self.pieces.get(&(task, attempt)),
+            None => {
+                let all = self.pieces.range((task, Attempt(0))..=(task, Attempt(u64::MAX)));
+                all.last().map(|(_, pieces)| pieces)
+            }
         };
-        latest.into_iter().map(counts).filter(|key| self.pieces.contains_key(key)).collect()
+        pieces.into_iter().flatten().map(|&(_, size)| size as u64).sum()
     }
 
     /// Calls `see` with the bytes of one attempt, in pieces of bounded size.
@@ -235,16 +386,23 @@ mod tests {
             (LocalId(3), ended(2, End::Failed)),
             (LocalId(4), ended(0, End::Cancelled)),
         ]);
+        assert_eq!(gathered.came_bytes(LocalId(2), Some(Attempt(3))), 3);
+        assert_eq!(gathered.came_bytes(LocalId(4), None), 5, "the latest");
+        assert_eq!(gathered.came_bytes(LocalId(9), None), 0);
         let mut printed = String::new();
-        for (task, attempt) in gathered.counting(&committed) {
+        let mut copy = Gathered::new().unwrap();
+        copy.push(&piece(2, 3, "xy")).unwrap();
+        copy.push(&piece(5, 1, "copied")).unwrap();
+        let mut sources = Sources(vec![gathered, copy]);
+        for (task, attempt) in sources.counting(&Records::default(), &committed) {
             let see = |bytes: &[u8]| {
                 printed.push_str(std::str::from_utf8(bytes).unwrap());
                 Ok(())
             };
-            gathered.read(task, attempt, see).unwrap();
+            sources.best(task, attempt).read(task, attempt, see).unwrap();
             printed.push('|');
         }
-        assert_eq!(printed, "ab|xyz|again|");
+        assert_eq!(printed, "ab|xyz|again|copied|");
     }
 
     #[test]

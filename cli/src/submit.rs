@@ -123,6 +123,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
             let state = Some(jobs::state_word(&state));
             heard(context.output.json(&Submitted { job: number, tasks, state }))?;
         }
+        jobs::tell_more(&state);
         Ok(jobs::exit_of(&state))
     })
 }

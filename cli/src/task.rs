@@ -64,7 +64,7 @@ struct Explained {
     missing_parents: Vec<String>,
 }
 
-fn state_word(phase: TaskPhase) -> &'static str {
+pub(crate) fn state_word(phase: TaskPhase) -> &'static str {
     match phase {
         TaskPhase::Waiting => "waiting",
         TaskPhase::Ready => "ready",
@@ -103,6 +103,11 @@ impl TaskRow {
     }
 }
 
+/// How a task is called in a sentence.
+pub(crate) fn label(name: &str, task: LocalId) -> String {
+    if name.is_empty() { task.to_string() } else { format!("'{name}'") }
+}
+
 async fn one_job(client: &Client, selector: &Selector) -> Result<JobId, Failure> {
     match jobs::select(client, selector).await?[..] {
         [job] => Ok(job),
@@ -110,16 +115,12 @@ async fn one_job(client: &Client, selector: &Selector) -> Result<JobId, Failure>
     }
 }
 
-/// The tasks that a list of names and ids means, in its order.
-pub(crate) async fn named(
+/// The tasks that a list of names and ids means, in its order; without a list all of the job.
+pub(crate) async fn find(
     client: &Client,
     job: JobId,
-    text: &str,
-) -> Result<Vec<LocalId>, Failure> {
-    Ok(find(client, job, Some(text)).await?.iter().map(|task| LocalId(task.local)).collect())
-}
-
-async fn find(client: &Client, job: JobId, text: Option<&str>) -> Result<Vec<TaskState>, Failure> {
+    text: Option<&str>,
+) -> Result<Vec<TaskState>, Failure> {
     let mut all = Vec::new();
     let Some(text) = text.filter(|text| *text != "all") else {
         client.tasks(job, |task| all.push(task)).await?;
@@ -315,7 +316,7 @@ async fn explain(
     let entries = entries(client, job, local).await?;
     let rules = analysis::explain::Rules::default();
     let mut lines = analysis::explain::explain(&entries, Some(&live), &rules);
-    let cause = Cause::of(client, job, task).await?;
+    let cause = Cause::of(client, job, task, &live).await?;
     lines.extend(cause.lines.iter().cloned());
     for parent in live.missing_parents.iter().take(PARENTS_NAMED_MAX) {
         lines.push(parent_line(client, job, LocalId(*parent)).await?);

@@ -53,7 +53,7 @@ fn error_of(output: &Output) -> String {
 #[test]
 fn outputs_of_a_submitted_job_are_printed_and_fetched() {
     let here = Instance::new();
-    here.ends(0, &["up", "--nodes", "2", "--slots", "2"]);
+    here.ends(0, &["up", "--nodes", "2", "--slots", "2", "--replicas", "1"]);
     fs::write(here.path().join("words"), "grüße\n").unwrap();
     let script = "test -e tried-{i} || { touch tried-{i}; echo no; exit 1; }; \
                   read word; echo $word$MARK\"{i}\" | tee {out:1}";

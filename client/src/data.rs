@@ -45,6 +45,8 @@ pub struct StreamFilter {
     /// Empty: of all tasks of the job.
     pub tasks: Vec<LocalId>,
     pub stderr: bool,
+    /// What this other node has printed, as far as the asked one has copies of it.
+    pub copies_of: Option<NodeId>,
 }
 
 fn lost(node: NodeId, status: &tonic::Status) -> ClientError {
@@ -178,6 +180,7 @@ impl Client {
             job: job.0,
             tasks: filter.tasks.iter().map(|task| task.0).collect(),
             stderr: filter.stderr,
+            copies_of: filter.copies_of.map(|node| node.0),
         };
         let mut peer = self.peer(node).await?;
         let answer = peer.streams(with_version(request)).await;

@@ -187,40 +187,72 @@ impl Client {
     pub async fn tasks(
         &self,
         job: JobId,
-        mut see: impl FnMut(wire::TaskState),
+        see: impl FnMut(wire::TaskState),
     ) -> Result<(), ClientError> {
         let state = self.job(job).await?;
+        self.tasks_by_homes(job, &state, self.patience(), see).await?.map_or(Ok(()), Err)
+    }
+
+    /// The tasks of a job whose homes tell them within `patience`. False when some do not.
+    pub async fn known_tasks(
+        &self,
+        job: JobId,
+        patience: Duration,
+        see: impl FnMut(wire::TaskState),
+    ) -> Result<bool, ClientError> {
+        let state = match tokio::time::timeout(patience, self.job(job)).await {
+            Ok(Err(ClientError::ClusterUnreachable(_))) | Err(_) => return Ok(false),
+            Ok(state) => state?,
+        };
+        Ok(self.tasks_by_homes(job, &state, patience, see).await?.is_none())
+    }
+
+    /// Asks each home for its tasks; those that do not answer are asked again after the others. The
+    /// error of the last one that has not answered in time.
+    async fn tasks_by_homes(
+        &self,
+        job: JobId,
+        state: &wire::JobState,
+        patience: Duration,
+        mut see: impl FnMut(wire::TaskState),
+    ) -> Result<Option<ClientError>, ClientError> {
         let mut left: BTreeSet<PartitionId> =
             state.partitions.iter().map(|total| PartitionId(total.partition)).collect();
-        let running = match is_ended(&state) {
+        let running = match is_ended(state) {
             true => BTreeMap::new(),
             false => self.guests(job).await,
         };
-        let mut retry = Retry::new(self.patience());
+        let mut retry = Retry::new(patience);
         let mut told = BTreeSet::new(); // Of partitions that were not told whole.
         while let Some(&first) = left.first() {
-            let home = self.home(first);
             let map = self.map();
-            let walked = self.tasks_of(job, home, &left, |mut task| {
-                if told.insert(task.local) {
-                    if running.get(&task.local) == Some(&task.attempt) {
-                        task.set_phase(wire::TaskPhase::RunningTask);
+            let homes: BTreeSet<NodeId> = left.iter().map(|&it| self.home(it)).collect();
+            let mut silent = None;
+            for home in homes {
+                let walked = self.tasks_of(job, home, &left, |mut task| {
+                    if told.insert(task.local) {
+                        if running.get(&task.local) == Some(&task.attempt) {
+                            task.set_phase(wire::TaskPhase::RunningTask);
+                        }
+                        see(task);
                     }
-                    see(task);
-                }
-            });
-            match walked.await? {
-                Ok(served) => {
-                    left.retain(|partition| !served.contains(partition));
-                    told.retain(|&local| left.contains(&LocalId(local).partition()));
-                }
-                Err(lost) => {
-                    retry.pause(To::Home(first), home.0, &lost).await?;
-                    self.refresh(&map).await;
+                });
+                match walked.await? {
+                    Ok(served) => {
+                        left.retain(|partition| !served.contains(partition));
+                        told.retain(|&local| left.contains(&LocalId(local).partition()));
+                    }
+                    Err(lost) => silent = Some((home, lost)),
                 }
             }
+            if let Some((home, lost)) = silent {
+                if let Err(error) = retry.pause(To::Home(first), home.0, &lost).await {
+                    return Ok(Some(error));
+                }
+                self.refresh(&map).await;
+            }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Those of `wanted` whose home this node is, with all their tasks.

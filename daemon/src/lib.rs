@@ -35,6 +35,7 @@ for node in nodes {
 mod accept;
 mod addresses;
 mod background;
+mod captured;
 mod clock;
 mod data;
 mod doors;
@@ -87,5 +88,5 @@ pub mod rpc {
 pub use clock::Clock;
 pub use error::{NodeError, StartError};
 pub use handle::{NodeHandle, Stopper};
-pub use options::{NodeOptions, Places};
+pub use options::{CapturedRoom, NodeOptions, Places};
 pub use start::{start, start_all};

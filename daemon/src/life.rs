@@ -8,7 +8,7 @@ the next one begins: nothing of the old one but the objects on disk is left by t
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use node::{Config, Input, Node};
@@ -36,7 +36,7 @@ use crate::service::{self, Shared};
 use crate::store::{RocksStore, StoreError};
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
-use crate::{accept, data, doors, hunt, links, open_files, rendezvous};
+use crate::{accept, captured, data, doors, hunt, links, open_files, rendezvous};
 
 /// How long streams may take to end after the node has.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -152,6 +152,7 @@ impl Place {
             next_number: AtomicU64::new(1),
             stop: self.stop.clone(),
             end_together: options.end_together,
+            copies: AtomicU32::new(1),
             told: AtomicBool::new(false),
         });
         Ok(Life { state, store, shared, inbox, local, local_sender })
@@ -411,6 +412,8 @@ impl Life {
         let sync = SyncThread::start(name, self.store.syncer(), self.local_sender.clone())
             .map_err(StartError::Thread)?;
         self.scrub(place.options.scrub_every)?;
+        self.shared.copies.store(map.copies, Ordering::Relaxed);
+        tokio::spawn(captured::keep_on(Arc::clone(&self.shared), self.state.store()));
         let objects = self.shared.executor.objects().list();
         if !objects.is_empty() {
             let stored = Local::Input(Input::Stored { objects });
@@ -457,7 +460,7 @@ impl Life {
             node: options.node,
             incarnation: self.state.incarnation(),
             slots: options.slots,
-            tuning: limits_of_store(options.tuning, &self.state, &self.shared)?,
+            tuning: limits_of_store(options, &self.state, &self.shared)?,
             seed: instance::random_u64()?,
             map: Arc::new(map),
             store: self.state.store(),

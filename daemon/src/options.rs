@@ -32,6 +32,21 @@ impl Default for Places {
     }
 }
 
+/// Room for what tasks print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CapturedRoom {
+    /// Of one task: it is killed when it prints more. `None`: as much as its node has room for.
+    pub task_bytes: Option<u64>,
+    /// Of all on the node. `None`: a share of its store.
+    pub node_bytes: Option<u64>,
+}
+
+impl Default for CapturedRoom {
+    fn default() -> Self {
+        Self { task_bytes: Some(limits::CAPTURED_TASK_BYTES_DEFAULT), node_bytes: None }
+    }
+}
+
 /// How to start one node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -70,6 +85,7 @@ pub struct NodeOptions {
     pub deadline: Duration,
     /// How often it reads all of its records, to find damage that nobody else would; `None`: never.
     pub scrub_every: Option<Duration>,
+    pub captured: CapturedRoom,
     /// The program that runs commands for the node, `None`: this one.
     pub spawner_program: Option<PathBuf>,
     /// The launch this process belongs to (see [`crate::launcher`]); empty: none. Addresses of
@@ -104,6 +120,7 @@ impl NodeOptions {
             insecure: false,
             deadline: Duration::from_secs(60),
             scrub_every: Some(Duration::from_nanos(limits::SCRUB_EVERY.0)),
+            captured: CapturedRoom::default(),
             spawner_program: None,
             launch: String::new(),
             end_together: false,

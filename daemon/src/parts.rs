@@ -45,6 +45,7 @@ pub(crate) fn start_executor(
     config.spawner_program.clone_from(&options.spawner_program);
     config.mark = format!("{cluster:016x}-{:016x}", state.store());
     config.say = options.say;
+    config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
     let executor =
         Executor::start(config, move |ended| {
             let inputs = ended
@@ -57,20 +58,29 @@ pub(crate) fn start_executor(
 }
 
 /// Where nobody has said how much the node may store: what its file system has room for, and what
-/// is its own there already, but for a reserve.
+/// is its own there already, but for a reserve. What tasks print gets a share of it.
 pub(crate) fn limits_of_store(
-    tuning: Tuning,
+    options: &NodeOptions,
     state: &StateDir,
     shared: &Shared,
 ) -> Result<Tuning, StartError> {
     let system = rustix::fs::statvfs(state.path())
         .map_err(|errno| StartError::io("read", state.path(), errno.into()))?;
+    let tuning = options.tuning;
     let (_, own_bytes) = shared.executor.objects().totals();
+    let printed_bytes = shared.executor.streams().size_bytes();
     let room_bytes = system.f_bavail.saturating_mul(system.f_frsize).saturating_add(own_bytes);
     let hard_bytes = match tuning.store_hard_bytes {
         UNLIMITED_BYTES => room_bytes / 100 * limits::STORE_HARD_PERCENT,
         told => told,
     };
+    let captured_bytes = options.captured.node_bytes.unwrap_or_else(|| {
+        // Restarts leave it as it was.
+        let grown = tuning.store_hard_bytes == UNLIMITED_BYTES;
+        let all_bytes = hard_bytes.saturating_add(if grown { printed_bytes } else { 0 });
+        all_bytes / 100 * limits::CAPTURED_STORE_PERCENT
+    });
+    shared.executor.set_captured_room(captured_bytes);
     let soft_bytes = match tuning.store_soft_bytes {
         UNLIMITED_BYTES => hard_bytes / limits::STORE_HARD_PERCENT * limits::STORE_SOFT_PERCENT,
         told => told.min(hard_bytes),

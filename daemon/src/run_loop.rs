@@ -15,6 +15,7 @@ leaves before it. Whatever else the core wants done waits for the write.
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use executor::Executor;
 use kvs::Batch;
@@ -450,6 +451,7 @@ impl Loop {
     /// The nodes have agreed on who is there, and where.
     fn map_changed(&mut self, map: &wire::ClusterMap) {
         let shared = &self.shared;
+        shared.copies.store(map.copies, Ordering::Relaxed);
         for (member, before) in map
             .members
             .iter()

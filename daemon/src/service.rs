@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use executor::Executor;
@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) next_number: AtomicU64,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) end_together: bool,
+    /// Of each partition, by the newest map.
+    pub(crate) copies: AtomicU32,
     /// The others know that all end.
     pub(crate) told: AtomicBool,
 }
@@ -214,6 +216,14 @@ impl Peer for PeerService {
     ) -> Result<Response<Self::StreamsStream>, Status> {
         let records = crate::transfer::streams(&self.shared.executor, request.get_ref());
         Ok(Response::new(Box::pin(ReceiverStream::new(in_background(records)))))
+    }
+
+    async fn keep(
+        &self,
+        request: Request<wire::PackPart>,
+    ) -> Result<Response<wire::PackKept>, Status> {
+        let kept = crate::captured::keep(&self.shared, request.into_inner()).await?;
+        Ok(Response::new(kept))
     }
 
     async fn stop(

@@ -234,24 +234,31 @@ fn next_piece(reader: &mut ObjectReader, total_bytes: u64) -> std::io::Result<wi
     Ok(wire::Piece { data: data.into(), total_bytes, executable: reader.is_executable() })
 }
 
-/// What tasks that ran here have printed, then a last record that says there is no more.
+/// What tasks that ran here (or there, where this node keeps copies) have printed, then a last record that says there is no more. One that
+/// cannot be read costs the rest of its pack alone.
 pub(crate) fn streams(
     executor: &Executor,
     request: &wire::StreamsRequest,
 ) -> impl Iterator<Item = Result<wire::TaskStream, Status>> + use<> {
     let tasks: Vec<LocalId> = request.tasks.iter().copied().map(LocalId).collect();
     let stderr = request.stderr;
-    let pieces = executor.streams().read(JobId(request.job), &tasks, stderr);
+    let (streams, job) = (executor.streams(), JobId(request.job));
+    let pieces = match request.copies_of {
+        Some(maker) => streams.copies().read(NodeId(maker), job, &tasks, stderr),
+        None => streams.read(job, &tasks, stderr),
+    };
     let end = wire::TaskStream { end: true, stderr, ..Default::default() };
     pieces
         .map(move |piece| {
-            let piece = piece.map_err(Status::from)?;
-            Ok(wire::TaskStream {
-                task: piece.task.local.0,
-                attempt: piece.attempt.0,
-                stderr,
-                data: piece.data.into(),
-                end: false,
+            Ok(match piece {
+                Ok(piece) => wire::TaskStream {
+                    task: piece.task.local.0,
+                    attempt: piece.attempt.0,
+                    stderr,
+                    data: piece.data.into(),
+                    ..Default::default()
+                },
+                Err(_) => wire::TaskStream { stderr, damaged: true, ..Default::default() },
             })
         })
         .chain(std::iter::once(Ok(end)))

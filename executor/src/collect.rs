@@ -7,10 +7,11 @@ use std::path::Path;
 
 use proto::wire::{self, OutputForm};
 use proto::work::{Launch, Outcome};
-use proto::{NodeId, ObjectId, Span};
+use proto::{ObjectId, Span};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::archive;
+use crate::captured::{Printed, Unkept, too_much};
 use crate::deliver::ObjectWriter;
 use crate::error::reason;
 use crate::executor::Shared;
@@ -25,15 +26,17 @@ pub(crate) fn outcome(
     launch: &Launch,
     workspace: &Workspace,
     exit: &Exit,
-    stream_error: Option<&str>,
     changed_input: Option<String>,
-    stderr_tail: Vec<u8>,
+    printed: Printed,
 ) -> Outcome {
-    let mut error = exit_error(exit, launch, shared.config.node);
-    if error.is_empty()
-        && let Some(reason) = stream_error
-    {
-        error = format!("what it printed could not be kept on {}: {reason}", shared.config.node);
+    let node = shared.config.node;
+    let mut error = exit_error(exit, launch, shared);
+    match printed.unkept {
+        Some(Unkept::Full(text)) => error = text,
+        Some(Unkept::Failed(reason)) if error.is_empty() => {
+            error = format!("what it printed could not be kept on {node}: {reason}");
+        }
+        _ => {}
     }
     if let Some(text) = changed_input {
         error = if error.is_empty() { text } else { format!("{error}; {text}") };
@@ -48,9 +51,10 @@ pub(crate) fn outcome(
             }
         }
     }
-    let stderr_tail = if error.is_empty() { Vec::new() } else { stderr_tail };
-    let exit_code = exit_code(exit);
-    Outcome { error, exit_code, stderr_tail, output_sizes, output_sums, lost: false }
+    let stderr_tail = if error.is_empty() { Vec::new() } else { printed.stderr_tail };
+    let (exit_code, captured) = (exit_code(exit), printed.captured);
+    let lost = false;
+    Outcome { error, exit_code, stderr_tail, output_sizes, output_sums, captured, lost }
 }
 
 fn exit_code(exit: &Exit) -> i32 {
@@ -58,7 +62,8 @@ fn exit_code(exit: &Exit) -> i32 {
 }
 
 /// One line that says why this end is a failure; empty when it is none.
-fn exit_error(exit: &Exit, launch: &Launch, node: NodeId) -> String {
+fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
+    let node = shared.config.node;
     if !exit.failure.is_empty() {
         let program = &exit.program;
         return match exit.code {
@@ -69,6 +74,9 @@ fn exit_error(exit: &Exit, launch: &Launch, node: NodeId) -> String {
     if exit.timed_out {
         let limit_s = Span(launch.spec.time_limit_ns).as_secs_f64();
         return format!("exceeded its time limit of {limit_s} s and was killed");
+    }
+    if exit.printed_too_much_bytes > 0 {
+        return too_much(exit.printed_too_much_bytes, shared.config.captured_task_bytes);
     }
     match (exit.signal, exit.code) {
         (0, 0) => String::new(),

@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::Pid;
 
+use crate::captured::{Printed, Unkept};
 use crate::deliver;
 use crate::error::reason;
 use crate::executor::{Ended, Shared};
@@ -61,8 +62,7 @@ struct Running {
     key: Key,
     launch: Box<Launch>,
     workspace: Workspace,
-    stderr_tail: Vec<u8>,
-    stream_error: Option<String>,
+    printed: Printed,
 }
 
 #[derive(Default)]
@@ -143,7 +143,8 @@ impl Commands {
         match self.threads.get_or_init(|| self.start_threads()) {
             Ok(threads) => {
                 let work = self.inner.start_at_once(launches);
-                work.into_iter().for_each(|work| self.inner.queue(threads, work));
+                let sender = &threads.sender;
+                work.into_iter().for_each(|work| self.inner.queue(sender, work));
             }
             Err(error) => launches.iter().for_each(|(_, launch)| {
                 self.inner.fail((launch.task, launch.attempt), error);
@@ -153,7 +154,7 @@ impl Commands {
 
     pub(crate) fn kill(&self, number: u64) {
         if let Some(Ok(threads)) = self.threads.get() {
-            self.inner.queue(threads, Work::Kill(number));
+            self.inner.queue(&threads.sender, Work::Kill(number));
         }
     }
 
@@ -187,10 +188,10 @@ impl Commands {
             .name(format!("{node}-launch"))
             .spawn(move || run_launcher(&inner, &receiver))
             .map_err(failed)?;
-        let inner = self.inner.clone();
+        let (inner, orders) = (self.inner.clone(), sender.clone());
         let listener = std::thread::Builder::new()
             .name(format!("{node}-listen"))
-            .spawn(move || run_listener(&inner))
+            .spawn(move || run_listener(&inner, &orders))
             .map_err(failed)?;
         Ok(Threads { sender, handles: Mutex::new(vec![launcher, listener]) })
     }
@@ -201,10 +202,10 @@ impl Inner {
         self.state.lock().expect("no holder of the state panics")
     }
 
-    fn queue(&self, threads: &Threads, work: Work) {
+    fn queue(&self, launcher: &mpsc::Sender<Work>, work: Work) {
         self.queued.fetch_add(1, Ordering::AcqRel);
         // The launcher is gone only when the executor has stopped.
-        let _ = threads.sender.send(work);
+        let _ = launcher.send(work);
     }
 
     /// Hands commands over for which nobody has to wait; says what the launcher is to do.
@@ -353,7 +354,7 @@ fn stage(
         collect::clean_up(&inner.shared, &workspace);
         return inner.fail(key, "the command line and environment are too long");
     }
-    let running = Running { key, launch, workspace, stderr_tail: Vec::new(), stream_error: None };
+    let running = Running { key, launch, workspace, printed: Printed::default() };
     staged.push((number, running));
 }
 
@@ -390,7 +391,7 @@ fn hand_over(inner: &Inner, batch: &mut Vec<u8>, staged: &mut Vec<(u64, Running)
     batch.clear();
 }
 
-fn run_listener(inner: &Inner) {
+fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
     let mut bad_starts = 0;
     while !inner.shared.is_stopping() {
         let means = &inner.shared.means;
@@ -413,7 +414,7 @@ fn run_listener(inner: &Inner) {
         if inner.shared.is_stopping() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
-        let ended = listen(inner, &stream);
+        let ended = listen(inner, &stream, orders);
         let text = bury(inner, &mut child, &stream);
         bad_starts = if ended == 0 { bad_starts + 1 } else { 0 };
         if bad_starts >= BAD_STARTS_MAX {
@@ -459,7 +460,7 @@ fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream) -> String {
 }
 
 /// Takes reports until the spawner hangs up. Answers how many commands ended.
-fn listen(inner: &Inner, mut stream: &UnixStream) -> u64 {
+fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -> u64 {
     let mut frames = wire::Frames::default();
     let mut buffer = vec![0; 256 << 10];
     let mut reports = Vec::new();
@@ -496,7 +497,7 @@ fn listen(inner: &Inner, mut stream: &UnixStream) -> u64 {
         if reports.iter().any(|report| report.shielded) {
             inner.shared.means.set_shielded(true);
         }
-        keep_streams(inner, &reports);
+        keep_streams(inner, &reports, orders);
         let exits: Vec<Exit> = reports.drain(..).filter_map(|report| report.exit).collect();
         ended += exits.len() as u64;
         inner.shared.report(exits.iter().filter_map(|exit| complete(inner, exit)).collect());
@@ -506,8 +507,9 @@ fn listen(inner: &Inner, mut stream: &UnixStream) -> u64 {
     }
 }
 
-/// Packs what commands printed, before anybody hears that they ended.
-fn keep_streams(inner: &Inner, reports: &[Report]) {
+/// Packs what commands printed, before anybody hears that they ended. One for whose output there is
+/// no room is killed.
+fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) {
     let mut state = inner.state();
     let mut parts: Vec<(u64, bool, &[u8])> = Vec::new();
     for report in reports {
@@ -524,65 +526,42 @@ fn keep_streams(inner: &Inner, reports: &[Report]) {
     for (number, stderr, data) in &parts {
         let running = state.running.get_mut(number).expect("only known ones were retained");
         if *stderr {
-            keep_tail(&mut running.stderr_tail, data);
+            running.printed.keep_tail(data);
         }
         let (task, attempt) = running.key;
         pieces.push(Piece { task, attempt, stderr: *stderr, data });
     }
     drop(state);
-    if let Err(error) = inner.shared.streams.append(&pieces) {
-        let mut state = inner.state();
-        for (number, ..) in &parts {
-            if let Some(running) = state.running.get_mut(number) {
-                running.stream_error = Some(reason(&error));
+    let kept = inner.shared.keep_pieces(&pieces);
+    if parts.is_empty() {
+        return;
+    }
+    let mut state = inner.state();
+    for (number, stderr, data) in &parts {
+        let Some(Running { printed, .. }) = state.running.get_mut(number) else { continue };
+        match &kept {
+            Ok(()) => printed.captured.add(*stderr, data.len() as u64),
+            Err(unkept) => {
+                let is_first = printed.unkept.replace(unkept.clone()).is_none();
+                if is_first && matches!(unkept, Unkept::Full(_)) {
+                    inner.queue(orders, Work::Kill(*number));
+                }
             }
         }
     }
 }
 
-fn keep_tail(tail: &mut Vec<u8>, data: &[u8]) {
-    let data = &data[data.len().saturating_sub(limits::STDERR_TAIL_BYTES)..];
-    tail.extend_from_slice(data);
-    let surplus = tail.len().saturating_sub(limits::STDERR_TAIL_BYTES);
-    tail.drain(..surplus);
-}
-
 /// Makes a command's end an attempt's end. One that was killed leaves no outputs and no word.
 fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
     let running = inner.state().running.remove(&exit.number)?;
-    let Running { key, launch, workspace, stderr_tail, stream_error } = running;
+    let Running { key, launch, workspace, printed } = running;
     let shared = &inner.shared;
     let changed_input = deliver::check(shared, &workspace.guards);
-    let outcome = shared.table.contains(key).then(|| {
-        let stream_error = stream_error.as_deref();
-        collect::outcome(
-            shared,
-            &launch,
-            &workspace,
-            exit,
-            stream_error,
-            changed_input,
-            stderr_tail,
-        )
-    });
+    let outcome = shared
+        .table
+        .contains(key)
+        .then(|| collect::outcome(shared, &launch, &workspace, exit, changed_input, printed));
     // First: the next command may want the directory.
     collect::clean_up(shared, &workspace);
     outcome.and_then(|outcome| shared.end(key, outcome))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tail_is_the_end_of_what_was_printed() {
-        let mut tail = Vec::new();
-        keep_tail(&mut tail, b"abc");
-        keep_tail(&mut tail, &vec![b'x'; limits::STDERR_TAIL_BYTES - 1]);
-        assert_eq!(tail.len(), limits::STDERR_TAIL_BYTES);
-        assert_eq!(tail[..2], *b"cx");
-        keep_tail(&mut tail, &vec![b'y'; limits::STDERR_TAIL_BYTES * 3]);
-        assert!(tail.iter().all(|byte| *byte == b'y'));
-        assert_eq!(tail.len(), limits::STDERR_TAIL_BYTES);
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fs, io};
@@ -12,6 +12,7 @@ use std::{fs, io};
 use proto::work::{Launch, Outcome};
 use proto::{Attempt, NodeId, Span, TaskId, limits, wire};
 
+use crate::captured::{Unkept, no_room};
 use crate::commands::Commands;
 use crate::deliver::Means;
 use crate::error::{ExecutorError, reason};
@@ -19,7 +20,7 @@ use crate::objects::ObjectStore;
 use crate::pool::Pool;
 use crate::spare::SpareDirs;
 use crate::staged::{StagedFile, StagedFiles};
-use crate::streams::Streams;
+use crate::streams::{CopiedRecords, Piece, Streams};
 use crate::table::{Key, Phase, Table};
 use crate::timer::Timer;
 use crate::uploads::Uploads;
@@ -38,6 +39,8 @@ pub struct ExecutorConfig {
     pub max_object_bytes: u64,
     /// Copies of files that tasks want staged; more of them stay only while they are in use.
     pub max_staged_bytes: u64,
+    /// A task that prints more is killed, and has failed.
+    pub captured_task_bytes: u64,
     /// Between SIGTERM and SIGKILL.
     pub kill_grace: Span,
     /// Names cluster and store of the node in the environment of each command: what a command left
@@ -60,6 +63,7 @@ impl ExecutorConfig {
             spawner_program: None,
             max_object_bytes: limits::OBJECT_BYTES_MAX_DEFAULT,
             max_staged_bytes: limits::STAGED_BYTES_DEFAULT,
+            captured_task_bytes: limits::CAPTURED_TASK_BYTES_DEFAULT,
             kill_grace: limits::KILL_GRACE,
             mark: String::new(),
             spawner_silence: limits::SPAWNER_SILENCE,
@@ -94,6 +98,8 @@ pub(crate) struct Shared {
     /// The staged files of attempts that have not ended.
     in_use: Mutex<HashMap<Key, Vec<StagedFile>>>,
     pub(crate) streams: Streams,
+    /// For what tasks print.
+    captured_room_bytes: AtomicU64,
     pub(crate) table: Table,
     pub(crate) pool: Pool,
     pub(crate) timer: Timer,
@@ -123,6 +129,17 @@ impl Shared {
         if !ended.is_empty() {
             (self.outcomes)(ended);
         }
+    }
+
+    /// Packs pieces of what tasks print, as far as there is room.
+    pub(crate) fn keep_pieces(&self, pieces: &[Piece<'_>]) -> Result<(), Unkept> {
+        let room_bytes = self.captured_room_bytes.load(Ordering::Relaxed);
+        let new_bytes: usize = pieces.iter().map(|piece| piece.data.len()).sum();
+        let stored_bytes = self.streams.size_bytes();
+        if new_bytes > 0 && stored_bytes.saturating_add(new_bytes as u64) > room_bytes {
+            return Err(Unkept::Full(no_room(self.config.node, stored_bytes, room_bytes)));
+        }
+        self.streams.append(pieces).map_err(|error| Unkept::Failed(reason(&error)))
     }
 
     /// The attempt needs its staged files no more; what it has of them are links.
@@ -186,6 +203,7 @@ impl Executor {
             device: fs::metadata(&state_dir).map_err(wrong)?.dev(),
             in_use: Mutex::default(),
             streams: Streams::open(&state_dir.join("streams"))?,
+            captured_room_bytes: AtomicU64::new(u64::MAX),
             table: Table::default(),
             pool: Pool::new(config.slots, &format!("{}-work", config.node)),
             timer: Timer::start(&format!("{}-timer", config.node))?,
@@ -296,6 +314,26 @@ impl Executor {
             // Without a thread for it they go with the next that is copied or let go of.
             let _ = self.shared.pool.run(move || shared.staged.trim());
         }
+    }
+
+    /// What tasks print may take so much from now on. One that prints when there is no more room is
+    /// killed.
+    pub fn set_captured_room(&self, room_bytes: u64) {
+        self.shared.captured_room_bytes.store(room_bytes, Ordering::Relaxed);
+    }
+
+    /// Adds to the copy of another node's pack, as far as there is room. How much of it is here.
+    ///
+    /// # Errors
+    /// There is no room, or it cannot be written.
+    pub fn keep_copy(&self, records: &CopiedRecords<'_>) -> io::Result<u64> {
+        let copies = self.shared.streams.copies();
+        let room_bytes = self.shared.captured_room_bytes.load(Ordering::Relaxed);
+        let new_bytes = records.data.len() as u64;
+        if new_bytes > 0 && copies.size_bytes().saturating_add(new_bytes) > room_bytes {
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "no room for more copies"));
+        }
+        copies.keep(records)
     }
 
     /// What tasks printed on this node.

@@ -44,6 +44,7 @@ assert_eq!((outcome.is_done(), outcome.output_sizes), (true, vec![7]));
 */
 
 pub mod archive;
+mod captured;
 mod collect;
 mod commands;
 mod deliver;
@@ -74,6 +75,6 @@ mod uploads;
 pub use error::ExecutorError;
 pub use executor::{Ended, Executor, ExecutorConfig};
 pub use objects::{IncomingObject, ObjectError, ObjectKind, ObjectReader, ObjectStore};
-pub use streams::{StreamPiece, StreamReader, Streams};
+pub use streams::{CopiedPacks, CopiedRecords, StreamPiece, StreamReader, Streams};
 pub use synthetic::pattern;
 pub use uploads::{Finder, IncomingUpload, UploadError, Uploads};

@@ -8,7 +8,9 @@ use kvs::{Record, Store, Write};
 use proto::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use proto::wire::message::Body;
 use proto::wire::{ErrorCode, request, response};
-use proto::{ClientId, Event, Incarnation, JobId, NodeId, PartitionId, Time, wire};
+use proto::{
+    Attempt, ClientId, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire,
+};
 use scheduler::{Answer, Homes, Options, Out, Scheduler};
 
 use crate::config::Own;
@@ -486,7 +488,7 @@ impl Node {
     /// Whether a task is staged here that stands for a file of its submitter; `None` where this
     /// node is not its home.
     #[must_use]
-    pub fn awaits_file(&self, task: proto::TaskId) -> Option<bool> {
+    pub fn awaits_file(&self, task: TaskId) -> Option<bool> {
         self.scheduler.awaits_file(task)
     }
 
@@ -494,6 +496,12 @@ impl Node {
     #[must_use]
     pub fn has_copy(&self, partition: PartitionId) -> bool {
         self.scheduler.has_copy(partition)
+    }
+
+    /// The attempt by which a task homed here is done, and how much that has printed: for checks.
+    #[must_use]
+    pub fn captured(&self, task: TaskId) -> Option<(Attempt, proto::work::Captured)> {
+        self.scheduler.captured(task)
     }
 
     /// Where every task is, as far as this node knows: for checks.

@@ -289,6 +289,9 @@ pub const ERROR_BYTES_MAX: usize = 4096;
 /// Tasks and ends of edges of ended chunks that a node keeps for those who ask about them.
 pub const RETIRED_WEIGHT_MAX: usize = 1 << 16;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;
+/// Parents that an explanation of a skipped task names, and bytes that it shows of a command.
+pub const UNMET_PARENTS_TOLD_MAX: usize = 4096;
+pub const ARGV_TOLD_BYTES_MAX: usize = 4096;
 /// Outputs of a task whose sizes are told with its state.
 pub const TASK_SIZES_TOLD_MAX: usize = 64;
 pub const WATCHERS_MAX: usize = 4096;
@@ -362,6 +365,15 @@ pub const EVENT_FLUSH_AFTER: Span = Span::from_millis(100);
 pub const STREAM_SEGMENT_BYTES: u64 = 256 << 20;
 /// Bytes of captured output in one record; longer output becomes several.
 pub const STREAM_RECORD_BYTES_MAX: usize = 1 << 20;
+/// What a task may print unless told otherwise, and the share of a node's store for all of it.
+pub const CAPTURED_TASK_BYTES_DEFAULT: u64 = 1 << 30;
+pub const CAPTURED_STORE_PERCENT: u64 = 25;
+/// Its copies on other nodes: from one sending to the next; until a failed one is tried again; how
+/// often nodes are looked for when nothing is printed; and how long an answer may take.
+pub const CAPTURED_COPY_GAP: Span = Span::from_millis(250);
+pub const CAPTURED_COPY_RETRY: Span = Span::from_secs(2);
+pub const CAPTURED_COPY_LOOK: Span = Span::from_secs(10);
+pub const CAPTURED_COPY_PATIENCE: Span = Span::from_secs(5);
 /// Captured output of one running command that is held back before it goes to the pack.
 pub const STREAM_HELD_BYTES_MAX: usize = 64 << 10;
 /// The kernel's bound on one string of an environment (MAX_ARG_STRLEN).

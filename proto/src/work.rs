@@ -83,6 +83,31 @@ pub struct Outcome {
     pub output_sizes: Vec<u64>,
     /// xxh3 of the bytes of each output. Empty where the outputs have no bytes of their own.
     pub output_sums: Vec<u64>,
+    pub captured: Captured,
+}
+
+/// How much of what an attempt printed its node has captured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Captured {
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+}
+
+impl Captured {
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub fn add(&mut self, stderr: bool, bytes: u64) {
+        let sum = if stderr { &mut self.stderr_bytes } else { &mut self.stdout_bytes };
+        *sum = sum.saturating_add(bytes);
+    }
+
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.stdout_bytes.saturating_add(self.stderr_bytes)
+    }
 }
 
 impl Outcome {

@@ -1,11 +1,12 @@
 //! What clients ask of the scheduler, and its answers.
 
 use proto::wire::{ErrorCode, request, response};
+use proto::work::Captured;
 use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::jobs::Watched;
-use crate::ledger::{State, check_places};
+use crate::ledger::{End, State, check_places};
 use crate::out::{Answer, Out};
 
 impl Scheduler {
@@ -154,6 +155,15 @@ impl Scheduler {
         if self.running.get(&task).is_some_and(|running| running.attempt.0 == state.attempt) {
             state.set_phase(wire::TaskPhase::RunningTask);
         }
+    }
+
+    /// The attempt by which a task homed here is done, and how much that has printed.
+    #[must_use]
+    pub fn captured(&self, task: TaskId) -> Option<(Attempt, Captured)> {
+        let segment = self.ledger.part(task)?.segment(task.local.index())?;
+        let cell = segment.cell(task.local.index())?;
+        let is_done = cell.state == State::Ended(End::Done);
+        is_done.then(|| (cell.attempt, segment.captured(task.local.index())))
     }
 
     /// Why the task is where it is, as far as this node knows: as its home, its holder, or both.

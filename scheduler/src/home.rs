@@ -4,6 +4,7 @@ use proto::event::{Again, Event};
 use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
 use proto::wire::message::Body;
+use proto::work::Captured;
 use proto::{Attempt, Incarnation, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::ledger::{End, Ending, Ledger, State};
@@ -125,6 +126,10 @@ impl Scheduler {
             exit_code: completion.exit_code,
             error: completion.error,
             stderr_tail: completion.stderr_tail,
+            captured: Captured {
+                stdout_bytes: completion.stdout_bytes,
+                stderr_bytes: completion.stderr_bytes,
+            },
         };
         self.ledger.end(now, task, end, NodeId(completion.node), ending, out);
     }

@@ -18,6 +18,8 @@ mod admission;
 mod asking;
 #[cfg(test)]
 mod asking_tests;
+#[cfg(test)]
+mod captured_tests;
 mod census;
 mod client;
 #[cfg(test)]

@@ -149,6 +149,9 @@ pub enum Mutant {
     KeptAlone,
     /// Who starts anew does not ask whether others have what it keeps.
     FoundAlone,
+    /// A home that reads its records again, or those of another, knows no more how much tasks have
+    /// printed.
+    CapturedForgotten,
     /// Nobody tells that a node is slow.
     SlowNeverTold,
     /// A task that is done again counts whatever bytes it has made.
@@ -225,7 +228,7 @@ impl Mutant {
     /// Of nodes that are slow.
     pub const OF_SLOWNESS: [Self; 1] = [Self::SlowNeverTold];
 
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
         Self::NoOutbox,
@@ -254,6 +257,7 @@ impl Mutant {
         Self::StagedForGood,
         Self::KeptAlone,
         Self::FoundAlone,
+        Self::CapturedForgotten,
     ];
 
     /// Every one of every list.
@@ -339,6 +343,7 @@ impl Mutant {
             Self::StagedForGood => "staged-for-good",
             Self::KeptAlone => "kept-alone",
             Self::FoundAlone => "found-alone",
+            Self::CapturedForgotten => "captured-forgotten",
             Self::SlowNeverTold => "slow-never-told",
             Self::ChecksumIgnored => "checksum-ignored",
             Self::ReadersKept => "readers-kept",

@@ -316,6 +316,8 @@ impl Scheduler {
             inputs_copied: reads.copied,
             lost_inputs: Vec::new(),
             output_sums: outcome.output_sums,
+            stdout_bytes: outcome.captured.stdout_bytes,
+            stderr_bytes: outcome.captured.stderr_bytes,
         }
     }
 

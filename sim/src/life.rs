@@ -3,7 +3,7 @@
 use proto::wire::PartitionEntry;
 use proto::{JobId, Span, limits};
 
-use crate::checkers::{Verdict, Violation, kept, progress, quiet};
+use crate::checkers::{Verdict, Violation, captured, kept, progress, quiet};
 use crate::client::JobClient;
 use crate::hammer::Hammer;
 use crate::kv_client::KvClient;
@@ -174,6 +174,7 @@ impl World {
             list.check(&format!("list-{number}"))?;
         }
         self.history.judge(&mut self.searched)?;
+        captured::on_end(&self.jobs, &self.machines)?;
         let is_fair = self.disks_gone < self.options.copies && !self.lone_copy_went;
         if is_fair && self.homes_move() {
             self.must_keep()?;

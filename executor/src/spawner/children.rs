@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use super::orphans::Running;
 use super::program::{Failure, Process};
-use super::wire::{Exit, Output};
+use super::wire::{Exit, Output, Start};
 
 /// What an event of the epoll is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,27 @@ struct Child {
     timed_out: bool,
     /// By it what leaves its group is found.
     mark: Vec<u8>,
+    print: Print,
+}
+
+/// How much a command has printed, and may.
+#[derive(Debug, Default)]
+struct Print {
+    bytes: u64,
+    limit_bytes: u64,
+}
+
+impl Print {
+    /// It has printed so much more; how much of that is beyond the limit.
+    fn add(&mut self, bytes: usize) -> usize {
+        self.bytes += bytes as u64;
+        let surplus = self.bytes.saturating_sub(self.limit_bytes);
+        usize::try_from(surplus).unwrap_or(usize::MAX).min(bytes)
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.bytes > self.limit_bytes
+    }
 }
 
 #[derive(Debug)]
@@ -99,11 +120,14 @@ impl Captured {
         }
     }
 
-    /// Reads once; waits if there is nothing.
-    fn read(&mut self, epoll: &OwnedFd, buffer: &mut [u8]) {
+    /// Reads once; waits if there is nothing. What is beyond the limit goes nowhere.
+    fn read(&mut self, epoll: &OwnedFd, print: &mut Print, buffer: &mut [u8]) {
         let Some(pipe) = &self.pipe else { return };
         match rustix::io::read(pipe, &mut *buffer) {
-            Ok(count) if count > 0 => self.held.extend_from_slice(&buffer[..count]),
+            Ok(count) if count > 0 => {
+                let surplus = print.add(count);
+                self.held.extend_from_slice(&buffer[..count - surplus]);
+            }
             Err(Errno::INTR) => {}
             _ => self.close(epoll),
         }
@@ -116,14 +140,15 @@ impl Captured {
     }
 
     /// The rest. A process that left the group may print for ever: only what is there now counts.
-    fn drain(&mut self, epoll: &OwnedFd, buffer: &mut [u8]) -> Vec<u8> {
+    fn drain(&mut self, epoll: &OwnedFd, print: &mut Print, buffer: &mut [u8]) -> Vec<u8> {
         while self.held.len() < 4 * limits::STREAM_HELD_BYTES_MAX
+            && !print.is_too_much()
             && self
                 .pipe
                 .as_ref()
                 .is_some_and(|pipe| rustix::io::ioctl_fionread(pipe).is_ok_and(|count| count > 0))
         {
-            self.read(epoll, buffer);
+            self.read(epoll, print, buffer);
         }
         self.close(epoll);
         std::mem::take(&mut self.held)
@@ -148,8 +173,10 @@ impl Children {
     }
 
     /// An order to start came.
-    pub(super) fn expect(&mut self, number: u64, mark: Vec<u8>) {
-        self.children.insert(number, Child { mark, ..Child::default() });
+    pub(super) fn expect(&mut self, start: &Start) {
+        let (number, mark) = (start.number, start.mark.clone());
+        let print = Print { bytes: 0, limit_bytes: start.print_limit_bytes };
+        self.children.insert(number, Child { mark, print, ..Child::default() });
         self.expected += 1;
     }
 
@@ -243,22 +270,27 @@ impl Children {
     }
 
     /// Reads what a command printed; what has gathered is returned when it is enough to be sent.
+    /// And whether it is more than the command may print, since now.
     pub(super) fn read(
         &mut self,
         epoll: &OwnedFd,
         number: u64,
         stderr: bool,
         buffer: &mut [u8],
-    ) -> Option<Output> {
-        let process = self.children.get_mut(&number)?.process.as_mut()?;
-        let data = if stderr {
-            process.stderr.read(epoll, buffer);
-            process.stderr.take_if_much()
-        } else {
-            process.stdout.read(epoll, buffer);
-            process.stdout.take_if_much()
+    ) -> (Option<Output>, bool) {
+        let Some(Child { process: Some(process), print, .. }) = self.children.get_mut(&number)
+        else {
+            return (None, false);
         };
-        data.map(|data| Output { number, stderr, data })
+        let was_too_much = print.is_too_much();
+        let captured = if stderr { &mut process.stderr } else { &mut process.stdout };
+        captured.read(epoll, print, buffer);
+        let output = captured.take_if_much().map(|data| Output { number, stderr, data });
+        let is_news = print.is_too_much() && !was_too_much;
+        if is_news {
+            self.signal(number, Signal::TERM);
+        }
+        (output, is_news)
     }
 
     /// A command ended: its group dies with it. Answers how it ended, and whether the group is
@@ -270,8 +302,8 @@ impl Children {
         buffer: &mut [u8],
     ) -> Option<(Exit, bool)> {
         self.children.get(&number)?.process.as_ref()?;
-        let child = self.children.remove(&number).expect("looked at above");
-        let mut process = child.process.expect("looked at above");
+        let mut child = self.children.remove(&number).expect("looked at above");
+        let mut process = child.process.take().expect("looked at above");
         // The leader is not reaped yet: its number cannot belong to another group.
         let _ = kill_process_group(process.group, Signal::KILL);
         let status = waitid(WaitId::PidFd(process.exit.as_fd()), WaitIdOptions::EXITED);
@@ -284,10 +316,13 @@ impl Children {
             code: code.unwrap_or_else(|| if signal.is_some() { 0 } else { 255 }),
             signal: signal.unwrap_or(0),
             timed_out: child.timed_out,
-            stdout: process.stdout.drain(epoll, buffer),
-            stderr: process.stderr.drain(epoll, buffer),
+            stdout: process.stdout.drain(epoll, &mut child.print, buffer),
+            stderr: process.stderr.drain(epoll, &mut child.print, buffer),
             ..Exit::default()
         };
+        let Print { bytes, .. } = child.print;
+        let printed_too_much_bytes = if child.print.is_too_much() { bytes } else { 0 };
+        let exit = Exit { printed_too_much_bytes, ..exit };
         self.lingering.insert(number, process.group);
         Some((exit, self.reap_group(number)))
     }
@@ -328,6 +363,16 @@ impl Running for Children {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_beyond_the_limit_is_told_apart() {
+        let mut print = Print { bytes: 0, limit_bytes: 10 };
+        assert_eq!((print.add(10), print.is_too_much()), (0, false));
+        assert_eq!((print.add(3), print.is_too_much()), (3, true));
+        assert_eq!((print.add(4), print.bytes), (4, 17));
+        let mut print = Print { bytes: 8, limit_bytes: 10 };
+        assert_eq!((print.add(5), print.bytes), (3, 13));
+    }
 
     #[test]
     fn tokens_round_trip() {

@@ -294,7 +294,7 @@ impl<'a> Loop<'a> {
                     self.will_watch = true;
                     self.alarm(UNWATCHED, Alarm::Watch, 0);
                 }
-                self.shared.children().expect(start.number, start.mark.clone());
+                self.shared.children().expect(&start);
                 self.shared.queue().starts.push_back(start);
                 self.shared.changed.notify_one();
             }
@@ -317,10 +317,13 @@ impl<'a> Loop<'a> {
     }
 
     fn hear_output(&mut self, number: u64, stderr: bool) {
-        let output =
+        let (output, is_too_much) =
             self.shared.children().read(&self.shared.epoll, number, stderr, &mut self.buffer);
         if let Some(output) = output {
             wire::encode(&mut self.reports, &Report { output: Some(output), ..Report::default() });
+        }
+        if is_too_much {
+            self.alarm(self.grace, Alarm::Kill, number);
         }
     }
 

@@ -38,6 +38,9 @@ pub(crate) struct Start {
     /// `STARLING_MARK=...`: by it what left the command's group is found. Empty: it has none.
     #[prost(bytes = "vec", tag = "8")]
     pub(crate) mark: Vec<u8>,
+    /// One that prints more is killed.
+    #[prost(uint64, tag = "9")]
+    pub(crate) print_limit_bytes: u64,
 }
 
 /// Spawner to node; exactly one field is set, or none: then it says that it goes on.
@@ -85,6 +88,9 @@ pub(crate) struct Exit {
     pub(crate) stdout: Vec<u8>,
     #[prost(bytes = "vec", tag = "8")]
     pub(crate) stderr: Vec<u8>,
+    /// So much, more than it might. 0: it did not.
+    #[prost(uint64, tag = "9")]
+    pub(crate) printed_too_much_bytes: u64,
 }
 
 /// Appends a message as a frame.

@@ -9,19 +9,21 @@ what may matter. After a crash the tail of the last segment may be torn: records
 count.
 */
 
+mod copies;
 mod reader;
 mod record;
 mod segment;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use proto::{Attempt, JobId, LocalId, TaskId, limits};
 
 use crate::error::ExecutorError;
+pub use copies::{CopiedPacks, CopiedRecords};
 pub use reader::{StreamPiece, StreamReader};
 use segment::Segment;
 
@@ -40,6 +42,17 @@ pub struct Streams {
     directory: PathBuf,
     segment_bytes: u64,
     state: Mutex<State>,
+    copies: CopiedPacks,
+    grown: OnceLock<Grown>,
+}
+
+/// Is told each time that something was appended; must not block.
+struct Grown(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Grown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Grown")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +76,46 @@ impl Streams {
         let segments = segment::load_all(directory).map_err(wrong)?;
         let next_number = segments.last().map_or(0, |segment| segment.number + 1);
         let state = Mutex::new(State { segments, next_number, ..State::default() });
-        Ok(Self { directory: directory.to_owned(), segment_bytes, state })
+        let copies = CopiedPacks::open(directory.join("copies")).map_err(wrong)?;
+        let (directory, grown) = (directory.to_owned(), OnceLock::new());
+        Ok(Self { directory, segment_bytes, state, copies, grown })
+    }
+
+    /// Has `grown` called, from any thread, when something was appended. The first call counts.
+    pub fn tell_when_grown(&self, grown: impl Fn() + Send + Sync + 'static) {
+        let _ = self.grown.set(Grown(Box::new(grown)));
+    }
+
+    /// What is kept of other nodes.
+    #[must_use]
+    pub fn copies(&self) -> &CopiedPacks {
+        &self.copies
+    }
+
+    /// The packs by number, each with its length.
+    #[must_use]
+    pub fn packs(&self) -> Vec<(u32, u64)> {
+        let state = self.state();
+        state.segments.iter().map(|segment| (segment.number, segment.length)).collect()
+    }
+
+    /// Whole records of a pack from `offset` on: as many as one record may need at least.
+    ///
+    /// # Errors
+    /// The pack cannot be read, or is damaged there.
+    pub fn records_from(&self, pack: u32, offset: u64) -> io::Result<Vec<u8>> {
+        let length = self.packs().iter().find(|(number, _)| *number == pack).map(|it| it.1);
+        let left_bytes = length.unwrap_or(0).saturating_sub(offset);
+        let most = (limits::STREAM_RECORD_BYTES_MAX + record::HEADER_BYTES) as u64;
+        let mut file = File::open(segment::path(&self.directory, pack))?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut data = Vec::new();
+        file.take(left_bytes.min(most)).read_to_end(&mut data)?;
+        data.truncate(copies::whole_records(&data));
+        match data.is_empty() && left_bytes > 0 {
+            true => Err(io::Error::new(io::ErrorKind::InvalidData, "a pack is damaged")),
+            false => Ok(data),
+        }
     }
 
     /// Appends pieces with one write. On an error none of them is kept.
@@ -81,7 +133,12 @@ impl Streams {
             }
         }
         let result = if batch.is_empty() { Ok(()) } else { self.write(&mut state, &batch, &spans) };
+        let is_grown = result.is_ok() && !batch.is_empty();
         state.buffer = batch;
+        drop(state);
+        if let Some(Grown(tell)) = self.grown.get().filter(|_| is_grown) {
+            tell();
+        }
         result
     }
 

@@ -97,6 +97,24 @@ pub(super) fn read_whole(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<
     }
 }
 
+/// Removes a segment that may be gone already.
+pub(super) fn remove(directory: &Path, number: u32) -> io::Result<()> {
+    remove_sidecar(directory, number)?;
+    remove_file(&path(directory, number))
+}
+
+/// What it says is not true any more.
+pub(super) fn remove_sidecar(directory: &Path, number: u32) -> io::Result<()> {
+    remove_file(&sidecar_path(directory, number))
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn store_sidecar(directory: &Path, segment: &Segment) -> io::Result<()> {
     let mut text = format!("{SIDECAR_TITLE}\nlength {}\n", segment.length);
     for (job, (start, end)) in &segment.jobs {

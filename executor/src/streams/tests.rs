@@ -1,6 +1,8 @@
 use super::*;
 use std::fs;
 
+use proto::NodeId;
+
 fn piece(job: u64, local: u64, stderr: bool, data: &[u8]) -> Piece<'_> {
     Piece { task: TaskId::new(job, local), attempt: Attempt(1), stderr, data }
 }
@@ -102,4 +104,95 @@ fn long_output_is_cut_into_records() {
     let pieces: Vec<_> = streams.read(JobId(1), &[], true).map(Result::unwrap).collect();
     assert_eq!(pieces.len(), 3);
     assert_eq!(pieces.iter().map(|piece| piece.data.len()).sum::<usize>(), long.len());
+}
+
+/// Sends all of a node's packs as its copies ask for them; the parts that it took.
+fn copy(from: &Streams, to: &Streams, store: u64) -> usize {
+    let packs = from.packs();
+    let part = |pack, offset, data: &[u8]| {
+        let (maker, first) = (NodeId(7), packs[0].0);
+        to.copies().keep(&CopiedRecords { maker, store, first, pack, offset, data })
+    };
+    let mut parts = 0;
+    for &(pack, length) in &packs {
+        let mut has = part(pack, 0, &[]).unwrap();
+        while has < length {
+            has = part(pack, has, &from.records_from(pack, has).unwrap()).unwrap();
+            parts += 1;
+        }
+    }
+    parts
+}
+
+fn copied(streams: &Streams, job: u64) -> String {
+    let pieces = streams.copies().read(NodeId(7), JobId(job), &[], false);
+    let bytes: Vec<u8> = pieces.flat_map(|piece| piece.unwrap().data).collect();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_copy_grows_with_its_pack_and_survives_restarts() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let maker = Streams::open_with(directories[0].path(), 200).unwrap();
+    let open = || Streams::open(directories[1].path()).unwrap();
+    let keeper = open();
+    assert_eq!(copied(&keeper, 1), "");
+    maker.append(&[piece(1, 1, false, b"a"), piece(2, 1, false, b"other")]).unwrap();
+    assert_eq!(copy(&maker, &keeper, 5), 1);
+    assert_eq!(copy(&maker, &keeper, 5), 0, "nothing is new");
+    maker.append(&[piece(1, 2, false, b"b")]).unwrap();
+    copy(&maker, &keeper, 5);
+    assert_eq!((copied(&keeper, 1), copied(&keeper, 2)), ("ab".into(), "other".into()));
+    drop(keeper);
+    let keeper = open();
+    assert_eq!(copied(&keeper, 1), "ab");
+    drop(keeper);
+    // Opened twice: what was added after the first time counts the second time as well.
+    let keeper = open();
+    let long = vec![b'x'; 2 * limits::STREAM_RECORD_BYTES_MAX];
+    maker.append(&[piece(1, 3, false, &long), piece(1, 4, false, b"c")]).unwrap();
+    assert!(copy(&maker, &keeper, 5) >= 2, "in parts");
+    drop(keeper);
+    let keeper = open();
+    assert_eq!(copied(&keeper, 1).len(), 3 + long.len());
+    assert_eq!(keeper.copies().size_bytes(), maker.size_bytes());
+    assert_eq!(text(&keeper, 1, &[], false), "", "it is not its own");
+    // The maker has lost its store: the next one leaves the copies of the first as they are.
+    let next = tempfile::tempdir().unwrap();
+    let maker = Streams::open(next.path()).unwrap();
+    maker.append(&[piece(1, 9, false, b"d")]).unwrap();
+    copy(&maker, &keeper, 6);
+    assert!(copied(&keeper, 1).ends_with("cd"));
+}
+
+#[test]
+fn a_copy_takes_whole_records_where_it_ends_and_nothing_else() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let maker = Streams::open_with(directories[0].path(), 1).unwrap();
+    for text in [&b"one"[..], b"two", b"three"] {
+        maker.append(&[piece(1, 1, false, text)]).unwrap();
+    }
+    let keeper = Streams::open(directories[1].path()).unwrap();
+    let data = maker.records_from(0, 0).unwrap();
+    let records = |offset, data| CopiedRecords {
+        maker: NodeId(7),
+        store: 5,
+        first: 0,
+        pack: 0,
+        offset,
+        data,
+    };
+    assert!(keeper.copies().keep(&records(0, &data[..data.len() - 1])).is_err());
+    assert!(keeper.copies().keep(&records(0, b"no record at all")).is_err());
+    assert_eq!(keeper.copies().keep(&records(9, &data)).unwrap(), 0, "there is a gap");
+    copy(&maker, &keeper, 5);
+    assert_eq!(keeper.copies().keep(&records(0, &data)).unwrap(), data.len() as u64, "repeated");
+    assert_eq!(copied(&keeper, 1), "onetwothree");
+    // What the maker has removed goes here, too.
+    let gone = CopiedRecords { first: 2, pack: 2, ..records(0, &[]) };
+    keeper.copies().keep(&gone).unwrap();
+    assert_eq!(copied(&keeper, 1), "three");
+    drop(keeper);
+    let keeper = Streams::open(directories[1].path()).unwrap();
+    assert_eq!(copied(&keeper, 1), "three");
 }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::common::{Bench, input, launch, object, output, spec_of};
+use proto::work::Captured;
 use proto::{Span, wire};
 
 #[test]
@@ -13,6 +14,7 @@ fn a_command_prints_and_ends() {
     assert_eq!((outcome.exit_code, outcome.stderr_tail), (0, vec![]));
     assert_eq!(bench.stdout(1), "out\n");
     assert_eq!(bench.printed(1, true), "err\n");
+    assert_eq!(outcome.captured, Captured { stdout_bytes: 4, stderr_bytes: 4 });
     bench.no_more_outcomes();
     assert_eq!(bench.executor.running(), 0);
 }
@@ -236,9 +238,47 @@ fn much_output_is_kept_whole() {
     assert!(outcome.stderr_tail.ends_with(b"99999\n100000\n"));
     let printed = bench.stdout(1);
     assert_eq!(printed.len(), 20_000_000);
+    let stderr_bytes = bench.printed(1, true).len() as u64;
+    assert_eq!(outcome.captured, Captured { stdout_bytes: 20_000_000, stderr_bytes });
     assert!(printed.bytes().all(|byte| byte == b'x'));
     let lines = bench.printed(1, true);
     assert!(lines.lines().map(|line| line.parse::<u32>().unwrap()).eq(1..=100_000));
+}
+
+#[test]
+fn a_command_that_prints_without_end_is_killed_at_its_limit() {
+    let mut bench = Bench::limited(1 << 20);
+    let start = std::time::Instant::now();
+    let outcome = bench.shell(1, "yes");
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    let error = &outcome.error;
+    assert!(error.starts_with("wrote 1.") && error.contains("; the limit is 1 MiB ("), "{error}");
+    assert_eq!(outcome.captured, Captured { stdout_bytes: 1 << 20, stderr_bytes: 0 });
+    assert_eq!(bench.stdout(1).len(), 1 << 20, "and it is there");
+    // Both streams count, and what ignores the warning is killed after its grace.
+    let outcome = bench.shell(2, "trap '' TERM; (exec yes) & exec yes >&2");
+    assert!(outcome.error.contains("the limit is 1 MiB"), "{outcome:?}");
+    assert_eq!(outcome.captured.total_bytes(), 1 << 20);
+    assert_eq!(outcome.exit_code, 137);
+    // One that has ended before anybody saw how much it was.
+    let mut bench = Bench::limited(1000);
+    let outcome = bench.shell(3, "head -c 2000 /dev/zero");
+    let expected = "wrote 2.0 KiB of captured output; the limit is 1000 B (";
+    assert!(outcome.error.starts_with(expected), "{outcome:?}");
+    assert!(bench.shell(4, "head -c 1000 /dev/zero").is_done(), "no more than it may");
+}
+
+#[test]
+fn a_node_without_room_for_output_kills_what_prints() {
+    let mut bench = Bench::new();
+    bench.executor.set_captured_room(1 << 20);
+    let outcome = bench.shell(1, "yes");
+    let error = &outcome.error;
+    let expected = "captured output of all tasks takes ";
+    assert!(error.starts_with(expected) && error.contains(" on n2; the limit is 1 MiB"), "{error}");
+    assert!(bench.executor.streams().size_bytes() <= 1 << 20);
+    assert_eq!(outcome.captured.stdout_bytes, bench.stdout(1).len() as u64);
+    assert!(bench.shell(2, "true").is_done(), "one that prints nothing needs none");
 }
 
 #[test]
@@ -446,7 +486,9 @@ fn output_that_cannot_be_kept_fails_the_attempt() {
     let mut bench = Bench::new();
     let streams = bench.state().join("streams");
     fs::remove_dir_all(&streams).unwrap();
-    let error = bench.shell(1, "echo lost").error;
-    assert_eq!(error, "what it printed could not be kept on n2: no such file or directory");
+    let outcome = bench.shell(1, "echo lost");
+    let expected = "what it printed could not be kept on n2: no such file or directory";
+    assert_eq!(outcome.error, expected);
+    assert!(outcome.captured.is_none(), "what was not kept is not counted");
     assert!(bench.shell(2, "true").is_done(), "one that prints nothing loses nothing");
 }

@@ -27,6 +27,14 @@ impl Bench {
         Self::with(|config| config.spawner_program = Some(std::env::current_exe().unwrap()))
     }
 
+    /// Commands print so much at most.
+    pub(crate) fn limited(captured_task_bytes: u64) -> Self {
+        Self::with(|config| {
+            config.spawner_program = Some(std::env::current_exe().unwrap());
+            config.captured_task_bytes = captured_task_bytes;
+        })
+    }
+
     pub(crate) fn with(change: impl FnOnce(&mut ExecutorConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let submit_dir = directory.path().join("submit");

@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use proto::limits::{COUNTS_INTERVAL, RETIRED_WEIGHT_MAX};
+use proto::work::Captured;
 use proto::{
     Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
@@ -99,6 +100,7 @@ pub(crate) struct Ending {
     pub(crate) exit_code: i32,
     pub(crate) error: String,
     pub(crate) stderr_tail: Vec<u8>,
+    pub(crate) captured: Captured,
 }
 
 impl Ledger {
@@ -482,6 +484,7 @@ impl Ledger {
             side.exit_code = ending.exit_code;
         }
         segment.keep_output_sums(index, ending.output_sums);
+        segment.set_captured(index, ending.captured);
     }
 
     /// Drops a job's staged chunks: its submitter went silent, and its home does not know of it.
@@ -512,7 +515,8 @@ fn record_end(
     record.attempt.push(attempt.0);
     record.verdict.push(end as u32);
     record.node.push(node.0);
-    if !ending.output_sizes.is_empty() || ending.exit_code != 0 || !ending.error.is_empty() {
+    let is_bare = ending.output_sizes.is_empty() && ending.captured.is_none();
+    if !is_bare || ending.exit_code != 0 || !ending.error.is_empty() {
         record.details.push(wire::EndDetail {
             index: task.local.index(),
             output_sizes: ending.output_sizes.clone(),
@@ -520,6 +524,8 @@ fn record_end(
             error: ending.error.clone(),
             stderr_tail: ending.stderr_tail.clone(),
             output_sums: ending.output_sums.clone(),
+            stdout_bytes: ending.captured.stdout_bytes,
+            stderr_bytes: ending.captured.stderr_bytes,
         });
     }
 }

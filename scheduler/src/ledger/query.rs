@@ -1,6 +1,9 @@
 //! Reading the ledger: names, listings, explanations.
 
-use proto::limits::{TASK_SIZES_TOLD_MAX, TASKS_PER_ANSWER_MAX};
+use proto::limits::{
+    ARGV_TOLD_BYTES_MAX, TASK_SIZES_TOLD_MAX, TASKS_PER_ANSWER_MAX, UNMET_PARENTS_TOLD_MAX,
+};
+use proto::work::Captured;
 use proto::{JobId, LocalId, PartitionId, TaskId, wire};
 
 use super::Ledger;
@@ -36,7 +39,9 @@ impl Ledger {
             State::Ended(End::Skipped) => Phase::TaskSkipped,
         };
         let cell = segment.cell(index);
-        let ran = matches!(state, State::Ready | State::Ended(End::Done | End::Failed));
+        let has_result = matches!(state, State::Ended(End::Done | End::Failed));
+        let ran = has_result || state == State::Ready;
+        let captured = if has_result { segment.captured(index) } else { Captured::default() };
         Some(wire::TaskState {
             local: task.local.0,
             name: self.name(task),
@@ -52,6 +57,8 @@ impl Ledger {
                 .unwrap_or_default()
                 .to_vec(),
             entry: self.entry(task),
+            stdout_bytes: captured.stdout_bytes,
+            stderr_bytes: captured.stderr_bytes,
         })
     }
 
@@ -88,12 +95,12 @@ impl Ledger {
         const PARENTS_NAMED_MAX: usize = 16;
         let state = self.task_state(task)?;
         let job = self.jobs.get(&task.job)?;
-        let mut lines = Vec::new();
-        let mut missing_parents = Vec::new();
+        let (mut lines, mut missing_parents) = (Vec::new(), Vec::new());
+        let mut unmet_parents = Vec::new();
         let Some(cell) = self.cell(task) else {
             lines
                 .push("it ended; its record has left memory, the event log has its history".into());
-            return Some(wire::Explanation { task: Some(state), lines, missing_parents });
+            return Some(wire::Explanation { task: Some(state), lines, ..Default::default() });
         };
         if !job.visible {
             lines.push("its job is not committed yet: the submission is still under way".into());
@@ -119,6 +126,10 @@ impl Ledger {
                 cell.attempt, cell.holder, cell.holder_incarnation.0
             )),
             State::Ended(end) => {
+                if matches!(end, End::Skipped | End::Cancelled) {
+                    unmet_parents =
+                        self.missing_parents(task).take(UNMET_PARENTS_TOLD_MAX).collect();
+                }
                 let end = format!("{end:?}").to_lowercase();
                 lines.push(format!(
                     "it ended: {end}, attempt {}, on node {}",
@@ -126,7 +137,29 @@ impl Ledger {
                 ));
             }
         }
-        Some(wire::Explanation { task: Some(state), lines, missing_parents })
+        let (task, argv) = (Some(state), self.argv(task));
+        Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv })
+    }
+
+    /// The command of a task as it was written, with the entry of an array filled in: the beginning
+    /// of one that is long.
+    fn argv(&self, task: TaskId) -> Vec<String> {
+        let Some(spec) = self.spec(task) else { return Vec::new() };
+        let Some(wire::spec::Body::Command(command)) = &spec.body else { return Vec::new() };
+        let (entry, mut room_bytes) = (self.entry(task), ARGV_TOLD_BYTES_MAX);
+        let mut argv = Vec::new();
+        for argument in &command.argv {
+            let mut text = entry
+                .map_or_else(|| argument.clone(), |entry| proto::entry::expand(argument, entry));
+            if text.len() > room_bytes {
+                text.truncate(text.floor_char_boundary(room_bytes));
+                argv.push(text + "...");
+                break;
+            }
+            room_bytes -= text.len();
+            argv.push(text);
+        }
+        argv
     }
 
     /// The parents that it waits for.

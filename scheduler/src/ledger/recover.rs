@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use proto::work::Captured;
 use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::segment::{End, State};
@@ -124,6 +125,13 @@ impl Ledger {
                 exit_code: detail.exit_code,
                 error: detail.error,
                 stderr_tail: detail.stderr_tail,
+                captured: match self.mutant == Some(Mutant::CapturedForgotten) {
+                    true => Captured::default(),
+                    false => Captured {
+                        stdout_bytes: detail.stdout_bytes,
+                        stderr_bytes: detail.stderr_bytes,
+                    },
+                },
             };
             self.apply_end(task, Attempt(attempt), end, NodeId(node), ending);
             self.keep_canceller(task, &by);

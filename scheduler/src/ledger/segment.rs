@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use proto::work::Captured;
 use proto::{Attempt, Incarnation, NodeId, Span, wire};
 
 use super::Crash;
@@ -104,6 +105,9 @@ pub(crate) struct Segment {
     sides: BTreeMap<u32, Side>,
     /// Of tasks whose outputs have bytes: checksums of the outputs of the attempt that counts.
     output_sums: BTreeMap<u32, Box<[u64]>>,
+    /// Of the attempts that counted, where they printed something. It stays once freed: what is
+    /// lost of it is missed however late.
+    captured: BTreeMap<u32, Captured>,
     /// Tasks that have not ended.
     pub(crate) open: u32,
     /// Ended tasks whose credits have not all left.
@@ -130,6 +134,7 @@ impl Segment {
             names: BTreeMap::new(),
             sides: BTreeMap::new(),
             output_sums: BTreeMap::new(),
+            captured: BTreeMap::new(),
             open: 0,
             undelivered: 0,
             retired: false,
@@ -249,6 +254,17 @@ impl Segment {
             self.output_sums.insert(self.at(index), sums.into());
         }
     }
+    pub(crate) fn captured(&self, index: u64) -> Captured {
+        self.captured.get(&self.at(index)).copied().unwrap_or_default()
+    }
+    pub(crate) fn set_captured(&mut self, index: u64, captured: Captured) {
+        let at = self.at(index);
+        if captured.is_none() {
+            self.captured.remove(&at);
+        } else {
+            self.captured.insert(at, captured);
+        }
+    }
     pub(crate) fn name(&self, index: u64) -> Option<&str> {
         self.names.get(&self.at(index)).map(AsRef::as_ref)
     }
@@ -348,7 +364,7 @@ impl Segment {
     pub(crate) fn restore(&mut self) {
         self.retired = false;
     }
-    /// Lets go of everything but how each task ended.
+    /// Lets go of everything but how each task ended and how much it printed.
     pub(crate) fn free(&mut self) {
         assert_eq!(self.open, 0, "only a finished segment is freed");
         if self.is_freed() {
@@ -360,7 +376,8 @@ impl Segment {
             freed[at / 4] |= (end as u8) << (at % 4 * 2);
         }
         let bare = Self::empty(self.number, self.first, self.length);
-        *self = Self { freed, retired: true, ..bare };
+        let captured = std::mem::take(&mut self.captured);
+        *self = Self { freed, captured, retired: true, ..bare };
     }
     pub(crate) fn is_freed(&self) -> bool {
         self.cells.is_empty()

@@ -3,6 +3,7 @@
 //! A simulator sees only what its checkers check: `tests/mutants.rs` proves that they bite.
 
 pub(crate) mod bound;
+pub(crate) mod captured;
 pub(crate) mod conservation;
 pub(crate) mod contents;
 pub(crate) mod copies;

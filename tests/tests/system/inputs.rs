@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use serde_json::Value;
 use starling_tests::{Instance, Sandbox};
 
 /// Runs the workflow; what it keeps under this name.
@@ -158,14 +159,42 @@ outputs = { o = "x" }
 name = "merge"
 command = ["true"]
 inputs = { i = "x" }
+outputs = { o = "y" }
+[[task]]
+name = "report"
+command = ["true"]
+inputs = { i = "y" }
+[[task]]
+name = "unrelated"
+command = ["sh", "-c", "kill -SEGV $$"]
+[[task]]
+name = "after"
+command = ["true"]
+after = ["unrelated"]
 "#;
     cluster.sandbox().write("w.toml", workflow);
     let file = cluster.sandbox().path("w.toml").display().to_string();
-    cluster.starling(&["submit", "--file", &file, "--wait"]).expect_code(1);
+    let waited = cluster.starling(&["submit", "--file", &file, "--wait"]).expect_code(1);
+    let last = waited.stderr.lines().last().expect("it says why").to_owned();
+    assert!(last.starts_with("hint: 'starling task explain 1 "), "{waited:?}");
     let failed = cluster.json(&["task", "explain", "last", "align"]);
     assert_eq!(failed["task"]["exit_code"], 42, "{failed}");
+    assert_eq!((&failed["exit_code"], &failed["signal"]), (&42.into(), &Value::Null), "{failed}");
+    assert_eq!(failed["command"][0], "sh", "{failed}");
+    let killed = cluster.json(&["task", "explain", "last", "unrelated"]);
+    assert_eq!((&killed["exit_code"], &killed["signal"]), (&139.into(), &11.into()), "{killed}");
     assert_eq!(failed["stderr_tail"], "reference index is missing\n", "{failed}");
     let skipped = cluster.json(&["task", "explain", "last", "merge"]);
     assert_eq!(skipped["failed_tasks"][0], "align", "{skipped}");
+    // Its own ancestors alone, however far up.
+    for (task, cause) in [("merge", "align"), ("report", "align"), ("after", "unrelated")] {
+        let skipped = cluster.json(&["task", "explain", "last", task]);
+        let causes = skipped["caused_by"].as_array().expect("a list");
+        assert_eq!(causes.len(), 1, "{skipped}");
+        assert_eq!((&causes[0]["name"], &causes[0]["state"]), (&cause.into(), &"failed".into()));
+    }
+    let told = cluster.starling(&["task", "explain", "last", "report"]).ok().stdout;
+    assert!(told.contains("task 'align' failed on node n0"), "{told}");
+    assert!(!told.contains("unrelated"), "{told}");
     cluster.down();
 }

@@ -15,6 +15,7 @@ mod inputs;
 mod kept;
 mod launchers;
 mod left_behind;
+mod lost_output;
 mod one_attempt;
 mod poison;
 mod recorded;

@@ -1,0 +1,226 @@
+//! Copies of what tasks print: packs of this node grow on other nodes as well, soon after they have
+//! grown here. Each part of a pack goes to the nodes that come next by their numbers, as many as it
+//! takes for each partition to have its copies. Where one copy is all there is, nothing is sent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use executor::CopiedRecords;
+use proto::{NodeId, limits, wire};
+use security::dial::explain;
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+use tonic::Status;
+
+use crate::links::duration;
+use crate::peers;
+use crate::service::Shared;
+
+/// What is known of a node that keeps copies of this node's packs.
+#[derive(Default)]
+struct Keeper {
+    client: Option<peers::Client>,
+    /// By pack: so much of it is there.
+    has: BTreeMap<u32, u64>,
+}
+
+struct Sender {
+    shared: Arc<Shared>,
+    /// The number of this node's store.
+    store: u64,
+    keepers: BTreeMap<NodeId, Keeper>,
+    /// By the map, since when.
+    down: BTreeMap<NodeId, Instant>,
+}
+
+/// Sends what is new, for as long as the node goes on.
+pub(crate) async fn keep_on(shared: Arc<Shared>, store: u64) {
+    let grown = Arc::new(Notify::new());
+    let told = Arc::clone(&grown);
+    shared.executor.streams().tell_when_grown(move || told.notify_one());
+    let (keepers, down) = (BTreeMap::new(), BTreeMap::new());
+    let mut sender = Sender { shared, store, keepers, down };
+    loop {
+        let all_is_there = sender.round().await;
+        // What more there is goes together.
+        sleep(duration(limits::CAPTURED_COPY_GAP)).await;
+        let patience = match all_is_there {
+            true => limits::CAPTURED_COPY_LOOK,
+            false => limits::CAPTURED_COPY_RETRY,
+        };
+        let _ = timeout(duration(patience), grown.notified()).await;
+    }
+}
+
+impl Sender {
+    /// Brings all copies up to date. False when some could not be.
+    async fn round(&mut self) -> bool {
+        let nodes = self.nodes(Instant::now());
+        self.keepers.retain(|node, _| nodes.contains(node));
+        if nodes.is_empty() {
+            return true;
+        }
+        let packs = self.shared.executor.streams().packs();
+        let mut all_is_there = true;
+        for node in nodes {
+            let mut keeper = self.keepers.remove(&node).unwrap_or_default();
+            if let Err(reason) = self.send_all(node, &mut keeper, &packs).await {
+                let line = format!("node {node} has no copy of what was printed here: {reason}");
+                self.shared.log.refusal(&line);
+                keeper.client = None;
+                all_is_there = false;
+            }
+            self.keepers.insert(node, keeper);
+        }
+        all_is_there
+    }
+
+    /// The nodes that are to have copies. One that has just died may come back with what it has;
+    /// after a while another one takes its place.
+    fn nodes(&mut self, now: Instant) -> Vec<NodeId> {
+        let (own, others) = (self.shared.identity.node, self.shared.others.all());
+        let copies = self.shared.copies.load(Ordering::Relaxed).saturating_sub(1) as usize;
+        let is_down = |node: &NodeId| self.shared.others.is_down(*node);
+        self.down.retain(|node, _| is_down(node));
+        for node in others.iter().copied().filter(is_down) {
+            self.down.entry(node).or_insert(now);
+        }
+        let is_gone = |node: &NodeId| {
+            let since = self.down.get(node).map(|&since| now.duration_since(since));
+            since.is_some_and(|down| down > duration(limits::COPY_PATIENCE))
+        };
+        next_nodes(own, &others, copies, is_gone).into_iter().filter(|it| !is_down(it)).collect()
+    }
+
+    async fn send_all(
+        &self,
+        node: NodeId,
+        keeper: &mut Keeper,
+        packs: &[(u32, u64)],
+    ) -> Result<(), String> {
+        let first = packs.first().map_or(0, |(number, _)| *number);
+        keeper.has.retain(|pack, _| *pack >= first);
+        for &(pack, length) in packs {
+            while keeper.has.get(&pack).is_none_or(|&has| has < length) {
+                let offset = keeper.has.get(&pack).copied();
+                let read = match offset {
+                    Some(offset) => self.records_from(pack, offset).await,
+                    None => Ok(Vec::new()), // What has it?
+                };
+                let data = match read {
+                    Ok(data) => data,
+                    Err(reason) => {
+                        let line = format!("pack {pack} has no whole copy: {reason}");
+                        self.shared.log.refusal(&line);
+                        keeper.has.insert(pack, u64::MAX); // Those after it are well.
+                        break;
+                    }
+                };
+                let begun = Instant::now();
+                let asks = data.is_empty();
+                let part = wire::PackPart {
+                    cluster: self.shared.identity.cluster,
+                    node: self.shared.identity.node.0,
+                    store: self.store,
+                    first,
+                    pack,
+                    offset: offset.unwrap_or(0),
+                    data,
+                };
+                let has = self.send(node, &mut keeper.client, part).await?;
+                if !asks && Some(has) <= offset {
+                    return Err("it does not take what follows".to_owned());
+                }
+                keeper.has.insert(pack, has);
+                // Half of the time belongs to what else the node and the line have to do.
+                if !asks {
+                    sleep(begun.elapsed()).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn records_from(&self, pack: u32, offset: u64) -> Result<Vec<u8>, String> {
+        let executor = Arc::clone(&self.shared.executor);
+        let read = spawn_blocking(move || executor.streams().records_from(pack, offset)).await;
+        read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    }
+
+    async fn send(
+        &self,
+        node: NodeId,
+        client: &mut Option<peers::Client>,
+        part: wire::PackPart,
+    ) -> Result<u64, String> {
+        let client = match client {
+            Some(client) => client,
+            None => {
+                let file = self.shared.addresses.read(node).ok_or("it does not run")?;
+                let dialer = self.shared.doors.dialer();
+                client.insert(peers::connect(&file.address, &dialer).await?)
+            }
+        };
+        let kept = timeout(duration(limits::CAPTURED_COPY_PATIENCE), client.keep(part)).await;
+        let kept = kept.map_err(|_| "it does not answer")?;
+        Ok(kept.map_err(|status| explain(&status))?.into_inner().length)
+    }
+}
+
+/// So many of the others, those first that come after this node in a ring of numbers.
+fn next_nodes(
+    own: NodeId,
+    others: &[NodeId],
+    count: usize,
+    is_gone: impl Fn(&NodeId) -> bool,
+) -> Vec<NodeId> {
+    let mut others: Vec<NodeId> =
+        others.iter().copied().filter(|node| *node != own && !is_gone(node)).collect();
+    others.sort_unstable_by_key(|node| (*node < own, *node));
+    others.truncate(count);
+    others
+}
+
+/// Keeps a part of a pack of another node.
+pub(crate) async fn keep(
+    shared: &Arc<Shared>,
+    part: wire::PackPart,
+) -> Result<wire::PackKept, Status> {
+    let identity = &shared.identity;
+    if part.cluster != identity.cluster || part.node == identity.node.0 {
+        return Err(Status::failed_precondition("it is meant for another node"));
+    }
+    let executor = Arc::clone(&shared.executor);
+    let keep = move || {
+        let records = CopiedRecords {
+            maker: NodeId(part.node),
+            store: part.store,
+            first: part.first,
+            pack: part.pack,
+            offset: part.offset,
+            data: &part.data,
+        };
+        executor.keep_copy(&records)
+    };
+    let kept = spawn_blocking(keep).await.map_err(|error| Status::internal(error.to_string()))?;
+    Ok(wire::PackKept { length: kept.map_err(Status::from)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_lie_on_the_nodes_that_come_next() {
+        let others: Vec<NodeId> = [0, 1, 3, 4].map(NodeId).into();
+        let next = |count, gone: u32| next_nodes(NodeId(2), &others, count, |it| it.0 == gone);
+        assert_eq!(next(0, 9), []);
+        assert_eq!(next(1, 9), [NodeId(3)]);
+        assert_eq!(next(3, 9), [3, 4, 0].map(NodeId));
+        assert_eq!(next(3, 4), [3, 0, 1].map(NodeId), "another one takes its place");
+        assert_eq!(next(9, 9).len(), 4);
+    }
+}
