@@ -324,6 +324,7 @@ pub(crate) fn again_word(why: Again) -> &'static str {
         Again::HolderGone => "the node that held it died",
         Again::Rebuilt => "what it had made was lost and still wanted",
         Again::InputLost => "one of its inputs was lost and is made again",
+        Again::Round => "its job is retried",
     }
 }
 

@@ -26,6 +26,7 @@ mod progress;
 mod remembered;
 mod replicas;
 mod results;
+mod retry;
 mod run;
 mod run_dir;
 mod selector;

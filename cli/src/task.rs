@@ -64,7 +64,7 @@ struct Explained {
     missing_parents: Vec<String>,
 }
 
-fn state_word(phase: TaskPhase) -> &'static str {
+pub(crate) fn state_word(phase: TaskPhase) -> &'static str {
     match phase {
         TaskPhase::Waiting => "waiting",
         TaskPhase::Ready => "ready",
@@ -119,7 +119,11 @@ pub(crate) async fn named(
     Ok(find(client, job, Some(text)).await?.iter().map(|task| LocalId(task.local)).collect())
 }
 
-async fn find(client: &Client, job: JobId, text: Option<&str>) -> Result<Vec<TaskState>, Failure> {
+pub(crate) async fn find(
+    client: &Client,
+    job: JobId,
+    text: Option<&str>,
+) -> Result<Vec<TaskState>, Failure> {
     let mut all = Vec::new();
     let Some(text) = text.filter(|text| *text != "all") else {
         client.tasks(job, |task| all.push(task)).await?;

@@ -21,7 +21,7 @@ fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Optio
     (entry.active && entry.replicas.first() == Some(&node.0)).then_some(entry.epoch)
 }
 
-/// Who cancels: `job info` tells it.
+/// Who cancels or retries: `job info` tells it.
 fn canceller() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
@@ -31,6 +31,12 @@ fn canceller() -> String {
         name.pop();
     }
     name
+}
+
+/// How often what was not done of a job was run again.
+#[must_use]
+pub fn round_of(state: &wire::JobState) -> u32 {
+    state.settings.map_or(0, |settings| settings.round)
 }
 
 /// Whether a job's state is its last.
@@ -47,9 +53,39 @@ impl Client {
         kvs::job_partition(job, self.partitions())
     }
 
-    /// One job as its home knows it.
+    /// One job as its home knows it, in its newest round.
     pub async fn job(&self, job: JobId) -> Result<wire::JobState, ClientError> {
-        let body = request::Body::Job(wire::JobQuery { job: job.0 });
+        self.job_state(job, request::Body::Job(wire::JobQuery { job: job.0, past_round: 0 })).await
+    }
+
+    /// One job as it was when this round of it had ended; or as it is, if that is the newest.
+    pub async fn job_in_round(
+        &self,
+        job: JobId,
+        round: u32,
+    ) -> Result<wire::JobState, ClientError> {
+        let past_round = round.saturating_add(1);
+        self.job_state(job, request::Body::Job(wire::JobQuery { job: job.0, past_round })).await
+    }
+
+    /// Opens the round after `round`, in which the job has ended: these tasks run again, or all that
+    /// are not done. Returns the job in its new round; repeated, it opens no second one.
+    pub async fn retry(
+        &self,
+        job: JobId,
+        round: u32,
+        tasks: &[LocalId],
+    ) -> Result<wire::JobState, ClientError> {
+        let locals = tasks.iter().map(|task| task.0).collect();
+        let retry = wire::JobRetry { job: job.0, round: round + 1, locals, by: canceller() };
+        self.job_state(job, request::Body::Retry(retry)).await
+    }
+
+    async fn job_state(
+        &self,
+        job: JobId,
+        body: request::Body,
+    ) -> Result<wire::JobState, ClientError> {
         let answer = self.ask_home(self.job_partition(job), body).await;
         let (node, answer) = answer.map_err(|e| name_unknown(e, job, None))?;
         match answer.body {
@@ -456,7 +492,8 @@ impl JobWatch {
         let failed = |lost| (node, lost);
         let link = self.client.link(node).await.map_err(failed)?;
         let id = self.client.next_id();
-        let query = request::Body::WatchJob(wire::JobQuery { job: self.job.0 });
+        let query = wire::JobQuery { job: self.job.0, past_round: 0 };
+        let query = request::Body::WatchJob(query);
         let responses = link.watch(id, link::encode(id, query)).await.map_err(failed)?;
         self.responses = Some((node, Instant::now(), responses));
         Ok(())

@@ -62,6 +62,8 @@ pub enum Again {
     Rebuilt = 7,
     /// One of its inputs is nowhere any more, and is made again.
     InputLost = 8,
+    /// It was not done, and its job is retried.
+    Round = 9,
 }
 
 /// How a task or an attempt ended; the numbers are those of [`crate::wire::Verdict`].
@@ -412,7 +414,7 @@ impl<'a> Decoder<'a> {
         }
     }
     fn again(&mut self) -> Result<Again, DecodeError> {
-        const ALL: [Again; 9] = [
+        const ALL: [Again; 10] = [
             Again::HolderRestarted,
             Again::NotHeld,
             Again::HomeRestarted,
@@ -422,6 +424,7 @@ impl<'a> Decoder<'a> {
             Again::HolderGone,
             Again::Rebuilt,
             Again::InputLost,
+            Again::Round,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))

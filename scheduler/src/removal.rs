@@ -56,7 +56,7 @@ impl Scheduler {
     ) -> wire::Cancelled {
         let mut answer = wire::Cancelled::default();
         if cancel.locals.is_empty() {
-            self.remove_job(now, JobId(cancel.job), out);
+            self.remove_job(now, JobId(cancel.job), cancel.round, out);
             return answer;
         }
         let named: BTreeSet<u64> = cancel.locals.iter().copied().collect();
@@ -74,8 +74,8 @@ impl Scheduler {
         answer
     }
 
-    fn remove_job(&mut self, now: Time, job: JobId, out: &mut Out) {
-        if !self.ledger.begin_removal(job, out) {
+    fn remove_job(&mut self, now: Time, job: JobId, round: u32, out: &mut Out) {
+        if !self.ledger.begin_removal(job, round, out) {
             return;
         }
         // What runs here, or is about to, does not wait for its turn.

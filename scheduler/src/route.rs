@@ -62,12 +62,12 @@ pub(crate) fn split<K: Ord>(
         Body::CreditQuery(query) => group(query.asks, |ask| local(ask.parent))
             .map(|(key, asks)| (key, Body::CreditQuery(wire::CreditQuery { asks })))
             .collect(),
-        Body::Visible(wire::Visible { commit: Some(commit) }) => {
+        Body::Visible(wire::Visible { commit: Some(commit), retried }) => {
             let bare = wire::JobCommit { partitions: Vec::new(), ..commit.clone() };
             group(commit.partitions, |total| key(PartitionId(total.partition)))
                 .map(|(key, partitions)| {
                     let commit = Some(wire::JobCommit { partitions, ..bare.clone() });
-                    (key, Body::Visible(wire::Visible { commit }))
+                    (key, Body::Visible(wire::Visible { commit, retried: retried.clone() }))
                 })
                 .collect()
         }

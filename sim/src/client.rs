@@ -262,8 +262,10 @@ impl World {
                 commit.submitted_ns = client.started.unwrap_or(self.now).0;
                 request::Body::Commit(commit)
             }
-            Ask::Watch => request::Body::WatchJob(wire::JobQuery { job: job.0 }),
-            Ask::Query => request::Body::Job(wire::JobQuery { job: job.0 }),
+            Ask::Watch => {
+                request::Body::WatchJob(wire::JobQuery { job: job.0, ..Default::default() })
+            }
+            Ask::Query => request::Body::Job(wire::JobQuery { job: job.0, ..Default::default() }),
             Ask::Cancel | Ask::Forbid => {
                 let by = format!("client-{index}");
                 let staged = ask == Ask::Forbid;
@@ -273,7 +275,7 @@ impl World {
             Ask::CancelTasks(named) => {
                 let locals = named.iter().map(|local| local.0).collect();
                 let by = format!("client-{index}");
-                let cancel = wire::Cancel { job: job.0, locals, by, staged: false };
+                let cancel = wire::Cancel { job: job.0, locals, by, ..Default::default() };
                 request::Body::Cancel(cancel)
             }
         };

@@ -37,8 +37,8 @@ impl World {
         let local = self.dice.pick(&locals);
         match self.dice.below(9) {
             0 => Body::Jobs(wire::JobsQuery {}),
-            1 => Body::Job(wire::JobQuery { job }),
-            2 => Body::WatchJob(wire::JobQuery { job }),
+            1 => Body::Job(wire::JobQuery { job, ..Default::default() }),
+            2 => Body::WatchJob(wire::JobQuery { job, ..Default::default() }),
             3 => Body::Map(wire::MapQuery {}),
             4 => Body::Node(wire::NodeQuery {}),
             5 => Body::Tasks(wire::TasksQuery {

@@ -32,14 +32,21 @@ pub(crate) struct Delivery {
     told: usize,
     /// It had ended before: children that have what it made then need not begin anew.
     rebuilt: bool,
+    round: u32,
 }
 
 impl Delivery {
     /// Of a task that has no outputs.
-    pub(super) fn of_end(parent: TaskId, attempt: Attempt, end: End, node: NodeId) -> Self {
+    pub(super) fn of_end(
+        parent: TaskId,
+        attempt: Attempt,
+        end: End,
+        node: NodeId,
+        round: u32,
+    ) -> Self {
         let (output_sizes, consumers) = (Vec::new(), Vec::new());
         let (told, rebuilt) = (0, false);
-        Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt }
+        Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt, round }
     }
     pub(super) fn partition(&self) -> PartitionId {
         self.parent.partition()
@@ -54,6 +61,7 @@ impl Delivery {
             output_sizes: self.output_sizes.clone(),
             consumers: self.consumers.clone(),
             rebuilt: self.rebuilt,
+            round: self.round,
             ..Default::default()
         }
     }
@@ -64,6 +72,7 @@ impl Ledger {
     pub(crate) fn deliver(&mut self, parent: TaskId) {
         let index = parent.local.index();
         let Some(part) = self.part_mut(parent) else { return };
+        let round = part.round;
         let Some(segment) = part.segment_mut(index) else { return };
         let Some(cell) = segment.cell(index) else { return };
         let State::Ended(end) = cell.state else { return };
@@ -72,8 +81,24 @@ impl Ledger {
         segment.undelivered += 1;
         let consumers = self.consumers(parent, &output_sizes);
         self.expect_readers(parent, attempt, node, &output_sizes, &consumers);
-        let ended = Delivery::of_end(parent, attempt, end, node);
+        let ended = Delivery::of_end(parent, attempt, end, node, round);
         self.deliveries.push_back(Delivery { output_sizes, consumers, rebuilt, ..ended });
+    }
+
+    /// As long as nobody counts them, all readers of what a done task has made are to come.
+    pub(super) fn expect_readers_of(&mut self, parent: TaskId) {
+        let index = parent.local.index();
+        let Some(segment) = self.part(parent).and_then(|part| part.segment(index)) else { return };
+        let (Some(cell), Some(side)) = (segment.cell(index), segment.side(index)) else { return };
+        let (attempt, node, sizes) = (cell.attempt, cell.holder, side.output_sizes.clone());
+        let consumers = self.consumers(parent, &sizes);
+        let counted = (0..)
+            .zip(&consumers)
+            .filter(|(_, readers)| **readers > 0)
+            .all(|(output, _)| self.readers.has(&ObjectId { task: parent, attempt, output }));
+        if !counted {
+            self.expect_readers(parent, attempt, node, &sizes, &consumers);
+        }
     }
 
     /// How many edges carry each output of a task; nobody counts where none has bytes.
@@ -246,6 +271,11 @@ impl Ledger {
             return false;
         }
         if credit.verdict != wire::Verdict::Done as i32 {
+            let ignores_rounds = self.mutant == Some(Mutant::RoundIgnored);
+            if credit.round < self.round(task) && !ignores_rounds {
+                mark(Mark::CreditOfEarlierRound);
+                return false; // The parent is not done yet in this one.
+            }
             let cancelled = credit.verdict == wire::Verdict::Cancelled as i32;
             let end = if cancelled { End::Cancelled } else { End::Skipped };
             return self.give_up(now, task, end, "", out);
@@ -403,7 +433,7 @@ impl Ledger {
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
         let (attempt, node) = (cell.attempt, cell.holder);
         let consumers = self.consumers(parent, &output_sizes);
-        let ended = Delivery::of_end(parent, attempt, end, node);
+        let ended = Delivery::of_end(parent, attempt, end, node, part.round);
         let mut credit = Delivery { output_sizes, consumers, ..ended }.credit();
         for edge in part.edge_runs(index).flatten().filter(|edge| children.contains(&edge.child)) {
             credit.child.push(edge.child);

@@ -125,7 +125,8 @@ impl<'p> Submitter<'p> {
     }
 
     fn watch(&self) -> Box<wire::Request> {
-        let body = Some(request::Body::WatchJob(wire::JobQuery { job: self.job.0 }));
+        let body =
+            Some(request::Body::WatchJob(wire::JobQuery { job: self.job.0, ..Default::default() }));
         Box::new(wire::Request { id: WATCH, body })
     }
 
