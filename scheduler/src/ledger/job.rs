@@ -100,6 +100,14 @@ impl Job {
         parts.map(|(&partition, part)| (partition, self.visible_record(part)))
     }
 
+    /// What one part has heard at the end of the round is true of all that are in it.
+    pub(super) fn share_keeps(&mut self) {
+        let round = self.round();
+        let keeps = self.parts.values().any(|part| part.round == round && part.keeps);
+        let parts = self.parts.values_mut().filter(|part| part.round == round);
+        parts.for_each(|part| part.keeps |= keeps);
+    }
+
     /// How often what was not done of it was run again.
     pub(crate) fn round(&self) -> u32 {
         self.settings.round

@@ -228,6 +228,7 @@ impl Ledger {
         for (&job_id, job) in &mut self.jobs {
             cancelled.extend((job.cancelled && job.open > 0).then_some(job_id));
             if job.ended {
+                job.share_keeps();
                 self.live.remove(&job_id);
             } else if job.visible {
                 job.report_everything(now);

@@ -278,6 +278,9 @@ impl Ledger {
         }
         let before = job.parts.insert(partition, part);
         assert!(before.is_none(), "{partition} of {job_id} was here already");
+        if job.ended {
+            job.share_keeps();
+        }
         if differs {
             // What one home has heard of the job as a whole is true of all of it.
             for (partition, record) in job.visible_records() {
