@@ -90,8 +90,8 @@ impl Ledger {
                 let text = format!("task {} waits again but is not stored", place(index));
                 return Err(RecordError(text));
             }
-            // What it has of its inputs is asked for again.
-            self.wait_again(place(index), false);
+            // Where what it had read was let go of it finds that out, and it is made again.
+            self.wait_again(place(index), true);
         }
         if let Some(&index) = record.reopened.first()
             && let Some(part) = self.part_mut(place(index))
