@@ -48,6 +48,13 @@ impl Delivery {
         let (told, rebuilt) = (0, false);
         Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt, round }
     }
+    /// It holds in this round as well, if its parent is still as it tells. `state`: of the parent, if
+    /// it is concerned.
+    pub(super) fn restamp(&mut self, round: u32, state: impl Fn(TaskId) -> Option<State>) {
+        if state(self.parent) == Some(State::Ended(self.end)) {
+            self.round = round;
+        }
+    }
     pub(super) fn partition(&self) -> PartitionId {
         self.parent.partition()
     }

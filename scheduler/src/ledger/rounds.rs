@@ -56,6 +56,7 @@ impl Ledger {
     ) {
         let mut asks = Asks::new();
         for &partition in partitions {
+            let rebuilds = self.rebuilds_of(job, partition);
             let again = self.find_again(job, partition, named);
             let keeps = self.enter_round(job, partition, out);
             let place = |index| TaskId { job, local: LocalId::new(partition, index) };
@@ -69,6 +70,11 @@ impl Ledger {
             if !again.is_empty() {
                 out.facts.ends.entry((partition, job)).or_default().reopened.extend(again);
             }
+            for task in rebuilds {
+                self.replace_ready(task, Again::NotHeld, out);
+                self.ask_or_place(task, homes, &mut asks);
+            }
+            self.restamp(job, partition);
             self.forget_old_failures(job, partition);
             if keeps {
                 self.expect_readers_again(job, partition);
@@ -76,6 +82,15 @@ impl Ledger {
         }
         send(asks, out);
         self.answer_early_asks(now, job, homes, out);
+    }
+
+    /// Tasks that were made again when the last round ended; holders have let go of them.
+    fn rebuilds_of(&self, job: JobId, partition: PartitionId) -> Vec<TaskId> {
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        let Some(part) = part.filter(|part| part.open > 0) else { return Vec::new() };
+        let open = |index: &u64| !matches!(part.state(*index), None | Some(State::Ended(_)));
+        let place = |index| TaskId { job, local: LocalId::new(partition, index) };
+        part.indices().filter(open).map(place).collect()
     }
 
     /// Tasks of a partition that the round runs again.
@@ -150,6 +165,19 @@ impl Ledger {
         }
         self.mourning.insert(task);
         self.ask_for_all(task, homes, asks);
+    }
+
+    /// Ends that are still being told, and hold in this round too, are told as of this round.
+    fn restamp(&mut self, job: JobId, partition: PartitionId) {
+        let Some(part) = self.jobs.get(&job).and_then(|job| job.parts.get(&partition)) else {
+            return;
+        };
+        for delivery in &mut self.deliveries {
+            let is_here = |task: TaskId| task.job == job && task.partition() == partition;
+            delivery.restamp(part.round, |task| {
+                if is_here(task) { part.state(task.local.index()) } else { None }
+            });
+        }
     }
 
     /// Only failures of this round count as its failures.

@@ -126,7 +126,12 @@ impl Ledger {
     fn activate_piece(&mut self, piece: &Piece) -> Looked {
         let &Piece { job: job_id, partition, number, from, most, recovered, first } = piece;
         let nothing = Looked { end: from, at_end: true, ready: 0 };
-        let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended) else { return nothing };
+        let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended) else {
+            if recovered {
+                self.release(job_id, partition, number);
+            }
+            return nothing;
+        };
         let Some(part) = job.parts.get(&partition) else { return nothing };
         let Some(segment) = part.chunk(number) else { return nothing };
         let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };

@@ -20,6 +20,7 @@ mod recorded;
 mod removal;
 mod replicas;
 mod results;
+mod retry;
 mod scrub;
 mod slurm;
 mod soak;
