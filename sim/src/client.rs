@@ -40,6 +40,8 @@ pub struct ClientPlan {
     pub cancels_early_permille: u64,
     /// How often it asks again after it was told the end.
     pub asks_again: u32,
+    /// How often it retries its job, while some tasks are not done.
+    pub retries: u32,
 }
 
 impl ClientPlan {
@@ -55,6 +57,7 @@ impl ClientPlan {
             cancel_after: None,
             cancels_early_permille: 0,
             asks_again: 0,
+            retries: 0,
         }
     }
 }
@@ -70,6 +73,8 @@ enum Ask {
     Forbid,
     /// Of one home.
     CancelTasks(Vec<LocalId>),
+    /// To this round.
+    Retry(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +99,8 @@ pub(crate) struct JobClient {
     asks: BTreeMap<u64, Ask>,
     /// The request whose answer said that the job is accepted.
     committed_by: Option<u64>,
+    /// What it has heard of, or asked for.
+    round: u32,
 }
 
 impl JobClient {
@@ -126,6 +133,7 @@ impl World {
             accepted,
             asks: BTreeMap::new(),
             committed_by: None,
+            round: 0,
         });
         self.schedule(at, Happening::Wake { who: Who::Job(client) });
         client
@@ -277,6 +285,11 @@ impl World {
                 let by = format!("client-{index}");
                 let cancel = wire::Cancel { job: job.0, locals, by, ..Default::default() };
                 request::Body::Cancel(cancel)
+            }
+            &Ask::Retry(round) => {
+                let by = format!("client-{index}");
+                let locals = Vec::new();
+                request::Body::Retry(wire::JobRetry { job: job.0, round, locals, by })
             }
         };
         let partition = partition_of(&body, self.map.partitions.len() as u32);
@@ -456,6 +469,12 @@ impl World {
                 let verdict = removal::on_answered(self.truth(index), &named, &answer);
                 self.judge(verdict);
             }
+            // An answer may overtake those of the round before.
+            (Ask::Watch | Ask::Query, Some(response::Body::Job(state)))
+                if round_of(&state) < self.clients[index].round => {}
+            (Ask::Retry(round), Some(response::Body::Job(state))) => {
+                self.retried(index, round, &state);
+            }
             (ask @ (Ask::Watch | Ask::Query), Some(response::Body::Job(state))) => {
                 self.job_told(index, &state, &ask, response.more);
             }
@@ -495,6 +514,10 @@ impl World {
                 let truth = self.truth(index);
                 (truth.promise, truth.abandoned) = (Promise::Staged, true);
             }
+            // Another request of this client came first, and that round has ended meanwhile, and was
+            // retried.
+            ErrorCode::Refused if matches!(ask, Ask::Retry(round) if round < self.clients[index].round) =>
+                {}
             code => {
                 let text = format!("{job}: {ask:?} was refused with {code:?}: {}", error.text);
                 self.judge(Err(Violation::new("durable", text)));
@@ -568,10 +591,50 @@ impl World {
                 .and_then(|()| bound::on_end(truth, makespan, slots));
             self.tell(|| format!("client {index} is told the end of {job}"));
             self.judge(verdict);
+            if self.violation.is_none() && self.retry(index, state) {
+                return;
+            }
             for _ in 0..again {
                 let after = self.dice.span(Span::ZERO, Span::from_secs(2));
                 self.schedule(self.now + after, Happening::Wake { who: Who::Job(index) });
             }
+        }
+    }
+
+    /// Retries the job of this client, if it wants to and some tasks are not done.
+    fn retry(&mut self, index: usize, state: &wire::JobState) -> bool {
+        let job = self.clients[index].job;
+        let sum = state.sum.clone().unwrap_or_default();
+        let is_done = sum.failed + sum.skipped + sum.cancelled == 0;
+        if self.clients[index].plan.retries == 0 || is_done || !self.jobs[&job].may_be_retried() {
+            return false;
+        }
+        let round = round_of(state) + 1;
+        self.tell(|| format!("client {index} retries {job}: round {round}"));
+        let now = self.now;
+        let client = &mut self.clients[index];
+        client.plan.retries -= 1;
+        (client.stage, client.round) = (Stage::Watching, round);
+        (client.started, client.ended) = (Some(now), None);
+        let truth = self.truth(index);
+        (truth.promise, truth.told) = (Promise::Accepted, None);
+        self.ask(index, Ask::Retry(round));
+        if self.dice.chance(self.clients[index].plan.repeats_permille) {
+            self.ask(index, Ask::Retry(round));
+        }
+        true
+    }
+
+    fn retried(&mut self, index: usize, round: u32, state: &wire::JobState) {
+        let told = round_of(state);
+        if told != round {
+            let text = format!("{}: round {round} was asked for, and {told} begins", state.job);
+            return self.judge(Err(Violation::new("rounds", text)));
+        }
+        let client = &self.clients[index];
+        let watches = client.asks.values().any(|ask| *ask == Ask::Watch);
+        if client.stage == Stage::Watching && client.round == round && !watches {
+            self.ask(index, Ask::Watch);
         }
     }
 
@@ -591,6 +654,10 @@ impl World {
             self.request(Who::Observer, node, request::Body::Node(wire::NodeQuery {}));
         }
     }
+}
+
+fn round_of(state: &wire::JobState) -> u32 {
+    state.settings.map_or(0, |settings| settings.round)
 }
 
 /// A request in one line.

@@ -21,6 +21,8 @@ const GENERATED_PERMILLE: u64 = 250;
 /// Out of a thousand jobs where processes die, these consist of commands, half of them with some
 /// that kill what runs them.
 const COMMANDS_PERMILLE: u64 = 300;
+/// Out of a thousand jobs, those that are retried while some of their tasks are not done.
+const RETRIED_PERMILLE: u64 = 400;
 /// Of so many seeds one has its tasks counted at every step of its nodes.
 const CENSUS_EACH_STEP_SEEDS: u64 = 40;
 /// Out of a thousand seeds with copies, those with clients that read without pause.
@@ -150,8 +152,13 @@ impl Plan {
             world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
         }
         let mut jobs = Vec::new();
+        let mut rounds = Dice::new(seed.rotate_left(24) ^ 0x0040_17d5);
         for (work, homes) in works {
-            jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
+            let mut plan = client_plan(&mut dice, faultless, faults_for);
+            if rounds.chance(RETRIED_PERMILLE) {
+                plan.retries = rounds.between(1, 3) as u32;
+            }
+            jobs.push((work, homes, plan));
         }
         let spreads = faultless && nodes > 1 && matches!(world.tuning.policy, Policy::Mlb);
         let spread = spreads.then(|| {
@@ -408,5 +415,6 @@ fn client_plan(dice: &mut Dice, faultless: bool, faults_for: Span) -> ClientPlan
         cancel_after: dice.chance(120).then(|| Span::from_millis(dice.below(300))),
         cancels_early_permille: if faultless { 0 } else { 10 },
         asks_again: dice.below(3) as u32,
+        retries: 0, // Drawn apart: what other seeds draw stays what it was.
     }
 }

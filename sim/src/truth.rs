@@ -63,6 +63,12 @@ impl TaskTruth {
     pub(crate) fn current(&self) -> Option<Commit> {
         self.commits.iter().rev().find(|commit| !commit.undone).copied()
     }
+    /// It is not done, and begins again in a further round of its job.
+    pub(crate) fn retried(&mut self) {
+        self.commits.clear();
+        self.kills.clear();
+        self.reopened = false;
+    }
     pub(crate) fn ever_done(&self) -> bool {
         self.commits.iter().any(|commit| commit.end == End::Done)
     }
@@ -109,6 +115,12 @@ pub(crate) struct JobTruth {
 }
 
 impl JobTruth {
+    /// Nobody cancels any of it, and nothing of it kills its node for good.
+    pub(crate) fn may_be_retried(&self) -> bool {
+        let kills = |task: &TaskTruth| task.kind == KIND_POISON || task.is_struck_out;
+        !self.cancelled && self.named.is_empty() && !self.tasks.values().any(kills)
+    }
+
     /// # Panics
     /// When the chunks contradict each other: the workload is wrong, not the cluster.
     pub(crate) fn new(job: JobId, chunks: &[wire::Chunk], real_data: bool) -> Self {

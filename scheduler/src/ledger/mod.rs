@@ -18,6 +18,8 @@ mod query;
 mod recover;
 mod release;
 mod removal;
+#[cfg(test)]
+mod retire_tests;
 mod rounds;
 mod segment;
 mod takeover;

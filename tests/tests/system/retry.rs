@@ -52,10 +52,13 @@ fn check_diamond(instance: &mut Instance, between: impl Fn(&mut Instance)) {
     assert_eq!((&info["tasks"]["done"], &info["tasks"]["failed"]), (&4.into(), &0.into()));
     // The record of the first round stays as it was.
     let past = instance.json(&["job", "info", &id, "--round", "0"]);
-    assert_eq!(past, first);
-    let unknown = instance.starling(&["job", "info", &id, "--round", "2"]).expect_code(1);
+    for what in ["state", "tasks", "failures", "makespan_s", "first_start_s", "work_s", "attempts"]
+    {
+        assert_eq!(past[what], first[what], "{what}: {past}");
+    }
+    let unknown = instance.starling(&["job", "info", &id, "--round", "2"]).expect_code(4);
     assert!(unknown.stderr.contains("has no round 2"), "{}", unknown.stderr);
-    let nothing = instance.starling(&["job", "retry", &id]).expect_code(1);
+    let nothing = instance.starling(&["job", "retry", &id]).expect_code(4);
     assert!(nothing.stderr.contains("nothing to retry"), "{}", nothing.stderr);
     assert!(nothing.stderr.contains("hint:"), "{}", nothing.stderr);
     instance.starling(&["job", "fetch", &id, "--output", "there"]).ok();
@@ -88,7 +91,7 @@ fn named_tasks_run_again_and_only_those() {
     let script = format!("echo {{i}} >> {log}; [ {{i}} -le 2 ] || [ -e {mended} ]");
     let id = submit(&instance, &["--array", "1-4", "--", "sh", "-c", &script]);
     instance.starling(&["job", "wait", &id]).expect_code(1);
-    let done = instance.starling(&["job", "retry", &id, "2,3"]).expect_code(1);
+    let done = instance.starling(&["job", "retry", &id, "2,3"]).expect_code(4);
     assert!(done.stderr.contains("is done"), "{}", done.stderr);
     instance.sandbox().write("mended", "");
     // One of the two that failed is still failed afterwards.
@@ -103,7 +106,7 @@ fn named_tasks_run_again_and_only_those() {
 fn a_job_that_goes_on_is_not_retried() {
     let instance = Instance::up(1, 1);
     let id = submit(&instance, &["--", "sleep", "300"]);
-    let ran = instance.starling(&["job", "retry", &id]).expect_code(1);
+    let ran = instance.starling(&["job", "retry", &id]).expect_code(4);
     assert!(ran.stderr.contains("has not ended"), "{}", ran.stderr);
     assert!(ran.stderr.contains("hint:"), "{}", ran.stderr);
     instance.starling(&["job", "cancel", &id]).ok();
