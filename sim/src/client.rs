@@ -611,11 +611,9 @@ impl World {
         }
         let round = round_of(state) + 1;
         self.tell(|| format!("client {index} retries {job}: round {round}"));
-        let now = self.now;
         let client = &mut self.clients[index];
         client.plan.retries -= 1;
-        (client.stage, client.round) = (Stage::Watching, round);
-        (client.started, client.ended) = (Some(now), None);
+        (client.stage, client.round, client.ended) = (Stage::Watching, round, None);
         let truth = self.truth(index);
         (truth.promise, truth.told) = (Promise::Accepted, None);
         self.ask(index, Ask::Retry(round));

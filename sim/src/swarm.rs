@@ -104,6 +104,15 @@ impl Work {
         }
     }
 
+    fn fail_at_first(&mut self, dice: &mut Dice) {
+        let permille = dice.pick(&[0, 50, 300]);
+        if let Self::Draft(draft) = self
+            && dice.chance(700)
+        {
+            *draft = std::mem::take(draft).mended_later(dice, permille);
+        }
+    }
+
     fn work_ns(&self) -> u64 {
         match self {
             Self::Draft(draft) => {
@@ -153,10 +162,11 @@ impl Plan {
         }
         let mut jobs = Vec::new();
         let mut rounds = Dice::new(seed.rotate_left(24) ^ 0x0040_17d5);
-        for (work, homes) in works {
+        for (mut work, homes) in works {
             let mut plan = client_plan(&mut dice, faultless, faults_for);
             if rounds.chance(RETRIED_PERMILLE) {
                 plan.retries = rounds.between(1, 3) as u32;
+                work.fail_at_first(&mut rounds);
             }
             jobs.push((work, homes, plan));
         }

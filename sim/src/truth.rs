@@ -11,6 +11,8 @@ pub const KIND_PLAIN: &str = "plain";
 pub const KIND_FAILING: &str = "failing";
 /// Every other attempt exits with 3.
 pub const KIND_FLAKY: &str = "flaky";
+/// Every attempt of the first round of its job exits with 3, no later one does.
+pub const KIND_MENDED: &str = "mended";
 /// Every attempt kills the node that runs it.
 pub const KIND_POISON: &str = "poison";
 
@@ -115,6 +117,12 @@ pub(crate) struct JobTruth {
 }
 
 impl JobTruth {
+    /// In which its client was told the end.
+    pub(crate) fn told_round(&self) -> u32 {
+        let settings = self.told.as_ref().and_then(|state| state.settings);
+        settings.map_or(0, |settings| settings.round)
+    }
+
     /// Nobody cancels any of it, and nothing of it kills its node for good.
     pub(crate) fn may_be_retried(&self) -> bool {
         let kills = |task: &TaskTruth| task.kind == KIND_POISON || task.is_struck_out;

@@ -1,6 +1,6 @@
 //! What leaves memory when a node keeps too much of what has ended.
 
-use proto::limits::RETIRED_WEIGHT_MAX;
+use proto::limits::{CHUNK_TASKS_MAX, RETIRED_WEIGHT_MAX};
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
@@ -69,10 +69,12 @@ fn a_task_that_has_children_to_tell_stays_in_memory() {
     // It is not needed any more; then it is made again, and its child is not told at once.
     ledger.reopen(parent());
     let second = end(parent(), 1, &mut ledger, &mut out);
-    job(2, RETIRED_WEIGHT_MAX + 1, &mut ledger, &mut out);
-    for index in 0..=RETIRED_WEIGHT_MAX as u64 {
-        let task = TaskId { job: JobId(2), local: LocalId::new(MINE, index) };
-        ledger.end(Time(2), task, End::Cancelled, NodeId(0), Ending::default(), &mut out);
+    for number in 2..=2 + (RETIRED_WEIGHT_MAX / CHUNK_TASKS_MAX) as u64 {
+        job(number, CHUNK_TASKS_MAX, &mut ledger, &mut out);
+        for index in 0..CHUNK_TASKS_MAX as u64 {
+            let task = TaskId { job: JobId(number), local: LocalId::new(MINE, index) };
+            ledger.end(Time(2), task, End::Cancelled, NodeId(0), Ending::default(), &mut out);
+        }
     }
     assert!(ledger.cell(parent()).is_some(), "it is not told yet");
     assert_eq!(told(&mut ledger), [second.0]);
