@@ -131,12 +131,24 @@ impl Client {
         tasks.sort_unstable_by_key(|task| (self.home(task.partition()), *task));
         tasks.dedup();
         let mut sum = wire::Cancelled::default();
+        // What has ended may be about to run again.
+        let round = self.round_now(job).await;
         for of_node in tasks.chunk_by(|a, b| self.home(a.partition()) == self.home(b.partition())) {
             for piece in of_node.chunks(limits::CANCEL_TASKS_MAX) {
-                self.cancel_tasks(job, piece, &mut sum).await?;
+                self.cancel_tasks(job, round, piece, &mut sum).await?;
             }
         }
         Ok(sum)
+    }
+
+    /// In which a job is, as far as its home answers soon.
+    async fn round_now(&self, job: JobId) -> u32 {
+        let query = request::Body::Job(wire::JobQuery { job: job.0, past_round: 0 });
+        let home = self.home(self.job_partition(job));
+        match self.ask_once(home, query, GUEST_PATIENCE).await {
+            Ok(Some(response::Body::Job(state))) => round_of(&state),
+            _ => 0,
+        }
     }
 
     /// Cancels tasks of one home. Homes may move meanwhile, each partition to another node: then
@@ -144,13 +156,14 @@ impl Client {
     async fn cancel_tasks(
         &self,
         job: JobId,
+        round: u32,
         tasks: &[LocalId],
         sum: &mut wire::Cancelled,
     ) -> Result<(), ClientError> {
         let node = self.home(tasks[0].partition());
         let cancel = |tasks: &[LocalId]| {
             let locals = tasks.iter().map(|task| task.0).collect();
-            wire::Cancel { job: job.0, locals, by: canceller(), ..Default::default() }
+            wire::Cancel { job: job.0, locals, by: canceller(), round, ..Default::default() }
         };
         let body = request::Body::Cancel(cancel(tasks));
         let mut answers = Vec::new();

@@ -75,6 +75,7 @@ fn bundle(dice: &mut Dice) -> Option<wire::Bundle> {
 
 fn credits(dice: &mut Dice) -> wire::Credits {
     let credit = |dice: &mut Dice| wire::Credit {
+        round: dice.below(3) as u32,
         job: dice.number(),
         parent: dice.number(),
         attempt: dice.number(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{UPLOADS_ASKED_AFTER, UPLOADS_ASKED_MAX};
+use proto::limits::{OBJECTS_TOLD_MAX, UPLOADS_ASKED_AFTER, UPLOADS_ASKED_MAX};
 use proto::wire::message::Body;
 use proto::{JobId, NodeId, TaskId, Time, wire};
 
@@ -153,10 +153,24 @@ impl Scheduler {
         for (partition, record) in job.visible_records() {
             out.facts.visible.insert((partition, job_id), record);
         }
+        if end.kept {
+            self.let_unread_go(job_id, out);
+        }
         for (partition, chunks) in retired {
             self.ledger.retire(job_id, partition, &chunks);
         }
         self.ledger.forget_releases(job_id);
+    }
+
+    /// Tasks of the job may be run again: of what others have made only that stays which some task
+    /// reads.
+    fn let_unread_go(&mut self, job: JobId, out: &mut Out) {
+        for (node, objects) in self.ledger.unread_outputs(job) {
+            for piece in objects.chunks(OBJECTS_TOLD_MAX) {
+                let body = Body::Unwanted(wire::Unwanted { objects: piece.to_vec() });
+                out.reliable.push((node, body));
+            }
+        }
     }
 
     /// The latest round of a job of which anything is here.

@@ -43,8 +43,16 @@ impl Scheduler {
             None => Err(unknown_job(cancel.job)),
             // The ends of a job that is never committed here would outlive its chunks.
             Some(job) if !job.visible => Err(not_yet(cancel.job)),
+            // A task that has ended here may be about to run again.
+            Some(_) if self.is_behind(cancel) => Err(not_yet(cancel.job)),
             Some(_) => Ok(response::Body::Cancelled(self.on_cancel(now, cancel, out))),
         }
+    }
+
+    /// Whoever cancels these tasks knows of a later round of their job.
+    fn is_behind(&self, cancel: &wire::Cancel) -> bool {
+        let mut named = cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local));
+        named.any(|task| self.ledger.round(task) < cancel.round)
     }
 
     /// Ends the named tasks of a job, or all of them, wherever they are.

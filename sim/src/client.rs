@@ -1,11 +1,15 @@
 //! Clients that submit a job each: chunks, commit, watch; with lost requests, repeats and deaths.
 
+mod cancels;
+mod rounds;
+
 use std::collections::BTreeMap;
 
 use node::Input;
 use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
+use self::rounds::round_of;
 use crate::checkers::{Violation, bound, durable, progress, removal};
 use crate::queue::{Connection, Happening, Who};
 use crate::stale::partition_of;
@@ -283,7 +287,8 @@ impl World {
             Ask::CancelTasks(named) => {
                 let locals = named.iter().map(|local| local.0).collect();
                 let by = format!("client-{index}");
-                let cancel = wire::Cancel { job: job.0, locals, by, ..Default::default() };
+                let round = client.round;
+                let cancel = wire::Cancel { job: job.0, locals, by, round, ..Default::default() };
                 request::Body::Cancel(cancel)
             }
             &Ask::Retry(round) => {
@@ -350,54 +355,6 @@ impl World {
             }
             Stage::Ended => self.ask(index, Ask::Query),
             Stage::Dead => {}
-        }
-    }
-
-    /// The whole job, one task of it, or a tenth of them.
-    fn cancel(&mut self, index: usize) {
-        let share_permille = self.dice.pick(&[0, 1, 100]);
-        let tasks: Vec<LocalId> = self.truth(index).tasks.keys().copied().collect();
-        if share_permille == 0 && self.clients[index].stage != Stage::Watching {
-            // A home that does not know the job yet would say so, perhaps after the commit.
-            return self.forbid(index);
-        }
-        if share_permille == 0 {
-            self.truth(index).cancelled = true;
-            return self.ask(index, Ask::Cancel);
-        }
-        let mut named = vec![self.dice.pick(&tasks)];
-        if share_permille > 1 {
-            named.extend(tasks.iter().filter(|_| self.dice.chance(share_permille)));
-        }
-        self.cancel_tasks(index, named);
-    }
-
-    /// This client cancels these tasks of its job now.
-    pub fn cancel_tasks(&mut self, index: usize, named: Vec<LocalId>) {
-        self.truth(index).named.extend(&named);
-        let mut by_home: BTreeMap<usize, Vec<LocalId>> = BTreeMap::new();
-        for local in named {
-            let same = by_home.entry(self.home(local.partition().0)).or_default();
-            if !same.contains(&local) {
-                same.push(local);
-            }
-        }
-        for named in by_home.into_values() {
-            self.ask(index, Ask::CancelTasks(named));
-        }
-    }
-
-    /// The client does not want the job that it is about to submit.
-    fn forbid(&mut self, index: usize) {
-        let truth = self.truth(index);
-        (truth.cancelled, truth.forbidden) = (true, true);
-        self.ask(index, Ask::Forbid);
-    }
-
-    /// What was not committed by now never will be.
-    fn forbidden(&mut self, index: usize) {
-        if self.truth(index).promise == Promise::Staged {
-            self.tell(|| format!("client {index} hears that its job may not be committed"));
         }
     }
 
@@ -601,41 +558,6 @@ impl World {
         }
     }
 
-    /// Retries the job of this client, if it wants to and some tasks are not done.
-    fn retry(&mut self, index: usize, state: &wire::JobState) -> bool {
-        let job = self.clients[index].job;
-        let sum = state.sum.clone().unwrap_or_default();
-        let is_done = sum.failed + sum.skipped + sum.cancelled == 0;
-        if self.clients[index].plan.retries == 0 || is_done || !self.jobs[&job].may_be_retried() {
-            return false;
-        }
-        let round = round_of(state) + 1;
-        self.tell(|| format!("client {index} retries {job}: round {round}"));
-        let client = &mut self.clients[index];
-        client.plan.retries -= 1;
-        (client.stage, client.round, client.ended) = (Stage::Watching, round, None);
-        let truth = self.truth(index);
-        (truth.promise, truth.told) = (Promise::Accepted, None);
-        self.ask(index, Ask::Retry(round));
-        if self.dice.chance(self.clients[index].plan.repeats_permille) {
-            self.ask(index, Ask::Retry(round));
-        }
-        true
-    }
-
-    fn retried(&mut self, index: usize, round: u32, state: &wire::JobState) {
-        let told = round_of(state);
-        if told != round {
-            let text = format!("{}: round {round} was asked for, and {told} begins", state.job);
-            return self.judge(Err(Violation::new("rounds", text)));
-        }
-        let client = &self.clients[index];
-        let watches = client.asks.values().any(|ask| *ask == Ask::Watch);
-        if client.stage == Stage::Watching && client.round == round && !watches {
-            self.ask(index, Ask::Watch);
-        }
-    }
-
     /// All ended jobs are asked for once more.
     pub(crate) fn ask_again(&mut self) {
         for index in 0..self.clients.len() {
@@ -652,10 +574,6 @@ impl World {
             self.request(Who::Observer, node, request::Body::Node(wire::NodeQuery {}));
         }
     }
-}
-
-fn round_of(state: &wire::JobState) -> u32 {
-    state.settings.map_or(0, |settings| settings.round)
 }
 
 /// A request in one line.

@@ -109,7 +109,7 @@ impl Ledger {
     }
 
     /// How many edges carry each output of a task; nobody counts where none has bytes.
-    fn consumers(&self, parent: TaskId, output_sizes: &[u64]) -> Vec<u32> {
+    pub(super) fn consumers(&self, parent: TaskId, output_sizes: &[u64]) -> Vec<u32> {
         if output_sizes.iter().all(|&size_bytes| size_bytes == 0) {
             return Vec::new();
         }

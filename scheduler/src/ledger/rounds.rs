@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Again;
 use proto::marks::{Mark, mark};
-use proto::{Attempt, Event, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
 use super::lineage::{Asks, send};
 use super::segment::State;
 use super::{End, Ledger};
+use crate::data::wire_object;
 use crate::homes::Homes;
 use crate::out::Out;
 
@@ -200,6 +201,40 @@ impl Ledger {
         for task in tasks {
             self.expect_readers_of(task);
         }
+    }
+
+    /// What done tasks of a job made, is not to be kept and no task reads, by the node that has it.
+    pub(crate) fn unread_outputs(&self, job: JobId) -> BTreeMap<NodeId, Vec<wire::Object>> {
+        let mut unread: BTreeMap<NodeId, Vec<wire::Object>> = BTreeMap::new();
+        let parts = self.jobs.get(&job).into_iter().flat_map(|job| &job.parts);
+        let tasks = parts.flat_map(|(&partition, part)| {
+            let done = |index: &u64| part.state(*index) == Some(State::Ended(End::Done));
+            let place = move |index| TaskId { job, local: LocalId::new(partition, index) };
+            part.indices().filter(done).map(place)
+        });
+        for task in tasks {
+            let Some(cell) = self.cell(task) else { continue };
+            let objects = self.unread_outputs_of(task, cell.attempt);
+            if !objects.is_empty() {
+                unread.entry(cell.holder).or_default().extend(objects);
+            }
+        }
+        unread
+    }
+
+    fn unread_outputs_of(&self, task: TaskId, attempt: Attempt) -> Vec<wire::Object> {
+        let index = task.local.index();
+        let side = self.part(task).and_then(|part| part.segment(index)?.side(index));
+        let Some(side) = side.filter(|side| !side.output_sizes.is_empty()) else {
+            return Vec::new();
+        };
+        let consumers = self.consumers(task, &side.output_sizes);
+        let declared = |output: usize| self.spec(task)?.outputs.get(output);
+        let unread = consumers.iter().enumerate().filter(|&(output, &readers)| {
+            readers == 0 && !declared(output).is_some_and(|declared| declared.keep)
+        });
+        let object = |output| wire_object(ObjectId { task, attempt, output: output as u32 }, 0);
+        unread.map(|(output, _)| object(output)).collect()
     }
 
     /// Questions of children that are in a later round than their parent here wait until that has
