@@ -127,7 +127,7 @@ fn explain(error: ClientError, job: JobId, before: &JobState) -> Failure {
     }
 }
 
-/// Which round it is, and who opened it.
+/// The number of the round, and the user that opened it.
 pub(crate) fn round_line(state: &JobState) -> Option<String> {
     let round = jobs::later_round(state)?;
     let by = match state.opened_by.as_str() {

@@ -21,7 +21,7 @@ fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Optio
     (entry.active && entry.replicas.first() == Some(&node.0)).then_some(entry.epoch)
 }
 
-/// Who cancels or retries: `job info` tells it.
+/// The user that cancels or retries: `job info` tells it.
 fn canceller() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();

@@ -49,7 +49,7 @@ impl Scheduler {
         }
     }
 
-    /// Whoever cancels these tasks knows of a later round of their job.
+    /// The client that cancels these tasks knows of a later round of their job.
     fn is_behind(&self, cancel: &wire::Cancel) -> bool {
         let mut named = cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local));
         named.any(|task| self.ledger.round(task) < cancel.round)

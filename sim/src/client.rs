@@ -471,10 +471,8 @@ impl World {
                 let truth = self.truth(index);
                 (truth.promise, truth.abandoned) = (Promise::Staged, true);
             }
-            // Another request of this client came first, and that round has ended meanwhile, and was
-            // retried.
-            ErrorCode::Refused if matches!(ask, Ask::Retry(round) if round < self.clients[index].round) =>
-                {}
+            // Another request of this client came first, and that round was retried meanwhile.
+            ErrorCode::Refused if self.is_old_retry(index, &ask) => {}
             code => {
                 let text = format!("{job}: {ask:?} was refused with {code:?}: {}", error.text);
                 self.judge(Err(Violation::new("durable", text)));

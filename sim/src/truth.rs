@@ -123,7 +123,7 @@ impl JobTruth {
         settings.map_or(0, |settings| settings.round)
     }
 
-    /// Nobody cancels any of it, and nothing of it kills its node for good.
+    /// No task of it was cancelled, or kills its node.
     pub(crate) fn may_be_retried(&self) -> bool {
         let kills = |task: &TaskTruth| task.kind == KIND_POISON || task.is_struck_out;
         !self.cancelled && self.named.is_empty() && !self.tasks.values().any(kills)

@@ -129,8 +129,8 @@ impl Draft {
         self.commands()
     }
 
-    /// Out of a thousand plain tasks, and at least the first of them, these fail as long as their job
-    /// was not retried.
+    /// Out of a thousand plain tasks, and at least the first of them, these fail as long as their
+    /// job was not retried.
     #[must_use]
     pub fn mended_later(mut self, dice: &mut Dice, permille: u64) -> Self {
         let plain = |task: &&mut DraftTask| task.kind == KIND_PLAIN && !task.upload;

@@ -48,8 +48,8 @@ impl Delivery {
         let (told, rebuilt) = (0, false);
         Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt, round }
     }
-    /// It holds in this round as well, if its parent is still as it tells. `state`: of the parent, if
-    /// it is concerned.
+    /// It holds in this round as well, if its parent is still as it tells. `state`: of the parent,
+    /// if it is concerned.
     pub(super) fn restamp(&mut self, round: u32, state: impl Fn(TaskId) -> Option<State>) {
         if state(self.parent) == Some(State::Ended(self.end)) {
             self.round = round;
@@ -92,7 +92,7 @@ impl Ledger {
         self.deliveries.push_back(Delivery { output_sizes, consumers, rebuilt, ..ended });
     }
 
-    /// As long as nobody counts them, all readers of what a done task has made are to come.
+    /// All readers of what a done task has made are to come, where they are not counted yet.
     pub(super) fn expect_readers_of(&mut self, parent: TaskId) {
         let index = parent.local.index();
         let Some(segment) = self.part(parent).and_then(|part| part.segment(index)) else { return };

@@ -90,7 +90,7 @@ impl Ledger {
                 let text = format!("task {} waits again but is not stored", place(index));
                 return Err(RecordError(text));
             }
-            // Where what it had read was let go of it finds that out, and it is made again.
+            // An input that was deleted meanwhile is missed by its holder, and made again.
             self.wait_again(place(index), true);
         }
         if let Some(&index) = record.reopened.first()

@@ -20,7 +20,7 @@ fn parent() -> TaskId {
     TaskId { job: JobId(1), local: LocalId::new(MINE, 0) }
 }
 
-/// A job of one task here with a child on another node, or of so many tasks without children.
+/// A job of one task here with a child on another node, or of many tasks without children.
 fn job(job: u64, tasks: usize, ledger: &mut Ledger, out: &mut Out) {
     let children = wire::Children {
         index: 0,

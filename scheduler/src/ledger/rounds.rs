@@ -85,7 +85,7 @@ impl Ledger {
         self.answer_early_asks(now, job, homes, out);
     }
 
-    /// Tasks that were made again when the last round ended; holders have let go of them.
+    /// Tasks that were made again when the last round ended; holders have dropped them.
     fn rebuilds_of(&self, job: JobId, partition: PartitionId) -> Vec<TaskId> {
         let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
         let Some(part) = part.filter(|part| part.open > 0) else { return Vec::new() };
@@ -188,8 +188,8 @@ impl Ledger {
         part.forget_old_failures();
     }
 
-    /// What done tasks made and others of this round read is still there. Who has read it before is
-    /// not known: it goes at the end of the job at the latest.
+    /// What done tasks made and others of this round read is still there. Which tasks have read it
+    /// before is not known: it goes at the end of the job at the latest.
     fn expect_readers_again(&mut self, job: JobId, partition: PartitionId) {
         let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
         let done = |index: &u64| {
@@ -269,8 +269,8 @@ impl Ledger {
         }
     }
 
-    /// Tasks that run again and lack something ask for it once more: their home has begun anew, and
-    /// what it asked before may be lost. `concerned`: of which partitions.
+    /// Tasks that run again and lack something ask for it once more: their home has started again,
+    /// and what it asked before may be lost. `concerned`: of which partitions.
     pub(crate) fn ask_for_rounds(
         &mut self,
         concerned: impl Fn(PartitionId) -> bool,

@@ -165,7 +165,7 @@ impl Oracle {
         self.partial.remove(&job);
         self.partial.extend(partial.then_some(job));
     }
-    /// Who is done of a job.
+    /// How many tasks of a job are done.
     pub(crate) fn done(&self, job: JobId) -> usize {
         let done =
             |(task, (_, end)): &(&TaskId, &(Attempt, End))| task.job == job && *end == End::Done;

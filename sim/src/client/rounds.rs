@@ -30,6 +30,11 @@ impl World {
         true
     }
 
+    /// It asks for a round that this client has asked for before.
+    pub(super) fn is_old_retry(&self, index: usize, ask: &Ask) -> bool {
+        matches!(ask, Ask::Retry(round) if *round < self.clients[index].round)
+    }
+
     pub(super) fn retried(&mut self, index: usize, round: u32, state: &wire::JobState) {
         let told = round_of(state);
         if told != round {

@@ -1,4 +1,4 @@
-//! A job is retried while what some of its tasks had to say of the first round is still on its way.
+//! A job is retried while a credit of the first round is still under way.
 
 use std::sync::{Arc, Mutex};
 

@@ -19,7 +19,8 @@ fn diamond(instance: &Instance) -> String {
     let mended = instance.sandbox().path("mended").display().to_string();
     let task = |name: &str, rest: &str, script: &str| {
         format!(
-            "[[task]]\nname='{name}'\n{rest}\ncommand=['sh','-c','echo {name} >> {log}; {script}']\n"
+            "[[task]]\nname='{name}'\n{rest}\n\
+             command=['sh','-c','echo {name} >> {log}; {script}']\n"
         )
     };
     let fails = format!("[ -e {mended} ] && cat $STARLING_INPUTS > l");
