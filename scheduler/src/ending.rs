@@ -136,7 +136,13 @@ impl Scheduler {
         }
         self.forget_data(job_id, end.kept, out);
         let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
-        if job.ended || job.round() != end.round {
+        if job.round() != end.round {
+            return;
+        }
+        if job.ended {
+            if !end.kept {
+                self.ledger.keep_no_more(job_id, out);
+            }
             return;
         }
         if !job.visible {

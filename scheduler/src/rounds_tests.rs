@@ -197,6 +197,19 @@ fn orders_of_an_earlier_round_are_not_obeyed() {
     assert_eq!(home.has_ended(JobId(1)), Some(true));
 }
 
+#[test]
+fn what_is_kept_goes_when_its_job_says_so() {
+    let (mut home, mut out) = ended();
+    assert_eq!(home.is_over(JobId(1)), Some(false), "it may be retried");
+    let end = |kept| Body::JobEnd(wire::JobEnd { job: 1, kept, ..Default::default() });
+    home.on_message(Time(3), NodeId(1), end(true), &mut out);
+    assert!(out.facts.is_empty() && home.is_over(JobId(1)) == Some(false));
+    home.on_message(Time(3), NodeId(1), end(false), &mut out);
+    assert_eq!(home.is_over(JobId(1)), Some(true));
+    assert!(out.facts.visible.values().all(|record| record.ended && !record.kept));
+    assert_eq!(out.facts.visible.len(), 1);
+}
+
 /// A child in round 1 asks for a parent that has failed in round 0.
 #[test]
 fn a_question_of_a_later_round_waits_for_it() {

@@ -203,6 +203,19 @@ impl Ledger {
         }
     }
 
+    /// Nothing of an ended job is kept for a further round any more.
+    pub(crate) fn keep_no_more(&mut self, job_id: JobId, out: &mut Out) {
+        let Some(job) = self.jobs.get_mut(&job_id) else { return };
+        let mut kept = Vec::new();
+        for (&partition, part) in job.parts.iter_mut().filter(|(_, part)| part.keeps) {
+            part.keeps = false;
+            kept.push(partition);
+        }
+        for (partition, record) in job.visible_records().filter(|(at, _)| kept.contains(at)) {
+            out.facts.visible.insert((partition, job_id), record);
+        }
+    }
+
     /// What done tasks of a job made, is not to be kept and no task reads, by the node that has it.
     pub(crate) fn unread_outputs(&self, job: JobId) -> BTreeMap<NodeId, Vec<wire::Object>> {
         let mut unread: BTreeMap<NodeId, Vec<wire::Object>> = BTreeMap::new();
