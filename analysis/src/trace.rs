@@ -325,6 +325,7 @@ pub(crate) fn again_word(why: Again) -> &'static str {
         Again::Rebuilt => "what it had made was lost and still wanted",
         Again::InputLost => "one of its inputs was lost and is made again",
         Again::Recalled => "one of its inputs was made again with other bytes",
+        Again::Round => "its job is retried",
     }
 }
 

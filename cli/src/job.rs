@@ -9,6 +9,7 @@ use crate::args::TimeoutArgs;
 use crate::errors::{Done, Exit, Failure, heard};
 use crate::jobs::{self, JobRow};
 use crate::kept::FetchArgs;
+use crate::retry::{self, RetryArgs};
 use crate::run::Deadline;
 use crate::selector::Selector;
 use crate::shown::shown;
@@ -29,6 +30,9 @@ pub(crate) enum JobVerb {
     Info {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
+        /// As it was when this round had ended: 0 is the first, 1 that of the first retry
+        #[arg(long, value_name = "N")]
+        round: Option<u32>,
     },
     /// Wait until jobs have ended; exit 1 when tasks failed
     Wait {
@@ -47,6 +51,8 @@ pub(crate) enum JobVerb {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
     },
+    /// Run again what is not done of ended jobs: failed, skipped and cancelled tasks
+    Retry(RetryArgs),
     /// Print what tasks wrote to their standard output; what was lost of it is named (exit code 3)
     Output(OutputArgs),
     /// Copy the outputs that tasks keep into a directory
@@ -63,9 +69,9 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
         let client = context.connect().await?;
         match verb {
             JobVerb::List { jobs } => list(context, &client, jobs).await,
-            JobVerb::Info { jobs } => {
+            JobVerb::Info { jobs, round } => {
                 for job in jobs::select(&client, jobs).await? {
-                    info(context, &client, job).await?;
+                    info(context, &client, job, *round).await?;
                 }
                 Ok(Exit::Ok)
             }
@@ -86,6 +92,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
                 }
                 Ok(Exit::Ok)
             }
+            JobVerb::Retry(args) => retry::run(context, &client, args).await,
             JobVerb::Output(args) => streams::run(context, &client, args).await,
             JobVerb::Fetch(args) => kept::fetch(context, &client, args).await,
         }
@@ -161,9 +168,19 @@ async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
     }
 }
 
-async fn info(context: &Context, client: &Client, job: JobId) -> Result<(), Failure> {
-    let state = client.job(job).await?;
-    let logs = Logs::read(client, job, None).await?;
+async fn info(
+    context: &Context,
+    client: &Client,
+    job: JobId,
+    round: Option<u32>,
+) -> Result<(), Failure> {
+    let state = match round {
+        Some(round) => client.job_in_round(job, round).await?,
+        None => client.job(job).await?,
+    };
+    let mut logs = Logs::read(client, job, None).await?;
+    // What came after the end of this round is of others.
+    logs.end(state.ended_ns);
     let fold = logs.fold(job, None)?;
     let mut facts = story::facts(&state, logs.states.clone());
     if facts.ended.is_none() {
@@ -174,7 +191,10 @@ async fn info(context: &Context, client: &Client, job: JobId) -> Result<(), Fail
         return context.output.raw_line(&story::json(&report, &state, None));
     }
     let name = shown(&state.name);
-    let head = format!("{:12} {} {name}\n{:12} {}\n", "job", report.job, "state", report.state);
+    let mut head = format!("{:12} {} {name}\n{:12} {}\n", "job", report.job, "state", report.state);
+    if let Some(round) = retry::round_line(&state) {
+        head += &format!("{:12} {round}\n", "round");
+    }
     context.output.text(&(head + &summary::text(&report)))?;
     if let Some(by) = jobs::canceller(&state) {
         context.output.line(&format!("{:12} {by}", "cancelled by"))?;

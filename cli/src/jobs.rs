@@ -99,6 +99,11 @@ pub(crate) fn state_word(state: &JobState) -> &'static str {
     }
 }
 
+/// The round of a job that was retried.
+pub(crate) fn later_round(state: &JobState) -> Option<u32> {
+    Some(client::round_of(state)).filter(|&round| round > 0)
+}
+
 /// What keeps a job from getting on, in a line.
 pub(crate) fn stall_line(state: &JobState) -> Option<String> {
     let now_s = now_ns() as f64 / 1e9;
@@ -130,6 +135,9 @@ pub(crate) struct JobRow {
     pub(crate) ended_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stall: Option<StallRow>,
+    /// Absent in the first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) round: Option<u32>,
 }
 
 /// What keeps a job from getting on.
@@ -191,6 +199,7 @@ impl JobRow {
             submitted_s: state.submitted_ns as f64 / 1e9,
             ended_s: (state.ended_ns > 0).then_some(state.ended_ns as f64 / 1e9),
             stall: StallRow::of(state),
+            round: later_round(state),
         }
     }
 

@@ -27,6 +27,7 @@ mod progress;
 mod remembered;
 mod replicas;
 mod results;
+mod retry;
 mod run;
 mod run_dir;
 mod selector;

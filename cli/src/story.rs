@@ -26,6 +26,8 @@ pub(crate) const STATE_PATIENCE: std::time::Duration = std::time::Duration::from
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
     logs: Vec<(NodeId, Vec<u8>)>,
+    /// Later events are passed over.
+    until: Option<Time>,
     pub(crate) states: Vec<NodeState>,
 }
 
@@ -71,6 +73,11 @@ impl Logs {
         Ok(read)
     }
 
+    /// Passes over what came after the end of a job; 0: it has not ended.
+    pub(crate) fn end(&mut self, ended_ns: u64) {
+        self.until = (ended_ns > 0).then_some(Time(ended_ns));
+    }
+
     /// All events by time. Whatever cannot be read is told on stderr at the end.
     pub(crate) fn for_each(
         &self,
@@ -79,7 +86,9 @@ impl Logs {
         let logs = self.logs.iter().map(|(node, bytes)| (*node, &bytes[..]));
         let mut merged = Merged::new(logs);
         for entry in merged.by_ref() {
-            see(&entry)?;
+            if self.until.is_none_or(|until| entry.time <= until) {
+                see(&entry)?;
+            }
         }
         for error in merged.errors() {
             say(&format!("warning: {error}"));
@@ -250,6 +259,8 @@ struct Told<'r> {
     failures: Vec<jobs::FailureRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stall: Option<jobs::StallRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round: Option<u32>,
     /// Where a run put what its tasks keep.
     #[serde(skip_serializing_if = "Option::is_none")]
     results_dir: Option<String>,
@@ -260,7 +271,8 @@ pub(crate) fn json(report: &RunReport, state: &JobState, results: Option<&Path>)
     let (cancelled_by, failures) = (jobs::canceller(state), jobs::failure_rows(state));
     let results_dir = results.map(|dir| dir.display().to_string());
     let stall = jobs::StallRow::of(state);
-    let told = Told { report, cancelled_by, failures, stall, results_dir };
+    let round = jobs::later_round(state);
+    let told = Told { report, cancelled_by, failures, stall, round, results_dir };
     serde_json::to_string(&told).expect("numbers and strings always serialise")
 }
 

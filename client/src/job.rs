@@ -21,7 +21,7 @@ fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Optio
     (entry.active && entry.replicas.first() == Some(&node.0)).then_some(entry.epoch)
 }
 
-/// Who cancels: `job info` tells it.
+/// The user that cancels or retries: `job info` tells it.
 fn canceller() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
@@ -31,6 +31,12 @@ fn canceller() -> String {
         name.pop();
     }
     name
+}
+
+/// How often what was not done of a job was run again.
+#[must_use]
+pub fn round_of(state: &wire::JobState) -> u32 {
+    state.settings.map_or(0, |settings| settings.round)
 }
 
 /// Whether a job's state is its last.
@@ -47,20 +53,48 @@ impl Client {
         kvs::job_partition(job, self.partitions())
     }
 
-    /// One job as its home knows it.
+    /// One job as its home knows it, in its newest round.
     pub async fn job(&self, job: JobId) -> Result<wire::JobState, ClientError> {
-        self.ask_for_job(wire::JobQuery { job: job.0, ..Default::default() }).await
+        let query = wire::JobQuery { job: job.0, ..Default::default() };
+        self.job_state(job, request::Body::Job(query)).await
     }
 
     /// As [`Self::job`], before results of it are fetched. What its tasks have made so far counts
     /// from then on: a task that makes other bytes when it is done again fails.
     pub async fn job_to_fetch(&self, job: JobId) -> Result<wire::JobState, ClientError> {
-        self.ask_for_job(wire::JobQuery { job: job.0, fetches: true }).await
+        let query = wire::JobQuery { job: job.0, fetches: true, ..Default::default() };
+        self.job_state(job, request::Body::Job(query)).await
     }
 
-    async fn ask_for_job(&self, query: wire::JobQuery) -> Result<wire::JobState, ClientError> {
-        let job = JobId(query.job);
-        let body = request::Body::Job(query);
+    /// One job as it was when this round of it had ended; or as it is, if that is the newest.
+    pub async fn job_in_round(
+        &self,
+        job: JobId,
+        round: u32,
+    ) -> Result<wire::JobState, ClientError> {
+        let past_round = round.saturating_add(1);
+        let query = wire::JobQuery { job: job.0, past_round, ..Default::default() };
+        self.job_state(job, request::Body::Job(query)).await
+    }
+
+    /// Opens the round after `round`, in which the job has ended: these tasks run again, or all that
+    /// are not done. Returns the job in its new round; repeated, it opens no second one.
+    pub async fn retry(
+        &self,
+        job: JobId,
+        round: u32,
+        tasks: &[LocalId],
+    ) -> Result<wire::JobState, ClientError> {
+        let locals = tasks.iter().map(|task| task.0).collect();
+        let retry = wire::JobRetry { job: job.0, round: round + 1, locals, by: canceller() };
+        self.job_state(job, request::Body::Retry(retry)).await
+    }
+
+    async fn job_state(
+        &self,
+        job: JobId,
+        body: request::Body,
+    ) -> Result<wire::JobState, ClientError> {
         let answer = self.ask_home(self.job_partition(job), body).await;
         let (node, answer) = answer.map_err(|e| name_unknown(e, job, None))?;
         match answer.body {
@@ -106,12 +140,24 @@ impl Client {
         tasks.sort_unstable_by_key(|task| (self.home(task.partition()), *task));
         tasks.dedup();
         let mut sum = wire::Cancelled::default();
+        // What has ended may be about to run again.
+        let round = self.round_now(job).await;
         for of_node in tasks.chunk_by(|a, b| self.home(a.partition()) == self.home(b.partition())) {
             for piece in of_node.chunks(limits::CANCEL_TASKS_MAX) {
-                self.cancel_tasks(job, piece, &mut sum).await?;
+                self.cancel_tasks(job, round, piece, &mut sum).await?;
             }
         }
         Ok(sum)
+    }
+
+    /// In which a job is, as far as its home answers soon.
+    async fn round_now(&self, job: JobId) -> u32 {
+        let query = request::Body::Job(wire::JobQuery { job: job.0, ..Default::default() });
+        let home = self.home(self.job_partition(job));
+        match self.ask_once(home, query, GUEST_PATIENCE).await {
+            Ok(Some(response::Body::Job(state))) => round_of(&state),
+            _ => 0,
+        }
     }
 
     /// Cancels tasks of one home. Homes may move meanwhile, each partition to another node: then
@@ -119,13 +165,14 @@ impl Client {
     async fn cancel_tasks(
         &self,
         job: JobId,
+        round: u32,
         tasks: &[LocalId],
         sum: &mut wire::Cancelled,
     ) -> Result<(), ClientError> {
         let node = self.home(tasks[0].partition());
         let cancel = |tasks: &[LocalId]| {
             let locals = tasks.iter().map(|task| task.0).collect();
-            wire::Cancel { job: job.0, locals, by: canceller(), ..Default::default() }
+            wire::Cancel { job: job.0, locals, by: canceller(), round, ..Default::default() }
         };
         let body = request::Body::Cancel(cancel(tasks));
         let mut answers = Vec::new();
@@ -499,8 +546,8 @@ impl JobWatch {
         let failed = |lost| (node, lost);
         let link = self.client.link(node).await.map_err(failed)?;
         let id = self.client.next_id();
-        let query =
-            request::Body::WatchJob(wire::JobQuery { job: self.job.0, ..Default::default() });
+        let query = wire::JobQuery { job: self.job.0, ..Default::default() };
+        let query = request::Body::WatchJob(query);
         let responses = link.watch(id, link::encode(id, query)).await.map_err(failed)?;
         self.responses = Some((node, Instant::now(), responses));
         Ok(())

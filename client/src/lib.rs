@@ -37,7 +37,7 @@ pub use call::{Client, ClientOptions};
 pub use data::{NodeEvents, StreamFilter};
 pub use error::ClientError;
 pub use instance::{AddressFile, ClusterFile, Instance};
-pub use job::{JobWatch, is_ended};
+pub use job::{JobWatch, is_ended, round_of};
 pub use known::Jobs;
 pub use kv::{Cas, KeyWatch, Kv, Value, check_operation, operation};
 pub use security::{Bundle, Dialer, Keyring, Role};

@@ -401,9 +401,9 @@ impl Life {
         // does not know yet of which jobs it will be home.
         if !place.moves() {
             let executor = &self.shared.executor;
-            executor.uploads().keep_only(|job| core.has_ended(job) == Some(false));
+            executor.uploads().keep_only(|job| core.is_over(job) == Some(false));
             // The end of a job may have been the end of this node before its files were gone.
-            executor.objects().forget_jobs(|job| core.has_ended(job) == Some(true));
+            executor.objects().forget_jobs(|job| core.is_over(job) == Some(true));
         }
         let dir = &self.shared.events_dir;
         let events = EventLog::open(dir, node, incarnation)

@@ -64,7 +64,12 @@ pub fn least_role_of_request(body: Option<&Body>) -> Role {
         Some(Body::Kv(batch)) => reads(batch),
         Some(Body::KvMany(many)) => many.batches.iter().all(reads),
         Some(
-            Body::Submit(_) | Body::Commit(_) | Body::Cancel(_) | Body::Tune(_) | Body::Propose(_),
+            Body::Submit(_)
+            | Body::Commit(_)
+            | Body::Cancel(_)
+            | Body::Retry(_)
+            | Body::Tune(_)
+            | Body::Propose(_),
         ) => false,
     };
     if reads_only { Role::Observer } else { Role::Client }

@@ -35,6 +35,7 @@ impl Node {
             request::Body::Commit(commit) => vec![of_job(commit.job)],
             request::Body::Job(query) | request::Body::WatchJob(query) => vec![of_job(query.job)],
             request::Body::Explain(query) => vec![LocalId(query.local).partition()],
+            request::Body::Retry(retry) => vec![of_job(retry.job)],
             request::Body::Cancel(cancel) if cancel.locals.is_empty() => vec![of_job(cancel.job)],
             request::Body::Cancel(cancel) => {
                 cancel.locals.iter().map(|&local| LocalId(local).partition()).collect()

@@ -472,6 +472,11 @@ impl Node {
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
         self.scheduler.has_ended(job)
     }
+    /// Whether nothing of a job is needed any more but what is to be kept.
+    #[must_use]
+    pub fn is_over(&self, job: JobId) -> Option<bool> {
+        self.scheduler.is_over(job)
+    }
 
     /// What blocks a job that gets no further, at its home.
     #[must_use]

@@ -429,7 +429,9 @@ mod tests {
     /// that had asked held tasks of it: their outputs went (seed 2210993).
     #[test]
     fn that_there_is_no_such_job_is_said_at_once() {
-        let end = |unknown| Body::JobEnd(wire::JobEnd { job: 1, unknown, question: 1 });
+        let end = |unknown| {
+            Body::JobEnd(wire::JobEnd { job: 1, unknown, question: 1, ..Default::default() })
+        };
         assert!(waits_for_sync(&end(false)) && lets_go(&end(false)));
         assert!(!waits_for_sync(&end(true)) && !lets_go(&end(true)));
     }

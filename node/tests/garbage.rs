@@ -75,6 +75,7 @@ fn bundle(dice: &mut Dice) -> Option<wire::Bundle> {
 
 fn credits(dice: &mut Dice) -> wire::Credits {
     let credit = |dice: &mut Dice| wire::Credit {
+        round: dice.below(3) as u32,
         job: dice.number(),
         parent: dice.number(),
         attempt: dice.number(),
@@ -162,10 +163,11 @@ fn body(dice: &mut Dice) -> Body {
         13 => {
             let (job, parent, child) = (dice.number(), dice.number(), dice.number());
             let (lost_attempt, anew) = (dice.below(2) * dice.number(), dice.below(2) == 0);
-            let asks = vec![wire::CreditAsk { job, parent, child, lost_attempt, anew }];
+            let round = dice.below(3) as u32;
+            let asks = vec![wire::CreditAsk { job, parent, child, lost_attempt, anew, round }];
             Body::CreditQuery(wire::CreditQuery { asks })
         }
-        14 => Body::Visible(wire::Visible { commit: Some(commit(dice)) }),
+        14 => Body::Visible(wire::Visible { commit: Some(commit(dice)), retried: dice.numbers() }),
         15 => {
             let (job, partitions) = (dice.number(), vec![count(dice)]);
             let question = dice.number();
@@ -192,14 +194,16 @@ fn body(dice: &mut Dice) -> Body {
         }),
         _ => {
             let (job, question) = (dice.number(), dice.number());
-            Body::JobEnd(wire::JobEnd { job, unknown: dice.below(2) == 0, question })
+            let (unknown, kept) = (dice.below(2) == 0, dice.below(2) == 0);
+            let round = dice.below(3) as u32;
+            Body::JobEnd(wire::JobEnd { job, unknown, question, round, kept })
         }
     }
 }
 
 fn cancel(dice: &mut Dice) -> wire::Cancel {
     let (job, locals, staged) = (dice.number(), dice.numbers(), dice.below(2) == 0);
-    wire::Cancel { job, locals, by: "nobody".to_owned(), staged }
+    wire::Cancel { job, locals, by: "nobody".to_owned(), staged, round: dice.below(3) as u32 }
 }
 
 fn chunk(dice: &mut Dice) -> wire::Chunk {
@@ -232,7 +236,7 @@ fn chunk(dice: &mut Dice) -> wire::Chunk {
 
 fn request(dice: &mut Dice) -> wire::request::Body {
     use wire::request::Body;
-    match dice.below(9) {
+    match dice.below(10) {
         0..=2 => Body::Submit(chunk(dice)),
         3 => Body::Commit(commit(dice)),
         4 => Body::WatchJob(wire::JobQuery { job: dice.number(), ..Default::default() }),
@@ -243,6 +247,12 @@ fn request(dice: &mut Dice) -> wire::request::Body {
         }
         6 => Body::Explain(wire::TaskQuery { job: dice.number(), local: dice.number() }),
         7 => Body::Cancel(cancel(dice)),
+        8 => Body::Retry(wire::JobRetry {
+            job: dice.number(),
+            round: dice.below(3) as u32,
+            locals: dice.numbers(),
+            by: "nobody".to_owned(),
+        }),
         _ => {
             let op = wire::KvOp { kind: dice.below(9) as i32, ..Default::default() };
             let (partition, epoch) = (dice.below(9) as u32, dice.below(3));

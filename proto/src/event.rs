@@ -64,6 +64,8 @@ pub enum Again {
     InputLost = 8,
     /// It was done, but one of its inputs was made again with other bytes.
     Recalled = 9,
+    /// It was not done, and its job is retried.
+    Round = 10,
 }
 
 /// How a task or an attempt ended; the numbers are those of [`crate::wire::Verdict`].
@@ -414,7 +416,7 @@ impl<'a> Decoder<'a> {
         }
     }
     fn again(&mut self) -> Result<Again, DecodeError> {
-        const ALL: [Again; 10] = [
+        const ALL: [Again; 11] = [
             Again::HolderRestarted,
             Again::NotHeld,
             Again::HomeRestarted,
@@ -425,6 +427,7 @@ impl<'a> Decoder<'a> {
             Again::Rebuilt,
             Again::InputLost,
             Again::Recalled,
+            Again::Round,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))

@@ -288,6 +288,11 @@ pub const STDERR_TAIL_BYTES: usize = 2048;
 pub const ERROR_BYTES_MAX: usize = 4096;
 /// Tasks and ends of edges of ended chunks that a node keeps for those who ask about them.
 pub const RETIRED_WEIGHT_MAX: usize = 1 << 16;
+/// The same, of jobs of which tasks may be run again.
+pub const KEPT_WEIGHT_MAX: usize = 1 << 20;
+/// Rounds of a job, and tasks that one of them may name.
+pub const ROUNDS_MAX: usize = 1000;
+pub const RETRY_TASKS_MAX: usize = 4096;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;
 /// Parents that an explanation of a skipped task names, and bytes that it shows of a command.
 pub const UNMET_PARENTS_TOLD_MAX: usize = 4096;

@@ -109,7 +109,7 @@ fn strikes(said: &[(bool, bool)]) -> usize {
     };
     let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
-    let visible = Body::Visible(wire::Visible { commit: Some(commit) });
+    let visible = Body::Visible(wire::Visible { commit: Some(commit), ..Default::default() });
     home.slots.take(1);
     home.on_request(Time(0), ClientId(1), 1, &mut request::Body::Submit(chunk), &mut out);
     home.on_message(Time(0), NodeId(0), visible, &mut out);

@@ -23,9 +23,10 @@ impl Scheduler {
             request::Body::Submit(chunk) => self.submit(now, std::mem::take(chunk), out),
             request::Body::Commit(commit) => self.commit(std::mem::take(commit), out),
             request::Body::Job(query) => match self.jobs.ask(*query, out) {
-                Some(state) => Ok(response::Body::Job(state)),
+                Some(state) => state.map(response::Body::Job).map_err(refused),
                 None => Err(unknown_job(query.job)),
             },
+            request::Body::Retry(retry) => self.retry_job(now, retry, out),
             request::Body::WatchJob(query) => {
                 match self.jobs.watch(JobId(query.job), client, id, out) {
                     Watched::Answered => return Some(()),
@@ -115,6 +116,21 @@ impl Scheduler {
         match self.jobs.commit(commit, &self.homes, out) {
             Ok(()) => Ok(response::Body::Accepted(wire::Accepted {})),
             Err(text) => Err(refused(text)),
+        }
+    }
+
+    fn retry_job(
+        &mut self,
+        now: Time,
+        retry: &wire::JobRetry,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if self.homes.job_home(JobId(retry.job)) != self.options.me {
+            return Err(wrong_home(u32::MAX));
+        }
+        match self.jobs.retry(now, retry, &self.homes, out) {
+            Some(state) => state.map(response::Body::Job).map_err(refused),
+            None => Err(unknown_job(retry.job)),
         }
     }
 

@@ -111,7 +111,8 @@ impl Case {
                     let total = wire::PartitionTotal { partition, chunks: 1, tasks };
                     let commit =
                         wire::JobCommit { job: JOB, partitions: vec![total], ..Default::default() };
-                    self.home.ledger.make_visible(SECOND, &commit, |_| true, out);
+                    let visible = wire::Visible { commit: Some(commit), ..Default::default() };
+                    self.home.ledger.make_visible(SECOND, &visible, &self.home.homes, out);
                     self.committed = true;
                 }
                 Word::Credit { parent, child, slot, output } => {

@@ -400,8 +400,8 @@ impl Scheduler {
     }
 
     /// The job is over everywhere: whatever is left of it here is stale, its objects go but for
-    /// what is to be kept.
-    pub(crate) fn forget_data(&mut self, job: JobId, out: &mut Out) {
+    /// what is to be kept. `kept`: tasks that are not done may be run again: only copies go.
+    pub(crate) fn forget_data(&mut self, job: JobId, kept: bool, out: &mut Out) {
         let first = TaskId { job, local: proto::LocalId(0) };
         let last = TaskId { job, local: proto::LocalId(u64::MAX) };
         let mut held: Vec<_> = self.guests.of_job(job).collect();
@@ -422,21 +422,25 @@ impl Scheduler {
         }
         self.data.ahead.retain(|ahead| ahead.object.task.job != job);
         handover::forget(&mut self.data.taking, |made, _| made.0.job == job);
-        self.data.replicas.forget_job(job);
-        let gone = self.data.objects.forget_job(job);
+        if !kept {
+            self.data.replicas.forget_job(job);
+        }
+        let gone = self.data.objects.forget_job(job, kept);
         for object in &gone {
             self.object_changed(object);
         }
         self.guests.forget_job(job);
         self.data.going.extend(gone.into_iter().map(Going::Object));
         // A home of it may have taken uploads; others have nothing unless tasks came.
-        if self.data.touched.forget(job) || self.ledger.jobs.contains_key(&job) {
+        if !kept && (self.data.touched.forget(job) || self.ledger.jobs.contains_key(&job)) {
             self.data.going.push_back(Going::Rest(job));
         }
         self.data.locations.forget_job(job);
         self.told_ends.forget_job(job);
         self.ledger.recalls.forget_job(job);
-        self.ledger.readers.forget_job(job);
+        if !kept {
+            self.ledger.readers.forget_job(job);
+        }
     }
 
     /// What an earlier incarnation left here counts against the budgets, and copies of it serve.
@@ -450,7 +454,7 @@ impl Scheduler {
                 self.note_made(&object);
                 kept.extend(keep.then_some((object.task, object.attempt)));
             }
-            self.data.touched.touch(object.task.job);
+            self.data.touched.touch(object.task.job, 0);
             self.data.in_doubt.insert(object.task.job);
             self.object_changed(&object);
         }

@@ -1,8 +1,8 @@
 //! The end of a job at nodes that hold something of it: its home tells them, or is asked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use proto::limits::{UPLOADS_ASKED_AFTER, UPLOADS_ASKED_MAX};
+use proto::limits::{OBJECTS_TOLD_MAX, UPLOADS_ASKED_AFTER, UPLOADS_ASKED_MAX};
 use proto::wire::message::Body;
 use proto::{JobId, NodeId, TaskId, Time, wire};
 
@@ -12,7 +12,8 @@ use crate::out::Out;
 /// Jobs of which tasks were staged or objects brought here, or stored before.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
-    jobs: BTreeSet<JobId>,
+    /// Each with the latest round that is known of it.
+    jobs: BTreeMap<JobId, u32>,
     /// Those whose home was asked whether they have ended, and of which nothing has come since:
     /// the last question.
     asked: BTreeMap<JobId, u64>,
@@ -31,8 +32,9 @@ struct Files {
 }
 
 impl Touched {
-    pub(crate) fn touch(&mut self, job: JobId) {
-        self.jobs.insert(job);
+    pub(crate) fn touch(&mut self, job: JobId, round: u32) {
+        let known = self.jobs.entry(job).or_default();
+        *known = round.max(*known);
         self.files.jobs.remove(&job); // It has been committed.
         self.came(job);
     }
@@ -44,10 +46,15 @@ impl Touched {
     pub(crate) fn forget(&mut self, job: JobId) -> bool {
         self.asked.remove(&job);
         self.files.jobs.remove(&job);
-        self.jobs.remove(&job)
+        self.jobs.remove(&job).is_some()
+    }
+    fn round(&self, job: JobId) -> u32 {
+        self.jobs.get(&job).copied().unwrap_or_default()
     }
     fn has_file(&mut self, now: Time, job: JobId) {
-        if self.jobs.insert(job) || self.files.jobs.contains_key(&job) {
+        let is_new = !self.jobs.contains_key(&job);
+        if is_new || self.files.jobs.contains_key(&job) {
+            self.jobs.entry(job).or_default();
             self.files.jobs.insert(job, now);
             self.files.look_at.get_or_insert(now + UPLOADS_ASKED_AFTER);
         }
@@ -73,11 +80,11 @@ impl Touched {
         silent
     }
     pub(crate) fn has(&self, job: JobId) -> bool {
-        self.jobs.contains(&job)
+        self.jobs.contains_key(&job)
     }
     /// Of the others the commit may be yet to come: that there is no such job says nothing.
     pub(crate) fn committed(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.jobs.iter().copied().filter(|job| !self.files.jobs.contains_key(job))
+        self.jobs.keys().copied().filter(|job| !self.files.jobs.contains_key(job))
     }
 }
 
@@ -124,9 +131,18 @@ impl Scheduler {
         if end.unknown && !self.is_still_unknown(from, end, out) {
             return;
         }
-        self.forget_data(job_id, out);
+        if end.round < self.round_here(job_id) {
+            return; // More of it runs since.
+        }
+        self.forget_data(job_id, end.kept, out);
         let Some(job) = self.ledger.jobs.get_mut(&job_id) else { return };
+        if job.round() != end.round {
+            return;
+        }
         if job.ended {
+            if !end.kept {
+                self.ledger.keep_no_more(job_id, out);
+            }
             return;
         }
         if !job.visible {
@@ -137,16 +153,38 @@ impl Scheduler {
         self.ledger.live.remove(&job_id);
         let mut retired = Vec::new();
         for (&partition, part) in &mut job.parts {
+            part.keeps = end.kept;
             retired.push((partition, part.take_ended()));
         }
-        for (&partition, part) in &job.parts {
-            let record = job.visible_record(part.chunks());
+        for (partition, record) in job.visible_records() {
             out.facts.visible.insert((partition, job_id), record);
+        }
+        if end.kept {
+            self.let_unread_go(job_id, out);
         }
         for (partition, chunks) in retired {
             self.ledger.retire(job_id, partition, &chunks);
         }
         self.ledger.forget_releases(job_id);
+    }
+
+    /// Tasks of the job may be run again: of what others have made only that stays which some task
+    /// reads.
+    fn let_unread_go(&mut self, job: JobId, out: &mut Out) {
+        for (node, objects) in self.ledger.unread_outputs(job) {
+            for piece in objects.chunks(OBJECTS_TOLD_MAX) {
+                let body = Body::Unwanted(wire::Unwanted { objects: piece.to_vec() });
+                out.reliable.push((node, body));
+            }
+        }
+    }
+
+    /// The latest round of a job of which anything is here.
+    fn round_here(&self, job: JobId) -> u32 {
+        let home = self.ledger.jobs.get(&job).map_or(0, |job| job.round());
+        let guests = self.guests.of_job(job).filter_map(|(task, _)| self.guests.get(&task));
+        let guests = guests.map(|guest| guest.work.settings.round).max().unwrap_or_default();
+        home.max(guests).max(self.data.touched.round(job))
     }
 
     /// That there is no such job was true when it was said. It counts as the answer of the job's

@@ -67,7 +67,7 @@ fn asked(out: &mut Out) -> Vec<(NodeId, u64)> {
 
 /// No such job is known, says that node to that question.
 fn hear_unknown(node: &mut Scheduler, from: u32, question: u64, out: &mut Out) {
-    let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, question });
+    let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, question, ..Default::default() });
     node.on_message(Time(0), NodeId(from), end, out);
 }
 
@@ -264,7 +264,7 @@ fn a_home_tells_what_it_does_not_know_from_what_has_ended() {
     for (job, question, unknown) in [(1, 7, true), (2, 8, false)] {
         let ask = Body::Counts(wire::Counts { job, question, ..Default::default() });
         home.on_message(Time(0), NodeId(1), ask, &mut out);
-        let end = Body::JobEnd(wire::JobEnd { job, unknown, question });
+        let end = Body::JobEnd(wire::JobEnd { job, unknown, question, ..Default::default() });
         assert_eq!(std::mem::take(&mut out.reliable), [(NodeId(1), end)]);
     }
 }
@@ -287,7 +287,7 @@ fn a_job_that_is_visible_here_is_known() {
 fn visible() -> Body {
     let total = wire::PartitionTotal { partition: PartitionId(2).0, ..Default::default() };
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
-    Body::Visible(wire::Visible { commit: Some(commit) })
+    Body::Visible(wire::Visible { commit: Some(commit), ..Default::default() })
 }
 
 /// One that asks may not have heard that the job was cancelled (seed 9131665).
@@ -299,7 +299,7 @@ fn nothing_of_a_cancelled_job_is_made_again() {
     stage(&mut home, Time(0), 0, &mut out);
     let total = wire::PartitionTotal { partition: 1, tasks: 1, chunks: 1 };
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
-    let visible = Body::Visible(wire::Visible { commit: Some(commit) });
+    let visible = Body::Visible(wire::Visible { commit: Some(commit), ..Default::default() });
     home.on_message(Time(0), NodeId(1), visible, &mut out);
     home.settle(Time(0), &mut out);
     home.act(Time(0), &mut out);

@@ -146,7 +146,7 @@ impl Scheduler {
         self.data.ahead_in_flight += usize::from(first.is_none());
         self.data.reserved_bytes += size_bytes;
         self.data.coming_bytes += size_bytes;
-        self.data.touched.touch(object.task.job);
+        self.data.touched.touch(object.task.job, 0);
         self.data.flights.insert(object, flight);
         match asked {
             Some(_) if orphan => self.look_for_copies(now, object, out),

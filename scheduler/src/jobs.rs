@@ -1,5 +1,6 @@
 //! The records of the jobs homed on this node: commit, sums, end, and who watches.
 
+mod rounds;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,11 +85,9 @@ impl Jobs {
             sum: Some(wire::PartitionCount::default()),
             submitted_ns: commit.submitted_ns,
             ended_ns: 0,
-            settings: commit.settings,
+            settings: commit.settings.map(|settings| wire::JobSettings { round: 0, ..settings }),
             partitions: commit.partitions,
-            cancelled_by: String::new(),
-            stall: None,
-            fetched: false,
+            ..Default::default()
         };
         out.facts.jobs.insert(job_id, state.clone());
         let job = Job::new(state);
@@ -173,7 +172,8 @@ impl Jobs {
         let Some(job) = self.jobs.get_mut(&job_id) else {
             if asks {
                 // Staged there, but never committed here.
-                out.reliable.push((from, answer(&counts, true)));
+                let end = wire::JobEnd { job: counts.job, unknown: true, ..Default::default() };
+                out.reliable.push((from, answer(&counts, end)));
             }
             return;
         };
@@ -185,10 +185,11 @@ impl Jobs {
             return;
         }
         if job.state.ended_ns != 0 {
-            out.reliable.push((from, answer(&counts, false)));
+            out.reliable.push((from, answer(&counts, job.end())));
             return;
         }
-        for count in counts.partitions {
+        let round = job.round();
+        for count in counts.partitions.into_iter().filter(|count| count.round == round) {
             job.fold(count, self.mutant);
         }
         job.watch.moved(now);
@@ -260,17 +261,22 @@ impl Jobs {
 
     /// What a client asks of a job. One that is about to fetch results is noted: from then on the
     /// tasks that made them are not done again.
-    pub(crate) fn ask(&mut self, query: wire::JobQuery, out: &mut Out) -> Option<wire::JobState> {
+    pub(crate) fn ask(
+        &mut self,
+        query: wire::JobQuery,
+        out: &mut Out,
+    ) -> Option<Result<wire::JobState, String>> {
         let job_id = JobId(query.job);
         let job = self.jobs.get_mut(&job_id)?;
         if query.fetches && !job.state.fetched {
             job.state.fetched = true;
             out.facts.jobs.insert(job_id, job.state.clone());
         }
-        Some(job.told_state())
+        self.state(query)
     }
+    /// What its tasks have made stands: results were fetched, or a round has ended.
     pub(crate) fn is_fetched(&self, job_id: JobId) -> bool {
-        self.jobs.get(&job_id).is_some_and(|job| job.state.fetched)
+        self.jobs.get(&job_id).is_some_and(|job| job.state.fetched || job.round() > 0)
     }
     /// All of them, without what only a look at one job needs.
     pub(crate) fn summaries(&self) -> impl Iterator<Item = wire::JobState> + '_ {
@@ -280,7 +286,8 @@ impl Jobs {
                 .sum
                 .as_ref()
                 .map(|sum| wire::PartitionCount { failures: Vec::new(), ..sum.clone() });
-            wire::JobState { partitions: Vec::new(), sum, ..job.told_state() }
+            let state = wire::JobState { partitions: Vec::new(), sum, ..job.told_state() };
+            wire::JobState { rounds: Vec::new(), retried: Vec::new(), ..state }
         })
     }
 
@@ -356,7 +363,7 @@ impl Job {
             partitions,
             edges: 0,
         };
-        Body::Visible(wire::Visible { commit: Some(commit) })
+        Body::Visible(wire::Visible { commit: Some(commit), retried: self.state.retried.clone() })
     }
 
     fn resume(&mut self, homes: &Homes, out: &mut Out) {
@@ -380,7 +387,8 @@ impl Job {
     }
     /// That home has heard of the commit before.
     fn cancel_at(&self, home: NodeId, out: &mut Out) {
-        let cancel = wire::Cancel { job: self.state.job, ..Default::default() };
+        let (job, round) = (self.state.job, self.round());
+        let cancel = wire::Cancel { job, round, ..Default::default() };
         out.reliable.push((home, Body::Cancel(cancel)));
     }
 
@@ -435,9 +443,14 @@ impl Job {
         }
         // Nodes that are home of none of it may have run some, and hold objects.
         for member in homes.living_or_back() {
-            let end = wire::JobEnd { job: job.0, ..Default::default() };
-            out.reliable.push((member, Body::JobEnd(end)));
+            out.reliable.push((member, Body::JobEnd(self.end())));
         }
+    }
+
+    /// What nodes are told of its end.
+    fn end(&self) -> wire::JobEnd {
+        let kept = self.state.phase() == wire::JobPhase::Finished && self.left() > 0;
+        wire::JobEnd { job: self.state.job, round: self.round(), kept, ..Default::default() }
     }
 
     fn answer(&self, client: ClientId, id: u64, state: wire::JobState, out: &mut Out) {
@@ -454,10 +467,11 @@ impl Job {
     /// on all nodes of a large cluster take megabytes.
     fn notify(&mut self, out: &mut Out) {
         let partitions = std::mem::take(&mut self.state.partitions);
+        let rounds = std::mem::take(&mut self.state.rounds);
         for &(client, id) in &self.watchers {
             self.answer(client, id, self.told_state(), out);
         }
-        self.state.partitions = partitions;
+        (self.state.partitions, self.state.rounds) = (partitions, rounds);
         if self.state.ended_ns != 0 {
             self.watchers.clear();
         }
@@ -465,8 +479,8 @@ impl Job {
 }
 
 /// To who asks, or reports of what is over.
-fn answer(counts: &wire::Counts, unknown: bool) -> Body {
-    Body::JobEnd(wire::JobEnd { job: counts.job, unknown, question: counts.question })
+fn answer(counts: &wire::Counts, end: wire::JobEnd) -> Body {
+    Body::JobEnd(wire::JobEnd { question: counts.question, ..end })
 }
 
 fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {

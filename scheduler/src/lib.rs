@@ -71,6 +71,8 @@ mod reconcile_tests;
 mod removal;
 mod replicas;
 mod roomless;
+#[cfg(test)]
+mod rounds_tests;
 mod route;
 mod run;
 mod scheduler;

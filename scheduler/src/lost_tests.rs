@@ -262,7 +262,7 @@ fn the_end_of_an_earlier_fetch_says_nothing_of_a_later_one() {
     scheduler.act(Time(0), &mut out);
     let earlier = out.fetches.pop().expect("it travels");
     scheduler.ask_of_end(JobId(1), &mut out);
-    let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, question: 0 });
+    let end = Body::JobEnd(wire::JobEnd { job: 1, unknown: true, ..Default::default() });
     let home = scheduler.homes.job_home(JobId(1));
     scheduler.on_message(Time(0), home, end, &mut out);
     assert!(scheduler.data.flights.is_empty(), "nobody knows its job, so far");

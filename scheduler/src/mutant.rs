@@ -71,6 +71,8 @@ pub enum Mutant {
     HandedOnUnsaid,
     /// Lost inputs are not made again.
     NothingRebuilt,
+    /// A skip of an earlier round of a job ends a task of this one.
+    RoundIgnored,
     /// Whatever a task that is done again reads is made again as well.
     AllRebuilt,
     /// What depends on a batch is said before any copy has it.
@@ -228,6 +230,9 @@ impl Mutant {
     /// Of nodes that are slow.
     pub const OF_SLOWNESS: [Self; 1] = [Self::SlowNeverTold];
 
+    /// Of rounds of jobs.
+    pub const OF_ROUNDS: [Self; 1] = [Self::RoundIgnored];
+
     pub const ALL: [Self; 29] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
@@ -263,7 +268,8 @@ impl Mutant {
     /// Every one of every list.
     pub fn every() -> impl Iterator<Item = Self> {
         let lists = [&Self::ALL[..], &Self::OF_COPIES, &Self::OF_ONE_SIDE, &Self::OF_TAKE_OVER];
-        let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS).chain(&Self::OF_OTHER_BYTES);
+        let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS);
+        let few = few.chain(&Self::OF_OTHER_BYTES).chain(&Self::OF_ROUNDS);
         lists.into_iter().flatten().chain(few).copied()
     }
 
@@ -304,6 +310,7 @@ impl Mutant {
             Self::EndsForgotten => "ends-forgotten",
             Self::HandedOnUnsaid => "handed-on-unsaid",
             Self::NothingRebuilt => "nothing-rebuilt",
+            Self::RoundIgnored => "round-ignored",
             Self::AllRebuilt => "all-rebuilt",
             Self::AckBeforeBackups => "ack-before-backups",
             Self::ReleaseBeforeBackups => "release-before-backups",

@@ -274,9 +274,13 @@ impl Objects {
         gone
     }
 
-    /// The job is over: everything of it goes but what is to be kept.
-    pub(crate) fn forget_job(&mut self, job: JobId) -> Vec<ObjectId> {
-        let kept = |entry: &Entry| entry.kind == Kind::Made { keep: true };
+    /// The job is over: everything of it goes but what is to be kept. `all_made`: tasks of it may be
+    /// run again, and what was made here and not deleted by now may be read.
+    pub(crate) fn forget_job(&mut self, job: JobId, all_made: bool) -> Vec<ObjectId> {
+        let kept = |entry: &Entry| match entry.kind {
+            Kind::Made { keep } => keep || all_made,
+            Kind::Copy { .. } => false,
+        };
         let of_job = self.entries.range(first_of(job)..).take_while(|(o, _)| o.task.job == job);
         let gone: Vec<_> =
             of_job.filter(|(_, entry)| !kept(entry)).map(|(&object, _)| object).collect();
@@ -375,7 +379,7 @@ mod tests {
         assert!(!objects.unpin(object(2)), "it is no copy for one reader any more");
         assert_eq!((objects.copies, objects.copied_bytes, objects.firm_bytes()), (0, 0, 30));
         assert_eq!(objects.outputs_of((TaskId::new(1, 1), Attempt(7))).len(), 1);
-        assert_eq!(objects.forget_job(JobId(1)), [object(2), object(3)]);
+        assert_eq!(objects.forget_job(JobId(1), false), [object(2), object(3)]);
     }
 
     #[test]
@@ -386,8 +390,9 @@ mod tests {
         objects.copied(object(3), 10, false, (true, false));
         assert!(!objects.read_copy(&object(3)), "it was brought for this reader");
         assert!(objects.read_copy(&object(3)));
-        assert_eq!(objects.forget_job(JobId(2)), []);
-        assert_eq!(objects.forget_job(JobId(1)), [object(2), object(3)]);
+        assert_eq!(objects.forget_job(JobId(2), false), []);
+        assert_eq!(objects.forget_job(JobId(1), true), [object(3)], "it may be read again");
+        assert_eq!(objects.forget_job(JobId(1), false), [object(2)]);
         assert_eq!((objects.stored_bytes, objects.real_bytes), (10, 0));
     }
 }

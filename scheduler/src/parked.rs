@@ -7,7 +7,7 @@ use prost::Message as _;
 use proto::limits::{PARKED_RETRY_AFTER, PARKED_RETRY_DOUBLED_MAX};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, Time, wire};
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::homes::Homes;
 use crate::out::Out;
@@ -144,7 +144,10 @@ impl Scheduler {
     /// it by now, who hears this late would make it again for nobody.
     fn still_asked(&self, body: Body) -> Option<Body> {
         let Body::CreditQuery(mut query) = body else { return Some(body) };
-        query.asks.retain(|ask| self.homes.is_mine(LocalId(ask.child).partition()));
+        query.asks.retain(|ask| {
+            let child = TaskId::new(ask.job, ask.child);
+            self.homes.is_mine(child.partition()) && self.ledger.lacks(child, LocalId(ask.parent))
+        });
         (!query.asks.is_empty()).then_some(Body::CreditQuery(query))
     }
     pub(crate) fn retry_parked(&mut self, now: Time, out: &mut Out) {

@@ -43,8 +43,16 @@ impl Scheduler {
             None => Err(unknown_job(cancel.job)),
             // The ends of a job that is never committed here would outlive its chunks.
             Some(job) if !job.visible => Err(not_yet(cancel.job)),
+            // A task that has ended here may be about to run again.
+            Some(_) if self.is_behind(cancel) => Err(not_yet(cancel.job)),
             Some(_) => Ok(response::Body::Cancelled(self.on_cancel(now, cancel, out))),
         }
+    }
+
+    /// The client that cancels these tasks knows of a later round of their job.
+    fn is_behind(&self, cancel: &wire::Cancel) -> bool {
+        let mut named = cancel.locals.iter().map(|&local| TaskId::new(cancel.job, local));
+        named.any(|task| self.ledger.round(task) < cancel.round)
     }
 
     /// Ends the named tasks of a job, or all of them, wherever they are.
@@ -56,7 +64,7 @@ impl Scheduler {
     ) -> wire::Cancelled {
         let mut answer = wire::Cancelled::default();
         if cancel.locals.is_empty() {
-            self.remove_job(now, JobId(cancel.job), out);
+            self.remove_job(now, JobId(cancel.job), cancel.round, out);
             return answer;
         }
         let named: BTreeSet<u64> = cancel.locals.iter().copied().collect();
@@ -74,8 +82,8 @@ impl Scheduler {
         answer
     }
 
-    fn remove_job(&mut self, now: Time, job: JobId, out: &mut Out) {
-        if !self.ledger.begin_removal(job, out) {
+    fn remove_job(&mut self, now: Time, job: JobId, round: u32, out: &mut Out) {
+        if !self.ledger.begin_removal(job, round, out) {
             return;
         }
         // What runs here, or is about to, does not wait for its turn.

@@ -70,12 +70,12 @@ pub(crate) fn split<K: Ord>(
         Body::Recalled(answer) => {
             vec![(key(answer_partition(&answer, homes)), Body::Recalled(answer))]
         }
-        Body::Visible(wire::Visible { commit: Some(commit) }) => {
+        Body::Visible(wire::Visible { commit: Some(commit), retried }) => {
             let bare = wire::JobCommit { partitions: Vec::new(), ..commit.clone() };
             group(commit.partitions, |total| key(PartitionId(total.partition)))
                 .map(|(key, partitions)| {
                     let commit = Some(wire::JobCommit { partitions, ..bare.clone() });
-                    (key, Body::Visible(wire::Visible { commit }))
+                    (key, Body::Visible(wire::Visible { commit, retried: retried.clone() }))
                 })
                 .collect()
         }

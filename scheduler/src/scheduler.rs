@@ -188,6 +188,7 @@ impl Scheduler {
     /// After the last stored record.
     pub fn resume(&mut self, now: Time, out: &mut Out) {
         self.ledger.resume(now, out);
+        self.ledger.ask_for_rounds(|_| true, &self.homes, out);
         self.jobs.resume(&self.homes, out);
     }
 
@@ -241,10 +242,7 @@ impl Scheduler {
             Body::Recall(recall) => self.on_recall(now, &recall, out),
             Body::Recalled(answer) => self.on_recalled(now, answer, out),
             Body::Visible(visible) => {
-                if let Some(commit) = visible.commit {
-                    let homes = &self.homes;
-                    self.ledger.make_visible(now, &commit, |p| homes.is_mine(p), out);
-                }
+                self.ledger.make_visible(now, &visible, &self.homes, out);
             }
             Body::Counts(counts) => self.jobs.on_counts(now, from, counts, &self.homes, out),
             Body::Holding(holding) => self.on_holding(from, &holding.tasks, out),
@@ -431,6 +429,14 @@ impl Scheduler {
     #[must_use]
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
         self.ledger.jobs.get(&job).map(|job| job.ended)
+    }
+
+    /// Whether nothing of a job is needed any more but what is to be kept; `None` where this node
+    /// knows of no such job.
+    #[must_use]
+    pub fn is_over(&self, job: JobId) -> Option<bool> {
+        let ended = self.has_ended(job)?;
+        Some(ended && !self.ledger.keeps_data(job))
     }
 
     /// What blocks a job that gets no further, at its home.

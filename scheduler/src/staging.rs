@@ -506,9 +506,9 @@ impl Scheduler {
         staged.work.inputs = inputs;
         staged.complete =
             staged.missing.is_empty() || self.options.mutant == Some(Mutant::LaunchWithoutInputs);
-        let complete = staged.complete;
+        let (complete, round) = (staged.complete, staged.work.settings.round);
         self.data.stalled_tasks += usize::from(!staged.stalled.is_empty());
-        self.data.touched.touch(task.job);
+        self.data.touched.touch(task.job, round);
         self.staging.insert(task, Box::new(staged));
         if complete {
             self.staged.push_back(task);

@@ -73,9 +73,11 @@ impl Scheduler {
         let concerned = self.ledger.take_over(now, partition, ledger, out);
         for job in concerned {
             if self.ledger.jobs.get(&job).is_some_and(|job| job.ended) {
-                self.forget_data(job, out);
+                let keeps = self.ledger.keeps_data(job);
+                self.forget_data(job, keeps, out);
             }
         }
+        self.ledger.ask_for_rounds(|taken| taken == partition, &self.homes, out);
         let claimed = self.claim(now, partition, out);
         if self.options.mutant != Some(Mutant::HoldersUnasked) {
             self.ask_about_held(now, partition, &claimed, out);

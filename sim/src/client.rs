@@ -1,11 +1,15 @@
 //! Clients that submit a job each: chunks, commit, watch; with lost requests, repeats and deaths.
 
+mod cancels;
+mod rounds;
+
 use std::collections::BTreeMap;
 
 use node::Input;
 use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
+use self::rounds::round_of;
 use crate::checkers::{Violation, bound, durable, one_attempt, progress, removal};
 use crate::queue::{Connection, Happening, Who};
 use crate::stale::partition_of;
@@ -40,6 +44,8 @@ pub struct ClientPlan {
     pub cancels_early_permille: u64,
     /// How often it asks again after it was told the end.
     pub asks_again: u32,
+    /// How often it retries its job, while some tasks are not done.
+    pub retries: u32,
 }
 
 impl ClientPlan {
@@ -55,6 +61,7 @@ impl ClientPlan {
             cancel_after: None,
             cancels_early_permille: 0,
             asks_again: 0,
+            retries: 0,
         }
     }
 }
@@ -70,6 +77,8 @@ enum Ask {
     Forbid,
     /// Of one home.
     CancelTasks(Vec<LocalId>),
+    /// To this round.
+    Retry(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +103,8 @@ pub(crate) struct JobClient {
     asks: BTreeMap<u64, Ask>,
     /// The request whose answer said that the job is accepted.
     committed_by: Option<u64>,
+    /// What it has heard of, or asked for.
+    round: u32,
 }
 
 impl JobClient {
@@ -126,6 +137,7 @@ impl World {
             accepted,
             asks: BTreeMap::new(),
             committed_by: None,
+            round: 0,
         });
         self.schedule(at, Happening::Wake { who: Who::Job(client) });
         client
@@ -275,8 +287,14 @@ impl World {
             Ask::CancelTasks(named) => {
                 let locals = named.iter().map(|local| local.0).collect();
                 let by = format!("client-{index}");
-                let cancel = wire::Cancel { job: job.0, locals, by, staged: false };
+                let round = client.round;
+                let cancel = wire::Cancel { job: job.0, locals, by, round, ..Default::default() };
                 request::Body::Cancel(cancel)
+            }
+            &Ask::Retry(round) => {
+                let by = format!("client-{index}");
+                let locals = Vec::new();
+                request::Body::Retry(wire::JobRetry { job: job.0, round, locals, by })
             }
         };
         let partition = partition_of(&body, self.map.partitions.len() as u32);
@@ -337,54 +355,6 @@ impl World {
             }
             Stage::Ended => self.ask(index, Ask::Query),
             Stage::Dead => {}
-        }
-    }
-
-    /// The whole job, one task of it, or a tenth of them.
-    fn cancel(&mut self, index: usize) {
-        let share_permille = self.dice.pick(&[0, 1, 100]);
-        let tasks: Vec<LocalId> = self.truth(index).tasks.keys().copied().collect();
-        if share_permille == 0 && self.clients[index].stage != Stage::Watching {
-            // A home that does not know the job yet would say so, perhaps after the commit.
-            return self.forbid(index);
-        }
-        if share_permille == 0 {
-            self.truth(index).cancelled = true;
-            return self.ask(index, Ask::Cancel);
-        }
-        let mut named = vec![self.dice.pick(&tasks)];
-        if share_permille > 1 {
-            named.extend(tasks.iter().filter(|_| self.dice.chance(share_permille)));
-        }
-        self.cancel_tasks(index, named);
-    }
-
-    /// This client cancels these tasks of its job now.
-    pub fn cancel_tasks(&mut self, index: usize, named: Vec<LocalId>) {
-        self.truth(index).named.extend(&named);
-        let mut by_home: BTreeMap<usize, Vec<LocalId>> = BTreeMap::new();
-        for local in named {
-            let same = by_home.entry(self.home(local.partition().0)).or_default();
-            if !same.contains(&local) {
-                same.push(local);
-            }
-        }
-        for named in by_home.into_values() {
-            self.ask(index, Ask::CancelTasks(named));
-        }
-    }
-
-    /// The client does not want the job that it is about to submit.
-    fn forbid(&mut self, index: usize) {
-        let truth = self.truth(index);
-        (truth.cancelled, truth.forbidden) = (true, true);
-        self.ask(index, Ask::Forbid);
-    }
-
-    /// What was not committed by now never will be.
-    fn forbidden(&mut self, index: usize) {
-        if self.truth(index).promise == Promise::Staged {
-            self.tell(|| format!("client {index} hears that its job may not be committed"));
         }
     }
 
@@ -456,6 +426,12 @@ impl World {
                 let verdict = removal::on_answered(self.truth(index), &named, &answer);
                 self.judge(verdict);
             }
+            // An answer may overtake those of the round before.
+            (Ask::Watch | Ask::Query, Some(response::Body::Job(state)))
+                if round_of(&state) < self.clients[index].round => {}
+            (Ask::Retry(round), Some(response::Body::Job(state))) => {
+                self.retried(index, round, &state);
+            }
             (ask @ (Ask::Watch | Ask::Query), Some(response::Body::Job(state))) => {
                 self.job_told(index, &state, &ask, response.more);
             }
@@ -495,6 +471,8 @@ impl World {
                 let truth = self.truth(index);
                 (truth.promise, truth.abandoned) = (Promise::Staged, true);
             }
+            // Another request of this client came first, and that round was retried meanwhile.
+            ErrorCode::Refused if self.is_old_retry(index, &ask) => {}
             code => {
                 let text = format!("{job}: {ask:?} was refused with {code:?}: {}", error.text);
                 self.judge(Err(Violation::new("durable", text)));
@@ -572,6 +550,9 @@ impl World {
                 .and_then(|()| bound::on_end(truth, makespan, slots));
             self.tell(|| format!("client {index} is told the end of {job}"));
             self.judge(verdict);
+            if self.violation.is_none() && self.retry(index, state) {
+                return;
+            }
             for _ in 0..again {
                 let after = self.dice.span(Span::ZERO, Span::from_secs(2));
                 self.schedule(self.now + after, Happening::Wake { who: Who::Job(index) });

@@ -8,7 +8,9 @@ use proto::limits::CRASHES_MAX;
 use proto::work::{Fetch, FetchError, Launch, LaunchInput, Outcome};
 use proto::{Attempt, JobId, NodeId, Span, TaskId, wire};
 
-use crate::checkers::{bound, durable, inputs, known, once, order, poison, quiet, removal, stall};
+use crate::checkers::{
+    bound, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
+};
 use crate::faults::Fault;
 use crate::machine::{self, Doom, Unsynced};
 use crate::options::Action;
@@ -183,6 +185,9 @@ impl World {
         };
         let (after, before): (Vec<_>, Vec<_>) = facts.replaced.into_iter().partition(is_new);
         for (task, _, why) in before {
+            if self.options.faultless {
+                self.judge(rounds::on_made_again(task, why));
+            }
             let verdict = once::on_replaced(&mut self.jobs, task, why);
             self.judge(verdict);
         }

@@ -71,6 +71,6 @@ pub use study::{
     Mark, Meter, MishapError, Mishaps, NetworkModel, Simulation, SimulationOptions, Struck, Submit,
     simulate, simulate_metered,
 };
-pub use truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN, KIND_POISON};
+pub use truth::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
 pub use workload::{Draft, DraftTask, Submission, Taste};
 pub use world::World;

@@ -10,7 +10,7 @@ use crate::checkers::bound::cpus_of;
 use crate::clock::{Clock, TRUE_PACE};
 use crate::disk::Disk;
 use crate::disk_faults::Flipped;
-use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_POISON};
+use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
 
 /// An attempt in a slot.
 #[derive(Clone, Debug)]
@@ -252,6 +252,7 @@ pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
     let fails = input_missing
         || match launch.spec.kind.as_str() {
             KIND_FAILING => true,
+            KIND_MENDED => launch.settings.round == 0,
             KIND_FLAKY => (launch.attempt.0 ^ launch.task.local.0).count_ones().is_multiple_of(2),
             _ => false,
         };

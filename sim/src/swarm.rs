@@ -21,6 +21,8 @@ const GENERATED_PERMILLE: u64 = 250;
 /// Out of a thousand jobs where processes die, these consist of commands, half of them with some
 /// that kill what runs them.
 const COMMANDS_PERMILLE: u64 = 300;
+/// Out of a thousand jobs, those that are retried while some of their tasks are not done.
+const RETRIED_PERMILLE: u64 = 400;
 /// Of so many seeds one has its tasks counted at every step of its nodes.
 const CENSUS_EACH_STEP_SEEDS: u64 = 40;
 /// Out of a thousand seeds with copies, those with clients that read without pause.
@@ -104,6 +106,15 @@ impl Work {
         }
     }
 
+    fn fail_at_first(&mut self, dice: &mut Dice) {
+        let permille = dice.pick(&[0, 50, 300]);
+        if let Self::Draft(draft) = self
+            && dice.chance(700)
+        {
+            *draft = std::mem::take(draft).mended_later(dice, permille);
+        }
+    }
+
     fn work_ns(&self) -> u64 {
         match self {
             Self::Draft(draft) => {
@@ -152,8 +163,14 @@ impl Plan {
             world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
         }
         let mut jobs = Vec::new();
-        for (work, homes) in works {
-            jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
+        let mut rounds = Dice::new(seed.rotate_left(24) ^ 0x0040_17d5);
+        for (mut work, homes) in works {
+            let mut plan = client_plan(&mut dice, faultless, faults_for);
+            if rounds.chance(RETRIED_PERMILLE) {
+                plan.retries = rounds.between(1, 3) as u32;
+                work.fail_at_first(&mut rounds);
+            }
+            jobs.push((work, homes, plan));
         }
         let spreads = faultless && nodes > 1 && matches!(world.tuning.policy, Policy::Mlb);
         let spread = spreads.then(|| {
@@ -412,5 +429,6 @@ fn client_plan(dice: &mut Dice, faultless: bool, faults_for: Span) -> ClientPlan
         cancel_after: dice.chance(120).then(|| Span::from_millis(dice.below(300))),
         cancels_early_permille: if faultless { 0 } else { 10 },
         asks_again: dice.below(3) as u32,
+        retries: 0, // Drawn apart: what other seeds draw stays what it was.
     }
 }

@@ -11,6 +11,8 @@ pub const KIND_PLAIN: &str = "plain";
 pub const KIND_FAILING: &str = "failing";
 /// Every other attempt exits with 3.
 pub const KIND_FLAKY: &str = "flaky";
+/// Every attempt of the first round of its job exits with 3, no later one does.
+pub const KIND_MENDED: &str = "mended";
 /// Every attempt kills the node that runs it.
 pub const KIND_POISON: &str = "poison";
 
@@ -63,6 +65,12 @@ impl TaskTruth {
     pub(crate) fn current(&self) -> Option<Commit> {
         self.commits.iter().rev().find(|commit| !commit.undone).copied()
     }
+    /// It is not done, and begins again in a further round of its job.
+    pub(crate) fn retried(&mut self) {
+        self.commits.clear();
+        self.kills.clear();
+        self.reopened = false;
+    }
     pub(crate) fn ever_done(&self) -> bool {
         self.commits.iter().any(|commit| commit.end == End::Done)
     }
@@ -109,6 +117,18 @@ pub(crate) struct JobTruth {
 }
 
 impl JobTruth {
+    /// In which its client was told the end.
+    pub(crate) fn told_round(&self) -> u32 {
+        let settings = self.told.as_ref().and_then(|state| state.settings);
+        settings.map_or(0, |settings| settings.round)
+    }
+
+    /// No task of it was cancelled, or kills its node.
+    pub(crate) fn may_be_retried(&self) -> bool {
+        let kills = |task: &TaskTruth| task.kind == KIND_POISON || task.is_struck_out;
+        !self.cancelled && self.named.is_empty() && !self.tasks.values().any(kills)
+    }
+
     /// # Panics
     /// When the chunks contradict each other: the workload is wrong, not the cluster.
     pub(crate) fn new(job: JobId, chunks: &[wire::Chunk], real_data: bool) -> Self {

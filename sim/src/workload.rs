@@ -4,7 +4,7 @@ use proto::{JobId, LocalId, PartitionId, Span, wire};
 use workloads::{Graph, Placement, Plan};
 
 use crate::dice::Dice;
-use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_PLAIN, KIND_POISON};
+use crate::truth::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_PLAIN, KIND_POISON};
 
 /// Out of a thousand partitions, these get lists of edges that span chunks.
 const SCATTERED_PERMILLE: u64 = 150;
@@ -127,6 +127,19 @@ impl Draft {
             self.tasks[task].kind = KIND_POISON;
         }
         self.commands()
+    }
+
+    /// Out of a thousand plain tasks, and at least the first of them, these fail as long as their
+    /// job was not retried.
+    #[must_use]
+    pub fn mended_later(mut self, dice: &mut Dice, permille: u64) -> Self {
+        let plain = |task: &&mut DraftTask| task.kind == KIND_PLAIN && !task.upload;
+        for (at, task) in self.tasks.iter_mut().filter(plain).enumerate() {
+            if at == 0 || dice.chance(permille) {
+                task.kind = KIND_MENDED;
+            }
+        }
+        self
     }
 
     /// A random shape.

@@ -32,6 +32,11 @@ fn every_mutant_of_other_bytes_is_found() {
     all_are_found(&Mutant::OF_OTHER_BYTES);
 }
 
+#[test]
+fn every_mutant_of_rounds_is_found() {
+    all_are_found(&Mutant::OF_ROUNDS);
+}
+
 fn all_are_found(mutants: &[Mutant]) {
     // The nodes' own assertions may fail too; their words would drown the table.
     std::panic::set_hook(Box::new(|_| {}));

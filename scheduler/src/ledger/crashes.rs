@@ -223,8 +223,7 @@ impl Ledger {
             let Some(cell) = self.cell(task) else {
                 return Err(RecordError(format!("task {task} was started but is not stored")));
             };
-            if matches!(cell.state, State::Ended(_)) || self.recalls.is_void(task, Attempt(attempt))
-            {
+            if matches!(cell.state, State::Ended(_)) || self.is_earlier(task, Attempt(attempt)) {
                 continue;
             }
             let (node, incarnation) = (NodeId(node), Incarnation(incarnation));

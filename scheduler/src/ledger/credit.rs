@@ -35,14 +35,28 @@ pub(crate) struct Delivery {
     /// Its outputs have checksums. A power cut must not take an end whose bytes others have read:
     /// the next attempt may make other bytes, and there would be nothing to compare them with.
     checked: bool,
+    round: u32,
 }
 
 impl Delivery {
     /// Of a task that has no outputs.
-    pub(super) fn of_end(parent: TaskId, attempt: Attempt, end: End, node: NodeId) -> Self {
+    pub(super) fn of_end(
+        parent: TaskId,
+        attempt: Attempt,
+        end: End,
+        node: NodeId,
+        round: u32,
+    ) -> Self {
         let (output_sizes, consumers) = (Vec::new(), Vec::new());
         let (told, rebuilt, checked) = (0, false, false);
-        Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt, checked }
+        Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt, checked, round }
+    }
+    /// It holds in this round as well, if its parent is still as it tells. `state`: of the parent,
+    /// if it is concerned.
+    pub(super) fn restamp(&mut self, round: u32, state: impl Fn(TaskId) -> Option<State>) {
+        if state(self.parent) == Some(State::Ended(self.end)) {
+            self.round = round;
+        }
     }
     pub(super) fn partition(&self) -> PartitionId {
         self.parent.partition()
@@ -58,6 +72,7 @@ impl Delivery {
             consumers: self.consumers.clone(),
             rebuilt: self.rebuilt,
             checked: self.checked,
+            round: self.round,
             ..Default::default()
         }
     }
@@ -68,6 +83,7 @@ impl Ledger {
     pub(crate) fn deliver(&mut self, parent: TaskId, changed: bool) {
         let index = parent.local.index();
         let Some(part) = self.part_mut(parent) else { return };
+        let round = part.round;
         let Some(segment) = part.segment_mut(index) else { return };
         let Some(cell) = segment.cell(index) else { return };
         let State::Ended(end) = cell.state else { return };
@@ -77,13 +93,29 @@ impl Ledger {
         segment.undelivered += 1;
         let consumers = self.consumers(parent, &output_sizes);
         self.expect_readers(parent, attempt, node, &output_sizes, &consumers);
-        let ended = Delivery::of_end(parent, attempt, end, node);
+        let ended = Delivery::of_end(parent, attempt, end, node, round);
         let ended = Delivery { output_sizes, consumers, rebuilt, checked, ..ended };
         self.deliveries.push_back(ended);
     }
 
+    /// All readers of what a done task has made are to come, where they are not counted yet.
+    pub(super) fn expect_readers_of(&mut self, parent: TaskId) {
+        let index = parent.local.index();
+        let Some(segment) = self.part(parent).and_then(|part| part.segment(index)) else { return };
+        let (Some(cell), Some(side)) = (segment.cell(index), segment.side(index)) else { return };
+        let (attempt, node, sizes) = (cell.attempt, cell.holder, side.output_sizes.clone());
+        let consumers = self.consumers(parent, &sizes);
+        let counted = (0..)
+            .zip(&consumers)
+            .filter(|(_, readers)| **readers > 0)
+            .all(|(output, _)| self.readers.has(&ObjectId { task: parent, attempt, output }));
+        if !counted {
+            self.expect_readers(parent, attempt, node, &sizes, &consumers);
+        }
+    }
+
     /// How many edges carry each output of a task; nobody counts where none has bytes.
-    fn consumers(&self, parent: TaskId, output_sizes: &[u64]) -> Vec<u32> {
+    pub(super) fn consumers(&self, parent: TaskId, output_sizes: &[u64]) -> Vec<u32> {
         if output_sizes.iter().all(|&size_bytes| size_bytes == 0) {
             return Vec::new();
         }
@@ -252,6 +284,11 @@ impl Ledger {
             return false;
         }
         if credit.verdict != wire::Verdict::Done as i32 {
+            let ignores_rounds = self.mutant == Some(Mutant::RoundIgnored);
+            if credit.round < self.round(task) && !ignores_rounds {
+                mark(Mark::CreditOfEarlierRound);
+                return false; // The parent is not done yet in this one.
+            }
             let cancelled = credit.verdict == wire::Verdict::Cancelled as i32;
             let end = if cancelled { End::Cancelled } else { End::Skipped };
             return self.give_up(now, task, end, "", out);
@@ -410,7 +447,7 @@ impl Ledger {
         let checked = !segment.output_sums(index).is_empty();
         let (attempt, node) = (cell.attempt, cell.holder);
         let consumers = self.consumers(parent, &output_sizes);
-        let ended = Delivery::of_end(parent, attempt, end, node);
+        let ended = Delivery::of_end(parent, attempt, end, node, part.round);
         let mut credit = Delivery { output_sizes, consumers, checked, ..ended }.credit();
         for edge in part.edge_runs(index).flatten().filter(|edge| children.contains(&edge.child)) {
             credit.child.push(edge.child);

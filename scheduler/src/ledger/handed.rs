@@ -18,7 +18,8 @@ impl Ledger {
         has_gone: impl Fn(NodeId) -> bool,
     ) -> bool {
         let (task, attempt) = made_of(handed);
-        let is_live = self.jobs.get(&task.job).is_some_and(|job| !job.ended);
+        let keeps = self.keeps_data(task.job);
+        let is_live = self.jobs.get(&task.job).is_some_and(|job| !job.ended || keeps);
         let Some(cell) = self.cell(task).filter(|_| is_live) else {
             handed.outputs.retain(|output| output.keep);
             return true;

@@ -79,16 +79,52 @@ impl Job {
         self.spec_numbers = HashMap::with_hasher(FixedState::with_seed(0));
     }
 
-    /// What is stored of it with each of its parts, once it is visible.
-    pub(crate) fn visible_record(&self, chunks: u32) -> wire::VisibleRecord {
+    /// What is stored of it with each of its parts that is in its round, once it is visible.
+    pub(crate) fn visible_record(&self, part: &Part) -> wire::VisibleRecord {
         wire::VisibleRecord {
             settings: Some(*self.settings),
-            chunks,
+            chunks: part.chunks(),
             ended: self.ended,
             cancelled: self.cancelled,
             submitted_ns: self.submitted.0,
+            kept: part.keeps,
             ..Default::default()
         }
+    }
+    /// Those parts, each with what is to be stored.
+    pub(crate) fn visible_records(
+        &self,
+    ) -> impl Iterator<Item = (PartitionId, wire::VisibleRecord)> + '_ {
+        // A part that has not heard of the round yet is told of it: its record stays as it is.
+        let parts = self.parts.iter().filter(|(_, part)| part.round == self.round());
+        parts.map(|(&partition, part)| (partition, self.visible_record(part)))
+    }
+
+    /// What one part has heard at the end of the round is true of all that are in it.
+    pub(super) fn share_keeps(&mut self) {
+        let round = self.round();
+        let keeps = self.parts.values().any(|part| part.round == round && part.keeps);
+        let parts = self.parts.values_mut().filter(|part| part.round == round);
+        parts.for_each(|part| part.keeps |= keeps);
+    }
+
+    /// How often what was not done of it was run again.
+    pub(crate) fn round(&self) -> u32 {
+        self.settings.round
+    }
+    /// Takes the settings of this round or a later one. True when it is a later one: then what was
+    /// heard of the job as a whole holds no more.
+    pub(super) fn enter(&mut self, settings: wire::JobSettings) -> bool {
+        let before = self.round();
+        if settings.round < before {
+            return false;
+        }
+        self.settings = Arc::new(settings);
+        let later = settings.round > before;
+        if later {
+            (self.ended, self.cancelled) = (false, false);
+        }
+        later
     }
 
     /// Staged, and without an end: a task can end before the home hears of the commit (an ancestor

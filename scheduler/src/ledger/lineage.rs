@@ -21,7 +21,7 @@ use crate::homes::Homes;
 use crate::out::Out;
 
 /// What asks for outputs go out together.
-type Asks = BTreeMap<NodeId, Vec<wire::CreditAsk>>;
+pub(super) type Asks = BTreeMap<NodeId, Vec<wire::CreditAsk>>;
 
 impl Ledger {
     /// An attempt could not get these inputs from anywhere. False when it has lost too many.
@@ -77,6 +77,7 @@ impl Ledger {
                 parent: input.parent,
                 child: task.local.0,
                 lost_attempt: input.attempt,
+                round: self.round(task),
                 ..Default::default()
             });
         }
@@ -98,7 +99,7 @@ impl Ledger {
                 continue;
             }
             self.ask_for_lost(task, homes, &mut asks);
-            if self.cell(task).is_some_and(|cell| cell.rebuilds > 0) {
+            if self.cell(task).is_some_and(|cell| cell.rebuilds > 0) || self.round(task) > 0 {
                 self.ask_for_all(task, homes, &mut asks);
             }
         }
@@ -109,7 +110,7 @@ impl Ledger {
     }
 
     /// A task that is done again needs all its inputs once more.
-    fn ask_for_all(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
+    pub(super) fn ask_for_all(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
         let index = task.local.index();
         let Some(part) = self.part(task) else { return };
         let Some(segment) = part.segment(index) else { return };
@@ -119,8 +120,9 @@ impl Ledger {
                 continue;
             }
             let Some(home) = homes.owner(LocalId(parent).partition()) else { continue };
-            let (job, child) = (task.job.0, task.local.0);
-            let ask = wire::CreditAsk { job, parent, child, anew: true, ..Default::default() };
+            let (job, child, round) = (task.job.0, task.local.0, part.round);
+            let anew = true;
+            let ask = wire::CreditAsk { job, parent, child, anew, round, ..Default::default() };
             asks.entry(home).or_default().push(ask);
         }
     }
@@ -135,12 +137,13 @@ impl Ledger {
         out: &mut Out,
     ) {
         let mut by_parent: BTreeMap<TaskId, Vec<&wire::CreditAsk>> = BTreeMap::new();
-        for ask in asks.iter().filter(|ask| ask.anew || ask.lost_attempt != 0) {
+        let asks = asks.iter().filter(|ask| ask.anew || ask.lost_attempt != 0);
+        for ask in self.defer_early(from, asks) {
             by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().push(ask);
         }
         for (parent, asks) in by_parent {
-            if self.is_removed(parent.job) {
-                continue; // So are those that ask, which hear of that from the job's home, too.
+            if self.is_removed(parent.job) || self.has_ended(parent.job) {
+                continue; // So are those that ask, or they hear of it from the job's home, too.
             }
             let Some(cell) = self.cell(parent) else {
                 self.refuse_rebuild(parent, "its record has left memory", &asks, from, out);
@@ -269,7 +272,7 @@ impl Ledger {
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");
         job.open += 1;
         part.open += 1;
-        part.count.done -= 1;
+        part.uncount(End::Done);
         part.dirty = true;
         let segment = part.segment_mut(index).expect("the task's segment");
         segment.open += 1;
@@ -296,7 +299,8 @@ impl Ledger {
         let error = format!("its outputs are lost and cannot be made again: {why}");
         let detail = wire::EndDetail { error, exit_code: 1, ..Default::default() };
         self.keep_failure(task, attempt, node, &detail);
-        let delivery = Delivery::of_end(task, attempt, End::Skipped, node);
+        let round = asks.iter().map(|ask| ask.round).max().unwrap_or_default();
+        let delivery = Delivery::of_end(task, attempt, End::Skipped, node, round);
         let mut credit = delivery.credit();
         for ask in asks {
             credit.child.push(ask.child);
@@ -308,7 +312,7 @@ impl Ledger {
     }
 }
 
-fn send(asks: Asks, out: &mut Out) {
+pub(super) fn send(asks: Asks, out: &mut Out) {
     for (home, asks) in asks.into_iter().filter(|(_, asks)| !asks.is_empty()) {
         out.reliable.push((home, Body::CreditQuery(wire::CreditQuery { asks })));
     }

@@ -19,13 +19,16 @@ pub(crate) mod recall;
 mod recover;
 mod release;
 mod removal;
+#[cfg(test)]
+mod retire_tests;
+mod rounds;
 mod segment;
 mod takeover;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use proto::limits::{COUNTS_INTERVAL, RETIRED_WEIGHT_MAX};
+use proto::limits::{COUNTS_INTERVAL, KEPT_WEIGHT_MAX, RETIRED_WEIGHT_MAX};
 use proto::work::Captured;
 use proto::{
     Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
@@ -39,11 +42,13 @@ pub(crate) use credit::Delivery;
 pub(crate) use job::Job;
 pub(crate) use part::Part;
 pub use recover::{LedgerRecord, RecordError};
+pub(crate) use rounds::round_of;
 pub(crate) use segment::{Cell, End, Segment, State};
 use takeover::Activation;
 
 use crate::Mutant;
 use crate::fetching::Ahead;
+use crate::homes::Homes;
 use crate::out::Out;
 use crate::readers::Readers;
 use crate::work::Work;
@@ -82,6 +87,8 @@ pub(crate) struct Ledger {
     pub(crate) mourning: BTreeSet<TaskId>,
     /// Ends that wait until no reader counts that has read other bytes.
     pub(crate) recalls: Box<recall::Recalls>,
+    /// Questions of children that are in a later round than their parents here, with their homes.
+    early: Vec<(NodeId, wire::CreditAsk)>,
     /// Then what is lost is made again, too: records of tasks stay as long as somebody reads what
     /// they made.
     pub(crate) homes_move: bool,
@@ -126,6 +133,7 @@ impl Ledger {
             readers: Readers::new(mutant == Some(Mutant::DeleteOnFirstRead)),
             mourning: BTreeSet::new(),
             recalls: Box::default(),
+            early: Vec::new(),
             homes_move: false,
             ahead: Vec::new(),
             mutant,
@@ -196,16 +204,18 @@ impl Ledger {
     pub(crate) fn make_visible(
         &mut self,
         now: Time,
-        commit: &wire::JobCommit,
-        mine: impl Fn(PartitionId) -> bool,
+        visible: &wire::Visible,
+        homes: &Homes,
         out: &mut Out,
     ) -> bool {
-        let job_id = JobId(commit.job);
-        let concerns = |total: &&wire::PartitionTotal| mine(PartitionId(total.partition));
+        let Some(commit) = &visible.commit else { return false };
+        let (job_id, round) = (JobId(commit.job), round_of(commit.settings.as_ref()));
+        let concerns = |total: &&wire::PartitionTotal| homes.is_mine(PartitionId(total.partition));
         let totals: Vec<_> = commit.partitions.iter().filter(concerns).collect();
         let job = self.open_job(now, job_id);
         let heard = |total: &&wire::PartitionTotal| {
-            job.parts.get(&PartitionId(total.partition)).is_some_and(|part| part.visible)
+            let part = job.parts.get(&PartitionId(total.partition));
+            part.is_some_and(|part| part.visible && part.round >= round)
         };
         if job.visible && totals.iter().all(heard) {
             // Told again: the job's home may have lost what it knew.
@@ -219,15 +229,18 @@ impl Ledger {
         job.visible = true;
         // No chunk comes any more.
         job.forget_spec_numbers();
-        job.settings = Arc::new(commit.settings.unwrap_or_default());
-        let (mut activations, mut unheard) = (Vec::new(), false);
+        self.go_on_in(job_id, commit.settings.unwrap_or_default());
+        let job = self.jobs.get_mut(&job_id).expect("opened above");
+        let (mut activations, mut unheard, mut opened) = (Vec::new(), false, Vec::new());
         for total in totals {
             let partition = PartitionId(total.partition);
             let part = job.parts.entry(partition).or_default();
             if std::mem::replace(&mut part.visible, true) {
                 part.dirty = true; // Told again, among others.
+                opened.extend((part.round < round).then_some(partition));
                 continue;
             }
+            part.round = round;
             part.demand_total(total);
             part.dirty = true;
             unheard |= !part.count.lost.is_empty() || part.open < part.tasks;
@@ -242,10 +255,12 @@ impl Ledger {
             let chunks = part.chunk_numbers().collect();
             activations.push(Activation::new(job_id, partition, chunks, false));
         }
-        if unheard {
+        if unheard || !opened.is_empty() {
             job.report_everything(now); // No task may be left to cause a report.
         }
         self.activations.extend(activations);
+        let named = visible.retried.iter().copied().collect();
+        self.open_round(now, job_id, &opened, &named, homes, out);
         out.events.push(Event::Visible { job: job_id });
         self.remove_if_told(job_id, out);
         true
@@ -385,7 +400,10 @@ impl Ledger {
         record_end(task, attempt, end, node, &ending, out);
         out.events.push(Event::Committed { task, attempt, end, node, output_bytes });
         self.apply_end(task, attempt, end, node, ending);
-        self.consume(task, out);
+        // Of a job that goes on, a task that is not done may be run again: it is still a reader.
+        if end == End::Done || self.is_removed(task.job) {
+            self.consume(task, out);
+        }
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");
         part.dirty = true;
@@ -414,18 +432,32 @@ impl Ledger {
             }
             let retired = self.retired.pop_front().expect("counted");
             let (job, partition, number, weight) = retired;
-            if self.homes_move && self.is_read(job, partition, number) {
+            let has_room = self.retired_weight <= KEPT_WEIGHT_MAX;
+            if self.homes_move && self.is_read(job, partition, number)
+                || has_room && self.keeps(job, partition)
+            {
                 self.retired.push_back(retired);
                 continue;
             }
             self.retired_weight -= weight;
             match self.chunk_mut(job, partition, number) {
-                Some(chunk) if chunk.open == 0 => chunk.free(),
-                // Some task of it is done again.
+                Some(chunk) if chunk.open == 0 && chunk.undelivered == 0 => chunk.free(),
+                // Some task of it is done again, or its children have not all been told.
                 Some(chunk) => chunk.restore(),
                 None => {}
             }
         }
+    }
+
+    /// What tasks of an ended job read that may be run again is still there.
+    pub(crate) fn keeps_data(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.parts.values().any(|part| part.keeps))
+    }
+
+    /// Some tasks of the job are not done, and may be run again.
+    fn keeps(&self, job: JobId, partition: PartitionId) -> bool {
+        let part = self.jobs.get(&job).and_then(|job| job.parts.get(&partition));
+        part.is_some_and(|part| part.keeps)
     }
 
     /// Somebody still reads what tasks of this chunk have made, and it may have to be made again.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use proto::{PartitionId, wire};
+use proto::{LocalId, PartitionId, wire};
 
-use super::segment::{EdgeOut, Segment, State};
+use super::segment::{EdgeOut, End, Segment, State};
 
 #[derive(Debug, Default)]
 pub(crate) struct Part {
@@ -19,6 +19,10 @@ pub(crate) struct Part {
     pub(crate) dirty: bool,
     pub(crate) tasks: u64,
     pub(crate) open: u64,
+    /// What its home has heard of; no later than the job's.
+    pub(crate) round: u32,
+    /// The round has ended, and what its tasks that are not done read is still there.
+    pub(crate) keeps: bool,
 }
 
 impl Part {
@@ -102,6 +106,27 @@ impl Part {
             let mut indices = segment.first.max(from)..end(segment);
             indices.find(|&index| !matches!(segment.state(index), State::Ended(_)))
         })
+    }
+    /// A task that ended so waits again.
+    pub(crate) fn uncount(&mut self, end: End) {
+        match end {
+            End::Done => self.count.done -= 1,
+            End::Failed => self.count.failed -= 1,
+            End::Cancelled => self.count.cancelled -= 1,
+            End::Skipped => self.count.skipped -= 1,
+        }
+    }
+    /// Leaves what is told of tasks that have failed to this day.
+    pub(crate) fn forget_old_failures(&mut self) {
+        let mut failures = std::mem::take(&mut self.count.failures);
+        let failed = |failure: &wire::Failure| {
+            self.state(LocalId(failure.local).index()) == Some(State::Ended(End::Failed))
+        };
+        failures.retain(failed);
+        self.count.failures = failures;
+        if self.count.cancelled == 0 {
+            self.count.cancelled_by.clear();
+        }
     }
     pub(crate) fn state(&self, index: u64) -> Option<State> {
         self.segment(index).map(|segment| segment.state(index))

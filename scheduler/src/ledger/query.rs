@@ -167,6 +167,12 @@ impl Ledger {
         self.missing_parents(task).map(LocalId)
     }
 
+    /// Whether the task waits for this parent.
+    pub(crate) fn lacks(&self, task: TaskId, parent: LocalId) -> bool {
+        let waits = self.state(task) == Some(State::Waiting);
+        waits && self.missing_parents(task).any(|missing| missing == parent.0)
+    }
+
     fn missing_parents(&self, task: TaskId) -> impl Iterator<Item = u64> + '_ {
         let index = task.local.index();
         let part = self.part(task);
@@ -194,6 +200,7 @@ impl Ledger {
                 let term = homes.term(partition).unwrap_or(incarnation);
                 let version_floor = u64::from(term) << 32;
                 part.count.version = (part.count.version + 1).max(version_floor);
+                part.count.round = part.round;
                 partitions.push(numbered(partition, &part.count));
             }
             if !partitions.is_empty() {

@@ -1,7 +1,6 @@
 //! Folding stored records back into the ledger, and what a recovered home does next.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use proto::work::Captured;
 use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
@@ -50,13 +49,17 @@ impl Ledger {
                 // of another home, makes nobody wait longer than was meant.
                 let submitted = Time(visible.submitted_ns).min(now);
                 job.submitted = if forgets_release { Time::ZERO } else { submitted };
-                job.ended |= visible.ended;
-                job.cancelled |= visible.cancelled && !forgets;
-                job.settings = Arc::new(visible.settings.unwrap_or_default());
+                let settings = visible.settings.unwrap_or_default();
+                job.enter(settings);
+                if settings.round == job.round() {
+                    job.ended |= visible.ended;
+                    job.cancelled |= visible.cancelled && !forgets;
+                }
                 // Chunks are read before; a part that lacks some says so again.
                 let part = job.parts.entry(partition).or_default();
                 part.demand(partition, visible.chunks);
-                part.visible = true;
+                (part.visible, part.round) = (true, settings.round);
+                part.keeps = visible.kept;
             }
             LedgerRecord::Credit(record) => {
                 for credit in record.credits.iter().filter(|credit| credit.verdict == 0) {
@@ -90,6 +93,19 @@ impl Ledger {
         record: wire::EndRecord,
         place: impl Fn(u64) -> TaskId,
     ) -> Result<(), RecordError> {
+        for &index in &record.reopened {
+            if self.cell(place(index)).is_none() {
+                let text = format!("task {} waits again but is not stored", place(index));
+                return Err(RecordError(text));
+            }
+            // An input that was deleted meanwhile is missed by its holder, and made again.
+            self.wait_again(place(index), true);
+        }
+        if let Some(&index) = record.reopened.first()
+            && let Some(part) = self.part_mut(place(index))
+        {
+            part.forget_old_failures();
+        }
         let mut details: BTreeMap<u64, wire::EndDetail> =
             record.details.into_iter().map(|detail| (detail.index, detail)).collect();
         let columns = record.index.iter().zip(&record.attempt).zip(&record.verdict);
@@ -142,6 +158,15 @@ impl Ledger {
         Ok(())
     }
 
+    /// The attempt was of an earlier round of its job, and only its end counts; or what it had read
+    /// was taken back.
+    pub(super) fn is_earlier(&self, task: TaskId, attempt: Attempt) -> bool {
+        let index = task.local.index();
+        let segment = self.part(task).and_then(|part| part.segment(index));
+        segment.is_some_and(|segment| segment.is_earlier(index, attempt))
+            || self.recalls.is_void(task, attempt)
+    }
+
     fn is_later(&self, task: TaskId, attempt: Attempt, end: End) -> bool {
         let same_attempt_may_end = end != End::Done;
         self.cell(task).is_some_and(|cell| {
@@ -179,11 +204,13 @@ impl Ledger {
         at: usize,
     ) -> Result<(), RecordError> {
         let (me, this, homes_move) = (self.me, (self.me, self.incarnation), self.homes_move);
-        let is_void = self.recalls.is_void(task, Attempt(record.attempt[at]));
+        if self.is_earlier(task, Attempt(record.attempt[at])) {
+            return Ok(());
+        }
         let cell = self
             .cell_mut(task)
             .ok_or_else(|| RecordError(format!("task {task} is held but not stored")))?;
-        if matches!(cell.state, State::Ended(_)) || is_void {
+        if matches!(cell.state, State::Ended(_)) {
             return Ok(());
         }
         let holder = NodeId(record.node[at]);
@@ -224,6 +251,7 @@ impl Ledger {
         for (&job_id, job) in &mut self.jobs {
             cancelled.extend((job.cancelled && job.open > 0).then_some(job_id));
             if job.ended {
+                job.share_keeps();
                 self.live.remove(&job_id);
             } else if job.visible {
                 job.report_everything(now);

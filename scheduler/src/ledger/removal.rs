@@ -21,6 +21,12 @@ pub(super) struct Removal {
     from: LocalId,
 }
 
+impl Removal {
+    pub(super) fn job(&self) -> JobId {
+        self.job
+    }
+}
+
 impl Ledger {
     /// Ends a task that will not be done, and tells its holder. False when it had ended before.
     /// `by`: who named it; empty when it goes because of something else.
@@ -65,13 +71,16 @@ impl Ledger {
     /// The whole job is cancelled. False when that was known, or there is no such job here: its
     /// home tells of the commit first, on the same link. But the commit may wait until a partition
     /// is served: then this is remembered.
-    pub(crate) fn begin_removal(&mut self, job_id: JobId, out: &mut Out) -> bool {
+    pub(crate) fn begin_removal(&mut self, job_id: JobId, round: u32, out: &mut Out) -> bool {
         let Some(job) = self.jobs.get_mut(&job_id) else { return false };
-        if job.ended || std::mem::replace(&mut job.cancelled, true) || !job.visible {
+        // What is said of a round that this node has not heard of yet is said again.
+        if job.ended || job.round() != round {
             return false;
         }
-        for (&partition, part) in &job.parts {
-            let record = job.visible_record(part.chunks());
+        if std::mem::replace(&mut job.cancelled, true) || !job.visible {
+            return false;
+        }
+        for (partition, record) in job.visible_records() {
             out.facts.visible.insert((partition, job_id), record);
         }
         out.events.push(Event::Removing { job: job_id });

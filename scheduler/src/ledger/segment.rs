@@ -61,6 +61,8 @@ pub(crate) struct Side {
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) exit_code: i32,
     pub(crate) crashes: Vec<Crash>,
+    /// This attempt and those before it were of earlier rounds.
+    earlier: Attempt,
 }
 
 /// An edge as its parent keeps it.
@@ -319,6 +321,22 @@ impl Segment {
         let Some(cell) = self.cell_mut(index) else { return };
         cell.filled = 0;
         cell.missing = cell.slots;
+    }
+    /// It had ended, and begins again in a later round.
+    pub(crate) fn begin_again(&mut self, index: u64) {
+        let Some(cell) = self.cell_mut(index) else { return };
+        let attempt = cell.attempt;
+        cell.state = State::Waiting;
+        (cell.tries, cell.strikes, cell.rebuilds, cell.input_losses) = (0, 0, 0, 0);
+        (cell.started, cell.died_here, cell.again) = (false, false, false);
+        let side = self.side_mut(index);
+        side.output_sizes.clear();
+        side.crashes.clear();
+        (side.exit_code, side.earlier) = (0, attempt);
+    }
+    /// The attempt was of an earlier round.
+    pub(crate) fn is_earlier(&self, index: u64, attempt: Attempt) -> bool {
+        self.side(index).is_some_and(|side| attempt <= side.earlier)
     }
     pub(crate) fn is_filled(&self, index: u64, slot: u32) -> bool {
         let word = if slot < 64 {

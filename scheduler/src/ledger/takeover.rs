@@ -126,7 +126,12 @@ impl Ledger {
     fn activate_piece(&mut self, piece: &Piece) -> Looked {
         let &Piece { job: job_id, partition, number, from, most, recovered, first } = piece;
         let nothing = Looked { end: from, at_end: true, ready: 0 };
-        let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended) else { return nothing };
+        let Some(job) = self.jobs.get(&job_id).filter(|job| !job.ended) else {
+            if recovered {
+                self.release(job_id, partition, number);
+            }
+            return nothing;
+        };
         let Some(part) = job.parts.get(&partition) else { return nothing };
         let Some(segment) = part.chunk(number) else { return nothing };
         let place = |index| TaskId { job: job_id, local: LocalId::new(partition, index) };
@@ -264,22 +269,29 @@ impl Ledger {
         job.open += part.open;
         if theirs.visible {
             job.visible = true;
-            job.settings = theirs.settings.clone();
             job.submitted = theirs.submitted;
+            job.enter(*theirs.settings);
         }
-        let differs = job.cancelled != theirs.cancelled || job.ended != theirs.ended;
-        job.cancelled |= theirs.cancelled;
-        job.ended |= theirs.ended;
+        let mut differs = false;
+        if job.round() == theirs.round() {
+            differs = job.cancelled != theirs.cancelled || job.ended != theirs.ended;
+            job.cancelled |= theirs.cancelled;
+            job.ended |= theirs.ended;
+        }
         if job.visible {
             job.report_everything(now);
         }
         let before = job.parts.insert(partition, part);
         assert!(before.is_none(), "{partition} of {job_id} was here already");
+        if job.ended {
+            job.share_keeps();
+        }
         if differs {
             // What one home has heard of the job as a whole is true of all of it.
-            for (&partition, part) in job.parts.iter().filter(|(_, part)| part.visible) {
-                let record = job.visible_record(part.chunks());
-                out.facts.visible.insert((partition, job_id), record);
+            for (partition, record) in job.visible_records() {
+                if job.parts[&partition].visible {
+                    out.facts.visible.insert((partition, job_id), record);
+                }
             }
         }
         let (ended, cancelled) = (job.ended, job.cancelled && job.open > 0);
@@ -290,7 +302,10 @@ impl Ledger {
             for (partition, chunks) in retired {
                 self.retire(job_id, partition, &chunks);
             }
-        } else if cancelled {
+            return;
+        }
+        self.live.insert(job_id); // What was here may be of an earlier round.
+        if cancelled {
             self.go_on_removing(job_id);
         }
     }
@@ -337,6 +352,7 @@ impl Ledger {
         self.unreleased.retain(|(_, task)| task.partition() != partition);
         self.mourning.retain(|task| task.partition() != partition);
         self.recalls.forget_partition(partition);
+        self.early.retain(|(_, ask)| LocalId(ask.parent).partition() != partition);
         self.readers.forget_partition(partition);
         self.ahead.retain(|ahead| ahead.child.partition() != partition);
     }

@@ -189,6 +189,9 @@ impl Cluster {
         // As links do it: what it gave back was not acknowledged before its sender had it again.
         for other in 0..self.machines.len() {
             let said = self.queues.remove(&(node, other)).unwrap_or_default();
+            if !self.is_up(other) {
+                continue;
+            }
             for body in said.iter().rev().filter_map(given_back) {
                 self.queues.entry((other, node)).or_default().push_front(body);
             }

@@ -1,11 +1,25 @@
 //! What may happen next in a cluster, in any order.
 
 use proto::wire::message::Body;
+use proto::wire::request;
 use proto::work::{FetchError, Outcome};
-use proto::{NodeId, ObjectId, Span, TaskId};
+use proto::{JobId, NodeId, ObjectId, Span, TaskId, wire};
 use scheduler::Out;
 
-use crate::cluster::{Cluster, Machine, Process, Step, brief};
+use crate::cluster::{Cluster, Machine, Process, Step, brief, job_partition};
+
+/// In the first rounds some retries name tasks.
+const ROUNDS_NAMED: u32 = 3;
+
+fn round_of(state: &wire::JobState) -> u32 {
+    state.settings.map_or(0, |settings| settings.round)
+}
+
+/// Some task of it is not done.
+fn may_retry(state: &wire::JobState) -> bool {
+    let sum = state.sum.clone().unwrap_or_default();
+    sum.failed + sum.skipped + sum.cancelled > 0
+}
 
 impl Cluster {
     /// One random thing happens. False when nothing is left to happen but the passing of time.
@@ -18,6 +32,9 @@ impl Cluster {
         }
         if self.dice.chance(100) {
             self.commit();
+        }
+        if !self.oracle.fails.is_empty() && self.dice.chance(20) {
+            self.retry();
         }
         let up = self.up();
         let node = self.dice.pick(&up);
@@ -111,7 +128,8 @@ impl Cluster {
         let all: Vec<_> = all.filter(|(task, _)| !self.oracle.endless.contains(task)).collect();
         let (task, attempt) = self.dice.pick(&all);
         let launch = process.running.remove(&(task, attempt)).expect("picked");
-        let output_sizes = launch.output_sizes.clone();
+        let fails = self.oracle.fails.get(&task).is_some_and(|&n| launch.settings.round < n);
+        let output_sizes = if fails { Vec::new() } else { launch.output_sizes.clone() };
         for (output, &size_bytes) in (0u32..).zip(&output_sizes) {
             let object = ObjectId { task, attempt, output };
             machine.objects.insert(object);
@@ -119,7 +137,9 @@ impl Cluster {
             self.oracle.made.insert(object, (node, incarnation));
         }
         self.oracle.finished(task, attempt);
-        let outcome = Outcome { output_sizes, ..Outcome::default() };
+        let exit_code = i32::from(fails);
+        let error = if fails { "it fails".to_owned() } else { String::new() };
+        let outcome = Outcome { output_sizes, exit_code, error, ..Outcome::default() };
         let mut out = Out::default();
         let now = self.now;
         process.scheduler.on_finished(now, task, attempt, outcome, &mut out);
@@ -181,6 +201,28 @@ impl Cluster {
         }
     }
 
+    /// Some ended job goes on with what is not done of it: with all, or with some tasks.
+    fn retry(&mut self) {
+        let ended = self.jobs.values().filter(|state| state.ended_ns != 0 && may_retry(state));
+        let Some(state) = ended.last().cloned() else { return };
+        let job = JobId(state.job);
+        let partition = job_partition(job, self.weather.partitions);
+        let home = self.primary(partition.0 as usize);
+        let round = round_of(&state) + 1;
+        let named = round < ROUNDS_NAMED && self.dice.chance(300);
+        let some = self.oracle.tasks.keys().filter(|task| task.job == job);
+        let some: Vec<u64> = some.map(|task| task.local.0).collect();
+        let locals = match named {
+            true => (0..=self.dice.below(5)).map(|_| self.dice.pick(&some)).collect(),
+            false => Vec::new(),
+        };
+        let retry = wire::JobRetry { job: job.0, round, locals, ..Default::default() };
+        self.oracle.retried(job, named);
+        for _ in 0..1 + self.dice.below(2) {
+            self.request(home, request::Body::Retry(retry.clone()));
+        }
+    }
+
     /// Lets time pass to the next thing that somebody waits for.
     fn wait(&mut self) {
         let now = self.now;
@@ -194,7 +236,7 @@ impl Cluster {
 
     /// All jobs that were submitted have ended, and nothing is left of them anywhere.
     fn is_over(&self) -> bool {
-        let ended = self.jobs.values().all(|state| state.ended_ns != 0);
+        let ended = self.jobs.values().all(|state| state.ended_ns != 0 && !may_retry(state));
         ended
             && self.commits.is_empty()
             && self.queues.iter().all(|(&(_, to), queue)| queue.is_empty() || !self.is_up(to))

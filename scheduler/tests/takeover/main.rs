@@ -152,6 +152,55 @@ fn moving_homes(seed: u64, mutant: Option<Mutant>, trace: bool) -> (Step, Vec<St
     (lived, cluster.trace.take().unwrap_or_default())
 }
 
+/// Some tasks fail in the first rounds, and their jobs are retried until all is done.
+fn rounds(seed: u64, mutant: Option<Mutant>, trace: bool) -> (Step, Vec<String>) {
+    let mut dice = Dice::new(seed ^ 0x40d5);
+    let mut weather = weather(&mut dice, mutant);
+    weather.objects_survive = dice.chance(300);
+    let mut cluster = Cluster::new(seed, weather);
+    cluster.trace = trace.then(Vec::new);
+    let bytes = dice.pick(&[0, 1_000, 1_000_000]);
+    let failing = dice.pick(&[20, 100, 400]);
+    let (mut jobs, mut tasks) = (0, Vec::new());
+    for job in 1..=1 + dice.below(2) {
+        let graph = Graph::random(&mut dice, bytes);
+        tasks.push(submit(&mut cluster, job, &graph, &mut dice));
+        jobs = job;
+    }
+    for &task in tasks.iter().flatten() {
+        if dice.chance(failing) {
+            cluster.oracle.fails.insert(task, 1 + dice.below(3) as u32);
+        }
+    }
+    let lived = cluster.live().and_then(|()| {
+        let all_done = |job: u64| cluster.oracle.done(JobId(job)) == tasks[job as usize - 1].len();
+        let left = (1..=jobs).find(|&job| !all_done(job));
+        left.map_or(Ok(()), |job| Err(format!("some tasks of job {job} are not done")))
+    });
+    (lived, cluster.trace.take().unwrap_or_default())
+}
+
+#[test]
+fn what_failed_is_run_again_and_nothing_else() {
+    for seed in seeds() {
+        if let Err(wrong) = judged(|| rounds(seed, None, false).0) {
+            panic!("seed {seed}: {wrong}");
+        }
+    }
+}
+
+#[test]
+fn every_mutant_of_rounds_is_found() {
+    for mutant in Mutant::OF_ROUNDS {
+        let found = seeds().find_map(|seed| {
+            let wrong = judged(|| rounds(seed, Some(mutant), false).0).err()?;
+            Some(format!("at seed {seed}: {}", wrong.lines().next().unwrap_or_default()))
+        });
+        let found = found.unwrap_or_else(|| panic!("{} is not found", mutant.name()));
+        println!("{:24} found {found}", mutant.name());
+    }
+}
+
 /// A panic of the scheduler is a finding like any other.
 fn judged(run: impl FnOnce() -> Step) -> Step {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
@@ -272,6 +321,7 @@ fn one_seed_in_words() {
     };
     let (lived, story) = match std::env::var("TAKEOVER_OF").as_deref() {
         Ok("lineage") => lineage(seed, None, true),
+        Ok("rounds") => rounds(seed, None, true),
         _ => moving_homes(seed, None, true),
     };
     println!("{}", story.join("\n"));

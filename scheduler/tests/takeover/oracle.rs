@@ -30,6 +30,10 @@ pub(crate) struct Oracle {
     /// Tasks that run until they may end.
     pub(crate) endless: BTreeSet<TaskId>,
     jobs: BTreeMap<JobId, End>,
+    /// Jobs whose present round runs only some tasks again.
+    partial: BTreeSet<JobId>,
+    /// In how many rounds of their jobs tasks fail.
+    pub(crate) fails: BTreeMap<TaskId, u32>,
     pub(crate) deaths: u32,
     wrong: Option<String>,
 }
@@ -89,6 +93,13 @@ impl Oracle {
             return self
                 .wrong(format!("{task} is done again, and {attempt} runs, or ran, on {node}"));
         }
+        if why == Again::Round {
+            if self.ended.get(&task).is_none_or(|&(_, end)| end == End::Done) {
+                self.wrong(format!("{task} is retried, and was done or has not ended"));
+            }
+            self.reopened.insert(task);
+            return;
+        }
         let again = self.reopened.contains(&task) && why != Again::Rebuilt;
         if !self.ended.contains_key(&task) || again {
             return;
@@ -134,6 +145,31 @@ impl Oracle {
         if let Some(task) = open {
             self.wrong(format!("{job} ended, but {task} did not"));
         }
+        let parent_failed = |(parent, _): &(TaskId, bool)| {
+            self.ended.get(parent).is_some_and(|&(_, end)| end != End::Done)
+        };
+        let skipped = |(task, parents): &(&TaskId, &Vec<(TaskId, bool)>)| {
+            let end = self.ended.get(task).map(|&(_, end)| end);
+            task.job == job
+                && !self.partial.contains(&job)
+                && end == Some(End::Skipped)
+                && !parents.iter().any(parent_failed)
+        };
+        if let Some(task) = self.tasks.iter().find(skipped).map(|(&task, _)| task) {
+            self.wrong(format!("{job} ended, and {task} is skipped for no parent's sake"));
+        }
+    }
+    /// A further round of the job was asked for.
+    pub(crate) fn retried(&mut self, job: JobId, partial: bool) {
+        self.jobs.remove(&job);
+        self.partial.remove(&job);
+        self.partial.extend(partial.then_some(job));
+    }
+    /// How many tasks of a job are done.
+    pub(crate) fn done(&self, job: JobId) -> usize {
+        let done =
+            |(task, (_, end)): &(&TaskId, &(Attempt, End))| task.job == job && *end == End::Done;
+        self.ended.iter().filter(done).count()
     }
 
     pub(crate) fn launched(&mut self, node: NodeId, launch: &Launch, objects: &BTreeSet<ObjectId>) {

@@ -19,6 +19,7 @@ pub(crate) mod poison;
 pub(crate) mod progress;
 pub(crate) mod quiet;
 pub(crate) mod removal;
+pub(crate) mod rounds;
 pub(crate) mod stall;
 pub(crate) mod starve;
 

@@ -5,7 +5,7 @@
 use proto::event::{Again, End};
 use proto::{Attempt, NodeId, TaskId, Time};
 
-use super::{Jobs, Verdict, Violation, known};
+use super::{Jobs, Verdict, Violation, known, rounds};
 use crate::truth::Commit;
 
 const NAME: &str = "once";
@@ -46,6 +46,9 @@ pub(crate) fn on_committed(
 pub(crate) fn on_replaced(jobs: &mut Jobs, task: TaskId, why: Again) -> Verdict {
     let truth = known(jobs, NAME, task)?;
     let Some(commit) = truth.current() else { return Ok(()) };
+    if why == Again::Round {
+        return rounds::on_retried(truth, task, commit);
+    }
     if matches!(why, Again::Rebuilt | Again::Recalled) || truth.reopened {
         // That nothing else is made again the scheduler's own tests say.
         truth.reopened = true;

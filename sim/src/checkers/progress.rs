@@ -6,7 +6,7 @@ use proto::{LocalId, NodeId, Span};
 
 use super::{Verdict, Violation, removal};
 use crate::truth::{
-    Commit, JobTruth, KIND_FAILING, KIND_FLAKY, KIND_POISON, Promise, Slot, TaskTruth,
+    Commit, JobTruth, KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON, Promise, Slot, TaskTruth,
 };
 
 const NAME: &str = "progress";
@@ -88,6 +88,7 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
         let right = match (all_done, task.kind.as_str()) {
             (false, _) => end == End::Skipped,
             (true, KIND_FAILING) => end == End::Failed,
+            (true, KIND_MENDED) if job.told_round() == 0 => end == End::Failed,
             (true, KIND_FLAKY) => matches!(end, End::Done | End::Failed),
             (true, KIND_POISON) => end == End::Failed,
             (true, _) if task.is_struck_out => end == End::Failed,

@@ -7,6 +7,7 @@ mod data;
 mod leases;
 mod power;
 mod release;
+mod rounds;
 pub mod slow;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,7 +62,7 @@ impl Story {
 }
 
 /// All of them.
-pub const STORIES: [Story; 20] = [
+pub const STORIES: [Story; 21] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -112,6 +113,11 @@ pub const STORIES: [Story; 20] = [
         Mutant::FoundAlone,
         "makers die after all have started anew",
         data::makers_die_after_all_have_started_anew,
+    ),
+    Story::new(
+        Mutant::RoundIgnored,
+        "a skip comes in the next round",
+        rounds::a_skip_comes_in_the_next_round,
     ),
     Story::new(Mutant::AckBeforeDurable, "a home loses power", power::a_home_loses_power),
     Story::new(Mutant::ReadsUnleased, "a primary is silent", leases::a_primary_is_silent),

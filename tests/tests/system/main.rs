@@ -22,6 +22,7 @@ mod recorded;
 mod removal;
 mod replicas;
 mod results;
+mod retry;
 mod scrub;
 mod slurm;
 mod soak;

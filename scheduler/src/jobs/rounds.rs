@@ -1,0 +1,121 @@
+//! Rounds of jobs at their own homes: an ended job goes on with what is not done of it.
+
+use proto::limits::{NAME_BYTES_MAX, RETRY_TASKS_MAX, ROUNDS_MAX};
+use proto::marks::{Mark, mark};
+use proto::{JobId, Time, wire};
+
+use super::{Job, Jobs};
+use crate::homes::Homes;
+use crate::ledger::round_of;
+use crate::out::Out;
+
+impl Jobs {
+    /// Opens the next round of an ended job; asked for once more it is a no-op. `None`: there is no
+    /// such job here. An error says why it is refused.
+    pub(crate) fn retry(
+        &mut self,
+        now: Time,
+        retry: &wire::JobRetry,
+        homes: &Homes,
+        out: &mut Out,
+    ) -> Option<Result<wire::JobState, String>> {
+        let job_id = JobId(retry.job);
+        let job = self.jobs.get_mut(&job_id)?;
+        if let Err(text) = job.may_retry(retry) {
+            return Some(Err(text));
+        }
+        if job.round() != retry.round {
+            job.open_round(now, retry);
+            out.facts.jobs.insert(job_id, job.state.clone());
+            job.tell_homes(homes, out);
+            self.looks.get_or_insert_default().is_due = true;
+            mark(Mark::JobRetried);
+        }
+        self.jobs.get(&job_id).map(|job| Ok(job.told_state()))
+    }
+
+    /// The newest round of a job, or one that has ended before: `past_round` is one more than its
+    /// number. An error: there is no such round.
+    pub(crate) fn state(&self, query: wire::JobQuery) -> Option<Result<wire::JobState, String>> {
+        let job = self.jobs.get(&JobId(query.job))?;
+        let Some(past) = query.past_round.checked_sub(1).filter(|&past| past != job.round()) else {
+            return Some(Ok(job.told_state()));
+        };
+        let known =
+            || format!("job {} has no round {past}: its last is {}", query.job, job.round());
+        Some(job.past_state(past).ok_or_else(known))
+    }
+}
+
+impl Job {
+    pub(super) fn round(&self) -> u32 {
+        round_of(self.state.settings.as_ref())
+    }
+
+    /// Tasks that have ended and are not done.
+    pub(super) fn left(&self) -> u64 {
+        self.state.sum.as_ref().map_or(0, |sum| sum.failed + sum.cancelled + sum.skipped)
+    }
+
+    fn may_retry(&self, retry: &wire::JobRetry) -> Result<(), String> {
+        let (job, round) = (self.state.job, self.round());
+        if retry.locals.len() > RETRY_TASKS_MAX || retry.by.len() > NAME_BYTES_MAX {
+            return Err(format!("at most {RETRY_TASKS_MAX} tasks may be named to be run again"));
+        }
+        if retry.round == round && round > 0 {
+            return Ok(());
+        }
+        if self.state.ended_ns == 0 {
+            return Err(format!("job {job} has not ended: only an ended job can be retried"));
+        }
+        if retry.round != round + 1 {
+            return Err(format!("job {job} is in round {round}: the next is not {}", retry.round));
+        }
+        if self.state.total == 0 || self.state.phase() == wire::JobPhase::Lost {
+            return Err(format!("job {job} was not submitted whole: it cannot be retried"));
+        }
+        if self.left() == 0 {
+            return Err(format!("job {job} has nothing to retry: all its tasks are done"));
+        }
+        if self.state.rounds.len() >= ROUNDS_MAX {
+            return Err(format!("job {job} had {ROUNDS_MAX} rounds: submit it again"));
+        }
+        Ok(())
+    }
+
+    fn open_round(&mut self, now: Time, retry: &wire::JobRetry) {
+        let state = &mut self.state;
+        let past = wire::Round {
+            phase: state.phase,
+            sum: state.sum.replace(wire::PartitionCount::default()),
+            ended_ns: std::mem::take(&mut state.ended_ns),
+            cancelled_by: std::mem::take(&mut state.cancelled_by),
+            retried: std::mem::replace(&mut state.retried, retry.locals.clone()),
+            opened_ns: std::mem::replace(&mut state.opened_ns, now.0),
+            opened_by: std::mem::replace(&mut state.opened_by, retry.by.clone()),
+        };
+        state.rounds.push(past);
+        state.set_phase(wire::JobPhase::Running);
+        state.settings.get_or_insert_default().round = retry.round;
+        self.counts.clear();
+        self.watch.moved(now);
+    }
+
+    fn past_state(&self, round: u32) -> Option<wire::JobState> {
+        let past = self.state.rounds.get(round as usize)?.clone();
+        let settings = self.state.settings.unwrap_or_default();
+        Some(wire::JobState {
+            phase: past.phase,
+            sum: past.sum,
+            ended_ns: past.ended_ns,
+            cancelled_by: past.cancelled_by,
+            retried: past.retried,
+            opened_ns: past.opened_ns,
+            opened_by: past.opened_by,
+            settings: Some(wire::JobSettings { round, ..settings }),
+            rounds: Vec::new(),
+            stall: None,
+            ..self.state.clone()
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Jobs that are retried: what failed runs again, and what was skipped with it, and nothing else.
+
+use std::fs;
+
+use starling_tests::Instance;
+
+use crate::cluster::{job, submit};
+
+/// How often each task has run, by its name in the log.
+fn runs(instance: &Instance, name: &str) -> usize {
+    let text = fs::read_to_string(instance.sandbox().path("ran")).unwrap_or_default();
+    text.lines().filter(|line| *line == name).count()
+}
+
+/// A parent with two readers, one of which fails until it is mended, and one that joins them; and
+/// a file of the submitter that the failing one reads.
+fn diamond(instance: &Instance) -> String {
+    let log = instance.sandbox().path("ran").display().to_string();
+    let mended = instance.sandbox().path("mended").display().to_string();
+    let task = |name: &str, rest: &str, script: &str| {
+        format!(
+            "[[task]]\nname='{name}'\n{rest}\n\
+             command=['sh','-c','echo {name} >> {log}; {script}']\n"
+        )
+    };
+    let fails = format!("[ -e {mended} ] && cat $STARLING_INPUTS > l");
+    let text = task("make", "outputs={x='x'}", "echo made > x")
+        + &task("left", "inputs={x='x'}\noutputs={l='l'}", &fails)
+        + &task("right", "inputs={x='x'}\noutputs={r='r'}", "cp x r")
+        + &task(
+            "join",
+            "inputs={l='l',r='r'}\noutputs={all={file='all',keep=true}}",
+            "cat l r > all",
+        );
+    instance.sandbox().write("diamond.toml", text);
+    submit(instance, &["--file", "diamond.toml"])
+}
+
+fn check_diamond(instance: &mut Instance, between: impl Fn(&mut Instance)) {
+    let id = diamond(instance);
+    instance.starling(&["job", "wait", &id]).expect_code(1);
+    let first = job(instance, &id);
+    assert_eq!((&first["tasks"]["failed"], &first["tasks"]["skipped"]), (&1.into(), &1.into()));
+    between(instance);
+    instance.sandbox().write("mended", "");
+    let answer = instance.json(&["job", "retry", &id]);
+    assert_eq!((&answer["round"], &answer["tasks"]), (&1.into(), &2.into()), "{answer}");
+    instance.starling(&["job", "wait", &id]).ok();
+    let ran = ["make", "left", "right", "join"].map(|name| runs(instance, name));
+    assert_eq!(ran, [1, 2, 1, 1], "the parent's output was kept");
+    let info = job(instance, &id);
+    assert_eq!((&info["state"], &info["round"]), (&"finished".into(), &1.into()), "{info}");
+    assert_eq!((&info["tasks"]["done"], &info["tasks"]["failed"]), (&4.into(), &0.into()));
+    // The record of the first round stays as it was.
+    let past = instance.json(&["job", "info", &id, "--round", "0"]);
+    for what in ["state", "tasks", "failures", "makespan_s", "first_start_s", "work_s", "attempts"]
+    {
+        assert_eq!(past[what], first[what], "{what}: {past}");
+    }
+    let unknown = instance.starling(&["job", "info", &id, "--round", "2"]).expect_code(4);
+    assert!(unknown.stderr.contains("has no round 2"), "{}", unknown.stderr);
+    let nothing = instance.starling(&["job", "retry", &id]).expect_code(4);
+    assert!(nothing.stderr.contains("nothing to retry"), "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("hint:"), "{}", nothing.stderr);
+    instance.starling(&["job", "fetch", &id, "--output", "there"]).ok();
+    let text = fs::read_to_string(instance.sandbox().path("there/all")).expect("it is kept");
+    assert_eq!(text, "made\nmade\n");
+}
+
+#[test]
+fn a_failed_reader_runs_again_and_its_parent_does_not() {
+    let mut instance = Instance::up(2, 2);
+    check_diamond(&mut instance, |_| ());
+    instance.down();
+}
+
+#[test]
+fn a_job_is_retried_after_all_nodes_were_away() {
+    let mut instance = Instance::up_with_copies(1, 2, 1);
+    check_diamond(&mut instance, |instance| {
+        instance.kill(0);
+        instance.start_missing();
+    });
+    instance.down();
+}
+
+#[test]
+fn named_tasks_run_again_and_only_those() {
+    let instance = Instance::up(1, 2);
+    let log = instance.sandbox().path("ran").display().to_string();
+    let mended = instance.sandbox().path("mended").display().to_string();
+    let script = format!("echo {{i}} >> {log}; [ {{i}} -le 2 ] || [ -e {mended} ]");
+    let id = submit(&instance, &["--array", "1-4", "--", "sh", "-c", &script]);
+    instance.starling(&["job", "wait", &id]).expect_code(1);
+    let done = instance.starling(&["job", "retry", &id, "2,3"]).expect_code(4);
+    assert!(done.stderr.contains("is done"), "{}", done.stderr);
+    instance.sandbox().write("mended", "");
+    // One of the two that failed is still failed afterwards.
+    instance.starling(&["job", "retry", &id, "3", "--wait"]).expect_code(1);
+    assert_eq!([runs(&instance, "3"), runs(&instance, "4")], [2, 1]);
+    instance.starling(&["job", "retry", &id, "--failed", "--wait"]).ok();
+    assert_eq!(["1", "2", "3", "4"].map(|entry| runs(&instance, entry)), [1, 1, 2, 2]);
+    instance.down();
+}
+
+#[test]
+fn a_job_that_goes_on_is_not_retried() {
+    let instance = Instance::up(1, 1);
+    let id = submit(&instance, &["--", "sleep", "300"]);
+    let ran = instance.starling(&["job", "retry", &id]).expect_code(4);
+    assert!(ran.stderr.contains("has not ended"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint:"), "{}", ran.stderr);
+    instance.starling(&["job", "cancel", &id]).ok();
+    instance.starling(&["job", "wait", &id]).expect_code(1);
+    let answer = instance.json(&["job", "retry", &id]);
+    assert_eq!((&answer["round"], &answer["tasks"]), (&1.into(), &1.into()), "{answer}");
+    assert_eq!(job(&instance, &id)["state"], "running");
+    instance.starling(&["job", "cancel", &id]).ok();
+    instance.starling(&["job", "wait", &id]).expect_code(1);
+    assert_eq!(job(&instance, &id)["state"], "cancelled");
+    instance.down();
+}
