@@ -433,6 +433,7 @@ impl Life {
             clock: place.clock,
             events,
             members,
+            mark: self.state.end_mark(),
             local: self.local_sender,
             state: State::default(),
         };
@@ -465,6 +466,7 @@ impl Life {
             data_address: self.shared.identity.data_address.clone(),
             pid: std::process::id(),
             late: self.state.is_late(),
+            former: self.state.former(),
             mutant: None,
         };
         let mut damaged = None;

@@ -157,6 +157,10 @@ impl Commands {
         }
     }
 
+    pub(crate) fn any_runs(&self) -> bool {
+        !self.inner.state().running.is_empty()
+    }
+
     /// Ends the spawner, and with it every command, and waits for the threads.
     pub(crate) fn stop(&self) {
         let Some(Ok(threads)) = self.threads.get() else { return };

@@ -258,6 +258,7 @@ impl Node {
                     member.propose(*command);
                 }
             }
+            Input::Stop => self.scheduler.stop(&mut self.out),
             Input::Timer => {
                 if let Some(member) = &mut self.member {
                     member.on_time(now);
@@ -270,6 +271,9 @@ impl Node {
         let from = NodeId(packet.from);
         if packet.to != self.own.node.0 || from == self.own.node {
             return;
+        }
+        if self.replica.is_some() && packet.from_incarnation > 0 {
+            self.scheduler.meet(from, Incarnation(packet.from_incarnation));
         }
         if let Some(member) = &mut self.member
             && !member.receive(now, &mut packet)
@@ -510,6 +514,7 @@ fn options(config: &Config) -> Options {
         slots: config.slots,
         tuning: config.tuning,
         seed: config.seed,
+        former: config.former,
         mutant: config.mutant,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use node::{Input, Node};
 use proto::work::{Launch, Outcome, Stored};
-use proto::{Attempt, JobId, ObjectId, Span, TaskId, Time, limits};
+use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, wire};
 
 use crate::checkers::bound::cpus_of;
 use crate::clock::{Clock, TRUE_PACE};
@@ -92,6 +92,8 @@ pub(crate) struct Machine {
     pub copies: BTreeSet<ObjectId>,
     pub kept: BTreeSet<ObjectId>,
     pub doom: Option<Doom>,
+    /// Its last life, and how that ended as far as the next one can tell.
+    pub former: (Incarnation, wire::LifeEnd),
     /// Attempts of other homes that its process was told to let go.
     pub dismissed: BTreeSet<(TaskId, Attempt)>,
     /// Launches that it decided on when they were not dismissed.
@@ -131,6 +133,7 @@ impl Machine {
             disk: Disk::default(),
             store: 1,
             incarnation: 0,
+            former: (Incarnation(0), wire::LifeEnd::LifeDied),
             life: 0,
             is_lost: false,
             lacked_copies: false,

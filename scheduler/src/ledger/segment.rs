@@ -33,8 +33,10 @@ pub(crate) struct Cell {
     pub(crate) holder: NodeId,
     pub(crate) holder_incarnation: Incarnation,
     pub(crate) tries: u16,
-    /// What ran it, or may have run it, has died so often.
-    pub(crate) strikes: u8,
+    /// What ran it has died, and what that says of it is not known yet.
+    pub(crate) in_doubt: bool,
+    /// Since its last death.
+    pub(crate) has_rested: bool,
     /// Its home has noted that the current attempt starts.
     pub(crate) started: bool,
     /// It was held by an earlier life of this node, for another home.
@@ -150,7 +152,8 @@ impl Segment {
                 holder: NodeId(0),
                 holder_incarnation: Incarnation(0),
                 tries: 0,
-                strikes: 0,
+                in_doubt: false,
+                has_rested: false,
                 started: false,
                 died_here: false,
                 again: false,
