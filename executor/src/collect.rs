@@ -48,7 +48,7 @@ pub(crate) fn outcome(
         }
     }
     let stderr_tail = if error.is_empty() { Vec::new() } else { stderr_tail };
-    Outcome { error, exit_code: exit_code(exit), stderr_tail, output_sizes, lost: false }
+    Outcome { error, exit_code: exit_code(exit), stderr_tail, output_sizes, ..Outcome::default() }
 }
 
 fn exit_code(exit: &Exit) -> i32 {

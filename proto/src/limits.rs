@@ -117,6 +117,9 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// else runs beside it.
 pub const CRASHES_MAX: u8 = 3;
 pub const CRASHES_ALONE_MIN: u8 = CRASHES_MAX - 1;
+/// The largest limit that a task may set for itself, and what stands for none.
+pub const CRASH_LIMIT_MAX: u32 = 1000;
+pub const CRASHES_UNLIMITED: u32 = u32::MAX;
 /// So long after a home has noticed the death of what ran a task it asks others after it: nodes
 /// that die within this span of each other are not witnesses of each other's deaths.
 pub const DEATH_ASKED_AFTER: Span = Span::from_secs(2);

@@ -79,7 +79,7 @@ impl Scheduler {
         self.count(task, &completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
         if completion.lost {
-            match self.ledger.runner_died(task, out) {
+            match self.ledger.runner_died(task, completion.hung, out) {
                 Some(error) => completion.error = error,
                 None => return self.ledger.replace_ready(task, Again::Lost, out),
             }

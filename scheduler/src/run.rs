@@ -313,6 +313,7 @@ impl Scheduler {
             local_bytes,
             node: self.options.me.0,
             lost: outcome.lost,
+            hung: outcome.hung,
             inputs: reads.inputs,
             inputs_local: reads.made_here,
             inputs_copied: reads.copied,

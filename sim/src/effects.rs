@@ -484,10 +484,11 @@ impl World {
         let end = match doom {
             Doom::PowerCut => wire::LifeEnd::LifeRebooted,
             Doom::Fenced => wire::LifeEnd::LifeFenced,
+            Doom::Stopped => wire::LifeEnd::LifeStopped,
             Doom::Crash => wire::LifeEnd::LifeDied,
         };
         machine.former = (Incarnation(machine.incarnation), end);
-        self.lives.end(index, self.now);
+        self.lives.end(index, self.now, doom == Doom::Stopped);
         let machine = &mut self.machines[index];
         machine.forget_process();
         self.acked.forget(index);

@@ -34,6 +34,8 @@ pub(crate) enum Doom {
     PowerCut,
     /// It ends by itself, as it was told that it is taken for dead.
     Fenced,
+    /// It was told to stop.
+    Stopped,
 }
 
 /// What a power cut may take back: the commits of one batch that is not synced yet.

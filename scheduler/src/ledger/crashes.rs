@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::{Again, Spared};
 use proto::limits::{
-    APART_REST, APART_REST_DOUBLED_MAX, CRASHES_ALONE_MIN, CRASHES_MAX, DEATHS_KEPT_MAX,
+    APART_REST, APART_REST_DOUBLED_MAX, CRASH_LIMIT_MAX, CRASHES_ALONE_MIN, CRASHES_MAX,
+    DEATHS_KEPT_MAX,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
@@ -67,6 +68,11 @@ impl Crash {
     }
     fn is_strike(&self) -> bool {
         matches!(self.fact, StartFact::DiedRunning | StartFact::RunnerDied)
+    }
+
+    /// It had started there.
+    fn ran(&self) -> bool {
+        !matches!(self.fact, StartFact::DiedHolding | StartFact::Stopped)
     }
 
     fn describe(&self) -> String {
@@ -209,11 +215,18 @@ impl Ledger {
         Span((dice.wrapping_mul(6_364_136_223_846_793_005) >> 16) % longest)
     }
 
-    /// The process that starts commands on the task's node has died, the node has not.
-    pub(crate) fn runner_died(&mut self, task: TaskId, out: &mut Out) -> Option<String> {
+    /// The process that starts commands on the task's node has died, the node has not. One that
+    /// `hung` may have waited for a disk: that is no strike.
+    pub(crate) fn runner_died(
+        &mut self,
+        task: TaskId,
+        hung: bool,
+        out: &mut Out,
+    ) -> Option<String> {
         let cell = self.cell_mut(task)?;
         cell.started = false;
-        let (attempt, fact) = (cell.attempt, StartFact::RunnerDied);
+        let fact = if hung { StartFact::DiedApart } else { StartFact::RunnerDied };
+        let attempt = cell.attempt;
         let (node, incarnation) = (cell.holder, cell.holder_incarnation);
         if !self.spec(task).is_some_and(|spec| is_command(spec))
             || self.mutant == Some(Mutant::CrashesUncounted)
@@ -229,6 +242,7 @@ impl Ledger {
         if self.mutant != Some(Mutant::CrashesForgotten) {
             record(task, attempt, (node, incarnation), fact, out);
         }
+        let limit = self.spec(task).map_or(0, |spec| spec.crash_limit);
         self.keep_crash(task, crash);
         let strikes = self.strikes(task);
         let Incarnation(incarnation) = incarnation;
@@ -240,11 +254,22 @@ impl Ledger {
                 _ => Spared::Apart,
             };
             out.events.push(Event::Spared { task, attempt, node, incarnation, why });
-            return None;
+            let counts = limit > 0 && crash.ran();
+            return (counts && self.deaths(task) >= limit).then(|| self.describe_crashes(task));
         }
-        mark(if strikes < CRASHES_MAX { Mark::Struck } else { Mark::StruckOut });
+        let is_enough = match limit {
+            0 => strikes >= CRASHES_MAX,
+            limit => self.deaths(task) >= limit,
+        };
+        mark(if is_enough { Mark::StruckOut } else { Mark::Struck });
         out.events.push(Event::Struck { task, attempt, node, incarnation, strikes });
-        (strikes >= CRASHES_MAX).then(|| self.describe_crashes(task))
+        is_enough.then(|| self.describe_crashes(task))
+    }
+
+    /// How often what ran it has died, whatever that says of it.
+    fn deaths(&self, task: TaskId) -> u32 {
+        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        u32::try_from(crashes.iter().filter(|crash| crash.ran()).count()).unwrap_or(u32::MAX)
     }
 
     /// A later word of the same death takes the place of an earlier one.
@@ -255,6 +280,10 @@ impl Ledger {
         if crash.fact == StartFact::Stopped {
             return;
         }
+        let kept_max = match self.spec(task).map_or(0, |spec| spec.crash_limit) {
+            limit @ 1..=CRASH_LIMIT_MAX => DEATHS_KEPT_MAX.max(limit as usize),
+            _ => DEATHS_KEPT_MAX,
+        };
         let index = task.local.index();
         let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) else {
             return;
@@ -267,7 +296,7 @@ impl Ledger {
             *known = crash;
         } else {
             let oldest = crashes.iter().position(|known| !known.is_strike());
-            if crashes.len() >= DEATHS_KEPT_MAX {
+            if crashes.len() >= kept_max {
                 crashes.remove(oldest.unwrap_or(0));
             }
             crashes.push(crash);
@@ -332,13 +361,18 @@ impl Ledger {
     /// What its holder and those who ask are told of it.
     pub(crate) fn describe_crashes(&self, task: TaskId) -> String {
         let crashes = self.side(task).into_iter().flat_map(|side| &side.crashes);
-        let crashes: Vec<String> =
-            crashes.filter(|crash| crash.is_strike()).map(Crash::describe).collect();
+        let limit = self.spec(task).map_or(0, |spec| spec.crash_limit);
+        let counts = |crash: &&Crash| if limit == 0 { crash.is_strike() } else { crash.ran() };
+        let crashes: Vec<String> = crashes.filter(counts).map(Crash::describe).collect();
+        let (count, of) = match (crashes.len(), limit) {
+            (count, 0) => (count, String::new()),
+            (count, limit) => (count, format!(" (its crash limit is {limit})")),
+        };
+        let named = crashes.iter().take(DEATHS_KEPT_MAX).map(String::as_str);
         format!(
-            "what ran it died {} times, so it is not started again: {}; hint: look for what it \
-             does to its node: memory, signals to other processes, full disks",
-            crashes.len(),
-            crashes.join(", ")
+            "what ran it died {count} times{of}, so it is not started again: {}; hint: look for \
+             what it does to its node: memory, signals to other processes, full disks",
+            named.collect::<Vec<_>>().join(", ")
         )
     }
 

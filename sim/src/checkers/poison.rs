@@ -24,6 +24,8 @@ struct Life {
     incarnation: u32,
     from: Time,
     to: Option<Time>,
+    /// It ended as it was told to.
+    stopped: bool,
 }
 
 /// When which incarnation lived, by machine.
@@ -33,19 +35,18 @@ pub(crate) struct Lives(BTreeMap<usize, Vec<Life>>);
 impl Lives {
     pub(crate) fn begin(&mut self, machine: usize, incarnation: u32, now: Time) {
         let lives = self.0.entry(machine).or_default();
-        lives.push(Life { incarnation, from: now, to: None });
+        lives.push(Life { incarnation, from: now, to: None, stopped: false });
     }
-    pub(crate) fn end(&mut self, machine: usize, now: Time) {
+    pub(crate) fn end(&mut self, machine: usize, now: Time, stopped: bool) {
         let life = self.0.get_mut(&machine).and_then(|lives| lives.last_mut());
         if let Some(life) = life.filter(|life| life.to.is_none()) {
-            life.to = Some(now);
+            (life.to, life.stopped) = (Some(now), stopped);
         }
     }
 
-    /// When that incarnation of a node died; `None` while it lives.
-    fn died_at(&self, (node, incarnation): (NodeId, u32)) -> Option<Time> {
+    fn of(&self, (node, incarnation): (NodeId, u32)) -> Option<&Life> {
         let lives = self.0.get(&(node.0 as usize))?;
-        lives.iter().rev().find(|life| life.incarnation == incarnation)?.to
+        lives.iter().rev().find(|life| life.incarnation == incarnation)
     }
 
     /// Of the other machines that ran when that one died: how many, and how many ran on.
@@ -64,7 +65,15 @@ impl Lives {
 pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Verdict {
     let (node, incarnation) = death;
     // A node that others have given up may go on for a while.
-    let Some(died_at) = lives.died_at(death) else { return Ok(()) };
+    let Some((life, died_at)) = lives.of(death).and_then(|life| Some((life, life.to?))) else {
+        return Ok(());
+    };
+    if life.stopped {
+        let text = format!(
+            "that {node}'s incarnation {incarnation} was stopped in order counts against {task}"
+        );
+        return Err(Violation::new(NAME, text));
+    }
     let (others, lived) = lives.witnesses(node, died_at);
     if others > 0 && lived * 2 <= others {
         let text = format!(

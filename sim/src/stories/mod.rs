@@ -7,6 +7,7 @@ mod leases;
 mod power;
 mod release;
 pub mod slow;
+mod stopping;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -60,7 +61,7 @@ impl Story {
 }
 
 /// All of them.
-pub const STORIES: [Story; 17] = [
+pub const STORIES: [Story; 18] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -125,6 +126,11 @@ pub const STORIES: [Story; 17] = [
         Mutant::SlowNeverTold,
         "a machine is slow, and the rest waits no longer",
         slow::the_rest_waits_no_longer,
+    ),
+    Story::new(
+        Mutant::StopCountsAsCrash,
+        "nodes are stopped again and again",
+        stopping::nodes_are_stopped_again_and_again,
     ),
 ];
 
