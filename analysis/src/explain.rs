@@ -113,7 +113,10 @@ impl Past {
             Event::Woken { .. } => {
                 "the reconciler found that a parent's completion had not reached it".into()
             }
-            Event::Stale { .. } | Event::Struck { .. } | Event::Stalled { .. } => trouble(&event),
+            Event::Stale { .. }
+            | Event::Struck { .. }
+            | Event::Spared { .. }
+            | Event::Stalled { .. } => trouble(&event),
             Event::PolicyChanged { from, to } => {
                 let (node, from, to) = (name(node), policy_name(from), policy_name(to));
                 format!("{node} turned from {from} to {to}")
@@ -253,6 +256,12 @@ fn trouble(event: &Event) -> String {
             "incarnation {incarnation} of {} died with attempt {attempt}; it has happened \
              {strikes} times",
             name(node)
+        ),
+        Event::Spared { attempt, node, incarnation, why, .. } => format!(
+            "incarnation {incarnation} of {} ended with attempt {attempt}, which is counted apart \
+             and is no strike: {}",
+            name(node),
+            why.text()
         ),
         Event::Stalled { stall, holder, quiet, .. } => format!(
             "its job got no further for {:.0} s because of it: {}; it was with {}",

@@ -260,6 +260,7 @@ pub fn task_of(event: &Event) -> Option<TaskId> {
         | Event::Dismissed { task, .. }
         | Event::TakenOver { task, .. }
         | Event::Struck { task, .. }
+        | Event::Spared { task, .. }
         | Event::Stalled { task, .. }
         | Event::Woken { task } => Some(task),
     }

@@ -110,6 +110,10 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
                 let args = json!({"died": died.0, "incarnation": incarnation, "strikes": strikes});
                 self.instant(node, time, "struck", task, attempt, args)
             }
+            Event::Spared { task, attempt, node: gone, incarnation, why } => {
+                let args = json!({"gone": gone.0, "incarnation": incarnation, "why": why.text()});
+                self.instant(node, time, "spared", task, attempt, args)
+            }
             Event::Stalled { task, stall, holder, quiet, .. } => {
                 let args = json!({
                     "why": stall.text(), "holder": holder.0, "quiet_s": quiet.as_secs_f64()

@@ -208,6 +208,10 @@ pub(crate) struct PlaceArgs {
     /// Nodes the tasks are submitted to: best (all), worst (one), or n1,n2 [default: best]
     #[arg(long, value_name = "WHERE")]
     pub(crate) submit: Option<SubmitTo>,
+    /// Fail a task that sets none when what ran it has died so often, whatever the cause: a number,
+    /// never-restart (the first time) or unlimited [default: 3 deaths that are the task's doing]
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) crash_limit: Option<workloads::CrashLimit>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -78,7 +78,7 @@ struct StartArgs {
     /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
     #[arg(long)]
     insecure: bool,
-    /// A directory in which nodes that a launcher starts find each other; they end together
+    /// A directory in which nodes that a launcher starts find each other; 'starling down' ends them
     #[arg(long, value_name = "DIR")]
     rendezvous: Option<PathBuf>,
     /// Nodes of the cluster [default: as the launcher says, else 1]
@@ -175,7 +175,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
         insecure: args.insecure,
         deadline: args.deadline.0,
         launch: launcher.map(|found| found.launch).unwrap_or_default(),
-        end_together: args.rendezvous.is_some(),
+        begin_together: args.rendezvous.is_some(),
         ..NodeOptions::new(&dir, NodeId(rank), expect)
     };
     let handle = daemon::start(options)?;

@@ -71,7 +71,10 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
         return Err(Failure::usage(format!("--submit: no node {node} among {}", plan.nodes))
             .hint("nodes are numbered from n0"));
     }
-    let graph = load(context, &args.workflow, &args.load)?;
+    let mut graph = load(context, &args.workflow, &args.load)?;
+    if let Some(limit) = args.place.crash_limit {
+        graph.set_crash_limit(limit);
+    }
     check_fit(&graph, plan.slots)?;
     let results = match &args.output {
         Some(dir) => Some(Results::named(dir)?),

@@ -89,6 +89,9 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     let mut options = run::submit_options(context, &args.place, &args.load, bandwidth)?;
     let mut graph = graph(context, args)?;
     replicas::set(&mut graph, &args.replicas)?;
+    if let Some(limit) = args.place.crash_limit {
+        graph.set_crash_limit(limit);
+    }
     options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
     crate::block_on(async {
         let client = context.connect().await?;

@@ -164,6 +164,7 @@ fn subject(event: &Event) -> Subject {
         | Event::Dismissed { task, .. }
         | Event::TakenOver { task, .. }
         | Event::Struck { task, .. }
+        | Event::Spared { task, .. }
         | Event::Stalled { task, .. }
         | Event::Woken { task } => Subject::Task(task),
     }

@@ -6,12 +6,14 @@ other, and the state directory of one node.
 D/keys/                    what nodes and clients show each other, see `security::Keyring`
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
 D/nodes/<id>/address.json  where the node listens; there while it runs
-D/nodes/<id>/state/        format, lock, incarnation, store, db/, events/, streams/, objects/,
-                           tasks/, log
+D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
+                           objects/, tasks/, log
 ```
 Files appear whole (written under another name, synced, then linked or renamed), so a reader on a
 shared file system sees a file or none.
 */
+
+mod former;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -20,10 +22,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use executor::private;
+use proto::wire::LifeEnd;
 use proto::{Incarnation, NodeId, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StartError;
+pub(crate) use former::EndMark;
 
 /// `cluster.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -185,6 +189,7 @@ impl Instance {
 pub struct StateDir {
     path: PathBuf,
     incarnation: Incarnation,
+    former: (Incarnation, LifeEnd),
     store: u64,
     /// The lock goes with the file, even when the process is killed.
     lock: File,
@@ -223,9 +228,10 @@ impl StateDir {
             let path = path.join(part);
             private::own_dir(&path).map_err(|e| StartError::io("create", &path, e))?;
         }
+        let former = former::look(path, last_incarnation(path)?)?;
         let incarnation = next_incarnation(path, known)?;
         let store = store_id(path)?;
-        Ok(Self { path: path.to_path_buf(), incarnation, store, lock })
+        Ok(Self { path: path.to_path_buf(), incarnation, former, store, lock })
     }
 
     #[must_use]
@@ -261,6 +267,15 @@ impl StateDir {
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
+    }
+
+    /// The last life in this directory before this one, and how it ended.
+    #[must_use]
+    pub fn former(&self) -> (Incarnation, LifeEnd) {
+        self.former
+    }
+    pub(crate) fn end_mark(&self) -> EndMark {
+        EndMark { state: self.path.clone(), incarnation: self.incarnation }
     }
 
     /// Drawn when the records of this directory began: others have another number.
@@ -388,7 +403,7 @@ fn check_format(state: &Path) -> Result<(), StartError> {
     }
 }
 
-fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, StartError> {
+fn last_incarnation(state: &Path) -> Result<Incarnation, StartError> {
     let path = state.join("incarnation");
     let last = match fs::read_to_string(&path) {
         Ok(text) => {
@@ -399,6 +414,12 @@ fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, Sta
         Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
         Err(e) => return Err(StartError::io("read", &path, e)),
     };
+    Ok(Incarnation(last))
+}
+
+fn next_incarnation(state: &Path, known: Incarnation) -> Result<Incarnation, StartError> {
+    let path = state.join("incarnation");
+    let Incarnation(last) = last_incarnation(state)?;
     let next = last.max(known.0).checked_add(1).ok_or_else(|| StartError::Damaged {
         path: path.clone(),
         what: "the last incarnation is used up".to_owned(),

@@ -151,7 +151,6 @@ impl Place {
             events_dir: state.path().join("events"),
             next_number: AtomicU64::new(1),
             stop: self.stop.clone(),
-            end_together: options.end_together,
             copies: AtomicU32::new(1),
             told: AtomicBool::new(false),
         });
@@ -291,7 +290,7 @@ impl Life {
                 return Err(NodeError::DirectoryGone { node, path });
             }
         }
-        let (progress, shared) = (Arc::clone(&place.progress), Arc::clone(&self.shared));
+        let progress = Arc::clone(&place.progress);
         let (run, (inbox, local), state) = self.recover(place, &own)?;
         progress.set(Phase::Ready);
         let result = tokio::select! {
@@ -311,9 +310,6 @@ impl Life {
             presence.goes_on = true;
             server.abort(); // Nothing that this incarnation has to say counts.
             return result;
-        }
-        if shared.end_together {
-            service::tell_all(&shared).await; // Also when this node ends by an error.
         }
         end.send_replace(true);
         // Answers that are on their way, the one to a stop among them, may still leave.
@@ -351,7 +347,7 @@ impl Life {
     /// `Some`: the cluster knew this node with another directory, up to that incarnation.
     async fn form(&self, place: &mut Place) -> Result<Option<Incarnation>, StartError> {
         let (shared, options) = (&self.shared, &place.options);
-        let goes_alone = self.state.was_formed() && !options.end_together;
+        let goes_alone = self.state.was_formed() && !options.begin_together;
         if goes_alone || self.state.is_late() {
             tokio::spawn(rendezvous::knock(Arc::clone(shared)));
         } else {
@@ -436,6 +432,7 @@ impl Life {
             clock: place.clock,
             events,
             members,
+            mark: self.state.end_mark(),
             local: self.local_sender,
             state: State::default(),
         };
@@ -468,6 +465,7 @@ impl Life {
             data_address: self.shared.identity.data_address.clone(),
             pid: std::process::id(),
             late: self.state.is_late(),
+            former: self.state.former(),
             mutant: None,
         };
         let mut damaged = None;

@@ -91,8 +91,9 @@ pub struct NodeOptions {
     /// The launch this process belongs to (see [`crate::launcher`]); empty: none. Addresses of
     /// other launches do not count when the cluster forms.
     pub launch: String,
-    /// A stop of this node stops all of them, as under a launcher.
-    pub end_together: bool,
+    /// A launcher starts all nodes: this one waits until those of the same launch are there, also
+    /// where it was part of a complete cluster before.
+    pub begin_together: bool,
     /// How many it serves at a time.
     pub places: Places,
     /// Told, one line each, what whoever looks after the node should know while it goes on.
@@ -123,7 +124,7 @@ impl NodeOptions {
             captured: CapturedRoom::default(),
             spawner_program: None,
             launch: String::new(),
-            end_together: false,
+            begin_together: false,
             places: Places::default(),
             say: |_| {},
         }

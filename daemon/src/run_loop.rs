@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use executor::Executor;
 use kvs::Batch;
@@ -28,9 +29,10 @@ use wire::link_frame::Body;
 
 use crate::clock::Clock;
 use crate::data::Smalls;
-use crate::error::NodeError;
+use crate::error::{NodeError, StartError};
 use crate::events::EventLog;
 use crate::inbox::{Incoming, Local};
+use crate::instance::EndMark;
 use crate::links;
 use crate::map_news;
 use crate::members::Members;
@@ -40,6 +42,9 @@ use crate::service::Shared;
 use crate::store::{RocksStore, StoreError};
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
+
+/// How often a node that ends looks whether its commands have.
+const FAREWELL_LOOKS: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 struct Link {
@@ -97,6 +102,7 @@ pub(crate) struct Loop {
     pub(crate) events: EventLog,
     pub(crate) transfers: Transfers,
     pub(crate) members: Members,
+    pub(crate) mark: EndMark,
     /// For what is done beside the loop.
     pub(crate) local: mpsc::UnboundedSender<Local>,
     pub(crate) state: State,
@@ -138,11 +144,12 @@ impl Loop {
             self.step()?;
             if let Some(restart) = self.state.fenced {
                 self.shared.executor.stop(); // Now: its tasks run elsewhere.
+                self.note_end(self.mark.fenced());
                 self.events.flush().map_err(|error| self.events_error(error))?;
                 return Ok(Ended::Fenced { restart });
             }
             if *stop.borrow_and_update() {
-                return self.end();
+                return self.end().await;
             }
             let wake = self.wake();
             if !self.state.inputs.is_empty() {
@@ -525,13 +532,29 @@ impl Loop {
         Ok(())
     }
 
-    /// Ends in order: no work runs, no event is lost, the log is on stable storage.
-    fn end(mut self) -> Result<Ended, NodeError> {
+    /// Ends in order: what runs is asked to end and given a little time, nothing more starts, no
+    /// event is lost, the log is on stable storage. The others hear that this is no death.
+    async fn end(mut self) -> Result<Ended, NodeError> {
+        self.note_end(self.mark.stopped());
+        self.state.inputs.insert(0, Input::Stop);
+        self.step()?;
+        self.shared.executor.ask_all_to_end();
+        let patience = Instant::now() + Duration::from_nanos(limits::KILL_GRACE.0);
+        while self.shared.executor.runs_commands() && Instant::now() < patience {
+            tokio::time::sleep(FAREWELL_LOOKS).await;
+        }
         self.shared.executor.stop();
         self.shared.lines.close();
         self.events.flush().map_err(|error| self.events_error(error))?;
         self.store.sync().map_err(|error| self.store_error(error))?;
         Ok(Ended::Told)
+    }
+
+    /// Without it the tasks that end with this life are looked at twice, no more.
+    fn note_end(&self, noted: Result<(), StartError>) {
+        if let Err(error) = noted {
+            self.shared.log.line(&format!("how this life ends is not noted: {error}"));
+        }
     }
 
     fn store_error(&self, error: StoreError) -> NodeError {

@@ -59,7 +59,6 @@ pub(crate) struct Shared {
     /// Numbers clients and links.
     pub(crate) next_number: AtomicU64,
     pub(crate) stop: watch::Sender<bool>,
-    pub(crate) end_together: bool,
     /// Of each partition, by the newest map.
     pub(crate) copies: AtomicU32,
     /// The others know that all end.
@@ -234,7 +233,7 @@ impl Peer for PeerService {
         let &wire::StopRequest { all, told } = request.get_ref();
         if told {
             self.shared.told.store(true, Ordering::Relaxed);
-        } else if all || self.shared.end_together {
+        } else if all {
             tell_all(&self.shared).await;
         }
         self.shared.stop.send_replace(true);
@@ -247,7 +246,7 @@ pub(crate) fn stopping() -> Status {
 }
 
 /// Tells every other node to stop, each on its own and for a bounded time; once.
-pub(crate) async fn tell_all(shared: &Arc<Shared>) {
+async fn tell_all(shared: &Arc<Shared>) {
     if shared.told.swap(true, Ordering::Relaxed) {
         return;
     }

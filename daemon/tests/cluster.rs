@@ -73,15 +73,19 @@ async fn nodes_form_a_cluster_and_end_together() {
 }
 
 #[test]
-fn launched_nodes_end_with_the_first_that_ends() {
+fn launched_nodes_go_on_without_one_that_ends() {
     let dir = tempfile::tempdir().unwrap();
     let launch = "slurm-1.0".to_owned();
-    let base = NodeOptions { end_together: true, launch, ..options(dir.path(), 0, 3) };
+    let base = NodeOptions { begin_together: true, launch, ..options(dir.path(), 0, 3) };
     let mut nodes = start_all(&base).unwrap();
-    nodes.remove(1).request_stop();
-    for node in nodes {
-        node.join().unwrap();
-    }
+    let one = nodes.remove(1);
+    one.request_stop();
+    one.join().unwrap();
+    let listens = |node: u32| dir.path().join(format!("nodes/{node}/address.json")).exists();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!([0, 1, 2].map(listens), [true, false, true]);
+    nodes.iter().for_each(NodeHandle::request_stop);
+    nodes.into_iter().for_each(|node| node.join().unwrap());
     // The next launch in the same directory waits for all of them again.
     let base = NodeOptions { launch: "slurm-1.1".to_owned(), ..base };
     let short = NodeOptions { deadline: Duration::from_millis(200), ..base.clone() };

@@ -53,8 +53,15 @@ pub(crate) fn outcome(
     }
     let stderr_tail = if error.is_empty() { Vec::new() } else { printed.stderr_tail };
     let (exit_code, captured) = (exit_code(exit), printed.captured);
-    let lost = false;
-    Outcome { error, exit_code, stderr_tail, output_sizes, output_sums, captured, lost }
+    Outcome {
+        error,
+        exit_code,
+        stderr_tail,
+        output_sizes,
+        output_sums,
+        captured,
+        ..Outcome::default()
+    }
 }
 
 fn exit_code(exit: &Exit) -> i32 {

@@ -158,6 +158,10 @@ impl Commands {
         }
     }
 
+    pub(crate) fn any_runs(&self) -> bool {
+        !self.inner.state().running.is_empty()
+    }
+
     /// Ends the spawner, and with it every command, and waits for the threads.
     pub(crate) fn stop(&self) {
         let Some(Ok(threads)) = self.threads.get() else { return };
@@ -414,8 +418,8 @@ fn run_listener(inner: &Inner, orders: &mpsc::Sender<Work>) {
         if inner.shared.is_stopping() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
-        let ended = listen(inner, &stream, orders);
-        let text = bury(inner, &mut child, &stream);
+        let (ended, hung) = listen(inner, &stream, orders);
+        let text = bury(inner, &mut child, &stream, hung);
         bad_starts = if ended == 0 { bad_starts + 1 } else { 0 };
         if bad_starts >= BAD_STARTS_MAX {
             bad_starts = 0;
@@ -435,7 +439,7 @@ fn pause(inner: &Inner, error: String) {
 }
 
 /// Clears up after a spawner: no process of it stays, no attempt is forgotten.
-fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream) -> String {
+fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream, hung: bool) -> String {
     inner.state().link = Link::Down;
     let _ = stream.shutdown(std::net::Shutdown::Both);
     if !inner.shared.is_stopping() {
@@ -453,14 +457,15 @@ fn bury(inner: &Inner, child: &mut Child, stream: &UnixStream) -> String {
     let lost = std::mem::take(&mut inner.state().running);
     for (_, running) in lost {
         collect::clean_up(&inner.shared, &running.workspace);
-        let outcome = Outcome { error: text.clone(), lost: true, ..Outcome::default() };
+        let outcome = Outcome { error: text.clone(), lost: true, hung, ..Outcome::default() };
         inner.shared.finish(running.key, outcome);
     }
     text
 }
 
-/// Takes reports until the spawner hangs up. Answers how many commands ended.
-fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -> u64 {
+/// Takes reports until the spawner hangs up or does not answer. Answers how many commands ended,
+/// and whether it was the latter.
+fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -> (u64, bool) {
     let mut frames = wire::Frames::default();
     let mut buffer = vec![0; 256 << 10];
     let mut reports = Vec::new();
@@ -468,7 +473,7 @@ fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -
     let mut pulse = Pulse::new(inner.shared.config.spawner_silence);
     loop {
         match stream.read(&mut buffer) {
-            Ok(0) => return ended,
+            Ok(0) => return (ended, false),
             Ok(count) => {
                 pulse.heard();
                 frames.push(&buffer[..count]);
@@ -486,12 +491,12 @@ fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -
                              {silence:?} and does not answer; another takes its place, and its \
                              tasks run again"
                         ));
-                        return ended;
+                        return (ended, true);
                     }
                 }
                 continue;
             }
-            Err(_) => return ended,
+            Err(_) => return (ended, false),
         }
         let whole = frames.take::<Report>(&mut reports);
         if reports.iter().any(|report| report.shielded) {
@@ -502,7 +507,7 @@ fn listen(inner: &Inner, mut stream: &UnixStream, orders: &mpsc::Sender<Work>) -
         ended += exits.len() as u64;
         inner.shared.report(exits.iter().filter_map(|exit| complete(inner, exit)).collect());
         if whole.is_err() {
-            return ended;
+            return (ended, false);
         }
     }
 }

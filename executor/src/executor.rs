@@ -348,12 +348,26 @@ impl Executor {
         self.shared.table.len()
     }
 
+    /// Asks all that runs to end: commands get the signal that they may act on, and their time.
+    /// Nothing of it is reported any more.
+    pub fn ask_all_to_end(&self) {
+        for number in self.shared.table.cancel_all() {
+            self.commands.kill(number);
+        }
+    }
+
+    /// Whether some command has not ended yet.
+    #[must_use]
+    pub fn runs_commands(&self) -> bool {
+        self.commands.any_runs()
+    }
+
     /// Kills everything and waits for the executor's threads. Nothing is reported any more.
     pub fn stop(&self) {
         if self.shared.stopping.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.shared.table.cancel_all();
+        let _ = self.shared.table.cancel_all();
         self.commands.stop();
         self.shared.timer.stop();
         self.shared.pool.stop();

@@ -54,13 +54,16 @@ impl Table {
         self.running().len()
     }
 
-    /// Ends everything; nothing is reported afterwards.
-    pub(crate) fn cancel_all(&self) {
+    /// Ends everything; nothing is reported afterwards. Answers the numbers of the commands.
+    pub(crate) fn cancel_all(&self) -> Vec<u64> {
+        let mut commands = Vec::new();
         for (_, phase) in self.running().drain() {
-            if let Phase::Inside(cancelled) = phase {
-                cancelled.store(true, Ordering::Release);
+            match phase {
+                Phase::Inside(cancelled) => cancelled.store(true, Ordering::Release),
+                Phase::Command(number) => commands.push(number),
             }
         }
+        commands
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<Key, Phase>> {

@@ -30,6 +30,8 @@ pub struct Config {
     pub pid: u32,
     /// It was not among the first nodes of the cluster: `map` is not the first map.
     pub late: bool,
+    /// The last life of this node before this one, and how it ended as far as it knows.
+    pub former: (Incarnation, wire::LifeEnd),
 }
 
 /// What of it a node needs for as long as it lives.

@@ -39,6 +39,9 @@ pub enum Input {
     PeerConnected { peer: NodeId },
     /// The transport to this peer broke, as it does when a process dies.
     PeerLost { peer: NodeId },
+    /// The node is about to be stopped in order: nothing more starts here, and the others hear of
+    /// it.
+    Stop,
     /// [`crate::Node::deadline`] has come.
     Timer,
 }

@@ -65,7 +65,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4096);
+const _: () = assert!(size_of::<Node>() <= 4160);
 
 /// The stored records do not make sense together.
 #[derive(Debug, thiserror::Error)]
@@ -260,6 +260,7 @@ impl Node {
                     member.propose(*command);
                 }
             }
+            Input::Stop => self.scheduler.stop(&mut self.out),
             Input::Timer => {
                 if let Some(member) = &mut self.member {
                     member.on_time(now);
@@ -272,6 +273,9 @@ impl Node {
         let from = NodeId(packet.from);
         if packet.to != self.own.node.0 || from == self.own.node {
             return;
+        }
+        if self.replica.is_some() && packet.from_incarnation > 0 {
+            self.scheduler.meet(from, Incarnation(packet.from_incarnation));
         }
         if let Some(member) = &mut self.member
             && !member.receive(now, &mut packet)
@@ -523,6 +527,7 @@ fn options(config: &Config) -> Options {
         slots: config.slots,
         tuning: config.tuning,
         seed: config.seed,
+        former: config.former,
         mutant: config.mutant,
     }
 }

@@ -275,6 +275,7 @@ fn node() -> Node {
         data_address: String::new(),
         pid: 0,
         late: false,
+        former: (Incarnation(0), wire::LifeEnd::LifeDied),
     };
     Node::recover(config, std::iter::empty(), Time(1)).expect("nothing is stored")
 }

@@ -25,6 +25,7 @@ fn start(map: &wire::ClusterMap, now: Time) -> Node {
         data_address: String::new(),
         pid: 0,
         late: false,
+        former: (Incarnation(0), wire::LifeEnd::LifeDied),
     };
     Node::recover(config, std::iter::empty(), now).expect("nothing is damaged")
 }

@@ -64,6 +64,7 @@ fn start(incarnation: u32, disk: &BTreeMap<(PartitionId, Vec<u8>), Vec<u8>>, now
         data_address: String::new(),
         pid: 0,
         late: false,
+        former: (Incarnation(0), wire::LifeEnd::LifeDied),
     };
     let record = |((partition, key), value): (&(PartitionId, Vec<u8>), &Vec<u8>)| Record {
         partition: *partition,

@@ -81,6 +81,40 @@ pub enum End {
 /// Scheduling policies, in the order in which events number them.
 pub const POLICY_NAMES: [&str; 6] = ["mlb", "mdl", "rlds", "flds", "adaptive", "eft"];
 
+/// Why the end of what ran a command, or had it, is no strike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spared {
+    /// It was held, and had not started as far as its home knows.
+    Held,
+    /// Too few of the other nodes lived through it, or its host began anew, or it lives.
+    Apart,
+    /// It was the only node, and other tasks ran beside this one.
+    Beside,
+    /// It stopped in order.
+    Stopped,
+}
+
+impl Spared {
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Held => "it had not started there as far as its home knows",
+            Self::Apart => {
+                "it is not shown to be the task's doing: its host was started again, or too few \
+                 other nodes lived through it"
+            }
+            Self::Beside => {
+                "others ran beside it on the only node: it counts once these have ended well"
+            }
+            Self::Stopped => "that node was stopped in order",
+        }
+    }
+    fn of_number(number: u64) -> Option<Self> {
+        let all = [Self::Held, Self::Apart, Self::Beside, Self::Stopped];
+        all.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
 /// What happened on one node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Event {
@@ -132,6 +166,8 @@ pub enum Event {
     Removing { job: JobId },
     /// What ran this attempt of a command, or may have run it, has died: so often by now.
     Struck { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, strikes: u8 },
+    /// What ran this attempt of a command, or had it, is gone, and that is no strike.
+    Spared { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, why: Spared },
     /// What a task had made was handed to this node by one that leaves the cluster.
     TakenOver { task: TaskId, attempt: Attempt, from: NodeId },
     /// A job gets no further: this task blocks it.
@@ -266,7 +302,9 @@ impl Encoder {
                 self.number(from.0.into());
                 29
             }
-            Event::Struck { .. } | Event::Stalled { .. } => self.trouble_body(event),
+            Event::Struck { .. } | Event::Spared { .. } | Event::Stalled { .. } => {
+                self.trouble_body(event)
+            }
         }
     }
 
@@ -317,6 +355,11 @@ impl Encoder {
                 self.task(task, attempt);
                 self.numbers(&[node.0.into(), incarnation.into(), strikes.into()]);
                 27
+            }
+            Event::Spared { task, attempt, node, incarnation, why } => {
+                self.task(task, attempt);
+                self.numbers(&[node.0.into(), incarnation.into(), why as u64]);
+                32
             }
             Event::Stalled { task, stall, home, holder, quiet } => {
                 self.task(task, Attempt::default());
@@ -468,7 +511,7 @@ impl<'a> Decoder<'a> {
                 wait_max: Span(self.number()?),
                 steal: [Span(self.number()?), Span(self.number()?)],
             }),
-            4..=13 | 25 | 27..=29 => self.task_event(tag),
+            4..=13 | 25 | 27..=29 | 32 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
         }
     }
@@ -524,6 +567,13 @@ impl<'a> Decoder<'a> {
                 incarnation: self.small()?,
                 strikes: u8::try_from(self.number()?)
                     .map_err(|_| DecodeError::OutOfRange(self.at))?,
+            },
+            32 => Event::Spared {
+                task,
+                attempt,
+                node: NodeId(self.small()?),
+                incarnation: self.small()?,
+                why: Spared::of_number(self.number()?).ok_or(DecodeError::OutOfRange(self.at))?,
             },
             28 => Event::Stalled {
                 task,

@@ -117,6 +117,27 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// else runs beside it.
 pub const CRASHES_MAX: u8 = 3;
 pub const CRASHES_ALONE_MIN: u8 = CRASHES_MAX - 1;
+/// The largest limit that a task may set for itself, and what stands for none.
+pub const CRASH_LIMIT_MAX: u32 = 1000;
+pub const CRASHES_UNLIMITED: u32 = u32::MAX;
+/// So long after a home has noticed the death of what ran a task it asks others after it: nodes
+/// that die within this span of each other are not witnesses of each other's deaths.
+pub const DEATH_ASKED_AFTER: Span = Span::from_secs(2);
+/// How often it asks, and for how long it waits for witnesses.
+pub const DEATH_ASK_AGAIN: Span = Span::from_millis(500);
+pub const DEATH_ASKED_FOR: Span = Span::from_secs(3);
+/// Nodes that were seen to die within this span count as nodes that might have lived.
+pub const DEATHS_TOGETHER: Span = Span::from_secs(20);
+/// A task with two deaths that were counted apart rests for up to so long, and each time for up
+/// to twice as long, before it starts again.
+pub const APART_REST: Span = Span::from_secs(2);
+pub const APART_REST_DOUBLED_MAX: usize = 3;
+/// So many other nodes are asked at most.
+pub const WITNESSES_MAX: usize = 32;
+/// Deaths that are remembered of one task, former lives of one node, and ends of lives.
+pub const DEATHS_KEPT_MAX: usize = 16;
+pub const LIVES_KEPT_MAX: usize = 4;
+pub const LIFE_ENDS_KEPT_MAX: usize = 1024;
 /// Peers without a session (only loose messages were exchanged) that a node remembers.
 pub const PEERS_KEPT_MAX: usize = 16;
 /// How often a task that was done is done again because what it made is lost, and how often a

@@ -79,6 +79,8 @@ pub struct Outcome {
     pub stderr_tail: Vec<u8>,
     /// What ran the attempt died: it is tried again without being held against the task.
     pub lost: bool,
+    /// It was lost as what ran it did not answer for long.
+    pub hung: bool,
     /// Bytes of each declared output, in order. Empty for a failed attempt.
     pub output_sizes: Vec<u64>,
     /// xxh3 of the bytes of each output. Empty where the outputs have no bytes of their own.

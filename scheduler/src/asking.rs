@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use proto::limits::{START_ASK_AGAIN, START_ASK_DOUBLED_MAX, START_ASK_PATIENCE};
 use proto::{Attempt, Incarnation, NodeId, Span, TaskId, Time};
 
-use crate::ledger::runs_alone;
 use crate::out::{Out, task_attempt};
 use crate::staging::Staged;
 use crate::{Mutant, Scheduler};
@@ -93,7 +92,7 @@ fn take_due(line: &mut Line, now: Time) -> Option<(TaskId, Asked)> {
 
 impl Scheduler {
     pub(crate) fn must_ask(&self, task: TaskId) -> bool {
-        let unsure = |staged: &Staged| staged.work.strikes > 0;
+        let unsure = |staged: &Staged| staged.work.deaths > 0;
         !self.homes.is_home_of(task)
             && self.staging.get(&task).is_some_and(|staged| unsure(staged))
             && self.options.mutant != Some(Mutant::SuspectsUnasked)
@@ -104,7 +103,7 @@ impl Scheduler {
         let staged = self.staging.get_mut(&task).expect("who is in line is staged");
         staged.asks = Asks::Waits;
         staged.slot = Some(self.slots.take(staged.work.cpus()));
-        if runs_alone(staged.work.strikes, self.options.mutant) {
+        if staged.work.alone {
             self.asking.leave_alone(task);
         }
         let start = task_attempt(task, staged.attempt);
@@ -120,7 +119,7 @@ impl Scheduler {
     /// Its home knows.
     pub(crate) fn may_start(&mut self, now: Time, task: TaskId, attempt: Attempt, out: &mut Out) {
         let waits = |staged: &Staged| staged.attempt == attempt && staged.asks == Asks::Waits;
-        if !self.staging.get(&task).is_some_and(|staged| waits(staged)) {
+        if self.stopping || !self.staging.get(&task).is_some_and(|staged| waits(staged)) {
             return;
         }
         self.asking.forget(task, Asks::Waits);

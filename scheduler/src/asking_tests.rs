@@ -26,18 +26,21 @@ fn task(index: u64) -> TaskId {
     TaskId::new(1, LocalId::new(PartitionId(1), index).0)
 }
 
-/// Tasks of node 1, of which two have died with it.
+/// Tasks of node 1, with which so many have died; those with none are no commands.
 fn push(holder: &mut Scheduler, strikes: &[u32], out: &mut Out) {
     let placed = |(index, &strikes)| wire::Placed {
         job: 1,
         local: task(index).local.0,
         attempt: 1,
         strikes,
+        alone: strikes > 1,
+        spec: u32::from(strikes == 0),
         ..Default::default()
     };
     let tasks = (0..).zip(strikes).map(placed).collect();
     let settings = vec![wire::JobSettings::default()];
-    let bundle = Some(wire::Bundle { specs: vec![command()], settings, tasks });
+    let specs = vec![command(), wire::Spec::default()];
+    let bundle = Some(wire::Bundle { specs, settings, tasks });
     holder.on_message(Time(0), NodeId(1), Body::Push(wire::Push { bundle }), out);
 }
 
@@ -96,9 +99,9 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     assert_eq!(holder.asking.deadline(), None);
 }
 
-/// A job of one command of node 1, which node 0 has stolen; `said` of it in turn. How often the
-/// death of node 0 then counts.
-fn strikes(said: &[(bool, bool)]) -> usize {
+/// A job of one command of node 1, which node 0 has stolen; `said` of it in turn. In how many tasks
+/// the death of node 0 then raises doubts.
+fn doubts(said: &[(bool, bool)]) -> usize {
     let (mut home, mut out) = (node(1), Out::default());
     let chunk = wire::Chunk {
         job: 1,
@@ -119,7 +122,7 @@ fn strikes(said: &[(bool, bool)]) -> usize {
     let (task, attempt) = (task(0), home.ledger.cell(task(0)).expect("it is homed here").attempt);
     home.on_peer_incarnation(Time(0), NodeId(0), Incarnation(1), &mut out);
     // It has a death to its name already: only what ran counts.
-    home.ledger.cell_mut(task).expect("looked at above").strikes = 1;
+    home.ledger.note_held(task, (NodeId(0), Incarnation(0)), &mut out);
     for (number, &(starts, waits)) in (1..).zip(said) {
         let tasks = vec![task_attempt(task, attempt)];
         let moved = wire::Moved { steal: number, tasks, starts, waits, ..Default::default() };
@@ -128,14 +131,14 @@ fn strikes(said: &[(bool, bool)]) -> usize {
     home.on_peer_incarnation(Time(0) + Span(1), NodeId(0), Incarnation(2), &mut out);
     let replaced = |event: &&Event| matches!(event, Event::Replaced { .. });
     assert_eq!(out.events.iter().filter(replaced).count(), 1);
-    out.events.iter().filter(|event| matches!(event, Event::Struck { .. })).count()
+    home.ledger.crashes.doubts.values().map(|doubt| doubt.tasks.len()).sum()
 }
 
 #[test]
 fn a_death_counts_while_the_task_starts_and_not_once_it_waits_again() {
     let (starts, waits) = ((true, false), (false, true));
-    assert_eq!(strikes(&[]), 0);
-    assert_eq!(strikes(&[starts]), 1);
-    assert_eq!(strikes(&[starts, waits]), 0);
-    assert_eq!(strikes(&[starts, waits, starts]), 1);
+    assert_eq!(doubts(&[]), 0);
+    assert_eq!(doubts(&[starts]), 1);
+    assert_eq!(doubts(&[starts, waits]), 0);
+    assert_eq!(doubts(&[starts, waits, starts]), 1);
 }

@@ -295,7 +295,8 @@ mod tests {
             output_sizes: Vec::new(),
             name: String::new(),
             inputs: vec![input(1, 100, 10, &[2, 1]), input(3, 50, 0, &[])],
-            strikes: 0,
+            deaths: 0,
+            alone: false,
             again: false,
         };
         let (all, places) = places(&work);

@@ -19,7 +19,8 @@ pub(crate) fn work(inputs: Vec<wire::InputAt>, cpus: u32) -> Work {
         output_sizes: Vec::new(),
         name: String::new(),
         inputs,
-        strikes: 0,
+        deaths: 0,
+        alone: false,
         again: false,
     }
 }

@@ -201,7 +201,7 @@ impl Scheduler {
             let transit = self.transit.remove(&key).expect("listed above");
             for (task, attempt, mut work) in transit.tasks {
                 if is_command(&work.spec) {
-                    work.strikes = work.strikes.max(1); // The thief may have died of it.
+                    work.deaths = work.deaths.max(1); // The thief may have died of it.
                 }
                 let input_bytes = work.input_bytes();
                 let ready = self.ready(task, attempt, &work);

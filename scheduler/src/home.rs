@@ -2,7 +2,6 @@
 
 use proto::event::{Again, Event};
 use proto::marks::{Mark, mark};
-use proto::wire::StartFact;
 use proto::wire::message::Body;
 use proto::work::Captured;
 use proto::{Attempt, Incarnation, NodeId, PartitionId, TaskId, Time, wire};
@@ -100,7 +99,7 @@ impl Scheduler {
         self.count(task, &completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
         if completion.lost {
-            match self.ledger.strike(task, StartFact::RunnerDied, out) {
+            match self.ledger.runner_died(task, completion.hung, out) {
                 Some(error) => completion.error = error,
                 None => return self.ledger.replace_ready(task, Again::Lost, out),
             }
@@ -226,7 +225,8 @@ impl Scheduler {
                     }
                 }
                 // The thief has run it already; what was cancelled or skipped it shall not run.
-                State::Ended(End::Done | End::Failed) if cell.attempt == attempt && !anew => {}
+                State::Ended(End::Done | End::Failed)
+                    if cell.attempt == attempt && (!anew || starts && cell.holder == thief) => {}
                 _ => stale.push(task_attempt(task, attempt)),
             }
         }
@@ -249,10 +249,8 @@ impl Scheduler {
         if starts {
             self.ledger.note_start(task, out);
         }
-        let strikes = self.ledger.cell(task).map_or(0, |cell| cell.strikes);
-        if gone.1 != Incarnation(0) && strikes == 0 {
-            let enough = self.ledger.strike_by(task, gone, StartFact::DiedHolding, out);
-            debug_assert!(enough.is_none(), "the first one is never too many");
+        if gone.1 != Incarnation(0) {
+            self.ledger.note_held(task, gone, out);
         }
     }
 

@@ -25,6 +25,7 @@ mod client;
 #[cfg(test)]
 mod credit_tests;
 mod data;
+mod deaths;
 #[cfg(test)]
 mod deciding_tests;
 mod eft;

@@ -141,6 +141,10 @@ pub enum Mutant {
     SuspectsTogether,
     /// A holder starts such a task before its home knows.
     SuspectsUnasked,
+    /// A death counts whoever lived through it.
+    AllDiedCounts,
+    /// A node that was stopped in order counts as dead.
+    StopCountsAsCrash,
     /// The last credit of some tasks does not wake them.
     WakeUpLost,
     /// Copies of what a dead node has made go like any others.
@@ -215,11 +219,13 @@ impl Mutant {
     ];
 
     /// Of tasks that take down what runs them, and of jobs that get no further.
-    pub const OF_CRASHES: [Self; 5] = [
+    pub const OF_CRASHES: [Self; 7] = [
         Self::CrashesUncounted,
         Self::CrashesForgotten,
         Self::SuspectsTogether,
         Self::SuspectsUnasked,
+        Self::AllDiedCounts,
+        Self::StopCountsAsCrash,
         Self::WakeUpLost,
     ];
 
@@ -345,6 +351,8 @@ impl Mutant {
             Self::CrashesForgotten => "crashes-forgotten",
             Self::SuspectsTogether => "suspects-together",
             Self::SuspectsUnasked => "suspects-unasked",
+            Self::AllDiedCounts => "all-died-counts",
+            Self::StopCountsAsCrash => "stop-counts-as-crash",
             Self::WakeUpLost => "wake-up-lost",
             Self::LastCopyGoes => "last-copy-goes",
             Self::StagedForGood => "staged-for-good",

@@ -23,7 +23,7 @@ impl Scheduler {
     fn may_be_offered(&self, staged: &Staged) -> bool {
         let is_shared = !staged.local_queue || self.policy() == Policy::Eft;
         let is_free = staged.complete && staged.asks == Asks::Not && staged.slot.is_none();
-        let is_plain = staged.work.strikes == 0 && !staged.work.is_bound();
+        let is_plain = staged.work.deaths == 0 && !staged.work.is_bound();
         is_shared && is_free && is_plain && staged.home_knows
     }
 

@@ -19,6 +19,10 @@ pub(crate) fn rank(order: Order, work: &Work, slots: u64) -> u64 {
         Order::Critical => work.input_bytes().min(RANK_CRITICAL - 1),
     };
     let first = if work.again { RANK_FIRST } else { 0 };
+    if work.again && work.deaths > 0 {
+        // What has died the least is the least suspect.
+        return RANK_FIRST | u64::from(u8::MAX - work.deaths);
+    }
     first | rank.min(RANK_FIRST - 1)
 }
 
@@ -50,7 +54,8 @@ mod tests {
             output_sizes: Vec::new(),
             name: String::new(),
             inputs: vec![input],
-            strikes: 0,
+            deaths: 0,
+            alone: false,
             again: false,
         }
     }

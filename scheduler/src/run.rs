@@ -10,13 +10,12 @@ use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::data::{Reads, is_real};
 use crate::leaving::Made;
-use crate::ledger::runs_alone;
 use crate::near::NearFile;
 use crate::out::{Out, say_not_held, task_attempt};
 use crate::queue::Ready;
 use crate::replicas::Ended;
 use crate::staging::Staged;
-use crate::work::{Work, unpack};
+use crate::work::{Work, is_command, unpack};
 use crate::{Mutant, Scheduler};
 
 /// A ready task of another home, held here.
@@ -142,11 +141,14 @@ impl Scheduler {
     pub(crate) fn start(&mut self, now: Time, task: TaskId, staged: Staged, out: &mut Out) {
         let Staged { attempt, work, reads, pins, output_bytes, near, slot, .. } = staged;
         let slot = slot.or_else(|| (!work.is_instant()).then(|| self.slots.take(work.cpus())));
-        if runs_alone(work.strikes, self.options.mutant) {
+        if work.alone {
             self.asking.leave_alone(task);
         }
         if self.homes.is_home_of(task) {
             self.ledger.note_start(task, out);
+        } else if is_command(&work.spec) && work.deaths == 0 {
+            // Its home hears of it before a death, mostly; one that is suspected has asked.
+            self.tell_start(task_attempt(task, attempt), out);
         }
         let real = is_real(&work.spec, &work.settings);
         let spec = work.spec.clone();
@@ -311,6 +313,7 @@ impl Scheduler {
             local_bytes,
             node: self.options.me.0,
             lost: outcome.lost,
+            hung: outcome.hung,
             inputs: reads.inputs,
             inputs_local: reads.made_here,
             inputs_copied: reads.copied,

@@ -14,6 +14,7 @@ use rand_chacha::rand_core::SeedableRng;
 
 use crate::asking::Asking;
 use crate::data::Data;
+use crate::deaths::Deaths;
 use crate::eft::Loads;
 use crate::estimate::Estimates;
 use crate::grant::Transit;
@@ -47,6 +48,8 @@ pub struct Options {
     pub slots: u32,
     pub tuning: Tuning,
     pub seed: u64,
+    /// The last life of this node before this one, and how it ended.
+    pub former: (Incarnation, wire::LifeEnd),
     pub mutant: Option<Mutant>,
 }
 
@@ -95,6 +98,9 @@ pub struct Scheduler {
     pub(crate) staged: VecDeque<TaskId>,
     /// Those that wait for their homes to know that they start.
     pub(crate) asking: Asking,
+    pub(crate) deaths: Deaths,
+    /// Nothing more starts here.
+    pub(crate) stopping: bool,
     pub(crate) data: Data,
     pub(crate) thief: Thief,
     pub(crate) hints: Hints,
@@ -144,6 +150,8 @@ impl Scheduler {
             staging: BTreeMap::new(),
             staged: VecDeque::new(),
             asking: Asking::default(),
+            deaths: Deaths::default(),
+            stopping: false,
             data: Data::new(options.mutant),
             thief: Thief::new(options.tuning.steal_interval_start),
             hints: Hints::default(),
@@ -269,6 +277,8 @@ impl Scheduler {
             Body::Unwanted(unwanted) => self.on_unwanted(&unwanted, out),
             Body::HandOver(said) => self.on_hand_over(now, from, said, out),
             Body::StallAsk(ask) => self.on_stall_ask(now, &ask, out),
+            Body::DeathAsk(ask) => self.on_death_ask(from, &ask, out),
+            Body::DeathTell(tell) => self.on_death_tell(from, &tell),
             Body::Pulse(pulse) => self.jobs.on_pulse(from, pulse, self.homes.nodes()),
             Body::NotHome(not_home) => self.on_not_home(now, from, &not_home),
         }
@@ -287,6 +297,10 @@ impl Scheduler {
         self.homes.heard_of(peer, incarnation);
         // Of one that has restarted it may have been forgotten that it was there before.
         let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
+        if let Some(before) = before.filter(|&before| before < incarnation) {
+            self.meet(peer, before);
+            self.note_death(now, (peer, before));
+        }
         let has_tasks = self.ledger.away.contains_key(&peer);
         self.check_away(now, peer, before, incarnation, out);
         if restarted {
@@ -335,6 +349,7 @@ impl Scheduler {
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         self.ledger.release_due(now, STEP_TASKS_MAX);
         self.activate(now, out);
+        self.look_at_deaths(now, out);
         self.ledger.remove_some(now, out);
         let homes = std::mem::replace(&mut self.homes, Homes::empty());
         self.ledger.pump(now, &homes, STEP_EDGES_MAX, out);
@@ -481,6 +496,7 @@ impl Scheduler {
             self.reconciler.deadline(),
             self.jobs.next_look(),
             self.asking.deadline(),
+            self.deaths.deadline(),
             self.parked.deadline(),
             self.leaving.as_ref().and_then(|leaving| leaving.deadline()),
             self.offers_again_at(),
@@ -496,6 +512,9 @@ impl Scheduler {
         let placeable =
             self.ledger.cell(task).is_some_and(|cell| complete(cell.state, cell.missing));
         if !placeable || self.ledger.is_removed(task.job) {
+            return;
+        }
+        if self.ledger.awaits_verdict(now, task) {
             return;
         }
         if self.ledger.awaits_release(now, task) {

@@ -15,7 +15,6 @@ use crate::admission::{Admission, Passed, admit};
 use crate::asking::Asks;
 use crate::data::{Reads, is_real};
 use crate::fetching::Wish;
-use crate::ledger::runs_alone;
 use crate::near::{self, NearFile};
 use crate::out::Out;
 use crate::queue::{Presence, Ready};
@@ -160,6 +159,9 @@ impl Scheduler {
     fn fill_slots(&mut self, now: Time, out: &mut Out) {
         let launches_max = out.launches.len() + STEP_LAUNCHES_MAX;
         let mut pops = 0;
+        if self.stopping {
+            return;
+        }
         while self.slots.free() > 0 && out.launches.len() < launches_max && !self.asking.any_alone()
         {
             if let Some(&task) = self.staged.front() {
@@ -171,7 +173,7 @@ impl Scheduler {
                     return; // It is next; narrower tasks do not overtake it for ever.
                 }
                 let busy = self.slots.free() < self.slots.total();
-                if busy && runs_alone(staged.work.strikes, self.options.mutant) {
+                if busy && staged.work.alone {
                     return; // It is next as soon as nothing else runs.
                 }
                 self.staged.pop_front();

@@ -328,6 +328,7 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::GoneHolderKeeps) {
             return;
         }
+        self.note_death(now, (peer, incarnation));
         let held = self.ledger.away.get(&peer).cloned().unwrap_or_default();
         for task in held {
             let cell = self.ledger.cell(task).expect("held tasks have records");

@@ -47,5 +47,6 @@ fn homes_of_configurations(
 
 pub(crate) fn scheduler(me: u32, slots: u32, tuning: Tuning, homes: Homes) -> Scheduler {
     let (me, incarnation) = (NodeId(me), Incarnation(1));
-    Scheduler::new(Options { me, incarnation, slots, tuning, seed: 1, mutant: None }, homes)
+    let former = (Incarnation(0), wire::LifeEnd::LifeDied);
+    Scheduler::new(Options { me, incarnation, slots, tuning, seed: 1, former, mutant: None }, homes)
 }

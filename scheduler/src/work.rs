@@ -18,7 +18,9 @@ pub(crate) struct Work {
     pub(crate) name: String,
     pub(crate) inputs: Vec<wire::InputAt>,
     /// What ran it, or may have run it, has died so often.
-    pub(crate) strikes: u8,
+    pub(crate) deaths: u8,
+    /// Nothing else runs beside it.
+    pub(crate) alone: bool,
     /// It was ready before, and what had it has been lost.
     pub(crate) again: bool,
 }
@@ -126,7 +128,8 @@ impl BundleBuilder {
             inputs: work.inputs,
             settings,
             urgency: work.urgency,
-            strikes: work.strikes.into(),
+            strikes: work.deaths.into(),
+            alone: work.alone,
             again: work.again,
         });
     }
@@ -181,7 +184,8 @@ pub(crate) fn unpack(
             output_sizes: placed.output_sizes,
             name: placed.name,
             inputs: placed.inputs,
-            strikes: u8::try_from(placed.strikes).unwrap_or(u8::MAX),
+            deaths: u8::try_from(placed.strikes).unwrap_or(u8::MAX),
+            alone: placed.alone,
             again: placed.again,
         };
         let task = TaskId::new(placed.job, placed.local);

@@ -165,7 +165,7 @@ impl World {
         }
         let permille = match doom {
             Doom::PowerCut => RESET_SEEN_OF_MACHINE_PERMILLE,
-            Doom::Crash | Doom::Fenced => RESET_SEEN_PERMILLE,
+            Doom::Crash | Doom::Fenced | Doom::Stopped => RESET_SEEN_PERMILLE,
         };
         for node in 0..self.machines.len() {
             if self.machines[node].is_up() && self.dice.chance(permille) {

@@ -6,7 +6,7 @@ use prost::Message as _;
 use proto::event::{Again, End, Event, Reason};
 use proto::limits::CRASHES_MAX;
 use proto::work::{Fetch, FetchError, Launch, LaunchInput, Outcome};
-use proto::{Attempt, JobId, NodeId, Span, TaskId, wire};
+use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
 
 use crate::checkers::{
     bound, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
@@ -42,6 +42,8 @@ struct Facts {
     ended: Vec<JobId>,
     removing: Vec<JobId>,
     struck_out: Vec<((TaskId, Attempt), NodeId, u32)>,
+    struck: Vec<(TaskId, NodeId, u32)>,
+    spared: Vec<(TaskId, NodeId, u32)>,
 }
 
 #[derive(Debug)]
@@ -68,10 +70,14 @@ impl Facts {
                     facts.replaced.push((*task, *attempt, *why));
                 }
                 Effect::Trace(Event::JobEnded { job, .. }) => facts.ended.push(*job),
-                &Effect::Trace(Event::Struck { task, attempt, strikes, node, incarnation })
-                    if strikes >= CRASHES_MAX =>
-                {
-                    facts.struck_out.push(((task, attempt), node, incarnation));
+                &Effect::Trace(Event::Struck { task, attempt, strikes, node, incarnation }) => {
+                    facts.struck.push((task, node, incarnation));
+                    if strikes >= CRASHES_MAX {
+                        facts.struck_out.push(((task, attempt), node, incarnation));
+                    }
+                }
+                &Effect::Trace(Event::Spared { task, node, incarnation, .. }) => {
+                    facts.spared.push((task, node, incarnation));
                 }
                 _ => {}
             }
@@ -160,6 +166,7 @@ impl World {
         let partitions = self.map.partitions.len() as u32;
         facts.commits.retain(|commit| self.speaks_for(index, commit.task.partition()));
         facts.struck_out.retain(|((task, _), ..)| self.speaks_for(index, task.partition()));
+        facts.struck.retain(|(task, ..)| self.speaks_for(index, task.partition()));
         facts.replaced.retain(|(task, ..)| self.speaks_for(index, task.partition()));
         facts.ended.retain(|&job| self.speaks_for(index, kvs::job_partition(job, partitions)));
         facts
@@ -189,6 +196,14 @@ impl World {
                 self.judge(rounds::on_made_again(task, why));
             }
             let verdict = once::on_replaced(&mut self.jobs, task, why);
+            self.judge(verdict);
+        }
+        for (task, node, incarnation) in facts.spared {
+            let verdict = poison::on_spared(&mut self.jobs, task, (node, incarnation));
+            self.judge(verdict);
+        }
+        for (task, node, incarnation) in facts.struck {
+            let verdict = poison::on_struck(&self.lives, task, (node, incarnation));
             self.judge(verdict);
         }
         for (task, node, incarnation) in facts.struck_out {
@@ -476,6 +491,15 @@ impl World {
         let doom = machine.doom.take().expect("only a doomed machine dies");
         let state = machine.node.as_ref().map(|node| node.state(self.now));
         machine.lacked_copies = state.is_some_and(|state| state.lacking_copies > 0);
+        let end = match doom {
+            Doom::PowerCut => wire::LifeEnd::LifeRebooted,
+            Doom::Fenced => wire::LifeEnd::LifeFenced,
+            Doom::Stopped => wire::LifeEnd::LifeStopped,
+            Doom::Crash => wire::LifeEnd::LifeDied,
+        };
+        machine.former = (Incarnation(machine.incarnation), end);
+        self.lives.end(index, self.now, doom == Doom::Stopped);
+        let machine = &mut self.machines[index];
         machine.forget_process();
         self.acked.forget(index);
         let machine = &mut self.machines[index];

@@ -12,6 +12,9 @@ use crate::machine::{Doom, Machine};
 use crate::queue::Happening;
 use crate::world::World;
 
+/// How long a node takes that is told to stop.
+const STOPS_WITHIN: Span = Span::from_millis(50);
+
 /// A kind of fault that strikes again and again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fault {
@@ -288,6 +291,15 @@ impl World {
     /// As [`Self::crash`], and what was not synced is gone.
     pub fn cut_power(&mut self, node: usize) {
         self.doom(node, Doom::PowerCut);
+    }
+
+    /// It is told to stop, and does.
+    pub fn stop_in_order(&mut self, node: usize) {
+        if self.machines[node].is_up() {
+            self.deliver(node, Input::Stop);
+            self.run_for(STOPS_WITHIN);
+            self.doom(node, Doom::Stopped);
+        }
     }
 
     /// The machine sleeps: nothing on it goes on, its clock excepted.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use node::{Input, Node};
 use proto::work::{Captured, Launch, Outcome, Stored};
-use proto::{Attempt, JobId, ObjectId, Span, TaskId, Time, limits};
+use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, wire};
 
 use crate::checkers::bound::cpus_of;
 use crate::clock::{Clock, TRUE_PACE};
@@ -34,6 +34,8 @@ pub(crate) enum Doom {
     PowerCut,
     /// It ends by itself, as it was told that it is taken for dead.
     Fenced,
+    /// It was told to stop.
+    Stopped,
 }
 
 /// What a power cut may take back: the commits of one batch that is not synced yet.
@@ -92,6 +94,8 @@ pub(crate) struct Machine {
     pub copies: BTreeSet<ObjectId>,
     pub kept: BTreeSet<ObjectId>,
     pub doom: Option<Doom>,
+    /// Its last life, and how that ended as far as the next one can tell.
+    pub former: (Incarnation, wire::LifeEnd),
     /// Attempts of other homes that its process was told to let go.
     pub dismissed: BTreeSet<(TaskId, Attempt)>,
     /// Launches that it decided on when they were not dismissed.
@@ -131,6 +135,7 @@ impl Machine {
             disk: Disk::default(),
             store: 1,
             incarnation: 0,
+            former: (Incarnation(0), wire::LifeEnd::LifeDied),
             life: 0,
             is_lost: false,
             lacked_copies: false,

@@ -57,6 +57,8 @@ pub(crate) struct TaskTruth {
     pub finished: BTreeMap<Attempt, bool>,
     /// What it has killed: the term of the home under which it ran, and whether it ran there.
     pub kills: Vec<(u32, bool)>,
+    /// Deaths that a home has counted apart.
+    pub spared: BTreeSet<(NodeId, u32)>,
     /// It failed because of them.
     pub is_struck_out: bool,
 }

@@ -11,7 +11,8 @@ use proto::{
 use scheduler::Mutant;
 
 use crate::checkers::{
-    Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, stall, starve,
+    Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, poison, stall,
+    starve,
 };
 use crate::client::JobClient;
 use crate::clock::Clock;
@@ -85,6 +86,7 @@ pub struct World {
     pub(crate) homes_until: BTreeMap<(PartitionId, u32), Time>,
     /// Incarnations that a task has killed.
     pub(crate) killers: BTreeMap<(usize, u32), TaskId>,
+    pub(crate) lives: poison::Lives,
     /// What nodes said of jobs that get no further.
     pub(crate) stalled: Vec<stall::Stalled>,
     /// What the last client that was told of its job heard of it.
@@ -165,6 +167,7 @@ impl World {
             last_homes: BTreeMap::new(),
             homes_until: BTreeMap::new(),
             killers: BTreeMap::new(),
+            lives: poison::Lives::default(),
             stalled: Vec::new(),
             stall_told: None,
             story: None,
@@ -498,6 +501,7 @@ impl World {
         let ahead = self.dice.span(Span::ZERO, self.options.skew_max);
         machine.clock = Clock::new(self.now, ahead, machine.pace);
         let incarnation = machine.incarnation;
+        self.lives.begin(index, incarnation, self.now);
         let config = Config {
             node: NodeId(index as u32),
             incarnation: Incarnation(incarnation),
@@ -511,6 +515,7 @@ impl World {
             data_address: String::new(),
             pid: 0,
             late,
+            former: machine.former,
         };
         // The store is synced when it is opened: what recovery reads can be relied on.
         machine.disk.sync(0);

@@ -15,7 +15,7 @@ use prost::Message;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
 };
-use proto::event::{Again, Decoder, Encoder, End, Reason, Stall};
+use proto::event::{Again, Decoder, Encoder, End, Reason, Spared, Stall};
 use proto::{Attempt, Event, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 #[test]
@@ -245,6 +245,7 @@ fn events() -> [Event; EVENT_KINDS] {
         Event::Removing { job },
         Event::TakenOver { task, attempt, from: node },
         Event::Struck { task, attempt, node, incarnation: 3, strikes: 2 },
+        Event::Spared { task, attempt, node, incarnation: 3, why: Spared::Apart },
         Event::Stalled {
             task,
             stall: Stall::HolderSilent,

@@ -29,6 +29,8 @@ pub struct CommandOptions {
     pub cpus: u32,
     pub memory_bytes: u64,
     pub retries: u32,
+    /// As a spec has it.
+    pub crash_limit: u32,
     /// 0: none.
     pub time_limit_ns: u64,
     /// Default: the program's name.
@@ -117,6 +119,7 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     table.cpus = options.cpus.max(1);
     table.memory_bytes = options.memory_bytes;
     table.retries = options.retries;
+    table.crash_limit = options.crash_limit;
     table.time_limit_ns = options.time_limit_ns;
     table.cwd.clone_from(&options.cwd);
     table.env.clone_from(&options.env);

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use proto::{Span, wire};
 
+use crate::crash_limit::CrashLimit;
+
 /// A finished, checked graph. Made by [`crate::GraphBuilder::finish`]; it is acyclic and not empty.
 ///
 /// Tasks are numbered from 0. A task's *slots* are its incoming edges, in order: edges that carry
@@ -309,6 +311,13 @@ impl Graph {
         }
         self.commands_are_measured = true;
         unknown
+    }
+
+    /// Tasks that set no limit of deaths have this one.
+    pub fn set_crash_limit(&mut self, CrashLimit(limit): CrashLimit) {
+        self.specs.iter_mut().filter(|spec| spec.crash_limit == 0).for_each(|spec| {
+            spec.crash_limit = limit;
+        });
     }
 
     /// Keeps what no task reads: the results. How many outputs that makes.

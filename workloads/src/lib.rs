@@ -26,6 +26,7 @@ assert_eq!(submitted, 1000);
 mod alibaba;
 mod builder;
 mod command;
+mod crash_limit;
 mod dax;
 mod detect;
 mod dot;
@@ -59,6 +60,7 @@ mod write;
 
 pub use builder::{GraphBuilder, TaskInit};
 pub use command::CommandOptions;
+pub use crash_limit::CrashLimit;
 pub use detect::{Format, LoadOptions, load, read};
 pub use error::{GeneratorError, GraphError, LoadError, Problem};
 pub use generate::generate;

@@ -103,6 +103,7 @@ pub fn main() -> ! {
 
 fn run() -> io::Result<()> {
     vfork::plain_signals();
+    vfork::outlive_requests();
     let umask = std::env::var(UMASK_VARIABLE).ok();
     if let Some(umask) = umask.and_then(|text| u32::from_str_radix(&text, 8).ok()) {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));

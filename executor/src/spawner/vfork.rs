@@ -30,6 +30,11 @@ const FIRST_TO_GO: &CStr = c"1000";
 /// Exit code of a child that became nothing; nobody sees it.
 const NOTHING: c_int = 127;
 
+/// What asks a process to end.
+const ENDS: [c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+/// Which of them this process has become deaf to by itself, a bit each.
+static DEAF_TO: AtomicI32 = AtomicI32::new(0);
+
 /// What a child runs on until it is another program.
 pub(super) struct Stack(Vec<u128>);
 
@@ -144,6 +149,12 @@ extern "C" fn child(meeting: *mut c_void) -> c_int {
             libc::dup2(fd.as_raw_fd(), to);
         }
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let deaf_to = DEAF_TO.load(Ordering::Relaxed);
+        for signal in ENDS {
+            if deaf_to & 1 << signal != 0 {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
         let (argv, environment) = (&wanted.argv.pointers, &wanted.environment.pointers);
         libc::execve(wanted.program.as_ptr(), argv.as_ptr(), environment.as_ptr());
         meeting.program_errno.store(*libc::__errno_location(), Ordering::Relaxed);
@@ -174,6 +185,19 @@ pub(super) fn plain_signals() {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// This process goes on when it is asked to end, as a batch system asks all of a job: the node
+/// decides when it ends. What it starts hears such signals, unless this process was already deaf to
+/// them when it began. To be called after [`plain_signals`].
+pub(super) fn outlive_requests() {
+    for signal in ENDS {
+        // SAFETY: a disposition is changed, and no handler is involved.
+        let before = unsafe { libc::signal(signal, libc::SIG_IGN) };
+        if before != libc::SIG_IGN && before != libc::SIG_ERR {
+            DEAF_TO.fetch_or(1 << signal, Ordering::Relaxed);
+        }
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) fn survives_restart(body: &Body) -> bool {
         | Body::HandOver(_)
         | Body::StallAsk(_)
         | Body::Pulse(_)
+        | Body::DeathAsk(_)
+        | Body::DeathTell(_)
         // What the old incarnation owed the new one tells from its records.
         | Body::NotHome(_)
         // Another incarnation is another copy: the map says what it is to be sent.

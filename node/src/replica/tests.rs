@@ -55,6 +55,7 @@ impl Story {
             data_address: String::new(),
             pid: 0,
             late: false,
+            former: (Incarnation(0), wire::LifeEnd::LifeDied),
         };
         let replica = Replica::new(&config, Arc::new(map.clone()), Time(0));
         let mut story = Self { replica, map, batch: 0 };

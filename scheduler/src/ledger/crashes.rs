@@ -1,28 +1,40 @@
 //! Commands with which what ran them has died: a task that takes its node down must not take down
-//! one node after another.
+//! one node after another, and no task is to fail for what another did, or an operator, or a fuse.
 //!
 //! Only commands run what is not ours, so only they are counted. A command that its own home starts
-//! is noted first, in the batch on which the launch depends; a home that comes back, or another
-//! that takes over, finds the start without an end. What another node holds is not noted until that
-//! node has died once: that counts against all it held, because nobody knows what ran. From then on
-//! a holder asks before it starts them (`Moved.starts`), so that only what ran is counted.
+//! is noted first, in the batch on which the launch depends. One that starts elsewhere is told to
+//! its home as it starts; the home may hear of a death before it hears of the start. Then it has
+//! only been *held*: that counts for nothing, but from then on a holder asks before it starts the
+//! task (`Moved.starts`).
 //!
-//! From [`CRASHES_ALONE_MIN`] deaths on nothing else runs beside the task on its node. So the last
-//! death is nobody else's doing, and who merely ran beside a culprit is not failed with it; unless
-//! it has ended well, or its holder has given up waiting for the home, and dies of something else
-//! before the home has heard that.
+//! The death of an incarnation that had started tasks is *in doubt* at first: they wait until the
+//! home knows what it says of them (`deaths.rs`). It is a *strike* against each where a majority of
+//! the other nodes lived through it; [`CRASHES_MAX`] strikes fail a task. Otherwise it is counted
+//! apart. From [`CRASHES_ALONE_MIN`] strikes on, or one death that is counted apart, nothing else
+//! runs beside the task on its node. So the last death is no other task's doing.
+//!
+//! Where there is one node, there are no witnesses: a death is a strike where the task ran alone,
+//! and one that was not alone becomes one when all that ran beside it have ended well.
 
-use proto::event::Again;
-use proto::limits::{CRASHES_ALONE_MIN, CRASHES_MAX};
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::event::{Again, Spared};
+use proto::limits::{
+    APART_REST, APART_REST_DOUBLED_MAX, CRASH_LIMIT_MAX, CRASHES_ALONE_MIN, CRASHES_MAX,
+    DEATHS_KEPT_MAX,
+};
 use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
-use proto::{Attempt, Event, Incarnation, NodeId, TaskId, Time, wire};
+use proto::{Attempt, Event, Incarnation, NodeId, Span, TaskId, Time, wire};
 
-use super::segment::State;
+use super::segment::{Side, State};
 use super::{End, Ending, Ledger, RecordError};
 use crate::Mutant;
 use crate::out::Out;
 use crate::work::is_command;
+
+/// An incarnation that is no more.
+pub(crate) type Death = (NodeId, Incarnation);
 
 /// One death of what ran a task, or of what had it.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +45,36 @@ pub(crate) struct Crash {
     fact: StartFact,
 }
 
+/// A death that has not been judged, and what had started there.
+#[derive(Debug)]
+pub(crate) struct Doubt {
+    pub(crate) since: Time,
+    pub(crate) tasks: BTreeSet<(TaskId, Attempt)>,
+}
+
+/// What the ledger knows of deaths beside the records of tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Crashes {
+    pub(crate) doubts: BTreeMap<Death, Doubt>,
+    /// What ran together on the only node when it died, and has not ended since.
+    beside: BTreeMap<Death, BTreeSet<TaskId>>,
+    /// Something that ran beside the others has ended badly: whose doing it was is not known.
+    tainted: BTreeSet<Death>,
+}
+
 impl Crash {
+    fn death(&self) -> Death {
+        (self.node, self.incarnation)
+    }
+    fn is_strike(&self) -> bool {
+        matches!(self.fact, StartFact::DiedRunning | StartFact::RunnerDied)
+    }
+
+    /// It had started there.
+    fn ran(&self) -> bool {
+        !matches!(self.fact, StartFact::DiedHolding | StartFact::Stopped)
+    }
+
     fn describe(&self) -> String {
         let Self { attempt, node, incarnation: Incarnation(incarnation), .. } = self;
         match self.fact {
@@ -41,18 +82,23 @@ impl Crash {
                 "the process that starts commands on node {node} (incarnation {incarnation}) died \
                  while it ran attempt {attempt}"
             ),
-            StartFact::DiedRunning => {
+            _ => {
                 format!(
                     "node {node} (incarnation {incarnation}) died while it ran attempt {attempt}"
                 )
             }
-            _ => {
-                format!(
-                    "node {node} (incarnation {incarnation}) died while it had attempt {attempt}"
-                )
-            }
         }
     }
+}
+
+/// How often what ran a task, or had it, has died; and whether nothing else may run beside it.
+pub(crate) fn suspicion(side: Option<&Side>) -> (u8, bool) {
+    let crashes = side.map_or(&[][..], |side| &side.crashes);
+    let strikes = crashes.iter().filter(|crash| crash.is_strike()).count();
+    let is_apart =
+        |crash: &Crash| matches!(crash.fact, StartFact::DiedApart | StartFact::DiedBeside);
+    let alone = strikes >= usize::from(CRASHES_ALONE_MIN) || crashes.iter().any(is_apart);
+    (u8::try_from(crashes.len()).unwrap_or(u8::MAX), alone)
 }
 
 impl Ledger {
@@ -76,86 +122,257 @@ impl Ledger {
         }
     }
 
-    /// What held the current attempt has died: the task is placed again, or fails.
+    /// What held the current attempt has died: the task is placed again, at once or when it is
+    /// known what its death says of the task.
     pub(crate) fn holder_died(&mut self, now: Time, task: TaskId, why: Again, out: &mut Out) {
-        match self.died_with(task, out) {
-            Some(error) => self.fail_for_crashes(now, task, error, out),
-            None => self.replace_ready(task, why, out),
+        let Some(cell) = self.cell(task).filter(|cell| cell.state == State::Ready) else { return };
+        let death = (cell.holder, cell.holder_incarnation);
+        match cell.started {
+            true => self.doubt(now, task),
+            false => self.note_held(task, death, out),
+        }
+        self.replace_ready(task, why, out);
+    }
+
+    /// It had started where it is said to be held, and what ran it has died.
+    fn doubt(&mut self, now: Time, task: TaskId) {
+        if self.mutant == Some(Mutant::CrashesUncounted) {
+            return;
+        }
+        let Some(cell) = self.cell_mut(task) else { return };
+        // The record of the start stays: the next home is to find it.
+        (cell.started, cell.in_doubt) = (false, true);
+        let (death, attempt) = ((cell.holder, cell.holder_incarnation), cell.attempt);
+        let fresh = || Doubt { since: now, tasks: BTreeSet::new() };
+        self.crashes.doubts.entry(death).or_insert_with(fresh).tasks.insert((task, attempt));
+    }
+
+    /// It was held by what has died, and had not started as far as is known: from now on it does
+    /// not start before this home knows.
+    pub(crate) fn note_held(&mut self, task: TaskId, (node, incarnation): Death, out: &mut Out) {
+        let is_command = self.spec(task).is_some_and(|spec| is_command(spec));
+        let Some(cell) = self.cell(task).filter(|_| is_command) else { return };
+        let attempt = cell.attempt;
+        let is_known = suspicion(self.side(task)).0 > 0;
+        if !is_known && self.mutant != Some(Mutant::CrashesUncounted) {
+            let fact = StartFact::DiedHolding;
+            self.note_death(task, Crash { attempt, node, incarnation, fact }, out);
         }
     }
 
-    /// `Some`: once too often, and why it fails.
-    fn died_with(&mut self, task: TaskId, out: &mut Out) -> Option<String> {
-        let cell = self.cell(task).filter(|cell| cell.state == State::Ready)?;
-        let fact = match (cell.started, cell.strikes) {
-            (true, _) => StartFact::DiedRunning,
-            (false, 0) => StartFact::DiedHolding,
-            (false, _) => return None, // It would have asked before it started it.
-        };
-        self.strike(task, fact, out)
+    /// What a death says of the tasks that had started there.
+    pub(crate) fn judge(&mut self, now: Time, death: Death, fact: StartFact, out: &mut Out) {
+        let Some(doubt) = self.crashes.doubts.remove(&death) else { return };
+        let (node, incarnation) = death;
+        let mut spared = Vec::new();
+        for (task, attempt) in doubt.tasks {
+            let is_in_doubt = |cell: &super::Cell| cell.in_doubt && cell.attempt == attempt;
+            let Some(cell) = self.cell_mut(task).filter(|cell| is_in_doubt(cell)) else { continue };
+            cell.in_doubt = false;
+            if matches!(cell.state, State::Ended(_)) {
+                continue;
+            }
+            match self.note_death(task, Crash { attempt, node, incarnation, fact }, out) {
+                Some(error) => self.fail_for_crashes(now, task, error, out),
+                None => spared.push(task),
+            }
+        }
+        // Those with the fewest deaths first: what ends well leaves fewer to suspect.
+        spared.sort_by_key(|&task| suspicion(self.side(task)).0);
+        for task in spared {
+            self.goes_first(task);
+            self.ready.push_back(task);
+        }
     }
 
-    /// Counts a death. `Some`: it was one too many.
-    pub(crate) fn strike(
-        &mut self,
-        task: TaskId,
-        fact: StartFact,
-        out: &mut Out,
-    ) -> Option<String> {
-        let cell = self.cell(task)?;
-        self.strike_by(task, (cell.holder, cell.holder_incarnation), fact, out)
+    /// Whether a task that is ready is not to be placed yet: what its last run says of it is not
+    /// known, or it rests.
+    pub(crate) fn awaits_verdict(&mut self, now: Time, task: TaskId) -> bool {
+        let Some(cell) = self.cell(task) else { return false };
+        let (in_doubt, has_rested) = (cell.in_doubt, cell.has_rested);
+        if in_doubt || has_rested {
+            return in_doubt;
+        }
+        let rest = self.rest_after_deaths(task);
+        if rest == Span::ZERO {
+            return false;
+        }
+        self.cell_mut(task).expect("looked at above").has_rested = true;
+        self.unreleased.insert((now + rest, task));
+        true
     }
 
-    /// As [`Self::strike`], of one who had it without the knowledge of this home.
-    pub(crate) fn strike_by(
+    /// Of several tasks that each kill their node none is found as long as their nodes die together:
+    /// too few live through any of these deaths. From the second on that is counted apart a task
+    /// rests for a while, each for another one, and each time up to twice as long.
+    fn rest_after_deaths(&self, task: TaskId) -> Span {
+        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        let apart = crashes.iter().filter(|crash| crash.fact == StartFact::DiedApart).count();
+        let Some(doubled) = apart.checked_sub(2) else { return Span::ZERO };
+        let longest = APART_REST.0 << doubled.min(APART_REST_DOUBLED_MAX);
+        // Knuth's multiplier: what differs from task to task and from time to time will do.
+        let dice = (task.job.0 ^ task.local.0).wrapping_add(apart as u64);
+        Span((dice.wrapping_mul(6_364_136_223_846_793_005) >> 16) % longest)
+    }
+
+    /// The process that starts commands on the task's node has died, the node has not. One that
+    /// `hung` may have waited for a disk: that is no strike.
+    pub(crate) fn runner_died(
         &mut self,
         task: TaskId,
-        (node, incarnation): (NodeId, Incarnation),
-        fact: StartFact,
+        hung: bool,
         out: &mut Out,
     ) -> Option<String> {
+        let cell = self.cell_mut(task)?;
+        cell.started = false;
+        let fact = if hung { StartFact::DiedApart } else { StartFact::RunnerDied };
+        let attempt = cell.attempt;
+        let (node, incarnation) = (cell.holder, cell.holder_incarnation);
         if !self.spec(task).is_some_and(|spec| is_command(spec))
             || self.mutant == Some(Mutant::CrashesUncounted)
         {
             return None;
         }
-        let cell = self.cell_mut(task)?;
-        let attempt = cell.attempt;
-        // Who had it before may be told of late: then it runs where it is by now.
-        cell.started &= (node, incarnation) != (cell.holder, cell.holder_incarnation);
-        cell.strikes = cell.strikes.saturating_add(1);
-        let strikes = cell.strikes;
+        self.note_death(task, Crash { attempt, node, incarnation, fact }, out)
+    }
+
+    /// Writes a death down. `Some`: it was one strike too many, and why the task fails.
+    fn note_death(&mut self, task: TaskId, crash: Crash, out: &mut Out) -> Option<String> {
+        let Crash { attempt, node, incarnation, fact } = crash;
         if self.mutant != Some(Mutant::CrashesForgotten) {
             record(task, attempt, (node, incarnation), fact, out);
         }
-        self.keep_crash(task, Crash { attempt, node, incarnation, fact });
+        let limit = self.spec(task).map_or(0, |spec| spec.crash_limit);
+        self.keep_crash(task, crash);
+        let strikes = self.strikes(task);
         let Incarnation(incarnation) = incarnation;
-        mark(if strikes < CRASHES_MAX { Mark::Struck } else { Mark::StruckOut });
+        if !crash.is_strike() {
+            let why = match fact {
+                StartFact::DiedHolding => Spared::Held,
+                StartFact::DiedBeside => Spared::Beside,
+                StartFact::Stopped => Spared::Stopped,
+                _ => Spared::Apart,
+            };
+            out.events.push(Event::Spared { task, attempt, node, incarnation, why });
+            let counts = limit > 0 && crash.ran();
+            return (counts && self.deaths(task) >= limit).then(|| self.describe_crashes(task));
+        }
+        let is_enough = match limit {
+            0 => strikes >= CRASHES_MAX,
+            limit => self.deaths(task) >= limit,
+        };
+        mark(if is_enough { Mark::StruckOut } else { Mark::Struck });
         out.events.push(Event::Struck { task, attempt, node, incarnation, strikes });
-        (strikes >= CRASHES_MAX).then(|| self.describe_crashes(task))
+        is_enough.then(|| self.describe_crashes(task))
     }
 
+    /// How often what ran it has died, whatever that says of it.
+    fn deaths(&self, task: TaskId) -> u32 {
+        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        u32::try_from(crashes.iter().filter(|crash| crash.ran()).count()).unwrap_or(u32::MAX)
+    }
+
+    /// A later word of the same death takes the place of an earlier one.
     fn keep_crash(&mut self, task: TaskId, crash: Crash) {
+        if crash.fact == StartFact::DiedBeside {
+            self.crashes.beside.entry(crash.death()).or_default().insert(task);
+        }
+        if crash.fact == StartFact::Stopped {
+            return;
+        }
+        let kept_max = match self.spec(task).map_or(0, |spec| spec.crash_limit) {
+            limit @ 1..=CRASH_LIMIT_MAX => DEATHS_KEPT_MAX.max(limit as usize),
+            _ => DEATHS_KEPT_MAX,
+        };
         let index = task.local.index();
-        if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
-            let crashes = &mut segment.side_mut(index).crashes;
-            if crashes.len() < CRASHES_MAX.into() {
-                crashes.push(crash);
+        let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) else {
+            return;
+        };
+        let crashes = &mut segment.side_mut(index).crashes;
+        let is_same =
+            |known: &&mut Crash| known.attempt == crash.attempt && known.death() == crash.death();
+        let repeats = crash.fact != StartFact::RunnerDied;
+        if let Some(known) = crashes.iter_mut().find(is_same).filter(|_| repeats) {
+            *known = crash;
+        } else {
+            let oldest = crashes.iter().position(|known| !known.is_strike());
+            if crashes.len() >= kept_max {
+                crashes.remove(oldest.unwrap_or(0));
             }
+            crashes.push(crash);
+        }
+    }
+
+    /// A task has ended: well, or so that it is not known whose doing the deaths were that it had a
+    /// part in.
+    pub(super) fn clear_of_deaths(&mut self, task: TaskId, end: End, out: &mut Out) {
+        if self.crashes.beside.is_empty() {
+            return;
+        }
+        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        let deaths: Vec<Death> = crashes.iter().map(Crash::death).collect();
+        for death in deaths {
+            let Some(open) = self.crashes.beside.get_mut(&death) else { continue };
+            let is_well = end == End::Done && !self.crashes.tainted.contains(&death);
+            open.remove(&task);
+            let last = open.first().copied().filter(|_| open.len() == 1);
+            if !is_well || open.len() < 2 {
+                self.crashes.beside.remove(&death);
+            }
+            if let Some(last) = last.filter(|_| is_well) {
+                self.convict(last, death, out);
+            }
+        }
+    }
+
+    /// All that ran beside it have ended well. The last strike is always one of a task that ran
+    /// alone.
+    fn convict(&mut self, task: TaskId, death: Death, out: &mut Out) {
+        if self.strikes(task) + 1 >= CRASHES_MAX {
+            return;
+        }
+        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        if let Some(&crash) = crashes.iter().find(|crash| crash.death() == death) {
+            self.note_death(task, Crash { fact: StartFact::DiedRunning, ..crash }, out);
+        }
+    }
+
+    pub(crate) fn strikes(&self, task: TaskId) -> u8 {
+        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        let strikes = crashes.iter().filter(|crash| crash.is_strike()).count();
+        u8::try_from(strikes).unwrap_or(u8::MAX)
+    }
+
+    fn side(&self, task: TaskId) -> Option<&Side> {
+        let index = task.local.index();
+        self.part(task)?.segment(index)?.side(index)
+    }
+
+    /// Its deaths say nothing any more: it has ended well since.
+    pub(super) fn forget_crashes(&mut self, task: TaskId) {
+        let index = task.local.index();
+        if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index))
+            && segment.side(index).is_some()
+        {
+            segment.side_mut(index).crashes.clear();
         }
     }
 
     /// What its holder and those who ask are told of it.
     pub(crate) fn describe_crashes(&self, task: TaskId) -> String {
-        let index = task.local.index();
-        let side = self.part(task).and_then(|part| part.segment(index)?.side(index));
-        let crashes = side.into_iter().flat_map(|side| &side.crashes);
-        let crashes: Vec<String> = crashes.map(Crash::describe).collect();
+        let crashes = self.side(task).into_iter().flat_map(|side| &side.crashes);
+        let limit = self.spec(task).map_or(0, |spec| spec.crash_limit);
+        let counts = |crash: &&Crash| if limit == 0 { crash.is_strike() } else { crash.ran() };
+        let crashes: Vec<String> = crashes.filter(counts).map(Crash::describe).collect();
+        let (count, of) = match (crashes.len(), limit) {
+            (count, 0) => (count, String::new()),
+            (count, limit) => (count, format!(" (its crash limit is {limit})")),
+        };
+        let named = crashes.iter().take(DEATHS_KEPT_MAX).map(String::as_str);
         format!(
-            "what ran it died {} times, so it is not started again: {}; hint: look for what it \
-             does to its node: memory, signals to other processes, full disks",
-            crashes.len(),
-            crashes.join(", ")
+            "what ran it died {count} times{of}, so it is not started again: {}; hint: look for \
+             what it does to its node: memory, signals to other processes, full disks",
+            named.collect::<Vec<_>>().join(", ")
         )
     }
 
@@ -186,19 +403,15 @@ impl Ledger {
         out: &mut Out,
     ) {
         let Some(cell) = self.cell_mut(task) else { return };
-        let (started, strikes) = (cell.started, cell.strikes);
+        let (started, death) = (cell.started, (cell.holder, cell.holder_incarnation));
         cell.died_here = false;
         if !died(cell.holder, cell.holder_incarnation) {
             cell.started = false; // It lives, and has ended it itself.
             return;
         }
-        let fact = match started {
-            true => StartFact::DiedRunning,
-            false if strikes == 0 => StartFact::DiedHolding,
-            false => return,
-        };
-        if let Some(error) = self.strike(task, fact, out) {
-            self.fail_for_crashes(now, task, error, out);
+        match started {
+            true => self.doubt(now, task),
+            false => self.note_held(task, death, out),
         }
     }
 
@@ -223,10 +436,16 @@ impl Ledger {
             let Some(cell) = self.cell(task) else {
                 return Err(RecordError(format!("task {task} was started but is not stored")));
             };
-            if matches!(cell.state, State::Ended(_)) || self.is_earlier(task, Attempt(attempt)) {
+            if self.is_earlier(task, Attempt(attempt)) {
                 continue;
             }
             let (node, incarnation) = (NodeId(node), Incarnation(incarnation));
+            if let State::Ended(end) = cell.state {
+                if fact == StartFact::DiedBeside && end != End::Done {
+                    self.crashes.tainted.insert((node, incarnation));
+                }
+                continue;
+            }
             let crash = Crash { attempt: Attempt(attempt), node, incarnation, fact };
             self.load_start(task, crash);
         }
@@ -245,12 +464,24 @@ impl Ledger {
             }
             _ => {
                 let cell = self.cell_mut(task).expect("looked at before");
-                let by = (start.node, start.incarnation);
+                let by = start.death();
                 cell.started &= attempt != current || by != (cell.holder, cell.holder_incarnation);
-                cell.strikes = cell.strikes.saturating_add(1);
+                if start.fact == StartFact::DiedRunning
+                    && let Some(open) = self.crashes.beside.get_mut(&by)
+                {
+                    open.remove(&task);
+                }
                 self.keep_crash(task, start);
             }
         }
+    }
+
+    /// Records of another ledger come into this one.
+    pub(super) fn take_crashes(&mut self, theirs: Crashes) {
+        for (death, tasks) in theirs.beside {
+            self.crashes.beside.entry(death).or_default().extend(tasks);
+        }
+        self.crashes.tainted.extend(theirs.tainted);
     }
 
     /// Who started it has it, whoever else was taken for its holder.
@@ -270,11 +501,6 @@ impl Ledger {
             self.away.entry(start.node).or_default().insert(task);
         }
     }
-}
-
-/// Nothing else runs beside a task that has so many deaths to its name.
-pub(crate) fn runs_alone(strikes: u8, mutant: Option<Mutant>) -> bool {
-    strikes >= CRASHES_ALONE_MIN && mutant != Some(Mutant::SuspectsTogether)
 }
 
 fn record(

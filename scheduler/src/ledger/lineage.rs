@@ -278,10 +278,11 @@ impl Ledger {
         segment.open += 1;
         let cell = segment.cell_mut(index).expect("the task's record");
         cell.state = State::Waiting;
-        (cell.started, cell.strikes) = (false, 0); // It has ended well since.
+        cell.started = false;
         cell.rebuilds += 1;
         mark(Mark::Rebuilt);
         self.waiting += 1;
+        self.forget_crashes(task);
         self.goes_first(task);
     }
 

@@ -37,7 +37,7 @@ use proto::{
 pub use check::ChunkError;
 use check::check_chunk;
 pub(crate) use check::check_places;
-pub(crate) use crashes::{Crash, runs_alone};
+pub(crate) use crashes::{Crash, Crashes, Death, suspicion};
 pub(crate) use credit::Delivery;
 pub(crate) use job::Job;
 pub(crate) use part::Part;
@@ -94,6 +94,8 @@ pub(crate) struct Ledger {
     pub(crate) homes_move: bool,
     /// Inputs of wide fan-ins that were just made and may travel.
     pub(crate) ahead: Vec<Ahead>,
+    /// Boxed, as most ledgers never see any.
+    pub(crate) crashes: Box<Crashes>,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -136,6 +138,7 @@ impl Ledger {
             early: Vec::new(),
             homes_move: false,
             ahead: Vec::new(),
+            crashes: Box::default(),
             mutant,
         }
     }
@@ -275,6 +278,11 @@ impl Ledger {
         !self.ready.is_empty() || !self.activations.is_empty()
     }
 
+    /// Not all that was recovered has been looked at.
+    pub(crate) fn places_recovered(&self) -> bool {
+        self.activations.iter().any(|activation| activation.recovered)
+    }
+
     pub(crate) fn part(&self, task: TaskId) -> Option<&Part> {
         self.jobs.get(&task.job)?.parts.get(&task.partition()).map(AsRef::as_ref)
     }
@@ -306,6 +314,7 @@ impl Ledger {
         let index = task.local.index();
         let segment = job.parts.get(&task.partition())?.segment(index)?;
         let cell = segment.cell(index)?;
+        let (deaths, alone) = suspicion(segment.side(index));
         Some(Work {
             spec: job.specs[cell.spec as usize].clone(),
             settings: job.settings.clone(),
@@ -315,7 +324,8 @@ impl Ledger {
             output_sizes: segment.declared_sizes(index).to_vec(),
             name: segment.name(index).unwrap_or_default().to_owned(),
             inputs: self.inputs(task).cloned().collect(),
-            strikes: cell.strikes,
+            deaths,
+            alone: alone && self.mutant != Some(Mutant::SuspectsTogether),
             again: cell.again,
         })
     }
@@ -342,7 +352,7 @@ impl Ledger {
         let was_waiting = cell.state == State::Waiting;
         cell.state = State::Ready;
         cell.attempt = attempt;
-        (cell.started, cell.died_here) = (false, false);
+        (cell.started, cell.died_here, cell.has_rested) = (false, false, false);
         let before = std::mem::replace(&mut cell.holder, me.0);
         cell.holder_incarnation = me.1;
         self.waiting -= u64::from(was_waiting);
@@ -404,6 +414,7 @@ impl Ledger {
         if end == End::Done || self.is_removed(task.job) {
             self.consume(task, out);
         }
+        self.clear_of_deaths(task, end, out);
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(&task.partition()).expect("the task's part");
         part.dirty = true;

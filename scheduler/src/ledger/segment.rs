@@ -34,8 +34,10 @@ pub(crate) struct Cell {
     pub(crate) holder: NodeId,
     pub(crate) holder_incarnation: Incarnation,
     pub(crate) tries: u16,
-    /// What ran it, or may have run it, has died so often.
-    pub(crate) strikes: u8,
+    /// What ran it has died, and what that says of it is not known yet.
+    pub(crate) in_doubt: bool,
+    /// Since its last death.
+    pub(crate) has_rested: bool,
     /// Its home has noted that the current attempt starts.
     pub(crate) started: bool,
     /// It was held by an earlier life of this node, for another home.
@@ -160,7 +162,8 @@ impl Segment {
                 holder: NodeId(0),
                 holder_incarnation: Incarnation(0),
                 tries: 0,
-                strikes: 0,
+                in_doubt: false,
+                has_rested: false,
                 started: false,
                 died_here: false,
                 again: false,
@@ -327,7 +330,8 @@ impl Segment {
         let Some(cell) = self.cell_mut(index) else { return };
         let attempt = cell.attempt;
         cell.state = State::Waiting;
-        (cell.tries, cell.strikes, cell.rebuilds, cell.input_losses) = (0, 0, 0, 0);
+        (cell.tries, cell.rebuilds, cell.input_losses) = (0, 0, 0);
+        (cell.in_doubt, cell.has_rested) = (false, false);
         (cell.started, cell.died_here, cell.again) = (false, false, false);
         let side = self.side_mut(index);
         side.output_sizes.clear();

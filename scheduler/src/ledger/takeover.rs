@@ -239,6 +239,7 @@ impl Ledger {
     ) -> Vec<JobId> {
         self.waiting += loaded.waiting;
         self.has_releases |= loaded.has_releases;
+        self.take_crashes(*loaded.crashes);
         for (holder, tasks) in loaded.away {
             self.away.entry(holder).or_default().extend(tasks);
         }

@@ -154,6 +154,7 @@ impl Cluster {
             slots: self.weather.slots,
             tuning,
             seed: self.dice.number(),
+            former: (Incarnation(machine.incarnation - 1), wire::LifeEnd::LifeDied),
             mutant: self.weather.mutant,
         };
         let scheduler = Scheduler::new(options, homes);

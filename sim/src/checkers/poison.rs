@@ -1,8 +1,11 @@
 //! *Poison*: a task that kills its node takes at most so many incarnations with it as are allowed,
-//! and then fails; who merely ran beside it does not.
+//! and then fails; each further one has been counted apart. What merely ran beside it does not
+//! fail; and no death is a strike that a majority of the other nodes did not live through.
+
+use std::collections::BTreeMap;
 
 use proto::limits::CRASHES_MAX;
-use proto::{Attempt, NodeId, TaskId};
+use proto::{Attempt, NodeId, Span, TaskId, Time};
 
 use super::{Jobs, Verdict, Violation, known};
 
@@ -10,6 +13,83 @@ const NAME: &str = "poison";
 
 /// So many deaths by a task may escape its homes, each by a death of a home at that moment.
 const UNRECORDED_MAX: usize = 2;
+
+/// Homes ask for witnesses some time after a death: nodes that live for so long have lived through
+/// it.
+const LIVED_THROUGH: Span = Span::from_secs(1);
+
+/// One process of a machine.
+#[derive(Debug)]
+struct Life {
+    incarnation: u32,
+    from: Time,
+    to: Option<Time>,
+    /// It ended as it was told to.
+    stopped: bool,
+}
+
+/// When which incarnation lived, by machine.
+#[derive(Debug, Default)]
+pub(crate) struct Lives(BTreeMap<usize, Vec<Life>>);
+
+impl Lives {
+    pub(crate) fn begin(&mut self, machine: usize, incarnation: u32, now: Time) {
+        let lives = self.0.entry(machine).or_default();
+        lives.push(Life { incarnation, from: now, to: None, stopped: false });
+    }
+    pub(crate) fn end(&mut self, machine: usize, now: Time, stopped: bool) {
+        let life = self.0.get_mut(&machine).and_then(|lives| lives.last_mut());
+        if let Some(life) = life.filter(|life| life.to.is_none()) {
+            (life.to, life.stopped) = (Some(now), stopped);
+        }
+    }
+
+    fn of(&self, (node, incarnation): (NodeId, u32)) -> Option<&Life> {
+        let lives = self.0.get(&(node.0 as usize))?;
+        lives.iter().rev().find(|life| life.incarnation == incarnation)
+    }
+
+    /// Of the other machines that ran when that one died: how many, and how many ran on.
+    fn witnesses(&self, node: NodeId, died_at: Time) -> (usize, usize) {
+        let others = self.0.iter().filter(|(machine, _)| **machine != node.0 as usize);
+        let at_that_time =
+            |life: &&Life| life.from <= died_at && life.to.is_none_or(|to| to >= died_at);
+        let there = others.filter_map(|(_, lives)| lives.iter().find(at_that_time));
+        let ran_on = |life: &&Life| life.to.is_none_or(|to| to > died_at + LIVED_THROUGH);
+        let there: Vec<&Life> = there.collect();
+        (there.len(), there.iter().filter(|life| ran_on(life)).count())
+    }
+}
+
+/// A home counts a death against a task.
+pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Verdict {
+    let (node, incarnation) = death;
+    // A node that others have given up may go on for a while.
+    let Some((life, died_at)) = lives.of(death).and_then(|life| Some((life, life.to?))) else {
+        return Ok(());
+    };
+    if life.stopped {
+        let text = format!(
+            "that {node}'s incarnation {incarnation} was stopped in order counts against {task}"
+        );
+        return Err(Violation::new(NAME, text));
+    }
+    let (others, lived) = lives.witnesses(node, died_at);
+    if others > 0 && lived * 2 <= others {
+        let text = format!(
+            "the death of {node}'s incarnation {incarnation} counts against {task}, and only \
+             {lived} of {others} other nodes lived through it"
+        );
+        return Err(Violation::new(NAME, text));
+    }
+    Ok(())
+}
+
+/// A home counts one apart.
+pub(crate) fn on_spared(jobs: &mut Jobs, task: TaskId, death: (NodeId, u32)) -> Verdict {
+    known(jobs, NAME, task)?.spared.insert(death);
+    Ok(())
+}
 
 /// A task has killed the node that ran it. What a node other than its home starts is not written
 /// down before there has been a death: if its home dies, too, before it has heard and that is
@@ -28,12 +108,13 @@ pub(crate) fn on_kill(
     // Who had taken it just before a power cut of its home may start it after others have.
     let late = pairs().filter(|&((first, _), (second, _))| second < first);
     let more = unwitnessed.count() + late.count();
-    let allowed = usize::from(CRASHES_MAX) + more.min(UNRECORDED_MAX);
+    let allowed = usize::from(CRASHES_MAX) + truth.spared.len() + more.min(UNRECORDED_MAX);
     if truth.kills.len() > allowed {
         let text = format!(
             "{task} has killed {} incarnations, the last one {node}'s {incarnation}; {allowed} are \
-             allowed",
-            truth.kills.len()
+             allowed, {} of them as they were counted apart",
+            truth.kills.len(),
+            truth.spared.len()
         );
         return Err(Violation::new(NAME, text));
     }

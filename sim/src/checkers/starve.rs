@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use proto::event::Spared;
 use proto::limits::CRASHES_ALONE_MIN;
 use proto::{Attempt, Event, PartitionId, Span, TaskId, Time};
 
@@ -167,6 +168,9 @@ impl Watch {
                 return waited.map_or(Ok(()), |waiting| self.judge(now, task, waiting));
             }
             Event::Struck { task, strikes, .. } if strikes >= CRASHES_ALONE_MIN => {
+                self.alone.insert(task);
+            }
+            Event::Spared { task, why: Spared::Apart | Spared::Beside, .. } => {
                 self.alone.insert(task);
             }
             // Which ones is not told: all that wait here begin anew.

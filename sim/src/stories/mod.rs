@@ -9,6 +9,7 @@ mod power;
 mod release;
 mod rounds;
 pub mod slow;
+mod stopping;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -62,7 +63,7 @@ impl Story {
 }
 
 /// All of them.
-pub const STORIES: [Story; 21] = [
+pub const STORIES: [Story; 22] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -135,6 +136,11 @@ pub const STORIES: [Story; 21] = [
         Mutant::SlowNeverTold,
         "a machine is slow, and the rest waits no longer",
         slow::the_rest_waits_no_longer,
+    ),
+    Story::new(
+        Mutant::StopCountsAsCrash,
+        "nodes are stopped again and again",
+        stopping::nodes_are_stopped_again_and_again,
     ),
 ];
 

@@ -217,6 +217,7 @@ pub(super) fn nobody(map: &Arc<wire::ClusterMap>) -> Config {
         data_address: String::new(),
         pid: 0,
         late: false,
+        former: (Incarnation(0), wire::LifeEnd::LifeDied),
     }
 }
 

@@ -62,6 +62,7 @@ fn damaged_records_are_refused_or_loaded() {
             data_address: String::new(),
             pid: 0,
             late: false,
+            former: (Incarnation(0), wire::LifeEnd::LifeDied),
         };
         let recovered = Node::recover(config, std::iter::once(record), Time(1));
         // Refused with a sentence, or loaded.

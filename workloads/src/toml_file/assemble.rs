@@ -348,6 +348,7 @@ impl<'t> Assembly<'t> {
             cpus: table.cpus,
             memory_bytes: table.memory_bytes,
             retries: table.retries,
+            crash_limit: table.crash_limit,
             time_limit_ns: table.time_limit_ns,
             body: Some(body),
             ..wire::Spec::default()

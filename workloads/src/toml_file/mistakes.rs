@@ -27,6 +27,7 @@ const FORMS: &[(&str, &str)] = &[
     ("cpus", "write cpus = 2"),
     ("memory", "write memory = \"4GiB\""),
     ("retries", "write retries = 2"),
+    ("crash_limit", "write crash_limit = 5, \"never-restart\" or \"unlimited\""),
     ("time_limit", "write time_limit = \"60s\""),
     ("data_load", "write data_load = \"clocked\" or \"unclocked\""),
     ("file", "write file = \"name.txt\""),

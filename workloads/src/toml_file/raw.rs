@@ -6,6 +6,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visi
 use toml::Spanned;
 
 use super::{Fault, Located, mistakes};
+use crate::crash_limit::CrashLimit;
 use crate::error::Problem;
 
 pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
@@ -72,6 +73,7 @@ pub(super) struct RawTask {
     pub(super) cpus: Option<Spanned<i64>>,
     pub(super) memory: Option<Spanned<String>>,
     pub(super) retries: Option<Spanned<i64>>,
+    pub(super) crash_limit: Option<CrashLimit>,
     pub(super) time_limit: Option<Spanned<String>>,
 }
 

@@ -8,6 +8,7 @@ use super::array::{Array, expand_range, find_range};
 pub(crate) use super::raw::Bring;
 use super::raw::{RawInput, RawInputs, RawOutput, RawTask, located};
 use super::{Fault, Located};
+use crate::crash_limit::CrashLimit;
 use crate::quantity::{parse_duration_ns, parse_size_bytes};
 
 /// A task, or an array of tasks whose texts contain `{i}`.
@@ -29,6 +30,7 @@ pub(crate) struct TaskTable {
     pub(crate) cpus: u32,
     pub(crate) memory_bytes: u64,
     pub(crate) retries: u32,
+    pub(crate) crash_limit: u32,
     pub(crate) time_limit_ns: u64,
 }
 
@@ -82,6 +84,7 @@ impl TaskTable {
             cpus: 1,
             memory_bytes: 0,
             retries: 0,
+            crash_limit: 0,
             time_limit_ns: 0,
         }
     }
@@ -131,6 +134,7 @@ impl TaskTable {
             cpus: count(raw.cpus, "cpus", 1, limits::SLOTS_MAX)?,
             memory_bytes: parse(raw.memory, parse_size_bytes)?,
             retries: count(raw.retries, "retries", 0, u32::MAX)?,
+            crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),
             time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
             name,
         };

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use proto::wire;
 
+use crate::crash_limit::CrashLimit;
 use crate::graph::{Graph, TaskView, expand};
 use crate::quantity::format_duration_ns;
 
@@ -189,6 +190,9 @@ fn needs(text: &mut String, spec: &wire::Spec) {
     }
     if spec.retries > 0 {
         line(text, "retries", &spec.retries.to_string());
+    }
+    if spec.crash_limit > 0 {
+        line(text, "crash_limit", &CrashLimit(spec.crash_limit).to_toml());
     }
     if spec.time_limit_ns > 0 {
         line(text, "time_limit", &quote(&format_duration_ns(spec.time_limit_ns)));

@@ -1,0 +1,264 @@
+//! What the death of an incarnation says of the tasks that had started there.
+//!
+//! A home waits a little, then asks the other nodes which of them heard of that incarnation in
+//! their present life: these lived through its death. It is a strike where they are a majority of
+//! those that might have. A map tells nothing of that: after all nodes have died it still shows
+//! lives that are over. The next life of the node itself tells how the former one ended.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proto::limits::{
+    DEATH_ASK_AGAIN, DEATH_ASKED_AFTER, DEATH_ASKED_FOR, DEATHS_TOGETHER, LIFE_ENDS_KEPT_MAX,
+    LIVES_KEPT_MAX, WITNESSES_MAX,
+};
+use proto::wire::message::Body;
+use proto::wire::{LifeEnd, StartFact};
+use proto::{Incarnation, NodeId, Time, wire};
+
+use crate::ledger::Death;
+use crate::out::Out;
+use crate::{Mutant, Scheduler};
+
+/// On most nodes nothing is known of any.
+#[derive(Debug, Default)]
+pub(crate) struct Deaths(Option<Box<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Lives of others that this one has heard of itself, the last few of each.
+    lives: BTreeMap<NodeId, VecDeque<Incarnation>>,
+    /// How some lives ended, as told.
+    ends: BTreeMap<Death, LifeEnd>,
+    /// Who was seen to die lately.
+    gone: VecDeque<(Time, NodeId)>,
+    inquests: BTreeMap<Death, Inquest>,
+}
+
+#[derive(Debug)]
+struct Inquest {
+    /// Who might have lived through it, as it was when the death was noticed.
+    others: Vec<NodeId>,
+    /// When it is asked next, and when this home has waited for long enough.
+    ask_at: Time,
+    until: Time,
+    heard: BTreeMap<NodeId, bool>,
+}
+
+impl Deaths {
+    fn known(&mut self) -> &mut Known {
+        self.0.get_or_insert_default()
+    }
+
+    /// This life has heard of that one.
+    fn met(&mut self, node: NodeId, incarnation: Incarnation) {
+        let lives = self.known().lives.entry(node).or_default();
+        if !lives.contains(&incarnation) {
+            lives.push_back(incarnation);
+            if lives.len() > LIVES_KEPT_MAX {
+                lives.pop_front();
+            }
+        }
+    }
+
+    fn has_met(&self, (node, incarnation): Death) -> bool {
+        let lives = self.0.as_ref().and_then(|known| known.lives.get(&node));
+        lives.is_some_and(|lives| lives.contains(&incarnation))
+    }
+
+    fn end_of(&self, death: Death) -> LifeEnd {
+        let known = self.0.as_ref().and_then(|known| known.ends.get(&death));
+        known.copied().unwrap_or(LifeEnd::LifeDied)
+    }
+
+    fn note_end(&mut self, death: Death, end: LifeEnd) {
+        if end != LifeEnd::LifeDied {
+            let ends = &mut self.known().ends;
+            ends.insert(death, end);
+            if ends.len() > LIFE_ENDS_KEPT_MAX {
+                ends.pop_first();
+            }
+        }
+    }
+
+    /// A node that this life has heard of is dead.
+    fn note_gone(&mut self, now: Time, node: NodeId) {
+        let gone = &mut self.known().gone;
+        while gone.front().is_some_and(|(at, _)| now.since(*at) > DEATHS_TOGETHER) {
+            gone.pop_front();
+        }
+        gone.push_back((now, node));
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let inquests = self.0.as_ref()?.inquests.values();
+        inquests.map(|inquest| inquest.ask_at.min(inquest.until)).min()
+    }
+}
+
+impl Scheduler {
+    /// Something came from this incarnation of a node: this life of ours has heard of it.
+    pub fn meet(&mut self, node: NodeId, incarnation: Incarnation) {
+        if node.0 as usize >= self.homes.nodes() {
+            return; // Not a member.
+        }
+        if !self.has_met((node, incarnation)) {
+            self.deaths.met(node, incarnation);
+        }
+    }
+
+    /// The cluster takes it for dead, or it has begun anew.
+    pub(crate) fn note_death(&mut self, now: Time, death: Death) {
+        if self.has_met(death) {
+            self.deaths.note_gone(now, death.0);
+        }
+    }
+
+    fn has_met(&self, death: Death) -> bool {
+        self.peers.get(&death.0) == Some(&death.1) || self.deaths.has_met(death)
+    }
+
+    /// What is known by now of the deaths that are in doubt.
+    pub(crate) fn look_at_deaths(&mut self, now: Time, out: &mut Out) {
+        if self.ledger.crashes.doubts.is_empty() {
+            return;
+        }
+        let doubts: Vec<(Death, Time)> =
+            self.ledger.crashes.doubts.iter().map(|(&death, doubt)| (death, doubt.since)).collect();
+        for (death, since) in doubts {
+            if let Some(fact) = self.verdict(now, death, since, out) {
+                if let Some(known) = &mut self.deaths.0 {
+                    known.inquests.remove(&death);
+                }
+                self.ledger.judge(now, death, fact, out);
+            }
+        }
+    }
+
+    /// `None`: not yet.
+    fn verdict(
+        &mut self,
+        now: Time,
+        death: Death,
+        since: Time,
+        out: &mut Out,
+    ) -> Option<StartFact> {
+        let counts_all = self.options.mutant == Some(Mutant::AllDiedCounts);
+        match self.end_of_life(death) {
+            _ if counts_all => return Some(StartFact::DiedRunning),
+            LifeEnd::LifeStopped if self.options.mutant == Some(Mutant::StopCountsAsCrash) => {
+                return Some(StartFact::DiedRunning);
+            }
+            LifeEnd::LifeStopped => return Some(StartFact::Stopped),
+            LifeEnd::LifeRebooted | LifeEnd::LifeFenced => return Some(StartFact::DiedApart),
+            LifeEnd::LifeDied => {}
+        }
+        let others = self.witnesses(now, death.0);
+        let first = since + DEATH_ASKED_AFTER;
+        let fresh = || Inquest {
+            others,
+            ask_at: first,
+            until: first + DEATH_ASKED_FOR,
+            heard: BTreeMap::new(),
+        };
+        let inquest = self.deaths.known().inquests.entry(death).or_insert_with(fresh);
+        if inquest.others.is_empty() {
+            // What ran beside it is known when all records have been looked at.
+            let doubt = self.ledger.crashes.doubts.get(&death)?;
+            let alone = doubt.tasks.len() == 1;
+            let fact = if alone { StartFact::DiedRunning } else { StartFact::DiedBeside };
+            return (!self.ledger.places_recovered()).then_some(fact);
+        }
+        if now < first { None } else { self.hold_inquest(now, death, out) }
+    }
+
+    /// Those that might have lived through the death of a node: the others that are there, and
+    /// those that died at about the same time.
+    fn witnesses(&self, now: Time, dead: NodeId) -> Vec<NodeId> {
+        let mut others: Vec<NodeId> = self.homes.living_or_back().collect();
+        let known = self.deaths.0.iter().flat_map(|known| &known.gone);
+        let lately = known.filter(|(at, _)| now.since(*at) <= DEATHS_TOGETHER);
+        others.extend(lately.map(|&(_, node)| node));
+        others.push(self.options.me);
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|&node| node != dead);
+        if others.len() > WITNESSES_MAX {
+            // Some of them stand for all: those that follow this node.
+            let from = others.partition_point(|&node| node < self.options.me);
+            others.rotate_left(from);
+            others.truncate(WITNESSES_MAX);
+        }
+        others
+    }
+
+    fn hold_inquest(&mut self, now: Time, death: Death, out: &mut Out) -> Option<StartFact> {
+        let (me, met) = (self.options.me, self.has_met(death));
+        let inquest = self.deaths.known().inquests.get_mut(&death)?;
+        let others = &inquest.others;
+        if others.contains(&me) {
+            inquest.heard.insert(me, met);
+        }
+        let heard = |node: &&NodeId| inquest.heard.get(*node).copied();
+        let lived = others.iter().filter(|node| heard(node) == Some(true)).count();
+        let unknown = others.iter().filter(|node| heard(node).is_none()).count();
+        if lived * 2 > others.len() {
+            return Some(StartFact::DiedRunning);
+        }
+        if (lived + unknown) * 2 <= others.len() || now >= inquest.until {
+            return Some(StartFact::DiedApart);
+        }
+        if now >= inquest.ask_at {
+            inquest.ask_at = now + DEATH_ASK_AGAIN;
+            let (NodeId(node), Incarnation(incarnation)) = death;
+            let silent = others.iter().filter(|node| heard(node).is_none());
+            for &other in silent.chain([&death.0]).filter(|&&other| other != me) {
+                let ask = wire::DeathAsk { node, incarnation };
+                out.loose.push((other, Body::DeathAsk(ask)));
+            }
+        }
+        None
+    }
+
+    /// This node stops in order: nothing more starts here, and that is no death.
+    pub fn stop(&mut self, out: &mut Out) {
+        self.stopping = true;
+        out.launches.clear();
+        let (NodeId(node), Incarnation(incarnation)) = (self.options.me, self.options.incarnation);
+        let end = LifeEnd::LifeStopped as i32;
+        for other in self.homes.living_or_back().filter(|other| other.0 != node) {
+            let tell = wire::DeathTell { node, incarnation, heard: false, end };
+            out.loose.push((other, Body::DeathTell(tell)));
+        }
+    }
+
+    /// As far as this node knows.
+    fn end_of_life(&self, death: Death) -> LifeEnd {
+        let (node, incarnation) = death;
+        let (former, end) = self.options.former;
+        if node == self.options.me && incarnation == former {
+            return end;
+        }
+        self.deaths.end_of(death)
+    }
+
+    pub(crate) fn on_death_ask(&mut self, from: NodeId, ask: &wire::DeathAsk, out: &mut Out) {
+        let death = (NodeId(ask.node), Incarnation(ask.incarnation));
+        let heard = death.0 != self.options.me && self.has_met(death);
+        let end = self.end_of_life(death) as i32;
+        let (node, incarnation) = (ask.node, ask.incarnation);
+        out.loose.push((from, Body::DeathTell(wire::DeathTell { node, incarnation, heard, end })));
+    }
+
+    pub(crate) fn on_death_tell(&mut self, from: NodeId, tell: &wire::DeathTell) {
+        let death = (NodeId(tell.node), Incarnation(tell.incarnation));
+        if death.0 != self.options.me {
+            self.deaths.note_end(death, tell.end());
+        }
+        if let Some(known) = &mut self.deaths.0
+            && let Some(inquest) = known.inquests.get_mut(&death)
+            && from != death.0
+        {
+            inquest.heard.insert(from, tell.heard);
+        }
+    }
+}

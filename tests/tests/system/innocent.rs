@@ -1,0 +1,108 @@
+//! Commands that happen to run where nodes die or are stopped: none of them fails for that.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use starling_tests::{Instance, is_alive, wait_until};
+
+use crate::cluster::{job, submit};
+
+fn running(instance: &Instance, id: &str) -> u64 {
+    job(instance, id)["tasks"]["running"].as_u64().unwrap_or(0)
+}
+
+/// Lines that tasks wrote as they began.
+fn began(instance: &Instance) -> usize {
+    let text = fs::read_to_string(instance.sandbox().path("began")).unwrap_or_default();
+    text.lines().count()
+}
+
+/// A task that notes that it began, and sleeps.
+fn script(instance: &Instance, sleep_s: u32) -> String {
+    format!("echo x >> {}; sleep {sleep_s}", instance.sandbox().path("began").display())
+}
+
+/// `task explain` of the first task of a job.
+fn explained(instance: &Instance, id: &str) -> String {
+    let tasks = instance.json(&["task", "list", id]);
+    let task = tasks["tasks"][0]["id"].as_str().unwrap_or_else(|| panic!("{tasks}")).to_owned();
+    instance.starling(&["task", "explain", id, &task]).ok().stdout
+}
+
+#[test]
+fn what_ran_as_all_nodes_were_killed_four_times_ends_well() {
+    let mut instance = Instance::up_with_copies(3, 2, 2);
+    let script = script(&instance, 3);
+    let id = submit(&instance, &["--array", "1-4", "--", "sh", "-c", &script]);
+    for _ in 0..4 {
+        let before = began(&instance);
+        wait_until("some of them run", || began(&instance) > before || before == 0);
+        std::thread::sleep(Duration::from_millis(500));
+        let pids: Vec<u32> = (0..3).map(|node| instance.pid(node)).collect();
+        for &pid in &pids {
+            let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+            kill_process(pid, Signal::KILL).expect("the node runs");
+        }
+        wait_until("all are gone", || !pids.iter().any(|&pid| is_alive(pid)));
+        instance.start_missing();
+    }
+    instance.starling(&["job", "wait", &id]).ok();
+    assert_eq!(job(&instance, &id)["tasks"]["done"], 4);
+    let explained = explained(&instance, &id);
+    assert!(explained.contains("no strike"), "{explained}");
+    instance.down();
+}
+
+#[test]
+fn what_ran_as_its_only_node_was_stopped_four_times_ends_well() {
+    let mut instance = Instance::up(1, 2);
+    let script = script(&instance, 2);
+    let id = submit(&instance, &["--", "sh", "-c", &script]);
+    for round in 1..=4 {
+        wait_until("it runs", || began(&instance) >= round);
+        instance.starling(&["down"]).ok();
+        instance.start_missing();
+    }
+    instance.starling(&["job", "wait", &id]).ok();
+    let explained = explained(&instance, &id);
+    assert!(explained.contains("stopped in order"), "{explained}");
+    instance.down();
+}
+
+#[test]
+fn a_command_of_a_node_that_stops_is_asked_first() {
+    let mut instance = Instance::up(1, 1);
+    let asked = instance.sandbox().path("asked").display().to_string();
+    let began = instance.sandbox().path("began").display().to_string();
+    let script = format!(
+        "test -e {asked} && exit 0; trap 'echo x > {asked}; exit 1' TERM; echo x >> {began}; \
+         while true; do sleep 0.05; done"
+    );
+    let id = submit(&instance, &["--", "sh", "-c", &script]);
+    wait_until("it runs", || fs::exists(&began).unwrap_or(false) && running(&instance, &id) == 1);
+    instance.starling(&["down"]).ok();
+    assert!(fs::exists(&asked).unwrap_or(false), "it had time to act on the signal");
+    instance.start_missing();
+    instance.starling(&["job", "wait", &id]).ok();
+    instance.down();
+}
+
+#[test]
+fn a_limit_counts_every_death() {
+    let mut instance = Instance::up(1, 2);
+    let script = script(&instance, 60);
+    let never = ["--crash-limit", "never-restart", "--", "sh", "-c", &script];
+    let id = submit(&instance, &never);
+    wait_until("it runs", || began(&instance) >= 1);
+    instance.kill(0);
+    instance.start_missing();
+    instance.starling(&["job", "wait", &id]).expect_code(1);
+    let state = job(&instance, &id);
+    let error = state["failures"][0]["error"].as_str().unwrap_or_default();
+    assert!(error.contains("died 1 times (its crash limit is 1)"), "{state}");
+    let wrong = ["submit", "--crash-limit", "many", "--", "true"];
+    let said = instance.starling(&wrong).expect_code(2).stderr;
+    assert!(said.contains("never-restart"), "{said}");
+    instance.down();
+}
