@@ -1,5 +1,5 @@
-//! *Captured*: the record of a task that is done says how much the attempt that counted has printed.
-//! Restarts and later homes do not change it. By it `job output` knows what is missing.
+//! *Captured*: the record of a task that is done says how much its attempt that counted has
+//! printed. Restarts and later homes do not change it. By it `job output` knows what is missing.
 
 use proto::TaskId;
 use proto::work::Captured;
