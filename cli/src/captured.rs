@@ -25,7 +25,7 @@ const NAMED_MAX: usize = 8;
 pub(crate) struct Record {
     name: String,
     entry: Option<u64>,
-    /// None where its home has let the details go.
+    /// None where its home has freed the details.
     ran: Option<(Attempt, NodeId)>,
     bytes: u64,
 }
@@ -72,7 +72,7 @@ impl Records {
         }
     }
 
-    /// Adds what event logs know of tasks whose homes have let the details go.
+    /// Adds what event logs know of tasks whose homes have freed the details.
     pub(crate) fn complete(&mut self, committed: &HashMap<LocalId, Committed>) {
         for (task, record) in self.ended.iter_mut().filter(|(_, record)| record.ran.is_none()) {
             record.ran = committed
@@ -206,7 +206,7 @@ pub(crate) fn lines(job: JobId, stderr: bool, short: &[Short]) -> Vec<String> {
     groups.iter().map(line).collect()
 }
 
-/// `1-3, 7` of one array, else names; so many that a line stays readable.
+/// `1-3, 7` of one array, else names. The number is bounded, so that a line stays readable.
 fn labels(group: &[&Short]) -> String {
     let entries: Option<Vec<u64>> = group.iter().map(|one| one.record.entry).collect();
     let entries = entries.map(|mut entries| {

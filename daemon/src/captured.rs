@@ -22,6 +22,8 @@ use crate::service::Shared;
 /// What is known of a node that keeps copies of this node's packs.
 #[derive(Default)]
 struct Keeper {
+    /// Another one may have lost what this one had.
+    incarnation: u32,
     client: Option<peers::Client>,
     /// By pack: so much of it is there.
     has: BTreeMap<u32, u64>,
@@ -101,6 +103,10 @@ impl Sender {
         keeper: &mut Keeper,
         packs: &[(u32, u64)],
     ) -> Result<(), String> {
+        let file = self.shared.addresses.read(node).ok_or("it does not run")?;
+        if keeper.incarnation != file.incarnation {
+            *keeper = Keeper { incarnation: file.incarnation, ..Keeper::default() };
+        }
         let first = packs.first().map_or(0, |(number, _)| *number);
         keeper.has.retain(|pack, _| *pack >= first);
         for &(pack, length) in packs {
@@ -130,7 +136,7 @@ impl Sender {
                     offset: offset.unwrap_or(0),
                     data,
                 };
-                let has = self.send(node, &mut keeper.client, part).await?;
+                let has = self.send(&file.address, &mut keeper.client, part).await?;
                 if !asks && Some(has) <= offset {
                     return Err("it does not take what follows".to_owned());
                 }
@@ -152,16 +158,15 @@ impl Sender {
 
     async fn send(
         &self,
-        node: NodeId,
+        address: &str,
         client: &mut Option<peers::Client>,
         part: wire::PackPart,
     ) -> Result<u64, String> {
         let client = match client {
             Some(client) => client,
             None => {
-                let file = self.shared.addresses.read(node).ok_or("it does not run")?;
                 let dialer = self.shared.doors.dialer();
-                client.insert(peers::connect(&file.address, &dialer).await?)
+                client.insert(peers::connect(address, &dialer).await?)
             }
         };
         let kept = timeout(duration(limits::CAPTURED_COPY_PATIENCE), client.keep(part)).await;

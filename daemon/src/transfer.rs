@@ -234,8 +234,8 @@ fn next_piece(reader: &mut ObjectReader, total_bytes: u64) -> std::io::Result<wi
     Ok(wire::Piece { data: data.into(), total_bytes, executable: reader.is_executable() })
 }
 
-/// What tasks that ran here (or there, where this node keeps copies) have printed, then a last record that says there is no more. One that
-/// cannot be read costs the rest of its pack alone.
+/// What tasks have printed here, or on the node whose copies are asked for. A last record says that
+/// there is no more. One that cannot be read costs the rest of its pack alone.
 pub(crate) fn streams(
     executor: &Executor,
     request: &wire::StreamsRequest,

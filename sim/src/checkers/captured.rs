@@ -1,6 +1,5 @@
-//! *Captured*: what the record of a task that is done says that it printed, its attempt that counts
-//! has printed: whoever is home by then, and however often nodes began anew. By it `job output`
-//! knows what is missing.
+//! *Captured*: the record of a task that is done says how much its attempt that counted has
+//! printed. Restarts and later homes do not change it. By it `job output` knows what is missing.
 
 use proto::TaskId;
 use proto::work::Captured;

@@ -50,7 +50,7 @@ fn lose_a_disk(instance: &mut Instance, victim: u32) {
     });
     instance.kill(victim);
     let state = instance.directory().join(format!("nodes/{victim}"));
-    fs::remove_dir_all(state).expect("nobody uses it");
+    fs::remove_dir_all(state).expect("its node is dead");
 }
 
 #[test]
@@ -70,6 +70,14 @@ fn output_that_went_with_a_disk_is_read_from_its_copy() {
         let ran = instance.starling(&[&["job", "output", &id], more].concat()).ok();
         assert_eq!((ran.stdout.lines().count(), ran.stderr.as_str()), (12, ""));
     }
+    // And what it kept of the one before it comes back to it.
+    let before = (victim + 2) % 3;
+    let streams = instance.directory().join(format!("nodes/{before}/state/streams"));
+    wait_until("it has the copy that it is to have", || {
+        let own = instance.directory().join(format!("nodes/{victim}/"));
+        let is_there = copied_packs(&instance, before).iter().any(|copy| copy.starts_with(&own));
+        is_there || !streams.join("000000.pack").exists()
+    });
     instance.down();
 }
 
