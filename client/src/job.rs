@@ -77,8 +77,8 @@ impl Client {
         self.job_state(job, request::Body::Job(query)).await
     }
 
-    /// Opens the round after `round`, in which the job has ended: these tasks run again, or all that
-    /// are not done. Returns the job in its new round; repeated, it opens no second one.
+    /// Opens the round after `round`, in which the job has ended: these tasks run again, or all
+    /// that are not done. Returns the job in its new round; repeated, it opens no second one.
     pub async fn retry(
         &self,
         job: JobId,

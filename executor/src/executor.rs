@@ -135,8 +135,9 @@ impl Shared {
     pub(crate) fn keep_pieces(&self, pieces: &[Piece<'_>]) -> Result<(), Unkept> {
         let room_bytes = self.captured_room_bytes.load(Ordering::Relaxed);
         let new_bytes: usize = pieces.iter().map(|piece| piece.data.len()).sum();
+        let left_bytes = room_bytes.saturating_sub(new_bytes as u64);
         let stored_bytes = self.streams.size_bytes();
-        if new_bytes > 0 && stored_bytes.saturating_add(new_bytes as u64) > room_bytes {
+        if new_bytes > 0 && stored_bytes > left_bytes && !self.streams.shrink_to(left_bytes) {
             return Err(Unkept::Full(no_room(self.config.node, stored_bytes, room_bytes)));
         }
         self.streams.append(pieces).map_err(|error| Unkept::Failed(reason(&error)))
@@ -316,8 +317,8 @@ impl Executor {
         }
     }
 
-    /// What tasks print may take so much from now on. One that prints when there is no more room is
-    /// killed.
+    /// What tasks print may take so much from now on. The oldest packs go first; a task that prints
+    /// when only the newest pack is left, and that is full, is killed.
     pub fn set_captured_room(&self, room_bytes: u64) {
         self.shared.captured_room_bytes.store(room_bytes, Ordering::Relaxed);
     }

@@ -645,8 +645,7 @@ mod tests {
             encoder.push(*time, event);
         }
         let block = encoder.take();
-        let back: Result<Vec<_>, _> = Decoder::new(&block).collect();
-        assert_eq!(back.unwrap(), events);
+        assert_eq!(Decoder::new(&block).collect::<Result<Vec<_>, _>>().unwrap(), events);
         assert!(block.len() < 20 * events.len());
         assert!(Decoder::new(&block[..block.len() - 1]).any(|event| event.is_err()));
         assert!(Decoder::new(&[99, 0]).all(|event| event.is_err()));

@@ -274,8 +274,8 @@ impl Objects {
         gone
     }
 
-    /// The job is over: everything of it goes but what is to be kept. `all_made`: tasks of it may be
-    /// run again, and what was made here and not deleted by now may be read.
+    /// The job is over: everything of it goes but what is to be kept. `all_made`: tasks of it may
+    /// be run again, and what was made here and not deleted by now may be read.
     pub(crate) fn forget_job(&mut self, job: JobId, all_made: bool) -> Vec<ObjectId> {
         let kept = |entry: &Entry| match entry.kind {
             Kind::Made { keep } => keep || all_made,

@@ -60,7 +60,7 @@ fn ends(reopened: &[u64], ends: &[(u64, u64, wire::Verdict)]) -> LedgerRecord {
 }
 
 /// Has the records, in this order after the chunk.
-fn home(records: Vec<LedgerRecord>) -> (Scheduler, Out) {
+fn home_of(records: Vec<LedgerRecord>) -> (Scheduler, Out) {
     let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
     let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
     for record in [LedgerRecord::Chunk(chunk())].into_iter().chain(records) {
@@ -75,7 +75,7 @@ fn home(records: Vec<LedgerRecord>) -> (Scheduler, Out) {
 fn ended() -> (Scheduler, Out) {
     let failed = (0, 7, wire::Verdict::Failed);
     let skipped = (1, 0, wire::Verdict::Skipped);
-    home(vec![visible_record(0, true), ends(&[], &[failed, skipped])])
+    home_of(vec![visible_record(0, true), ends(&[], &[failed, skipped])])
 }
 
 fn tell_round(home: &mut Scheduler, round: u32, retried: Vec<u64>, out: &mut Out) {
@@ -153,7 +153,7 @@ fn a_home_that_begins_anew_goes_on_in_the_round() {
     let round = || vec![visible_record(1, false), ends(&[], &[failed, skipped])];
     let mut records = round();
     records.extend([ends(&[0, 1], &[]), held(7), died(7)]);
-    let (home, out) = home(records);
+    let (home, out) = home_of(records);
     let cell = home.ledger.cell(task(0)).expect("it is homed here");
     assert_eq!((cell.state, cell.attempt), (State::Waiting, Attempt(7)));
     assert_eq!(home.ledger.strikes(task(0)), 0);
@@ -162,7 +162,7 @@ fn a_home_that_begins_anew_goes_on_in_the_round() {
     // What the log says of a later attempt counts.
     let mut records = round();
     records.extend([ends(&[0, 1], &[(1, 0, wire::Verdict::Skipped)]), held(8), died(8)]);
-    let (home, _) = self::home(records);
+    let (home, _) = home_of(records);
     let cell = home.ledger.cell(task(0)).expect("it is homed here");
     assert_eq!((cell.state, cell.attempt), (State::Ready, Attempt(8)));
     assert_eq!(home.ledger.strikes(task(0)), 1);

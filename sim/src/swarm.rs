@@ -163,15 +163,10 @@ impl Plan {
             world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
         }
         let mut jobs = Vec::new();
-        let mut rounds = Dice::new(seed.rotate_left(24) ^ 0x0040_17d5);
-        for (mut work, homes) in works {
-            let mut plan = client_plan(&mut dice, faultless, faults_for);
-            if rounds.chance(RETRIED_PERMILLE) {
-                plan.retries = rounds.between(1, 3) as u32;
-                work.fail_at_first(&mut rounds);
-            }
-            jobs.push((work, homes, plan));
+        for (work, homes) in works {
+            jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
         }
+        retry_some(&mut Dice::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && matches!(world.tuning.policy, Policy::Mlb);
         let spread = spreads.then(|| {
             let tasks = SPREAD_TASKS_PER_SLOT * total_slots(&world);
@@ -290,6 +285,16 @@ fn wear(dice: &mut Dice, world: &mut WorldOptions) {
     }
     if dice.chance(100) {
         world.network.repeated_permille = 500;
+    }
+}
+
+/// Some clients retry their jobs, in most of which something fails at first.
+fn retry_some(dice: &mut Dice, jobs: &mut [(Work, Homes, ClientPlan)]) {
+    for (work, _, plan) in jobs {
+        if dice.chance(RETRIED_PERMILLE) {
+            plan.retries = dice.between(1, 3) as u32;
+            work.fail_at_first(dice);
+        }
     }
 }
 

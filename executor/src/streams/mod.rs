@@ -198,6 +198,19 @@ impl Streams {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
+    /// Removes the oldest segments until the rest has no more bytes than that. The open one stays.
+    /// Whether that was enough. What was in them is named as lost when it is asked for.
+    pub fn shrink_to(&self, bytes_max: u64) -> bool {
+        let mut state = self.state();
+        let mut left_bytes: u64 = state.segments.iter().map(|segment| segment.length).sum();
+        while left_bytes > bytes_max && state.segments.len() > 1 {
+            let oldest = state.segments.remove(0);
+            left_bytes -= oldest.length;
+            segment::remove(&self.directory, oldest.number);
+        }
+        left_bytes <= bytes_max
+    }
+
     /// Bytes in all segments.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {

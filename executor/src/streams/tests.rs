@@ -106,6 +106,27 @@ fn long_output_is_cut_into_records() {
     assert_eq!(pieces.iter().map(|piece| piece.data.len()).sum::<usize>(), long.len());
 }
 
+#[test]
+fn the_oldest_packs_make_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = Streams::open_with(directory.path(), 200).unwrap();
+    for job in 1..=6 {
+        streams.append(&[piece(job, 1, false, &[b'x'; 150])]).unwrap();
+        streams.append(&[piece(job, 2, false, &[b'x'; 150])]).unwrap();
+    }
+    let before = streams.packs();
+    assert!(before.len() > 3, "{before:?}");
+    let newest: u64 = before.iter().rev().take(2).map(|(_, length)| length).sum();
+    assert!(streams.shrink_to(newest));
+    assert_eq!(streams.packs(), before[before.len() - 2..]);
+    assert_eq!(text(&streams, 1, &[], false), "");
+    assert_eq!(text(&streams, 6, &[], false).len(), 300);
+    assert!(!streams.shrink_to(1), "the open one stays");
+    drop(streams);
+    let reopened = Streams::open(directory.path()).unwrap();
+    assert_eq!(reopened.packs().len(), 1);
+}
+
 /// Sends all of a node's packs as its copies ask for them; the parts that it took.
 fn copy(from: &Streams, to: &Streams, store: u64) -> usize {
     let packs = from.packs();

@@ -271,10 +271,11 @@ impl Ledger {
 
     fn answer_early_asks(&mut self, now: Time, job: JobId, homes: &Homes, out: &mut Out) {
         let early = std::mem::take(&mut self.early);
-        let (of_job, others) = early.into_iter().partition(|(_, ask)| ask.job == job.0);
+        let (of_job, others): (Vec<_>, Vec<_>) =
+            early.into_iter().partition(|(_, ask)| ask.job == job.0);
         self.early = others;
         let mut by_asker: BTreeMap<NodeId, Vec<wire::CreditAsk>> = BTreeMap::new();
-        for (from, ask) in Vec::<(NodeId, wire::CreditAsk)>::from(of_job) {
+        for (from, ask) in of_job {
             by_asker.entry(from).or_default().push(ask);
         }
         for (from, asks) in by_asker {

@@ -203,8 +203,8 @@ impl Cluster {
 
     /// Some ended job goes on with what is not done of it: with all, or with some tasks.
     fn retry(&mut self) {
-        let ended = self.jobs.values().filter(|state| state.ended_ns != 0 && may_retry(state));
-        let Some(state) = ended.last().cloned() else { return };
+        let may = |state: &&wire::JobState| state.ended_ns != 0 && may_retry(state);
+        let Some(state) = self.jobs.values().rfind(may).cloned() else { return };
         let job = JobId(state.job);
         let partition = job_partition(job, self.weather.partitions);
         let home = self.primary(partition.0 as usize);

@@ -1,5 +1,5 @@
-//! *Rounds*: a further round of a job runs again what was not done, and nothing else. That its tasks
-//! end as their parents in this round say, *progress* demands.
+//! *Rounds*: a further round of a job runs again what was not done, and nothing else. That its
+//! tasks end as their parents in this round say, *progress* demands.
 
 use proto::TaskId;
 use proto::event::{Again, End};

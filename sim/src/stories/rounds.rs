@@ -18,8 +18,8 @@ pub(super) fn a_skip_comes_in_the_next_round(mutant: Option<Mutant>) -> Result<(
     (1..=PLACEMENTS).try_for_each(|placement| comes_late(placement, mutant))
 }
 
-/// Parents on three nodes fail, and their child is skipped. What the third node says of that arrives
-/// when the child waits again.
+/// Parents on three nodes fail, and their child is skipped. What the third node says of that
+/// arrives when the child waits again.
 fn comes_late(placement: u64, mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut world = World::new(options(4, 2, mutant));
     let is_open = Arc::new(Mutex::new(false));
