@@ -104,19 +104,12 @@ impl Past {
                 let why = again_word(why);
                 format!("its home gave it the further attempt {attempt}, because {why}")
             }
-            Event::Dismissed { attempt, .. } => {
-                format!("{} heard that attempt {attempt} is not wanted any more", name(node))
-            }
             Event::TakenOver { from, .. } => {
                 format!("{} took over what it had made from {}", name(node), name(from))
             }
-            Event::Woken { .. } => {
-                "the reconciler found that a parent's completion had not reached it".into()
+            Event::Dismissed { attempt, .. } => {
+                format!("{} heard that attempt {attempt} is not wanted any more", name(node))
             }
-            Event::Stale { .. }
-            | Event::Struck { .. }
-            | Event::Spared { .. }
-            | Event::Stalled { .. } => trouble(&event),
             Event::PolicyChanged { from, to } => {
                 let (node, from, to) = (name(node), policy_name(from), policy_name(to));
                 format!("{node} turned from {from} to {to}")
@@ -128,6 +121,7 @@ impl Past {
             | Event::Removing { .. }
             | Event::Shifted { .. }
             | Event::JobEnded { .. } => return,
+            _ => trouble(&event),
         };
         self.lines.push(format!("{}: {text}", self.at(time)));
     }
@@ -249,6 +243,9 @@ fn missing_sentence(parents: &[u64]) -> String {
 /// What nobody wants to see.
 fn trouble(event: &Event) -> String {
     match *event {
+        Event::Woken { .. } => {
+            "the reconciler found that a parent's completion had not reached it".into()
+        }
         Event::Stale { attempt, .. } => {
             format!("the completion of attempt {attempt} did not count: a later one was current")
         }

@@ -53,6 +53,7 @@ mod links;
 mod log;
 mod map_news;
 mod members;
+mod notable;
 mod open_files;
 mod options;
 mod parts;

@@ -22,7 +22,7 @@ use executor::Executor;
 use kvs::Batch;
 use node::{Effect, Input, Node, SyncWish};
 use proto::work::Launch;
-use proto::{ClientId, Event, Incarnation, NodeId, Span, Time, limits, wire};
+use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use wire::link_frame::Body;
@@ -36,6 +36,7 @@ use crate::instance::EndMark;
 use crate::links;
 use crate::map_news;
 use crate::members::Members;
+use crate::notable::notable;
 use crate::replies::ReplySender;
 use crate::scrub::Pass;
 use crate::service::Shared;
@@ -141,15 +142,15 @@ impl Loop {
         let mut own = Vec::with_capacity(limits::STEP_INPUTS_MAX);
         let mut timer = pin!(tokio::time::sleep_until(self.clock.instant(Time::ZERO).into()));
         loop {
+            if *stop.borrow_and_update() {
+                return self.end().await;
+            }
             self.step()?;
             if let Some(restart) = self.state.fenced {
                 self.shared.executor.stop(); // Now: its tasks run elsewhere.
                 self.note_end(self.mark.fenced());
                 self.events.flush().map_err(|error| self.events_error(error))?;
                 return Ok(Ended::Fenced { restart });
-            }
-            if *stop.borrow_and_update() {
-                return self.end().await;
             }
             let wake = self.wake();
             if !self.state.inputs.is_empty() {
@@ -536,6 +537,10 @@ impl Loop {
     /// event is lost, the log is on stable storage. The others hear that this is no death.
     async fn end(mut self) -> Result<Ended, NodeError> {
         self.note_end(self.mark.stopped());
+        // A batch system asks the commands to end as well: that is no failure of theirs.
+        let has_failed =
+            |input: &Input| matches!(input, Input::Finished { outcome, .. } if !outcome.is_done());
+        self.state.inputs.retain(|input| !has_failed(input));
         self.state.inputs.insert(0, Input::Stop);
         self.step()?;
         self.shared.executor.ask_all_to_end();
@@ -564,56 +569,5 @@ impl Loop {
     fn events_error(&self, error: std::io::Error) -> NodeError {
         let (node, path) = (self.shared.identity.node, self.events.dir().to_path_buf());
         NodeError::EventLog { node, path, error }
-    }
-}
-
-/// What whoever reads the log of a node should know of; each such event is rare by its nature.
-/// `last_of` is what the node that said what blocks a job knows to have happened last there.
-fn notable<'a>(
-    event: &Event,
-    last_of: impl FnOnce(proto::JobId) -> Option<&'a str>,
-) -> Option<String> {
-    match *event {
-        Event::Stalled { task, stall, home, holder, quiet } => Some(format!(
-            "{} got no further for {:.0} s: task {}: {} (home node {}, holder node {}); \
-             last event: {}",
-            task.job,
-            quiet.as_secs_f64(),
-            task.local,
-            stall.text(),
-            home.0,
-            holder.0,
-            last_of(task.job).filter(|last| !last.is_empty()).unwrap_or("not known")
-        )),
-        Event::Struck { task, attempt, node, incarnation, strikes } if strikes > 1 => {
-            Some(format!(
-                "task {} of {}: node {} (incarnation {incarnation}) died with attempt {attempt}, \
-             {strikes} such deaths by now",
-                task.local, task.job, node.0
-            ))
-        }
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proto::event::Stall;
-    use proto::{JobId, LocalId, NodeId, PartitionId, Span, TaskId};
-
-    use super::*;
-
-    #[test]
-    fn the_line_of_a_stall_has_the_last_event() {
-        let task = TaskId { job: JobId(7), local: LocalId::new(PartitionId(3), 4) };
-        let (home, holder, quiet) = (NodeId(1), NodeId(2), Span::from_secs(31));
-        let event = Event::Stalled { task, stall: Stall::NotPlaced, home, holder, quiet };
-        let last = |job| (job == JobId(7)).then_some("1 of its 1 dependencies are met");
-        let line = notable(&event, last).unwrap();
-        assert!(line.contains("got no further for 31 s: task 3.4: "), "{line}");
-        let end = "(home node 1, holder node 2); last event: 1 of its 1 dependencies are met";
-        assert!(line.ends_with(end), "{line}");
-        let line = notable(&event, |_| Some("")).unwrap();
-        assert!(line.ends_with("last event: not known"), "{line}");
     }
 }

@@ -5,6 +5,7 @@ A block of events is self-contained (times are deltas within it), so a log may b
 block on. Encoding: one tag byte, then LEB128 varints. About 12 bytes an event.
 */
 
+pub use crate::spared::Spared;
 pub use crate::stall::Stall;
 use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
 
@@ -80,40 +81,6 @@ pub enum End {
 
 /// Scheduling policies, in the order in which events number them.
 pub const POLICY_NAMES: [&str; 6] = ["mlb", "mdl", "rlds", "flds", "adaptive", "eft"];
-
-/// Why the end of what ran a command, or had it, is no strike.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Spared {
-    /// It was held, and had not started as far as its home knows.
-    Held,
-    /// Too few of the other nodes lived through it, or its host began anew, or it lives.
-    Apart,
-    /// It was the only node, and other tasks ran beside this one.
-    Beside,
-    /// It stopped in order.
-    Stopped,
-}
-
-impl Spared {
-    #[must_use]
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Held => "it had not started there as far as its home knows",
-            Self::Apart => {
-                "it is not shown to be the task's doing: its host was started again, or too few \
-                 other nodes lived through it"
-            }
-            Self::Beside => {
-                "others ran beside it on the only node: it counts once these have ended well"
-            }
-            Self::Stopped => "that node was stopped in order",
-        }
-    }
-    fn of_number(number: u64) -> Option<Self> {
-        let all = [Self::Held, Self::Apart, Self::Beside, Self::Stopped];
-        all.get(usize::try_from(number).ok()?).copied()
-    }
-}
 
 /// What happened on one node.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -302,9 +269,7 @@ impl Encoder {
                 self.number(from.0.into());
                 29
             }
-            Event::Struck { .. } | Event::Spared { .. } | Event::Stalled { .. } => {
-                self.trouble_body(event)
-            }
+            _ => self.trouble_body(event),
         }
     }
 
@@ -603,51 +568,4 @@ impl Iterator for Decoder<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_round_trip_and_stay_small() {
-        let task = TaskId { job: JobId(9), local: LocalId::new(PartitionId(77), 1234) };
-        let attempt = Attempt::new(1, 3);
-        let (threshold, steal) = (f64::INFINITY, [Span(1), Span(2)]);
-        let retuned = Event::Retuned { from: 1, to: 0, threshold, wait_max: Span(7), steal };
-        let events = [
-            (Time(5_000), Event::Visible { job: JobId(9) }),
-            (
-                Time(4_000),
-                Event::Queued {
-                    task,
-                    attempt,
-                    local_queue: true,
-                    reason: Reason::BigHere,
-                    input_bytes: 7,
-                },
-            ),
-            (
-                Time(9_000),
-                Event::Ended {
-                    task,
-                    attempt,
-                    end: End::Failed,
-                    started: Time(8_000),
-                    moved_bytes: 1,
-                    local_bytes: 2,
-                },
-            ),
-            (Time(9_001), Event::Shifted { tasks: 2_000, wait_max: Span(20) }),
-            (Time(9_001), Event::PolicyChanged { from: 3, to: 1 }),
-            (Time(9_001), retuned),
-            (Time(9_001), Event::JobEnded { job: JobId(9), end: End::Done }),
-        ];
-        let mut encoder = Encoder::default();
-        for (time, event) in &events {
-            encoder.push(*time, event);
-        }
-        let block = encoder.take();
-        assert_eq!(Decoder::new(&block).collect::<Result<Vec<_>, _>>().unwrap(), events);
-        assert!(block.len() < 20 * events.len());
-        assert!(Decoder::new(&block[..block.len() - 1]).any(|event| event.is_err()));
-        assert!(Decoder::new(&[99, 0]).all(|event| event.is_err()));
-    }
-}
+mod tests;

@@ -18,7 +18,8 @@ pub mod event;
 pub mod id;
 pub mod limits;
 pub mod marks;
-pub mod stall;
+pub mod spared;
+mod stall;
 pub mod time;
 pub mod work;
 

@@ -173,9 +173,7 @@ impl World {
             story: None,
             options,
         };
-        for node in 0..world.machines.len() {
-            world.start(node);
-        }
+        (0..world.machines.len()).for_each(|node| world.start(node));
         world
     }
 

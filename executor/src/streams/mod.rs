@@ -206,7 +206,8 @@ impl Streams {
         while left_bytes > bytes_max && state.segments.len() > 1 {
             let oldest = state.segments.remove(0);
             left_bytes -= oldest.length;
-            segment::remove(&self.directory, oldest.number);
+            // What cannot be removed is found at the next start.
+            let _ = segment::remove(&self.directory, oldest.number);
         }
         left_bytes <= bytes_max
     }

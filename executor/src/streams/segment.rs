@@ -39,12 +39,6 @@ fn sidecar_path(directory: &Path, number: u32) -> PathBuf {
     directory.join(format!("{number:06}.jobs"))
 }
 
-/// Removes a segment and what was kept beside it. What cannot be removed is found at the next start.
-pub(super) fn remove(directory: &Path, number: u32) {
-    let _ = fs::remove_file(sidecar_path(directory, number));
-    let _ = fs::remove_file(path(directory, number));
-}
-
 /// All segments of a directory, by number. A segment without a good sidecar is scanned and gets
 /// one.
 pub(super) fn load_all(directory: &Path) -> io::Result<Vec<Segment>> {

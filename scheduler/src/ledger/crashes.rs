@@ -202,9 +202,9 @@ impl Ledger {
         true
     }
 
-    /// Of several tasks that each kill their node none is found as long as their nodes die together:
-    /// too few live through any of these deaths. From the second on that is counted apart a task
-    /// rests for a while, each for another one, and each time up to twice as long.
+    /// Of several tasks that each kill their node none is found as long as their nodes die
+    /// together: too few live through any of these deaths. From the second on that is counted apart
+    /// a task rests for a while, each for another one, and each time up to twice as long.
     fn rest_after_deaths(&self, task: TaskId) -> Span {
         let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
         let apart = crashes.iter().filter(|crash| crash.fact == StartFact::DiedApart).count();

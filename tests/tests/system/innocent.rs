@@ -8,10 +8,6 @@ use starling_tests::{Instance, is_alive, wait_until};
 
 use crate::cluster::{job, submit};
 
-fn running(instance: &Instance, id: &str) -> u64 {
-    job(instance, id)["tasks"]["running"].as_u64().unwrap_or(0)
-}
-
 /// Lines that tasks wrote as they began.
 fn began(instance: &Instance) -> usize {
     let text = fs::read_to_string(instance.sandbox().path("began")).unwrap_or_default();
@@ -80,7 +76,7 @@ fn a_command_of_a_node_that_stops_is_asked_first() {
          while true; do sleep 0.05; done"
     );
     let id = submit(&instance, &["--", "sh", "-c", &script]);
-    wait_until("it runs", || fs::exists(&began).unwrap_or(false) && running(&instance, &id) == 1);
+    wait_until("it runs", || fs::exists(&began).unwrap_or(false));
     instance.starling(&["down"]).ok();
     assert!(fs::exists(&asked).unwrap_or(false), "it had time to act on the signal");
     instance.start_missing();
