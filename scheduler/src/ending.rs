@@ -89,6 +89,14 @@ impl Touched {
 }
 
 impl Scheduler {
+    /// Sends the reports that are due to the homes of the jobs.
+    pub(crate) fn report(&mut self, now: Time, out: &mut Out) {
+        for report in self.ledger.due_reports(now, &self.homes) {
+            let home = self.homes.job_home(JobId(report.job));
+            out.reliable.push((home, Body::Counts(report)));
+        }
+    }
+
     /// Asks a job's home whether it has ended. Only a node that is home of none of it may ask so
     /// early: a commit may have been lost in a power cut, and "no such job" would drop chunks that
     /// their client is about to commit again.

@@ -405,14 +405,6 @@ impl Scheduler {
         self.give_room_back();
     }
 
-    /// Sends the reports that are due to the homes of the jobs.
-    pub(crate) fn report(&mut self, now: Time, out: &mut Out) {
-        for report in self.ledger.due_reports(now, &self.homes) {
-            let home = self.homes.job_home(JobId(report.job));
-            out.reliable.push((home, Body::Counts(report)));
-        }
-    }
-
     /// A tree keeps room for several entries when the last has gone, and most nodes of a large
     /// cluster run nothing most of the time.
     fn give_room_back(&mut self) {

@@ -42,7 +42,8 @@ pub struct WorldOptions {
     pub faultless: bool,
     /// A job may get no further here, and be said to.
     pub stalls: bool,
-    /// Tasks that make other bytes in each attempt, out of a thousand. 0: outputs have no checksums.
+    /// Tasks that make other bytes in each attempt, out of a thousand. 0: outputs have no
+    /// checksums.
     pub varies_permille: u64,
     /// Clients know the first map, and learn the rest from those they ask.
     pub clients_learn: bool,

@@ -1,11 +1,11 @@
 //! One attempt, one truth: a task that is done again may make other bytes than before.
 //!
 //! A completion carries a checksum of each output. When the checksums of a task that had ended
-//! before are the same, its readers go on. When one differs, the home of the task holds the new end
-//! back and recalls the readers of that output: each home of readers takes back what they read. A
-//! reader that had ended runs again, and its own readers are recalled at once: they wait for it, and
-//! each task below runs again once. The new end counts when all homes of readers have answered.
-//! When a reader cannot run again, the task fails instead.
+//! before are the same, its readers go on. When one differs, the home of the task holds the new
+//! end back and recalls the readers of that output: each home of readers takes back what they
+//! read. A reader that had ended runs again, and its own readers are recalled at once: they wait
+//! for it, and each task below runs again once. The new end counts when all homes of readers have
+//! answered. When a reader cannot run again, the task fails instead.
 //!
 //! `docs/design/021-one-attempt.md` has the options and the orders of events.
 
