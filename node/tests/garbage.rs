@@ -176,22 +176,7 @@ fn body(dice: &mut Dice) -> Body {
         16 => Body::Holding(wire::Holding { tasks: tasks(dice) }),
         17 => Body::NotHeld(wire::NotHeld { tasks: tasks(dice) }),
         18 => Body::Cancel(cancel(dice)),
-        19 => Body::Recall(wire::Recall {
-            job: dice.number(),
-            parent: dice.number(),
-            attempt: dice.number(),
-            partition: dice.below(9) as u32,
-            child: dice.numbers(),
-            slot: dice.small_numbers(),
-        }),
-        20 => Body::Recalled(wire::Recalled {
-            job: dice.number(),
-            parent: dice.number(),
-            attempt: dice.number(),
-            partition: dice.below(9) as u32,
-            used: dice.below(2) == 0,
-            counted: dice.below(2) == 0,
-        }),
+        19 | 20 => recall(dice),
         _ => {
             let (job, question) = (dice.number(), dice.number());
             let (unknown, kept) = (dice.below(2) == 0, dice.below(2) == 0);
@@ -199,6 +184,17 @@ fn body(dice: &mut Dice) -> Body {
             Body::JobEnd(wire::JobEnd { job, unknown, question, round, kept })
         }
     }
+}
+
+fn recall(dice: &mut Dice) -> Body {
+    let (job, parent, attempt) = (dice.number(), dice.number(), dice.number());
+    let partition = dice.below(9) as u32;
+    if dice.below(2) == 0 {
+        let (used, counted) = (dice.below(2) == 0, dice.below(2) == 0);
+        return Body::Recalled(wire::Recalled { job, parent, attempt, partition, used, counted });
+    }
+    let (child, slot) = (dice.numbers(), dice.small_numbers());
+    Body::Recall(wire::Recall { job, parent, attempt, partition, child, slot })
 }
 
 fn cancel(dice: &mut Dice) -> wire::Cancel {
