@@ -102,7 +102,7 @@ impl Past {
             }
             Event::Replaced { attempt, why, .. } => {
                 let why = again_word(why);
-                format!("its home gave it the further attempt {attempt}, because {why}")
+                format!("after attempt {attempt} its home gave it a further one, because {why}")
             }
             Event::TakenOver { from, .. } => {
                 format!("{} took over what it had made from {}", name(node), name(from))
@@ -250,13 +250,11 @@ fn trouble(event: &Event) -> String {
             format!("the completion of attempt {attempt} did not count: a later one was current")
         }
         Event::Struck { attempt, node, incarnation, strikes, .. } => format!(
-            "incarnation {incarnation} of {} died with attempt {attempt}; it has happened \
-             {strikes} times",
+            "incarnation {incarnation} of {} died with attempt {attempt}: strike {strikes}",
             name(node)
         ),
         Event::Spared { attempt, node, incarnation, why, .. } => format!(
-            "incarnation {incarnation} of {} ended with attempt {attempt}, which is counted apart \
-             and is no strike: {}",
+            "incarnation {incarnation} of {} ended with attempt {attempt}, which is no strike: {}",
             name(node),
             why.text()
         ),

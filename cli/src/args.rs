@@ -133,8 +133,8 @@ pub(crate) struct CapturedArgs {
     /// 0: as much as its node has room for [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     captured_limit: Option<Size>,
-    /// Room on a node for what tasks print; one that prints when there is none is killed and has
-    /// failed [default: a quarter of its store]
+    /// Room on a node for what tasks print: the oldest output goes first [default: a quarter of its
+    /// store]
     #[arg(long, value_name = "SIZE")]
     captured_store: Option<Size>,
 }

@@ -252,13 +252,19 @@ mod tests {
             assert!(names.insert(name), "two mutants are called {name}, or it is in two lists");
             assert_eq!(parse_mutant(name), Ok(mutant));
             // `sim/tests/mutants.rs` demands that seeds or a story find each of these.
-            let lists =
-                [&Mutant::ALL[..], &Mutant::OF_COPIES, &Mutant::OF_CRASHES, &Mutant::OF_SLOWNESS];
+            let lists = [
+                &Mutant::ALL[..],
+                &Mutant::OF_COPIES,
+                &Mutant::OF_CRASHES,
+                &Mutant::OF_SLOWNESS,
+                &Mutant::OF_OTHER_BYTES,
+                &Mutant::OF_ROUNDS,
+            ];
             let here = lists.iter().any(|list| list.contains(&mutant));
             assert!(here != found_elsewhere(mutant).is_some(), "{name}");
             assert!(here || Story::about(mutant).is_none(), "{name}");
         }
-        assert_eq!(names.len(), Mutant::SlowNeverTold as usize + 1, "a mutant is in no list");
+        assert_eq!(names.len(), Mutant::RecallForgotten as usize + 1, "a mutant is in no list");
         assert!(::sim::STORIES.iter().all(|story| names.contains(story.about.name())));
         assert!(parse_mutant("no-such-bug").unwrap_err().contains("reads-unleased"));
     }

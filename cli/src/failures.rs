@@ -154,7 +154,8 @@ impl Cause {
 
 /// The signal that ended a command, where its error says so.
 fn signal_of(failure: &TaskFailure) -> Option<i32> {
-    let says_so = ["killed by signal ", "exceeded its time limit", "wrote "];
+    let says_so =
+        ["killed by signal ", "exceeded its time limit", "wrote ", "captured output of all tasks"];
     let is_signal = says_so.iter().any(|start| failure.error.starts_with(start));
     (is_signal && failure.exit_code > 128).then(|| failure.exit_code - 128)
 }

@@ -62,6 +62,9 @@ pub(crate) enum JobVerb {
 #[derive(Serialize)]
 struct JobList {
     jobs: Vec<JobRow>,
+    /// Homes that have not told their jobs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
 }
 
 pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
@@ -155,7 +158,8 @@ async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
     states.retain(|state| picked.contains(&state.job));
     let jobs: Vec<JobRow> = states.iter().map(JobRow::new).collect();
     if context.output.json {
-        context.output.json(&JobList { jobs })?;
+        let missing = missing.iter().map(ToString::to_string).collect();
+        context.output.json(&JobList { jobs, missing })?;
     } else {
         let now_s = now_ns() as f64 / 1e9;
         let rows: Vec<_> = jobs.iter().map(|row| row.cells(now_s)).collect();

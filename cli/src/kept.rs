@@ -324,8 +324,12 @@ pub(crate) async fn fetch(context: &Context, client: &Client, args: &FetchArgs) 
     let chosen = jobs::select(client, &args.jobs).await?;
     let (mut away, mut short) = (BTreeSet::new(), Vec::new());
     for &job in &chosen {
-        // Where its home is away, what is known is fetched.
-        let _ = client.job_to_fetch(job).await;
+        if client.job_to_fetch(job).await.is_err() {
+            say(&format!(
+                "warning: the home of job {} is away: results of a job that still runs may change",
+                job.0
+            ));
+        }
         let logs = Logs::read(client, job, None).await?;
         jobs::must_exist(client, job, &logs).await?;
         let kept = recall(client, job).await?;

@@ -132,7 +132,11 @@ impl Logs {
                         *known = ended;
                     }
                 }
-                Event::Replaced { task, attempt, why: Again::Recalled } if task.job == job => {
+                Event::Replaced {
+                    task,
+                    attempt,
+                    why: Again::Recalled | Again::Rebuilt | Again::Round,
+                } if task.job == job => {
                     let latest = recalled.entry(task.local).or_insert(attempt);
                     *latest = attempt.max(*latest);
                 }

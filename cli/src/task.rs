@@ -128,6 +128,9 @@ pub(crate) async fn find(
         return Ok(all);
     };
     let wanted: Vec<&str> = text.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+    if wanted.is_empty() {
+        return Err(Failure::usage("no task is named").hint("leave the list out for all tasks"));
+    }
     // An id alone is found without asking for all the others.
     if let [one] = wanted[..]
         && let Ok(local) = one.parse::<LocalId>()

@@ -65,6 +65,7 @@ const REQUESTS: &[(&str, Role)] = &[
     ("tasks", Role::Observer),
     ("explain", Role::Observer),
     ("cancel", Role::Client),
+    ("retry", Role::Client),
     // Of reads; `an_observer_may_not_write` has the others.
     ("kv", Role::Observer),
     ("watch_key", Role::Observer),

@@ -135,9 +135,9 @@ impl Shared {
     pub(crate) fn keep_pieces(&self, pieces: &[Piece<'_>]) -> Result<(), Unkept> {
         let room_bytes = self.captured_room_bytes.load(Ordering::Relaxed);
         let new_bytes: usize = pieces.iter().map(|piece| piece.data.len()).sum();
-        let left_bytes = room_bytes.saturating_sub(new_bytes as u64);
         let stored_bytes = self.streams.size_bytes();
-        if new_bytes > 0 && stored_bytes > left_bytes && !self.streams.shrink_to(left_bytes) {
+        let is_full = stored_bytes.saturating_add(new_bytes as u64) > room_bytes;
+        if new_bytes > 0 && is_full && !self.streams.make_room(new_bytes as u64, room_bytes) {
             return Err(Unkept::Full(no_room(self.config.node, stored_bytes, room_bytes)));
         }
         self.streams.append(pieces).map_err(|error| Unkept::Failed(reason(&error)))
@@ -318,9 +318,10 @@ impl Executor {
     }
 
     /// What tasks print may take so much from now on. The oldest packs go first; a task that prints
-    /// when only the newest pack is left, and that is full, is killed.
+    /// more at once than there is room for is killed.
     pub fn set_captured_room(&self, room_bytes: u64) {
         self.shared.captured_room_bytes.store(room_bytes, Ordering::Relaxed);
+        self.shared.streams.set_room(room_bytes);
     }
 
     /// Adds to the copy of another node's pack, as far as there is room. How much of it is here.
@@ -329,9 +330,14 @@ impl Executor {
     /// There is no room, or it cannot be written.
     pub fn keep_copy(&self, records: &CopiedRecords<'_>) -> io::Result<u64> {
         let copies = self.shared.streams.copies();
+        // Packs that the maker has no more make room first.
+        let held_bytes = copies.keep(&CopiedRecords { data: &[], ..*records })?;
+        if records.data.is_empty() {
+            return Ok(held_bytes);
+        }
         let room_bytes = self.shared.captured_room_bytes.load(Ordering::Relaxed);
         let new_bytes = records.data.len() as u64;
-        if new_bytes > 0 && copies.size_bytes().saturating_add(new_bytes) > room_bytes {
+        if copies.size_bytes().saturating_add(new_bytes) > room_bytes {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "no room for more copies"));
         }
         copies.keep(records)

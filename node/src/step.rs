@@ -399,6 +399,8 @@ fn waits_for_sync(body: &Body) -> bool {
         Body::Counts(_) | Body::Visible(_) | Body::Cancel(_) => true,
         // The parent's new end must not outlive what was taken back for it. It follows the counts.
         Body::Recalled(_) => true,
+        // It follows the credits of the attempt before.
+        Body::Recall(_) => true,
         // That there is no such job must not be heard after what a later commit of it has begun.
         Body::JobEnd(end) => !end.unknown,
         Body::MovedReply(_) => true,

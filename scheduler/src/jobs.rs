@@ -274,9 +274,9 @@ impl Jobs {
         }
         self.state(query)
     }
-    /// What its tasks have made stands: results were fetched, or a round has ended.
+    /// What its tasks have made stands: results were fetched, or it has ended.
     pub(crate) fn is_fetched(&self, job_id: JobId) -> bool {
-        self.jobs.get(&job_id).is_some_and(|job| job.state.fetched || job.round() > 0)
+        self.jobs.get(&job_id).is_some_and(|job| job.state.fetched || job.state.ended_ns != 0)
     }
     /// All of them, without what only a look at one job needs.
     pub(crate) fn summaries(&self) -> impl Iterator<Item = wire::JobState> + '_ {
@@ -325,7 +325,9 @@ impl Job {
     /// As clients see it.
     fn told_state(&self) -> wire::JobState {
         let stall = self.watch.stall().filter(|_| self.state.ended_ns == 0).cloned();
-        wire::JobState { stall, ..self.state.clone() }
+        // What only the home needs, and what may be large, stays here.
+        let (rounds, retried) = (Vec::new(), Vec::new());
+        wire::JobState { stall, rounds, retried, ..self.state.clone() }
     }
 
     fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {

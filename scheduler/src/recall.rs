@@ -5,7 +5,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::ledger::State;
-use crate::ledger::recall::{Pending, Reader, send_recalls};
+use crate::ledger::recall::{Pending, Reader, bare_recall, send_recalls};
 use crate::out::Out;
 use crate::{Mutant, Scheduler};
 
@@ -24,14 +24,21 @@ impl Scheduler {
         if self.ledger.recalls.waits(task, Attempt(completion.attempt)) {
             return true; // Told again.
         }
-        let changed = self.ledger.changed_outputs(task, &completion.output_sums);
-        let Some(&output) = changed.first() else { return false };
+        let mut outputs = self.ledger.changed_outputs(task, &completion.output_sums);
+        // Some readers may have been recalled for an attempt between that was lost.
+        let former = self.ledger.recalls.pending.remove(&task);
+        outputs.extend(former.into_iter().flat_map(|former| former.outputs));
+        if outputs.is_empty() {
+            return false;
+        }
         mark(Mark::OtherBytes);
-        let attempt = Attempt(completion.attempt);
-        let unanswered = self.ledger.recalls_of(task, attempt, &changed);
+        self.ledger.start_is_over(task, out);
+        let (attempt, own) = (Attempt(completion.attempt), task.partition());
+        let later = self.ledger.recalls_of(task, attempt, &outputs);
+        let unanswered = [(own, bare_recall(task, attempt, own))].into();
         send_recalls(&unanswered, &self.homes, out);
         let completion = completion.clone();
-        let pending = Pending { from, completion, output, unanswered, used: false };
+        let pending = Pending { from, completion, outputs, later, unanswered, used: false };
         self.ledger.recalls.pending.insert(task, pending);
         true
     }
@@ -43,7 +50,8 @@ impl Scheduler {
         let mut used = false;
         for (&child, &slot) in recall.child.iter().zip(&recall.slot) {
             let task = TaskId { job, local: LocalId(child) };
-            if task.partition() == partition && !self.ledger.is_removed(job) {
+            let is_over = self.has_ended(job) == Some(true) || self.ledger.is_removed(job);
+            if task.partition() == partition && !is_over {
                 used |= self.ledger.recall(task, slot, by, &self.homes, out) == Reader::Used;
             }
         }
@@ -80,14 +88,19 @@ impl Scheduler {
         }
         pending.unanswered.remove(&PartitionId(answer.partition));
         pending.used |= answer.used;
-        if pending.unanswered.is_empty() {
-            self.conclude_recall(now, task, out);
+        if !pending.unanswered.is_empty() {
+            return;
         }
+        if pending.used || pending.later.is_empty() {
+            return self.conclude_recall(now, task, out);
+        }
+        pending.unanswered = std::mem::take(&mut pending.later);
+        send_recalls(&pending.unanswered, &self.homes, out);
     }
 
     fn conclude_recall(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let Some(pending) = self.ledger.recalls.pending.remove(&task) else { return };
-        let Pending { from, mut completion, output, used, .. } = pending;
+        let Pending { from, mut completion, outputs, used, .. } = pending;
         let current = self.ledger.cell(task).is_some_and(|cell| {
             cell.state == State::Ready && cell.attempt == Attempt(completion.attempt)
         });
@@ -97,7 +110,8 @@ impl Scheduler {
         if used {
             mark(Mark::OtherBytesUsed);
             completion.verdict = wire::Verdict::Failed as i32;
-            completion.error = self.not_deterministic(task, output);
+            completion.error = self.not_deterministic(task, outputs.first().copied().unwrap_or(0));
+            completion.exit_code = 1;
             (completion.output_sizes, completion.output_sums) = (Vec::new(), Vec::new());
         }
         let how = if used { Checked::Used } else { Checked::Changed };

@@ -18,6 +18,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use proto::{Attempt, JobId, LocalId, TaskId, limits};
@@ -41,6 +42,8 @@ pub struct Piece<'a> {
 pub struct Streams {
     directory: PathBuf,
     segment_bytes: u64,
+    /// For all segments.
+    room_bytes: AtomicU64,
     state: Mutex<State>,
     copies: CopiedPacks,
     grown: OnceLock<Grown>,
@@ -78,12 +81,18 @@ impl Streams {
         let state = Mutex::new(State { segments, next_number, ..State::default() });
         let copies = CopiedPacks::open(directory.join("copies")).map_err(wrong)?;
         let (directory, grown) = (directory.to_owned(), OnceLock::new());
-        Ok(Self { directory, segment_bytes, state, copies, grown })
+        let room_bytes = AtomicU64::new(u64::MAX);
+        Ok(Self { directory, segment_bytes, room_bytes, state, copies, grown })
     }
 
     /// Has `grown` called, from any thread, when something was appended. The first call counts.
     pub fn tell_when_grown(&self, grown: impl Fn() + Send + Sync + 'static) {
         let _ = self.grown.set(Grown(Box::new(grown)));
+    }
+
+    /// All segments may have so many bytes: they are closed earlier where that is little.
+    pub fn set_room(&self, room_bytes: u64) {
+        self.room_bytes.store(room_bytes, Ordering::Relaxed);
     }
 
     /// What is kept of other nodes.
@@ -148,7 +157,7 @@ impl Streams {
         batch: &[u8],
         spans: &[(JobId, u64, u64)],
     ) -> io::Result<()> {
-        if state.segments.last().is_some_and(|open| open.length >= self.segment_bytes) {
+        if state.segments.last().is_some_and(|open| open.length >= self.segment_bytes()) {
             self.close(state);
         }
         if state.file.is_none() {
@@ -198,18 +207,30 @@ impl Streams {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
-    /// Removes the oldest segments until the rest has no more bytes than that. The open one stays.
-    /// Whether that was enough. What was in them is named as lost when it is asked for.
-    pub fn shrink_to(&self, bytes_max: u64) -> bool {
+    /// Removes the oldest segments until so many new bytes fit into the room. Whether they do. What
+    /// was in them is named as lost when it is asked for.
+    pub fn make_room(&self, new_bytes: u64, room_bytes: u64) -> bool {
         let mut state = self.state();
         let mut left_bytes: u64 = state.segments.iter().map(|segment| segment.length).sum();
-        while left_bytes > bytes_max && state.segments.len() > 1 {
+        let fits = |left_bytes: u64| left_bytes.saturating_add(new_bytes) <= room_bytes;
+        if new_bytes > room_bytes {
+            return false;
+        }
+        while !fits(left_bytes) && !state.segments.is_empty() {
+            if state.segments.len() == 1 {
+                self.close(&mut state);
+            }
             let oldest = state.segments.remove(0);
             left_bytes -= oldest.length;
             // What cannot be removed is found at the next start.
             let _ = segment::remove(&self.directory, oldest.number);
         }
-        left_bytes <= bytes_max
+        fits(left_bytes)
+    }
+
+    /// A small room has several segments: a part of it goes at a time.
+    fn segment_bytes(&self) -> u64 {
+        self.segment_bytes.min(self.room_bytes.load(Ordering::Relaxed) / 4)
     }
 
     /// Bytes in all segments.

@@ -62,7 +62,9 @@ impl Job {
         if retry.locals.len() > RETRY_TASKS_MAX || retry.by.len() > NAME_BYTES_MAX {
             return Err(format!("at most {RETRY_TASKS_MAX} tasks may be named to be run again"));
         }
-        if retry.round == round && round > 0 {
+        let state = &self.state;
+        let is_same = retry.locals == state.retried && retry.by == state.opened_by;
+        if retry.round == round && round > 0 && is_same {
             return Ok(());
         }
         if self.state.ended_ns == 0 {

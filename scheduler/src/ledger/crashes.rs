@@ -436,7 +436,9 @@ impl Ledger {
             let Some(cell) = self.cell(task) else {
                 return Err(RecordError(format!("task {task} was started but is not stored")));
             };
-            if self.is_earlier(task, Attempt(attempt)) {
+            let begins = matches!(fact, StartFact::Started | StartFact::StartOver);
+            let is_void = begins && self.recalls.is_void(task, Attempt(attempt));
+            if is_void || self.is_earlier(task, Attempt(attempt)) {
                 continue;
             }
             let (node, incarnation) = (NodeId(node), Incarnation(incarnation));

@@ -27,8 +27,10 @@ use crate::out::Out;
 pub(crate) struct Pending {
     pub(crate) from: NodeId,
     pub(crate) completion: wire::Completion,
-    /// The first output that differs.
-    pub(crate) output: u32,
+    /// Those that differ.
+    pub(crate) outputs: Vec<u32>,
+    /// Recalls that follow when the job's home has said that nothing was fetched.
+    pub(crate) later: BTreeMap<PartitionId, wire::Recall>,
     /// By partition of the readers: homes that have not answered.
     pub(crate) unanswered: BTreeMap<PartitionId, wire::Recall>,
     /// A reader cannot run again, or a client has fetched results of the job.
@@ -83,23 +85,15 @@ impl Ledger {
         pairs.filter(|(_, (before, now))| before != now).map(|(output, _)| output).collect()
     }
 
-    /// The readers of these outputs, by their partition. The task's own partition is among them:
-    /// its answer passes the job's home too.
+    /// The readers of these outputs, by their partition.
     pub(crate) fn recalls_of(
         &self,
         task: TaskId,
         attempt: Attempt,
         outputs: &[u32],
     ) -> BTreeMap<PartitionId, wire::Recall> {
-        let bare = |partition: PartitionId| wire::Recall {
-            job: task.job.0,
-            parent: task.local.0,
-            attempt: attempt.0,
-            partition: partition.0,
-            ..Default::default()
-        };
-        let own = task.partition();
-        let mut recalls = BTreeMap::from([(own, bare(own))]);
+        let bare = |partition| bare_recall(task, attempt, partition);
+        let mut recalls: BTreeMap<PartitionId, wire::Recall> = BTreeMap::new();
         let runs = self.part(task).into_iter().flat_map(|p| p.edge_runs(task.local.index()));
         let reads = runs.flatten().filter(|edge| edge.output > 0);
         for edge in reads.filter(|edge| outputs.contains(&(edge.output - 1))) {
@@ -132,11 +126,14 @@ impl Ledger {
         }
         let known = self.inputs(task).find(|input| input.slot == slot);
         let is_earlier = known.is_some_and(|input| input.attempt < attempt.0);
+        // It was done, and what it had made is lost: by its records that end still counts.
+        let is_reopened = rebuilds > 0 && known.is_none();
+        let round = self.part(task).map_or(0, |part| part.round);
         match state {
             State::Ended(End::Done) => {
                 let parents =
                     self.part(task).map_or(0, |part| part.parents(task.local.index()).count());
-                if rebuilds >= REBUILDS_MAX || parents != slots as usize {
+                if rebuilds >= REBUILDS_MAX || parents != slots as usize || round > 0 {
                     return Reader::Used;
                 }
                 mark(Mark::ReaderRecalled);
@@ -144,8 +141,14 @@ impl Ledger {
                 self.run_again(task, Again::Recalled, homes, out);
                 self.recall_below(task, read_by, homes, out);
             }
+            State::Ended(_) if is_earlier => {
+                // A later round runs it again, with the new bytes.
+                record_recall(task, slot, (parent, attempt), read_by, out);
+                self.take_back(task, slot);
+                return Reader::Untouched;
+            }
             State::Ended(_) => return Reader::Untouched,
-            State::Waiting | State::Ready if is_earlier => {
+            State::Waiting | State::Ready if is_earlier || is_reopened => {
                 record_recall(task, slot, (parent, attempt), read_by, out);
                 self.take_back(task, slot);
                 self.mourning.insert(task);
@@ -160,8 +163,7 @@ impl Ledger {
     fn recall_below(&self, task: TaskId, attempt: Attempt, homes: &Homes, out: &mut Out) {
         let outputs: Vec<u32> =
             (0..self.spec(task).map_or(0, |spec| spec.outputs.len() as u32)).collect();
-        let mut recalls = self.recalls_of(task, Attempt(attempt.0 + 1), &outputs);
-        recalls.retain(|_, recall| !recall.child.is_empty());
+        let recalls = self.recalls_of(task, Attempt(attempt.0 + 1), &outputs);
         send_recalls(&recalls, homes, out);
     }
 
@@ -190,6 +192,17 @@ impl Ledger {
         for pending in self.recalls.pending.values() {
             send_recalls(&pending.unanswered, homes, out);
         }
+    }
+}
+
+/// Without readers: a question to the home of the job.
+pub(crate) fn bare_recall(task: TaskId, attempt: Attempt, partition: PartitionId) -> wire::Recall {
+    wire::Recall {
+        job: task.job.0,
+        parent: task.local.0,
+        attempt: attempt.0,
+        partition: partition.0,
+        ..Default::default()
     }
 }
 

@@ -158,13 +158,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// The attempt was of an earlier round of its job, and only its end counts; or what it had read
-    /// was taken back.
+    /// The attempt was of an earlier round of its job, and only its end counts.
     pub(super) fn is_earlier(&self, task: TaskId, attempt: Attempt) -> bool {
         let index = task.local.index();
         let segment = self.part(task).and_then(|part| part.segment(index));
         segment.is_some_and(|segment| segment.is_earlier(index, attempt))
-            || self.recalls.is_void(task, attempt)
     }
 
     fn is_later(&self, task: TaskId, attempt: Attempt, end: End) -> bool {
@@ -204,7 +202,8 @@ impl Ledger {
         at: usize,
     ) -> Result<(), RecordError> {
         let (me, this, homes_move) = (self.me, (self.me, self.incarnation), self.homes_move);
-        if self.is_earlier(task, Attempt(record.attempt[at])) {
+        let attempt = Attempt(record.attempt[at]);
+        if self.is_earlier(task, attempt) || self.recalls.is_void(task, attempt) {
             return Ok(());
         }
         let cell = self
