@@ -153,7 +153,6 @@ impl Scheduler {
             LifeEnd::LifeDied => {}
         }
         let others = self.witnesses(now, death.0);
-        let has_others = self.homes.has_other_members(death.0);
         let first = since + DEATH_ASKED_AFTER;
         let fresh = || Inquest {
             others,
@@ -162,9 +161,6 @@ impl Scheduler {
             heard: BTreeMap::new(),
         };
         let inquest = self.deaths.known().inquests.entry(death).or_insert_with(fresh);
-        if inquest.others.is_empty() && has_others {
-            return Some(StartFact::DiedApart); // They are dead too, and no witness is left.
-        }
         if inquest.others.is_empty() {
             // What ran beside it is known when all records have been looked at.
             let doubt = self.ledger.crashes.doubts.get(&death)?;

@@ -204,11 +204,6 @@ impl Homes {
         (0..self.map.members.len())
             .map(|node| NodeId(u32::try_from(node).expect("nodes are bounded")))
     }
-    /// Whether the cluster has further nodes, dead ones too, unless they were removed.
-    pub(crate) fn has_other_members(&self, than: NodeId) -> bool {
-        let mut others = (0..).zip(&self.map.members).filter(|&(node, _)| NodeId(node) != than);
-        others.any(|(_, member)| member.phase() != wire::MemberPhase::Removed)
-    }
     /// It hands over what it has.
     #[must_use]
     pub(crate) fn is_leaving(&self, node: NodeId) -> bool {

@@ -16,7 +16,7 @@ const UNRECORDED_MAX: usize = 2;
 
 /// Homes ask for witnesses some time after a death: nodes that live for so long have lived through
 /// it.
-const LIVED_THROUGH: Span = Span::from_secs(1);
+const LIVED_THROUGH: Span = Span::from_millis(500);
 
 /// One process of a machine.
 #[derive(Debug)]
