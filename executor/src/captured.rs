@@ -34,7 +34,7 @@ impl Printed {
 pub(crate) fn too_much(printed_bytes: u64, limit_bytes: u64) -> String {
     format!(
         "wrote {} of captured output; the limit is {} (redirect it into a declared output, or raise \
-         --captured-limit of the nodes)",
+         --captured-limit and --captured-store of the nodes)",
         size(printed_bytes),
         size(limit_bytes)
     )

@@ -83,7 +83,7 @@ fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
         return format!("exceeded its time limit of {limit_s} s and was killed");
     }
     if exit.printed_too_much_bytes > 0 {
-        return too_much(exit.printed_too_much_bytes, shared.config.captured_task_bytes);
+        return too_much(exit.printed_too_much_bytes, shared.print_limit_bytes());
     }
     match (exit.signal, exit.code) {
         (0, 0) => String::new(),

@@ -131,6 +131,11 @@ impl Shared {
         }
     }
 
+    /// What one task may print: never more than all of them.
+    pub(crate) fn print_limit_bytes(&self) -> u64 {
+        self.config.captured_task_bytes.min(self.captured_room_bytes.load(Ordering::Relaxed))
+    }
+
     /// Packs pieces of what tasks print, as far as there is room.
     pub(crate) fn keep_pieces(&self, pieces: &[Piece<'_>]) -> Result<(), Unkept> {
         let room_bytes = self.captured_room_bytes.load(Ordering::Relaxed);

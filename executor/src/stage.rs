@@ -147,7 +147,7 @@ fn build(
         stdin: stdin(&scope.expand(&command.stdin)?, directory, submit_dir)?,
         time_limit_ns: launch.spec.time_limit_ns,
         mark: mark(shared, launch),
-        print_limit_bytes: shared.config.captured_task_bytes,
+        print_limit_bytes: shared.print_limit_bytes(),
     };
     let has_pattern = launch.spec.outputs.iter().any(|it| it.form() == OutputForm::Files);
     let came_in = has_pattern.then(|| inputs.iter().map(|named| PathBuf::from(&named.path)));

@@ -201,7 +201,7 @@ fn a_campaign_loses_nothing_and_does_nothing_twice() {
 fn no_verb_guesses_at_jobs_whose_homes_are_away() {
     let mut instance = Instance::up_with_copies(2, 1, 1);
     for _ in 0..3 {
-        instance.starling(&["submit", "--", "sleep", "60"]).ok();
+        instance.starling(&["submit", "--", "sleep", "600"]).ok();
     }
     instance.kill(1);
     let listed = instance.starling(&["job", "list"]).expect_code(3);
