@@ -274,10 +274,13 @@ fn a_node_without_room_for_output_kills_what_prints() {
     bench.executor.set_captured_room(1 << 20);
     let outcome = bench.shell(1, "yes");
     let error = &outcome.error;
-    let expected = "captured output of all tasks takes ";
-    assert!(error.starts_with(expected) && error.contains(" on n2; the limit is 1 MiB"), "{error}");
+    let expected = " of captured output; the limit is 1 MiB";
+    assert!(error.starts_with("wrote ") && error.contains(expected), "{error}");
     assert!(bench.executor.streams().size_bytes() <= 1 << 20);
-    assert_eq!(outcome.captured.stdout_bytes, bench.stdout(1).len() as u64);
+    assert!(
+        outcome.captured.stdout_bytes >= bench.stdout(1).len() as u64,
+        "the oldest may have gone"
+    );
     assert!(bench.shell(2, "true").is_done(), "one that prints nothing needs none");
 }
 
