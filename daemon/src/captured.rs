@@ -175,7 +175,7 @@ impl Sender {
     }
 }
 
-/// So many of the others, those first that come after this node in a ring of numbers.
+/// The first R-1 of the other nodes that follow this one in a ring of numbers.
 fn next_nodes(
     own: NodeId,
     others: &[NodeId],

@@ -2,7 +2,7 @@
 
 use proto::Event;
 
-/// What whoever reads the log of a node should know of; each such event is rare by its nature.
+/// What a reader of a node's log should know; each such event is rare by its nature.
 /// `last_of` is what the node that said what blocks a job knows to have happened last there.
 pub(crate) fn notable<'a>(
     event: &Event,

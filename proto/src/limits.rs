@@ -135,7 +135,7 @@ pub const DEATHS_TOGETHER: Span = Span::from_secs(20);
 /// to twice as long, before it starts again.
 pub const APART_REST: Span = Span::from_secs(2);
 pub const APART_REST_DOUBLED_MAX: usize = 3;
-/// So many other nodes are asked at most.
+/// How many other nodes are asked at most.
 pub const WITNESSES_MAX: usize = 32;
 /// Deaths that are remembered of one task, former lives of one node, and ends of lives.
 pub const DEATHS_KEPT_MAX: usize = 16;

@@ -5,7 +5,7 @@
 pub enum Spared {
     /// It was held, and had not started as far as its home knows.
     Held,
-    /// Too few of the other nodes lived through it, or its host began anew, or it lives.
+    /// Too few of the other nodes lived through it, or its host started again, or it lives.
     Apart,
     /// It was the only node, and other tasks ran beside this one.
     Beside,

@@ -26,7 +26,7 @@ fn task(index: u64) -> TaskId {
     TaskId::new(1, LocalId::new(PartitionId(1), index).0)
 }
 
-/// Tasks of node 1, with which so many have died; those with none are no commands.
+/// Tasks of node 1, each with its number of deaths; those with none are no commands.
 fn push(holder: &mut Scheduler, strikes: &[u32], out: &mut Out) {
     let placed = |(index, &strikes)| wire::Placed {
         job: 1,

@@ -29,14 +29,14 @@ struct Known {
     lives: BTreeMap<NodeId, VecDeque<Incarnation>>,
     /// How some lives ended, as told.
     ends: BTreeMap<Death, LifeEnd>,
-    /// Who was seen to die lately.
+    /// Nodes that were seen to die lately.
     gone: VecDeque<(Time, NodeId)>,
     inquests: BTreeMap<Death, Inquest>,
 }
 
 #[derive(Debug)]
 struct Inquest {
-    /// Who might have lived through it, as it was when the death was noticed.
+    /// Nodes that might have lived through it, as of the moment when the death was noticed.
     others: Vec<NodeId>,
     /// When it is asked next, and when this home has waited for long enough.
     ask_at: Time,
@@ -106,7 +106,7 @@ impl Scheduler {
         }
     }
 
-    /// The cluster takes it for dead, or it has begun anew.
+    /// The cluster takes it for dead, or it has started again.
     pub(crate) fn note_death(&mut self, now: Time, death: Death) {
         if self.has_met(death) {
             self.deaths.note_gone(now, death.0);

@@ -141,7 +141,7 @@ pub enum Mutant {
     SuspectsTogether,
     /// A holder starts such a task before its home knows.
     SuspectsUnasked,
-    /// A death counts whoever lived through it.
+    /// A death counts, however few nodes lived through it.
     AllDiedCounts,
     /// A node that was stopped in order counts as dead.
     StopCountsAsCrash,

@@ -2,8 +2,8 @@
 //! the death of what ran their tasks.
 //!
 //! A life that ends by its own will notes that (`ended`). Of one that did not, the id that the
-//! kernel draws when it starts (`boot`) tells whether the host had begun anew since: a power cut, a
-//! reboot, or another host altogether.
+//! kernel draws when it starts (`boot`) tells whether the host has started again since: a power
+//! cut, a reboot, or another host altogether.
 
 use std::fs;
 use std::io;

@@ -157,7 +157,7 @@ fn append(directory: &Path, pack: u32, length: u64, data: &[u8]) -> io::Result<(
     file.write_all(data).inspect_err(|_| drop(file.set_len(length)))
 }
 
-/// So many of these bytes, which begin a record, are whole records.
+/// How many of these bytes, which begin a record, are whole records.
 pub(super) fn whole_records(data: &[u8]) -> usize {
     let mut at = 0;
     while let Some(bytes) = data[at..].first_chunk::<HEADER_BYTES>()

@@ -90,7 +90,7 @@ impl Streams {
         let _ = self.grown.set(Grown(Box::new(grown)));
     }
 
-    /// All segments may have so many bytes: they are closed earlier where that is little.
+    /// The bytes that all segments may have: they are closed earlier where that is little.
     pub fn set_room(&self, room_bytes: u64) {
         self.room_bytes.store(room_bytes, Ordering::Relaxed);
     }
@@ -207,7 +207,7 @@ impl Streams {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
-    /// Removes the oldest segments until so many new bytes fit into the room. Whether they do. What
+    /// Removes the oldest segments until the new bytes fit into the room. Whether they do. What
     /// was in them is named as lost when it is asked for.
     pub fn make_room(&self, new_bytes: u64, room_bytes: u64) -> bool {
         let mut state = self.state();

@@ -30,7 +30,7 @@ fn draft(dice: &mut Dice) -> Draft {
     draft
 }
 
-/// One seed: two nodes are lost for good, and any others die and come back.
+/// One seed: two nodes are lost with their disks, and any others die and come back.
 ///
 /// # Errors
 /// The demand that did not hold.
