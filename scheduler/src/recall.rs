@@ -5,7 +5,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::ledger::State;
-use crate::ledger::recall::{Pending, Reader, bare_recall, send_recalls};
+use crate::ledger::recall::{Pending, bare_recall, send_recalls};
 use crate::out::Out;
 use crate::{Mutant, Scheduler};
 
@@ -48,11 +48,11 @@ impl Scheduler {
         let (job, partition) = (JobId(recall.job), PartitionId(recall.partition));
         let by = (LocalId(recall.parent), Attempt(recall.attempt));
         let mut used = false;
+        let is_over = self.has_ended(job) == Some(true) || self.ledger.is_removed(job);
         for (&child, &slot) in recall.child.iter().zip(&recall.slot) {
             let task = TaskId { job, local: LocalId(child) };
-            let is_over = self.has_ended(job) == Some(true) || self.ledger.is_removed(job);
             if task.partition() == partition && !is_over {
-                used |= self.ledger.recall(task, slot, by, &self.homes, out) == Reader::Used;
+                used |= self.ledger.recall(task, slot, by, &self.homes, out);
             }
         }
         // The job's home hears first that these tasks are not done, then passes the answer on:

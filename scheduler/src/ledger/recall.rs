@@ -64,17 +64,6 @@ impl Recalls {
     }
 }
 
-/// What a recall means for one reader.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reader {
-    /// It has read nothing of an earlier attempt, or its end does not count as a success.
-    Untouched,
-    /// It waits for what the new attempt has made.
-    Waits,
-    /// It has ended well and cannot run again.
-    Used,
-}
-
 impl Ledger {
     /// Outputs that differ from what the attempt made that ended before.
     pub(crate) fn changed_outputs(&self, task: TaskId, sums: &[u64]) -> Vec<u32> {
@@ -106,6 +95,7 @@ impl Ledger {
     }
 
     /// Takes back what a task has read through a slot, if an earlier attempt of the parent made it.
+    /// True when that is impossible: the task has ended well and cannot run again.
     pub(crate) fn recall(
         &mut self,
         task: TaskId,
@@ -113,16 +103,15 @@ impl Ledger {
         (parent, attempt): (LocalId, Attempt),
         homes: &Homes,
         out: &mut Out,
-    ) -> Reader {
+    ) -> bool {
         let Some(cell) = self.cell(task) else {
             // Of a record that has left memory only the end is known.
-            let ended_well = self.state(task) == Some(State::Ended(End::Done));
-            return if ended_well { Reader::Used } else { Reader::Untouched };
+            return self.state(task) == Some(State::Ended(End::Done));
         };
         let (state, read_by, rebuilds, slots) =
             (cell.state, cell.attempt, cell.rebuilds, cell.slots);
         if slot >= slots || self.mutant == Some(Mutant::ReadersKept) {
-            return Reader::Untouched;
+            return false;
         }
         let known = self.inputs(task).find(|input| input.slot == slot);
         let is_earlier = known.is_some_and(|input| input.attempt < attempt.0);
@@ -134,7 +123,7 @@ impl Ledger {
                 let parents =
                     self.part(task).map_or(0, |part| part.parents(task.local.index()).count());
                 if rebuilds >= REBUILDS_MAX || parents != slots as usize || round > 0 {
-                    return Reader::Used;
+                    return true;
                 }
                 mark(Mark::ReaderRecalled);
                 record_recall(task, slot, (parent, attempt), read_by, out);
@@ -145,18 +134,17 @@ impl Ledger {
                 // A later round runs it again, with the new bytes.
                 record_recall(task, slot, (parent, attempt), read_by, out);
                 self.take_back(task, slot);
-                return Reader::Untouched;
             }
-            State::Ended(_) => return Reader::Untouched,
             State::Waiting | State::Ready if is_earlier || is_reopened => {
                 record_recall(task, slot, (parent, attempt), read_by, out);
                 self.take_back(task, slot);
                 self.mourning.insert(task);
                 self.replace_ready(task, Again::InputReplaced, out);
             }
-            State::Waiting | State::Ready => return Reader::Untouched,
+            // It has read nothing of an earlier attempt.
+            State::Ended(_) | State::Waiting | State::Ready => {}
         }
-        Reader::Waits
+        false
     }
 
     /// What this attempt has made is about to be replaced: its readers wait for the next one.
