@@ -208,8 +208,8 @@ pub(crate) struct PlaceArgs {
     /// Nodes the tasks are submitted to: best (all), worst (one), or n1,n2 [default: best]
     #[arg(long, value_name = "WHERE")]
     pub(crate) submit: Option<SubmitTo>,
-    /// Fail a task that sets none when what ran it has died so often, whatever the cause: a number,
-    /// never-restart (the first time) or unlimited [default: 3 deaths that are the task's doing]
+    /// Fail a task when its node or starter process has died this often, whatever the cause: a
+    /// number, never-restart (the first time) or unlimited [default: 3 deaths by its own doing]
     #[arg(long, value_name = "LIMIT")]
     pub(crate) crash_limit: Option<workloads::CrashLimit>,
 }

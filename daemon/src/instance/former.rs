@@ -1,7 +1,7 @@
 //! How the last life in a state directory ended: what a node tells of itself when others ask after
 //! the death of what ran their tasks.
 //!
-//! A life that ends by its own will notes that (`ended`). Of one that did not, the id that the
+//! A node that stops by itself notes that (`ended`). Of one that did not, the id that the
 //! kernel draws when it starts (`boot`) tells whether the host has started again since: a power
 //! cut, a reboot, or another host altogether.
 

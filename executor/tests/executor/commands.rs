@@ -248,9 +248,7 @@ fn much_output_is_kept_whole() {
 #[test]
 fn a_command_that_prints_without_end_is_killed_at_its_limit() {
     let mut bench = Bench::limited(1 << 20);
-    let start = std::time::Instant::now();
     let outcome = bench.shell(1, "yes");
-    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     let error = &outcome.error;
     assert!(error.starts_with("wrote 1.") && error.contains("; the limit is 1 MiB ("), "{error}");
     assert_eq!(outcome.captured, Captured { stdout_bytes: 1 << 20, stderr_bytes: 0 });

@@ -1,5 +1,5 @@
 //! Commands with which what ran them has died: a task that takes its node down must not take down
-//! one node after another, and no task is to fail for what another did, or an operator, or a fuse.
+//! one node after another, and no task fails for what another task, an operator or a power cut did.
 //!
 //! Only commands run what is not ours, so only they are counted. A command that its own home starts
 //! is noted first, in the batch on which the launch depends. One that starts elsewhere is told to
@@ -58,7 +58,7 @@ pub(crate) struct Crashes {
     pub(crate) doubts: BTreeMap<Death, Doubt>,
     /// What ran together on the only node when it died, and has not ended since.
     beside: BTreeMap<Death, BTreeSet<TaskId>>,
-    /// Something that ran beside the others has ended badly: whose doing it was is not known.
+    /// A task that ran beside the others has ended badly: the culprit stays unknown.
     tainted: BTreeSet<Death>,
 }
 
@@ -206,7 +206,7 @@ impl Ledger {
     /// together: too few live through any of these deaths. From the second on that is counted apart
     /// a task rests for a while, each for another one, and each time up to twice as long.
     fn rest_after_deaths(&self, task: TaskId) -> Span {
-        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        let crashes = self.crashes_of(task);
         let apart = crashes.iter().filter(|crash| crash.fact == StartFact::DiedApart).count();
         let Some(doubled) = apart.checked_sub(2) else { return Span::ZERO };
         let longest = APART_REST.0 << doubled.min(APART_REST_DOUBLED_MAX);
@@ -268,7 +268,7 @@ impl Ledger {
 
     /// How often what ran it has died, whatever that says of it.
     fn deaths(&self, task: TaskId) -> u32 {
-        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        let crashes = self.crashes_of(task);
         u32::try_from(crashes.iter().filter(|crash| crash.ran()).count()).unwrap_or(u32::MAX)
     }
 
@@ -303,13 +303,13 @@ impl Ledger {
         }
     }
 
-    /// A task has ended: well, or so that it is not known whose doing the deaths were that it had a
-    /// part in.
+    /// A task has ended. If it ended well, fewer tasks are suspected of the deaths it ran through;
+    /// otherwise the culprit of these deaths stays unknown.
     pub(super) fn clear_of_deaths(&mut self, task: TaskId, end: End, out: &mut Out) {
         if self.crashes.beside.is_empty() {
             return;
         }
-        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        let crashes = self.crashes_of(task);
         let deaths: Vec<Death> = crashes.iter().map(Crash::death).collect();
         for death in deaths {
             let Some(open) = self.crashes.beside.get_mut(&death) else { continue };
@@ -331,16 +331,19 @@ impl Ledger {
         if self.strikes(task) + 1 >= CRASHES_MAX {
             return;
         }
-        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
+        let crashes = self.crashes_of(task);
         if let Some(&crash) = crashes.iter().find(|crash| crash.death() == death) {
             self.note_death(task, Crash { fact: StartFact::DiedRunning, ..crash }, out);
         }
     }
 
     pub(crate) fn strikes(&self, task: TaskId) -> u8 {
-        let crashes = self.side(task).map_or(&[][..], |side| &side.crashes);
-        let strikes = crashes.iter().filter(|crash| crash.is_strike()).count();
+        let strikes = self.crashes_of(task).iter().filter(|crash| crash.is_strike()).count();
         u8::try_from(strikes).unwrap_or(u8::MAX)
+    }
+
+    fn crashes_of(&self, task: TaskId) -> &[Crash] {
+        self.side(task).map_or(&[][..], |side| &side.crashes)
     }
 
     fn side(&self, task: TaskId) -> Option<&Side> {
