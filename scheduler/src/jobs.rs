@@ -286,8 +286,7 @@ impl Jobs {
                 .sum
                 .as_ref()
                 .map(|sum| wire::PartitionCount { failures: Vec::new(), ..sum.clone() });
-            let state = wire::JobState { partitions: Vec::new(), sum, ..job.told_state() };
-            wire::JobState { rounds: Vec::new(), retried: Vec::new(), ..state }
+            wire::JobState { partitions: Vec::new(), sum, ..job.told_state() }
         })
     }
 

@@ -260,8 +260,11 @@ impl Ledger {
         let mut due = Vec::new();
         for ask in asks {
             if ask.round > self.round(TaskId::new(ask.job, ask.parent)) {
-                mark(Mark::AskDeferred);
-                self.early.push((from, *ask));
+                // A job that is retried was committed: its homes know of it.
+                if self.jobs.contains_key(&JobId(ask.job)) {
+                    mark(Mark::AskDeferred);
+                    self.early.push((from, *ask));
+                }
             } else {
                 due.push(ask);
             }
