@@ -437,4 +437,16 @@ mod tests {
         assert!(waits_for_sync(&end(false)) && lets_go(&end(false)));
         assert!(!waits_for_sync(&end(true)) && !lets_go(&end(true)));
     }
+
+    /// A power cut took the end of a task after a reader elsewhere had ended; the next attempt made
+    /// other bytes (seed 9701994).
+    #[test]
+    fn an_end_whose_bytes_others_read_is_synced_first() {
+        let credits = |checked| {
+            let credits = vec![wire::Credit { checked, ..Default::default() }];
+            Body::Credits(wire::Credits { credits, reconciled: false })
+        };
+        assert!(waits_for_sync(&credits(true)));
+        assert!(!waits_for_sync(&credits(false)), "no-ops do not wait");
+    }
 }

@@ -271,6 +271,9 @@ fn a_job_is_retried_once_for_each_round_and_only_when_it_has_ended() {
     out.facts.jobs.clear();
     retry(&mut home, 1, &mut out).expect("it is repeated");
     assert!(out.facts.jobs.is_empty());
+    let other = wire::JobRetry { job: 1, round: 1, locals: vec![1], ..Default::default() };
+    let refused = home.jobs.retry(Time(9), &other, &home.homes, &mut out).expect("it is known");
+    assert!(refused.unwrap_err().contains("has not ended"), "another user wants other tasks");
     assert!(retry(&mut home, 2, &mut out).unwrap_err().contains("has not ended"));
     let query = |past_round| wire::JobQuery { job: 1, past_round, ..Default::default() };
     let past = home.jobs.state(query(1)).expect("known").expect("it has ended");

@@ -2,9 +2,11 @@
 
 use std::fs;
 
+use executor::CopiedRecords;
+
 use crate::common::{Bench, input, launch, object, output, spec_of};
 use proto::work::Captured;
-use proto::{Span, wire};
+use proto::{NodeId, Span, wire};
 
 #[test]
 fn a_command_prints_and_ends() {
@@ -264,6 +266,28 @@ fn a_command_that_prints_without_end_is_killed_at_its_limit() {
     let expected = "wrote 2.0 KiB of captured output; the limit is 1000 B (";
     assert!(outcome.error.starts_with(expected), "{outcome:?}");
     assert!(bench.shell(4, "head -c 1000 /dev/zero").is_done(), "no more than it may");
+}
+
+/// The maker has dropped its oldest pack: the keeper drops its copy of it before it looks for room.
+#[test]
+fn a_copy_of_a_dropped_pack_makes_room_for_the_next() {
+    let mut bench = Bench::new();
+    assert!(bench.shell(1, "head -c 3000 /dev/zero | tr '\\0' x").is_done());
+    let streams = bench.executor.streams();
+    let data = streams.records_from(streams.packs()[0].0, 0).unwrap();
+    bench.executor.set_captured_room(data.len() as u64 * 3 / 2);
+    let part = |first, pack| CopiedRecords {
+        maker: NodeId(7),
+        store: 5,
+        first,
+        pack,
+        offset: 0,
+        data: &data,
+    };
+    let length = data.len() as u64;
+    assert_eq!(bench.executor.keep_copy(&part(1, 1)).unwrap(), length);
+    assert!(bench.executor.keep_copy(&part(1, 2)).is_err(), "two do not fit");
+    assert_eq!(bench.executor.keep_copy(&part(2, 2)).unwrap(), length);
 }
 
 #[test]

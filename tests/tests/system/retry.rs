@@ -92,6 +92,10 @@ fn named_tasks_run_again_and_only_those() {
     let script = format!("echo {{i}} >> {log}; [ {{i}} -le 2 ] || [ -e {mended} ]");
     let id = submit(&instance, &["--array", "1-4", "--", "sh", "-c", &script]);
     instance.starling(&["job", "wait", &id]).expect_code(1);
+    for nothing in ["", ","] {
+        let refused = instance.starling(&["job", "retry", &id, nothing]).expect_code(2);
+        assert!(refused.stderr.contains("no task is named"), "{}", refused.stderr);
+    }
     let done = instance.starling(&["job", "retry", &id, "2,3"]).expect_code(4);
     assert!(done.stderr.contains("is done"), "{}", done.stderr);
     instance.sandbox().write("mended", "");
