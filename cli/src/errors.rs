@@ -137,6 +137,7 @@ impl From<StartError> for Failure {
             StartError::Options { .. }
             | StartError::NotLoopback { .. }
             | StartError::JoinNotLoopback { .. }
+            | StartError::AutoInsecure
             | StartError::NoAddress { .. } => Exit::Usage,
             StartError::Missing { .. } | StartError::Join { .. } => Exit::Lost,
             _ => Exit::Refused,

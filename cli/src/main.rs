@@ -18,10 +18,12 @@ mod jobs;
 mod kept;
 mod kv;
 mod kv_batch;
+mod launched;
 mod measured;
 mod node;
 mod node_list;
 mod output;
+mod places;
 mod processes;
 mod progress;
 mod remembered;
@@ -68,6 +70,9 @@ pub(crate) struct Context {
     dir: Option<std::path::PathBuf>,
 }
 
+/// Why the directory of an instance cannot hold the place of a node.
+const ALL_SHARE: &str = "all nodes share the directory";
+
 impl Context {
     /// The instance's directory, by flag, setting or default; absolute. One that others could
     /// have made is refused: they would know its keys.
@@ -89,6 +94,7 @@ impl Context {
             let user = rustix::process::getuid().as_raw();
             settings::default_dir(|name| std::env::var(name).ok(), user)
         });
+        let dir = places::expand(&dir, places::Scope { flag: "--dir", rank: Err(ALL_SHARE) })?;
         std::path::absolute(&dir).map_err(|error| Failure::file(&dir, &error))
     }
 

@@ -1,22 +1,20 @@
 //! `starling node`: one node in the foreground; or the nodes of an instance.
 
-use std::fs::File;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use daemon::launcher::{Launcher, detect_here};
-use daemon::{NodeHandle, NodeOptions, StartError};
+use daemon::instance::{DirLock, Instance};
+use daemon::launcher::Launcher;
+use daemon::{Listen, NodeHandle, NodeOptions, StartError, Which};
 use proto::NodeId;
-use rustix::fs::FlockOperation;
 use security::Token;
 
 use crate::args::{CapturedArgs, ScrubArgs, TimeoutArgs, parse_node};
-use crate::embed::default_slots;
 use crate::errors::{Done, Exit, Failure, plain};
+use crate::places::{self, Scope};
 use crate::tuning::TuningArgs;
 use crate::units::Timespan;
-use crate::{Context, node_list};
+use crate::{Context, launched, node_list};
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -60,6 +58,12 @@ struct SetArgs {
     tuning: TuningArgs,
 }
 
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Slurm {
+    Keep,
+    Hide,
+}
+
 /// A node in the foreground.
 #[derive(Args, Debug)]
 struct StartArgs {
@@ -72,9 +76,14 @@ struct StartArgs {
     #[arg(long, value_name = "TOKEN", requires = "join", env = "STARLING_TOKEN")]
     #[arg(hide_env_values = true)]
     token: Option<Token>,
-    /// Where to listen: the address by which the other nodes reach this one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    listen: SocketAddr,
+    /// Where to listen: the address by which the other nodes reach this one; or 'auto' (auto:PORT):
+    /// all addresses of this machine, of which the others find out which they reach
+    /// [default: 127.0.0.1:0; auto under a launcher, unless it says that all ranks are on one machine]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<Listen>,
+    /// Of all addresses those of these interfaces or networks alone: hsn0,ib0,10.1.0.0/16
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    interface: Vec<Which>,
     /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
     #[arg(long)]
     insecure: bool,
@@ -93,7 +102,8 @@ struct StartArgs {
     /// How long to wait for the other nodes
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     deadline: Timespan,
-    /// Where the node keeps its state [default: under the instance's directory]
+    /// Where the node keeps its state; {rank}, {host} and $VAR stand for this node's own
+    /// [default: under the instance's directory]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Partitions of the key space, a power of two; fixed when the cluster is made
@@ -103,6 +113,10 @@ struct StartArgs {
     /// [default: as the cluster has; a new one 2 from 2 nodes on]
     #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
     replicas: Option<u32>,
+    /// Whether tasks know the Slurm allocation that the node is in: then srun in a task starts a
+    /// step of it
+    #[arg(long, value_enum, default_value_t = Slurm::Keep)]
+    slurm: Slurm,
     #[command(flatten)]
     scrub: ScrubArgs,
     #[command(flatten)]
@@ -140,12 +154,15 @@ fn start(context: &Context, args: StartArgs) -> Done {
     }
     let dir = match &args.rendezvous {
         Some(dir) => {
-            crate::settings::check_owner(dir, rustix::process::geteuid().as_raw())?;
-            std::path::absolute(dir).map_err(|error| Failure::file(dir, &error))?
+            let scope = Scope { flag: "--rendezvous", rank: Err(crate::ALL_SHARE) };
+            let dir = places::expand(dir, scope)?;
+            crate::settings::check_owner(&dir, rustix::process::geteuid().as_raw())?;
+            std::path::absolute(&dir).map_err(|error| Failure::file(&dir, &error))?
         }
         None => context.dir()?,
     };
-    let launcher = args.rendezvous.is_some().then(detect_here).flatten();
+    let told = launched::Told { rank: args.rank, expect: args.expect };
+    let launcher = args.rendezvous.is_some().then(|| launched::find(told)).transpose()?.flatten();
     let expect = args.expect.or_else(|| launcher.as_ref().map(|found| found.size)).unwrap_or(1);
     let grow = args.join.is_some() && args.expect.is_none() && args.rank.is_none();
     let grow = grow && launcher.is_none();
@@ -159,10 +176,13 @@ fn start(context: &Context, args: StartArgs) -> Done {
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
     let replicas = replicas(context, &args, &dir, expect)?;
+    let place = if grow { Err("the cluster gives the number later") } else { Ok(rank) };
+    let scope = Scope { flag: "--state-dir", rank: place };
+    let state_dir = args.state_dir.as_deref().map(|dir| places::expand(dir, scope)).transpose()?;
     let options = NodeOptions {
-        state_dir: args.state_dir,
-        slots: slots.unwrap_or_else(|| default_slots(1)),
-        listen: args.listen,
+        state_dir,
+        slots: slots.unwrap_or_else(|| launched::slots(context, launcher.as_ref())),
+        listen: launched::listen(args.listen, &args.interface, launcher.as_ref())?,
         tuning,
         partitions: args.partitions,
         replicas,
@@ -172,6 +192,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
         join: args.join,
         grow,
         token: args.token,
+        hides_slurm: args.slurm == Slurm::Hide,
         insecure: args.insecure,
         deadline: args.deadline.0,
         launch: launcher.map(|found| found.launch).unwrap_or_default(),
@@ -255,23 +276,19 @@ fn rank(
     dir: &Path,
     launcher: Option<&Launcher>,
     expect: u32,
-) -> Result<(u32, Option<File>), Failure> {
+) -> Result<(u32, Option<DirLock>), Failure> {
     if let Some(rank) = args.rank.or_else(|| launcher.map(|found| found.rank)) {
         return Ok((rank, None));
     }
     if expect == 1 {
         return Ok((0, None));
     }
-    let instance = daemon::instance::Instance::open(dir)?;
+    let instance = Instance::open(dir)?;
     for rank in 0..expect {
         let home = instance.node_dir(NodeId(rank));
         executor::private::own_dir(&home).map_err(|error| Failure::file(&home, &error))?;
-        let path = home.join("place");
-        let file = File::create(&path).map_err(|error| Failure::file(&path, &error))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok((rank, Some(file))),
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(Failure::file(&path, &error.into())),
+        if let Some(lock) = DirLock::try_to_take(&home, "place")? {
+            return Ok((rank, Some(lock)));
         }
     }
     let text = format!("all {expect} places in {} are taken", dir.display());

@@ -27,7 +27,11 @@ struct NodeList {
 struct NodeRow {
     id: u32,
     incarnation: u32,
+    /// The first of the addresses.
     addr: String,
+    addrs: Vec<String>,
+    /// The name of its machine; empty: it is not known.
+    host: String,
     pid: u32,
     state: &'static str,
     /// The others go on without it; else one that is down may just not answer us.
@@ -53,7 +57,9 @@ impl NodeRow {
         Self {
             id: node.0,
             incarnation: member.incarnation,
-            addr: member.address,
+            addr: first(&member.address),
+            addrs: each(&member.address),
+            host: member.host,
             pid: member.pid,
             state: "up",
             given_up: false,
@@ -73,6 +79,8 @@ impl NodeRow {
             id: node.0,
             incarnation: 0,
             addr: String::new(),
+            addrs: Vec::new(),
+            host: String::new(),
             pid: 0,
             state: "down",
             given_up: false,
@@ -89,14 +97,22 @@ impl NodeRow {
     }
     /// One that does not answer, where the nodes agree on who is there.
     fn silent(member: &wire::Member) -> Self {
-        let (incarnation, addr, slots) = (member.incarnation, member.address.clone(), member.slots);
-        Self { incarnation, addr, slots, ..Self::down(NodeId(member.node)) }
+        let (incarnation, slots) = (member.incarnation, member.slots);
+        let (addr, addrs) = (first(&member.address), each(&member.address));
+        let host = member.host.clone();
+        Self { incarnation, addr, addrs, host, slots, ..Self::down(NodeId(member.node)) }
+    }
+    fn told_address(&self) -> String {
+        match self.addrs.len() {
+            0 | 1 => self.addr.clone(),
+            several => format!("{} and {} more", self.addr, several - 1),
+        }
     }
     fn cells(&self) -> Vec<String> {
         vec![
             format!("n{}", self.id),
             format!("{}{}", self.state, if self.slow { ", slow" } else { "" }),
-            self.addr.clone(),
+            self.told_address(),
             self.pid.to_string(),
             self.slots.to_string(),
             self.homes.to_string(),
@@ -104,8 +120,17 @@ impl NodeRow {
             units::count(self.ready_local),
             units::count(self.ready_shared),
             units::count(self.waiting),
+            self.host.clone(),
         ]
     }
+}
+
+/// The addresses of a member.
+fn each(list: &str) -> Vec<String> {
+    security::race::each(list).filter(|it| !it.is_empty()).map(str::to_owned).collect()
+}
+fn first(list: &str) -> String {
+    each(list).into_iter().next().unwrap_or_default()
 }
 
 async fn look(client: &Client) -> NodeList {
@@ -143,7 +168,7 @@ pub(crate) fn list(context: &Context) -> Done {
             let nodes = &list.nodes;
             let header = [
                 "node", "state", "address", "pid", "slots", "homes", "running", "local", "shared",
-                "waiting",
+                "waiting", "host",
             ];
             let rows: Vec<_> = nodes.iter().map(NodeRow::cells).collect();
             context.output.table(&header, &rows)?;
@@ -344,7 +369,8 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
         );
         let rows = [
             row("node", format!("n{}", info.row.id)),
-            row("address", info.row.addr.clone()),
+            row("host", info.row.host.clone()),
+            row("address", info.row.addrs.join(", ")),
             row("slow", if info.row.slow { "yes" } else { "no" }.to_owned()),
             row("pid", info.row.pid.to_string()),
             row("incarnation", info.row.incarnation.to_string()),

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use executor::locks::{self, Taken};
 use executor::private;
-use rustix::fs::FlockOperation;
 
 const PREFIX: &str = "starling-run-";
 /// Locked for as long as the run lives.
@@ -37,8 +37,10 @@ impl RunDir {
         let unnamed = dir.path().join(".run.lock");
         let mut options = OpenOptions::new();
         let lock = options.create_new(true).write(true).mode(0o600).open(&unnamed)?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        std::fs::rename(&unnamed, dir.path().join(LOCK))?;
+        // Without locks no later run knows that this one has died: it stays until it is removed.
+        if !matches!(locks::take(&lock)?, Taken::NoLocks(_)) {
+            std::fs::rename(&unnamed, dir.path().join(LOCK))?;
+        }
         Ok(Self { dir, is_kept: false, _lock: lock })
     }
 
@@ -98,8 +100,7 @@ fn locks_of_dead(run: &Path) -> Option<Vec<File>> {
 
 fn take(path: &Path) -> Option<File> {
     let lock = OpenOptions::new().write(true).open(path).ok()?;
-    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-    Some(lock)
+    matches!(locks::take(&lock), Ok(Taken::Ours)).then_some(lock)
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ impl AddressBook {
             slots: member.slots,
             launch: String::new(),
             data: member.data_address.clone(),
+            host: member.host.clone(),
         });
     }
 
@@ -45,6 +46,7 @@ impl AddressBook {
             slots: greeting.slots,
             launch: greeting.launch.clone(),
             data: greeting.data_address.clone(),
+            host: greeting.host.clone(),
         });
     }
 
@@ -103,6 +105,7 @@ mod tests {
                 slots: 2,
                 launch: String::new(),
                 data: String::new(),
+                host: String::new(),
             };
             instance.write_address(&file).unwrap();
         };

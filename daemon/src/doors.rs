@@ -6,7 +6,7 @@ first message (ALPN); the one purpose that needs no certificate is the exchange 
 for keys ([`crate::join`]), which has its own few bytes and nothing else.
 */
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ const READ_AHEAD_BYTES: usize = 32 << 10;
 pub(crate) struct Doors {
     /// `None`: the instance was made with `--insecure`.
     locks: Option<Locks>,
+    /// The addresses of this machine that others may come to; empty: all.
+    only: Vec<IpAddr>,
 }
 
 #[derive(Debug)]
@@ -81,12 +83,25 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
 impl Doors {
     pub(crate) fn insecure() -> Self {
-        Self { locks: None }
+        Self { locks: None, only: Vec::new() }
     }
 
-    pub(crate) fn new(keyring: Keyring, bundle: &Bundle) -> Result<Self, rustls::Error> {
+    pub(crate) fn new(
+        keyring: Keyring,
+        bundle: &Bundle,
+        only: Vec<IpAddr>,
+    ) -> Result<Self, rustls::Error> {
         let shown = RwLock::new(Arc::new(Shown::new(bundle)?));
-        Ok(Self { locks: Some(Locks { keyring, shown }) })
+        Ok(Self { locks: Some(Locks { keyring, shown }), only })
+    }
+
+    /// Whether this node listens at the address that a connection came to.
+    fn check_address(&self, stream: &TcpStream) -> Result<(), String> {
+        let came_to = stream.local_addr().map_err(|error| error.to_string())?;
+        match self.only.is_empty() || self.only.contains(&came_to.ip().to_canonical()) {
+            true => Ok(()),
+            false => Err(format!("it came to {came_to}, which --interface leaves out")),
+        }
     }
 
     /// For calls to other nodes.
@@ -131,6 +146,7 @@ impl Doors {
         stream: TcpStream,
         address: SocketAddr,
     ) -> Result<Option<(Stream, Guest)>, String> {
+        self.check_address(&stream)?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let Some(locks) = &self.locks else {
             // Whoever reaches this machine's loopback may do everything: that was asked for.
@@ -155,6 +171,7 @@ impl Doors {
         &self,
         stream: TcpStream,
     ) -> Result<Result<TlsStream<TcpStream>, TcpStream>, String> {
+        self.check_address(&stream)?;
         let Some(locks) = &self.locks else { return Ok(Err(stream)) };
         let acceptor = TlsAcceptor::from(Arc::clone(&locks.shown().data));
         let stream = acceptor.accept(stream).await.map_err(|error| error.to_string())?;
@@ -215,7 +232,8 @@ mod tests {
         let soon = Validity::starting_now(Duration::from_secs(3600));
         let old = authority.issue(Role::Node, soon).unwrap();
         std::fs::write(keyring.path(Role::Node), old).unwrap();
-        let doors = Doors::new(keyring.clone(), &keyring.read(Role::Node).unwrap()).unwrap();
+        let doors =
+            Doors::new(keyring.clone(), &keyring.read(Role::Node).unwrap(), Vec::new()).unwrap();
         let old = shown(&doors, &keyring).await;
         doors.renew().unwrap();
         let new = shown(&doors, &keyring).await;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::store::StoreError;
 
 /// The text of a system error in the shape of our own: lower case, without its number.
-fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
@@ -20,6 +20,12 @@ pub enum StartError {
     Options { what: String },
     #[error("refusing to listen on {address}: with --insecure nothing leaves this machine")]
     NotLoopback { address: SocketAddr },
+    #[error("refusing to listen on all addresses: with --insecure nothing leaves this machine")]
+    AutoInsecure,
+    #[error("cannot ask the kernel for this machine's addresses: {}", reason(.0))]
+    Interfaces(io::Error),
+    #[error("no interface that is up matches '{only}'; these are up: {up}")]
+    NoInterface { only: String, up: String },
     #[error("refusing to join by {address}: with --insecure nothing leaves this machine")]
     JoinNotLoopback { address: String },
     #[error("refusing to listen on {address}: others could not reach the node by that address")]
@@ -84,6 +90,11 @@ impl StartError {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
+            Self::AutoInsecure => {
+                "leave out --insecure, or give --listen 127.0.0.1:0: all nodes are on one machine then"
+            }
+            Self::Interfaces(_) => "give --listen with the address by which others reach this one",
+            Self::NoInterface { .. } => "give --interface a name or a network of this machine",
             Self::NotLoopback { .. } => "leave out --insecure, or give an address of 127.0.0.0/8",
             Self::JoinNotLoopback { .. } => "leave out --insecure",
             Self::Listen { .. } => {
@@ -91,7 +102,9 @@ impl StartError {
             }
             Self::InUse { .. } => "stop that node first (`starling down`), or give another --dir",
             Self::NewerFormat { .. } => "use the newer starling, or give another --dir",
-            Self::NoAddress { .. } => "give the address by which other machines reach this one",
+            Self::NoAddress { .. } => {
+                "give the address by which other machines reach this one, or --listen auto"
+            }
             Self::Doors { insecure: true, .. } => "leave out --insecure, or give another --dir",
             Self::Doors { .. } => "give --insecure again, or another --dir",
             Self::Keys(security::KeyError::Mode { .. }) => "make it private again: chmod 600",

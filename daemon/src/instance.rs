@@ -14,12 +14,13 @@ shared file system sees a file or none.
 */
 
 mod former;
+mod lock;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use executor::private;
 use proto::wire::LifeEnd;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StartError;
 pub(crate) use former::EndMark;
+pub use lock::DirLock;
 
 /// `cluster.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -58,6 +60,7 @@ pub struct AddressFile {
     pub format: u32,
     pub node: u32,
     pub incarnation: u32,
+    /// `ip:port`; of a node with several: all, best first, with commas between.
     pub address: String,
     pub pid: u32,
     pub slots: u32,
@@ -67,9 +70,13 @@ pub struct AddressFile {
     /// Where it gives out objects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub data: String,
+    /// The name of its machine, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
 }
 
 const DB: &str = "db";
+const LOCK: &str = "lock";
 const REMOVED: &str = "removed";
 const DB_ASIDE: &str = "db.damaged";
 /// The number of records that are to be made, as it was told to the cluster.
@@ -191,8 +198,7 @@ pub struct StateDir {
     incarnation: Incarnation,
     former: (Incarnation, LifeEnd),
     store: u64,
-    /// The lock goes with the file, even when the process is killed.
-    lock: File,
+    lock: DirLock,
 }
 
 impl StateDir {
@@ -207,18 +213,7 @@ impl StateDir {
     pub fn open_above(path: &Path, known: Incarnation) -> Result<Self, StartError> {
         make_private_dir(path)?;
         check_owner(path, rustix::process::geteuid().as_raw())?;
-        let lock_path = path.join("lock");
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&lock_path)
-            .map_err(|e| StartError::io("write", &lock_path, e))?;
-        take_lock(&lock).map_err(|errno| match errno {
-            rustix::io::Errno::WOULDBLOCK => StartError::InUse { path: path.to_path_buf() },
-            errno => StartError::io("lock", &lock_path, errno.into()),
-        })?;
+        let lock = DirLock::take(path, LOCK)?;
         check_format(path)?;
         if let Ok(node) = fs::read_to_string(path.join(REMOVED)) {
             let node = NodeId(node.trim().parse().unwrap_or_default());
@@ -239,21 +234,17 @@ impl StateDir {
         &self.path
     }
 
-    /// Whether the lock that this holds is still the one in the directory. When not, the directory
-    /// was removed or replaced, and another process may be this node there.
+    /// Whether the directory is still the one that this has locked. When not, it was removed or
+    /// replaced, and another process may be this node there.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        let (Ok(held), found) = (self.lock.metadata(), fs::metadata(self.path.join("lock"))) else {
-            return true; // That says nothing about the directory.
-        };
-        match found {
-            Ok(found) => (found.dev(), found.ino()) == (held.dev(), held.ino()),
-            Err(e) => {
-                let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle;
-                !stale
-                    && !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-            }
-        }
+        self.lock.is_there()
+    }
+
+    /// Why locks do not protect the directory, where its file system has none.
+    #[must_use]
+    pub fn lacks_locks(&self) -> Option<String> {
+        self.lock.missing()
     }
 
     /// Comes back when the directory is no longer the one that this has locked.
@@ -351,8 +342,9 @@ pub(crate) fn has_joined(state: &Path) -> bool {
 
 /// The number of a directory's records, if it has one and nobody uses the directory.
 pub(crate) fn free_store(state: &Path) -> Option<u64> {
-    let lock = OpenOptions::new().write(true).open(state.join("lock")).ok()?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok()?;
+    if !lock::is_free(state, LOCK) {
+        return None;
+    }
     let text = fs::read_to_string(state.join("store")).ok()?;
     u64::from_str_radix(number_of_line(&text)?, 16).ok()
 }
@@ -368,23 +360,6 @@ pub(crate) fn prepare_joined(state: &Path, store: u64) -> Result<(), StartError>
     replace(&state.join(JOINED_AS), number_line(&format!("{store:016x}")).as_bytes())?;
     replace(&state.join("late"), b"1\n")?;
     replace(&state.join("formed"), b"1\n")
-}
-
-/// A predecessor that was killed keeps its lock until the last of its threads is gone: it is waited
-/// for, a while.
-fn take_lock(lock: &File) -> Result<(), rustix::io::Errno> {
-    let start = Instant::now();
-    loop {
-        let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-        match rustix::fs::flock(lock, operation) {
-            Err(rustix::io::Errno::WOULDBLOCK)
-                if start.elapsed() < Duration::from_nanos(limits::STATE_LOCK_PATIENCE.0) =>
-            {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            result => return result,
-        }
-    }
 }
 
 fn check_format(state: &Path) -> Result<(), StartError> {
@@ -536,13 +511,11 @@ fn sync_parent(path: &Path) -> Result<(), StartError> {
     File::open(parent).and_then(|dir| dir.sync_all()).map_err(|e| StartError::io("sync", parent, e))
 }
 
-/// Writes a file that appears whole, or not at all when somebody else was first.
+/// Writes a file that appears whole, or not at all when another was first.
 fn create_once(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
     let temporary = temporary(path)?;
     write_synced(&temporary, bytes)?;
-    let linked = fs::hard_link(&temporary, path);
-    let _ = fs::remove_file(&temporary);
-    match linked {
+    match security::once::give_name(&temporary, path) {
         Ok(()) => sync_parent(path),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(e) => Err(StartError::io("write", path, e)),

@@ -11,14 +11,11 @@ secret of the token, 32 bytes ─────────▶   removes the promi
 A length of zero is a refusal: unknown, used or too late is one and the same to a stranger.
 */
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use proto::limits;
 use security::{Keyring, SECRET_BYTES, Token, tls};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 /// The giving side.
 pub(crate) async fn hand_over(
@@ -68,11 +65,7 @@ pub(crate) fn redeem(address: &str, token: &Token, keyring: &Keyring) -> Result<
 async fn ask_for_keys(address: &str, token: &Token) -> Result<String, String> {
     let config = tls::client_with_token(token).map_err(|error| error.to_string())?;
     let said = |error: std::io::Error| security::dial::describe(&error);
-    let stream = TcpStream::connect(address).await.map_err(said)?;
-    let mut stream = TlsConnector::from(Arc::clone(&config))
-        .connect(tls::node_name(), stream)
-        .await
-        .map_err(said)?;
+    let mut stream = security::dial::open_with(address, config).await.map_err(said)?;
     stream.write_all(token.secret()).await.map_err(said)?;
     stream.flush().await.map_err(said)?;
     let length = stream.read_u32_le().await.map_err(said)? as usize;

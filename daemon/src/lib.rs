@@ -50,6 +50,7 @@ mod kv_service;
 pub mod launcher;
 mod life;
 mod links;
+mod listen;
 mod log;
 mod map_news;
 mod members;
@@ -89,5 +90,6 @@ pub mod rpc {
 pub use clock::Clock;
 pub use error::{NodeError, StartError};
 pub use handle::{NodeHandle, Stopper};
+pub use listen::{Listen, Which, host_name};
 pub use options::{CapturedRoom, NodeOptions, Places};
 pub use start::{start, start_all};

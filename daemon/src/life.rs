@@ -6,7 +6,7 @@ turns out that the cluster began without it, and when its records cannot be reli
 the next one begins: nothing of the old one but the objects on disk is left by then.
 */
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,6 +24,7 @@ use crate::events::EventLog;
 use crate::handle::{Phase, Progress};
 use crate::inbox::{Incoming, Local};
 use crate::instance::{self, AddressFile, ClusterFile, Instance, StateDir};
+use crate::listen::{Bound, host_name};
 use crate::log::NodeLog;
 use crate::members::Members;
 use crate::options::NodeOptions;
@@ -52,12 +53,11 @@ pub(crate) struct Place {
     pub(crate) known_map: Option<wire::ClusterMap>,
     pub(crate) doors: Arc<Doors>,
     pub(crate) addresses: Arc<AddressBook>,
-    pub(crate) listener: TcpListener,
-    pub(crate) address: SocketAddr,
-    pub(crate) data_listener: TcpListener,
-    pub(crate) data_address: SocketAddr,
+    pub(crate) bound: Bound,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) progress: Arc<Progress>,
+    /// It was said that the file system has no locks.
+    pub(crate) is_warned: AtomicBool,
     /// How often the records were given up.
     pub(crate) renewals: u32,
 }
@@ -113,6 +113,7 @@ impl Place {
         let options = &self.options;
         let state = StateDir::open_above(&self.options.state_path(), known)?;
         let store = open_store(&state)?;
+        self.warn_of_locks(&state, &store);
         let (local_sender, local) = mpsc::unbounded_channel();
         let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);
         let executor = {
@@ -128,10 +129,11 @@ impl Place {
                 node: options.node,
                 incarnation: state.incarnation(),
                 nodes: if self.moves() { limits::NODES_MAX } else { options.expect },
-                address: self.address.to_string(),
+                address: self.bound.address.clone(),
                 slots: options.slots,
                 launch: options.launch.clone(),
-                data_address: self.data_address.to_string(),
+                data_address: self.bound.data_address.clone(),
+                host: host_name(),
                 formed: AtomicBool::new(state.was_formed()),
             },
             others: Others::new(others),
@@ -155,6 +157,23 @@ impl Place {
             told: AtomicBool::new(false),
         });
         Ok(Life { state, store, shared, inbox, local, local_sender })
+    }
+
+    /// Once: what is not protected where the file system has no locks.
+    fn warn_of_locks(&self, state: &StateDir, store: &RocksStore) {
+        let lacks = state.lacks_locks();
+        if lacks.is_none() && !store.lacks_locks() || self.is_warned.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let why = lacks.map_or_else(String::new, |why| format!(" ({why})"));
+        let watched_s = limits::BEAT_WATCHED_FOR.0 / 1_000_000_000;
+        (self.options.say)(&format!(
+            "node {}: warning: the file system of {} has no file locks{why}: another start of this \
+             node is kept out on this machine, and on another one by a beat in a file; a node that \
+             was suspended for {watched_s} s is not protected from a second one",
+            self.options.node,
+            state.path().display()
+        ));
     }
 
     /// The life of the node's thread.
@@ -258,14 +277,14 @@ impl Life {
         let to_tokio = |listener: &TcpListener| {
             listener.try_clone().and_then(tokio::net::TcpListener::from_std)
         };
-        let listener = to_tokio(&place.listener).map_err(|e| failed(e.to_string()))?;
+        let listener = to_tokio(&place.bound.calls).map_err(|e| failed(e.to_string()))?;
         let incoming = accept::listen(Arc::clone(&self.shared), listener);
         let routes = service::routes(Arc::clone(&self.shared));
         let mut server = tokio::spawn(routes.serve_with_incoming_shutdown(incoming, async move {
             // An error means that the sender is gone: then it is over too.
             let _ = ended.wait_for(|ended| *ended).await;
         }));
-        let data_listener = to_tokio(&place.data_listener).map_err(|e| failed(e.to_string()))?;
+        let data_listener = to_tokio(&place.bound.data).map_err(|e| failed(e.to_string()))?;
         tokio::spawn(data::serve(Arc::clone(&self.shared), data_listener));
         tokio::spawn(doors::keep_fresh(Arc::clone(&self.shared)));
         let mut stop = self.shared.stop.subscribe();
@@ -323,11 +342,12 @@ impl Life {
             format: limits::FORMAT_VERSION,
             node: place.options.node.0,
             incarnation: self.state.incarnation().0,
-            address: place.address.to_string(),
+            address: place.bound.address.clone(),
             pid: std::process::id(),
             slots: place.options.slots,
             launch: place.options.launch.clone(),
             data: self.shared.identity.data_address.clone(),
+            host: self.shared.identity.host.clone(),
         };
         place.instance.write_address(&file)?;
         self.shared.log.line(&format!(
@@ -463,6 +483,7 @@ impl Life {
             store: self.state.store(),
             address: self.shared.identity.address.clone(),
             data_address: self.shared.identity.data_address.clone(),
+            host: self.shared.identity.host.clone(),
             pid: std::process::id(),
             late: self.state.is_late(),
             former: self.state.former(),

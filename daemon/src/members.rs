@@ -91,6 +91,7 @@ impl Members {
             if member.incarnation == 0 {
                 (member.address, member.slots, member.pid) =
                     (before.address, before.slots, before.pid);
+                member.host = before.host;
             }
         }
     }
@@ -136,6 +137,7 @@ fn tell(member: &mut wire::Member, file: AddressFile) {
     member.address = file.address;
     member.slots = file.slots;
     member.pid = file.pid;
+    member.host = file.host;
 }
 
 #[cfg(test)]
@@ -153,6 +155,7 @@ mod tests {
             slots: 2,
             launch: String::new(),
             data: String::new(),
+            host: "alpha".to_owned(),
         }
     }
 
@@ -194,7 +197,8 @@ mod tests {
         let mut response = wire::Response { body, ..Default::default() };
         members.fill_in(&mut response);
         let Some(wire::response::Body::Node(state)) = response.body else { unreachable!() };
-        assert_eq!(state.member.unwrap().pid, 77);
+        let member = state.member.unwrap();
+        assert_eq!((member.pid, member.host.as_str()), (77, "alpha"));
         assert!(state.cpu_ns > 0 && state.peak_rss_bytes > 0);
         assert_eq!((state.scrub_passes, state.scrubbed_bytes), (2, 100));
     }

@@ -10,6 +10,7 @@ use security::Token;
 
 use crate::error::StartError;
 use crate::instance;
+use crate::listen::Listen;
 
 /// How many a node serves at a time; less than the default is for tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +62,7 @@ pub struct NodeOptions {
     pub expect: u32,
     /// Executing threads ("cores").
     pub slots: u32,
-    pub listen: SocketAddr,
+    pub listen: Listen,
     /// How it decides, steals and keeps objects, until a client tells it otherwise. A store that is
     /// not limited gets limits by the size of its file system.
     pub tuning: Tuning,
@@ -86,6 +87,8 @@ pub struct NodeOptions {
     /// How often it reads all of its records, to find damage that nobody else would; `None`: never.
     pub scrub_every: Option<Duration>,
     pub captured: CapturedRoom,
+    /// Commands see nothing of the Slurm allocation that the node is in.
+    pub hides_slurm: bool,
     /// The program that runs commands for the node, `None`: this one.
     pub spawner_program: Option<PathBuf>,
     /// The launch this process belongs to (see [`crate::launcher`]); empty: none. Addresses of
@@ -111,7 +114,7 @@ impl NodeOptions {
             node,
             expect,
             slots: cpus,
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into(),
             tuning: Tuning::default(),
             partitions: None,
             replicas: None,
@@ -122,6 +125,7 @@ impl NodeOptions {
             deadline: Duration::from_secs(60),
             scrub_every: Some(Duration::from_nanos(limits::SCRUB_EVERY.0)),
             captured: CapturedRoom::default(),
+            hides_slurm: false,
             spawner_program: None,
             launch: String::new(),
             begin_together: false,
@@ -182,11 +186,15 @@ impl NodeOptions {
             return refuse(format!("a node reads all of its records every {least:?} at most"));
         }
         self.tuning.check().or_else(|error| refuse(error.to_string()))?;
-        if self.insecure && !self.listen.ip().is_loopback() {
-            return Err(StartError::NotLoopback { address: self.listen });
-        }
-        if self.listen.ip().is_unspecified() {
-            return Err(StartError::NoAddress { address: self.listen });
+        match self.listen {
+            Listen::Auto { .. } if self.insecure => return Err(StartError::AutoInsecure),
+            Listen::At(address) if self.insecure && !address.ip().is_loopback() => {
+                return Err(StartError::NotLoopback { address });
+            }
+            Listen::At(address) if address.ip().is_unspecified() => {
+                return Err(StartError::NoAddress { address });
+            }
+            _ => {}
         }
         if self.token.is_some() && (self.join.is_none() || self.insecure) {
             return refuse("a token is for joining a node over an encrypted connection".to_owned());
@@ -221,12 +229,16 @@ mod tests {
         assert!(refused(&|o| o.tuning.steal_interval_start = Span(u64::MAX)).contains("stealing"));
         let often = Some(Duration::from_millis(999));
         assert!(refused(&|o| o.scrub_every = often).contains("every 1s at most"));
-        let listen = "10.0.0.1:7".parse().unwrap();
-        NodeOptions { listen, ..good.clone() }.check().unwrap();
-        let insecure = |o: &mut NodeOptions| (o.listen, o.insecure) = (listen, true);
+        let listen: Listen = "10.0.0.1:7".parse().unwrap();
+        NodeOptions { listen: listen.clone(), ..good.clone() }.check().unwrap();
+        let insecure = |o: &mut NodeOptions| (o.listen, o.insecure) = (listen.clone(), true);
         assert!(refused(&insecure).contains("10.0.0.1:7"));
-        let everywhere = "0.0.0.0:7".parse().unwrap();
-        assert!(refused(&|o| o.listen = everywhere).contains("0.0.0.0:7"));
+        let auto: Listen = "auto".parse().unwrap();
+        NodeOptions { listen: auto.clone(), ..good.clone() }.check().unwrap();
+        let insecure = |o: &mut NodeOptions| (o.listen, o.insecure) = (auto.clone(), true);
+        assert!(refused(&insecure).contains("insecure"));
+        let everywhere = "0.0.0.0:7".parse::<Listen>().unwrap();
+        assert!(refused(&|o| o.listen = everywhere.clone()).contains("0.0.0.0:7"));
         let token: Token = "a1".repeat(64).parse().unwrap();
         assert!(refused(&|o| o.token = Some(token.clone())).contains("joining"));
     }

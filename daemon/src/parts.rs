@@ -45,6 +45,8 @@ pub(crate) fn start_executor(
     config.spawner_program.clone_from(&options.spawner_program);
     config.mark = format!("{cluster:016x}-{:016x}", state.store());
     config.say = options.say;
+    config.instance_dir = Some(options.dir.clone());
+    config.hides_slurm = options.hides_slurm;
     config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
     let executor =
         Executor::start(config, move |ended| {

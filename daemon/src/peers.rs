@@ -63,6 +63,8 @@ pub(crate) struct Identity {
     pub(crate) launch: String,
     /// Where it gives out objects.
     pub(crate) data_address: String,
+    /// The name of its machine.
+    pub(crate) host: String,
     /// It was part of a complete cluster, in this life or before.
     pub(crate) formed: AtomicBool,
 }
@@ -80,6 +82,7 @@ impl Identity {
             slots: self.slots,
             launch: self.launch.clone(),
             data_address: self.data_address.clone(),
+            host: self.host.clone(),
             formed: self.formed.load(Ordering::Relaxed),
         };
         wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(greeting)) }
@@ -211,6 +214,7 @@ mod tests {
             slots: 2,
             launch: String::new(),
             data_address: String::new(),
+            host: String::new(),
             formed: AtomicBool::new(false),
         }
     }

@@ -1,7 +1,8 @@
 //! Puts a node together and gives it a thread.
 
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use proto::{Incarnation, NodeId, limits, wire};
 use security::{Dialer, Keyring, Role};
@@ -15,10 +16,7 @@ use crate::handle::{NodeHandle, Progress};
 use crate::instance::{self, ClusterFile, Instance};
 use crate::life::Place;
 use crate::options::NodeOptions;
-use crate::{join, rendezvous};
-
-/// How long one of the addresses of a name may take to answer.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+use crate::{join, listen, rendezvous};
 
 /// Starts nodes `0..base.expect` in this process and waits until they have found each other.
 pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
@@ -46,13 +44,12 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     let resolve = |name: &str| resolve_join(name, insecure);
     options.join = options.join.as_deref().map(resolve).transpose()?;
     // First, so that a port that cannot be had leaves nothing behind.
-    let (listener, address) = listen(options.listen)?;
-    let (data_listener, data_address) = listen(SocketAddr::new(options.listen.ip(), 0))?;
+    let bound = listen::bind(&options.listen)?;
     let instance = Instance::open(&options.dir)?;
-    let doors = Arc::new(make_doors(&options, &instance)?);
+    let doors = Arc::new(make_doors(&options, &instance, &bound.only)?);
     let addresses = Arc::new(AddressBook::new(instance.clone()));
     if options.grow {
-        let listens = (address.to_string(), data_address.to_string());
+        let listens = (bound.address.clone(), bound.data_address.clone());
         enter_as_new(&mut options, &instance, &doors.dialer(), listens)?;
     }
     let found = find_cluster(&options, &instance, &addresses, &doors.dialer())?;
@@ -65,16 +62,15 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
         known_map: found.map,
         doors,
         addresses,
-        listener,
-        address,
-        data_listener,
-        data_address,
+        bound,
         stop: stop.clone(),
         progress: Arc::clone(&progress),
+        is_warned: AtomicBool::new(false),
         renewals: 0,
         options,
     };
     let life = place.begin(found.incarnation)?;
+    let address = place.bound.first;
     let (node, incarnation) = (place.options.node, life.incarnation());
     let thread = std::thread::Builder::new()
         .name(format!("{node}-loop"))
@@ -167,7 +163,11 @@ fn find_cluster(
 }
 
 /// The keys: those of the directory, or those that a token is good for, or new ones.
-fn make_doors(options: &NodeOptions, instance: &Instance) -> Result<Doors, StartError> {
+fn make_doors(
+    options: &NodeOptions,
+    instance: &Instance,
+    only: &[IpAddr],
+) -> Result<Doors, StartError> {
     instance.check_doors(options.insecure)?;
     if options.insecure {
         return Ok(Doors::insecure());
@@ -185,35 +185,25 @@ fn make_doors(options: &NodeOptions, instance: &Instance) -> Result<Doors, Start
         _ => {}
     }
     let bundle = keyring.prepare()?;
-    Doors::new(keyring, &bundle).map_err(|error| {
+    Doors::new(keyring, &bundle, only.to_vec()).map_err(|error| {
         let path = instance.dir().join("keys");
         StartError::BadKeys { path, reason: error.to_string() }
     })
 }
 
-/// The address to join by, as a number.
+/// The addresses to join by, as numbers: a name may mean several, and so may a list.
 fn resolve_join(name: &str, insecure: bool) -> Result<String, StartError> {
     let failed = |reason: String| StartError::Join { address: name.to_owned(), reason };
-    let found = name.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
-    let found: Vec<SocketAddr> = found.collect();
+    let mut found: Vec<SocketAddr> = Vec::new();
+    for one in security::race::each(name) {
+        found.extend(one.to_socket_addrs().map_err(|error| failed(error.to_string()))?);
+    }
     if insecure && !found.iter().all(|&address| security::dial::is_local(address)) {
         return Err(StartError::JoinNotLoopback { address: name.to_owned() });
     }
-    // A name may mean two addresses, and the node listens on one of them.
-    let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, PATIENCE).is_ok();
-    let chosen = match &found[..] {
-        [only] => Some(only),
-        several => several.iter().find(answers).or_else(|| found.first()),
-    };
-    chosen.map(ToString::to_string).ok_or_else(|| failed("it has no address".to_owned()))
-}
-
-fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let listen = || {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let bound = listener.local_addr()?;
-        Ok((listener, bound))
-    };
-    listen().map_err(|error| StartError::Listen { address, error })
+    if found.is_empty() {
+        return Err(failed("it has no address".to_owned()));
+    }
+    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    Ok(found.join(","))
 }

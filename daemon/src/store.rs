@@ -17,6 +17,7 @@
 //! end of the log, which no sync had covered (see `mark`); any other damage is an error, never
 //! skipped.
 
+mod lock;
 mod logs;
 mod mark;
 mod scrub;
@@ -114,6 +115,7 @@ struct Shared {
     last_seq: AtomicU64,
     mark: Mutex<Mark>,
     failed: AtomicBool,
+    lacks_locks: bool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -134,6 +136,7 @@ impl RocksStore {
         refuse_half_a_store(&path)?;
         let mut mark = Mark::check(&path)?;
         logs::check(&path)?;
+        let lacks_locks = lock::fit(&path).map_err(|error| from_io(&path, &error))?.is_some();
         let db = DB::open(&options(), &path).map_err(|error| from_rocksdb(&path, &error))?;
         let last_seq = match db.get(LAST_SEQ_KEY).map_err(|error| from_rocksdb(&path, &error))? {
             None => 0,
@@ -143,7 +146,8 @@ impl RocksStore {
         };
         mark.opened(db.latest_sequence_number())?;
         let (last_written, failed) = (AtomicU64::new(0), AtomicBool::new(false));
-        let shared = Shared { db, path, last_seq: last_written, mark: Mutex::new(mark), failed };
+        let mark = Mutex::new(mark);
+        let shared = Shared { db, path, last_seq: last_written, mark, failed, lacks_locks };
         Ok((Self { shared: Arc::new(shared), key: Vec::new(), value: Vec::new() }, last_seq))
     }
 
@@ -158,6 +162,12 @@ impl RocksStore {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
+    }
+
+    /// Whether its lock holds on this machine only, as its file system has none.
+    #[must_use]
+    pub fn lacks_locks(&self) -> bool {
+        self.shared.lacks_locks
     }
 
     #[must_use]

@@ -22,6 +22,10 @@ fn a_node_without_keys_stays_on_this_machine() {
     let error = start(NodeOptions { listen, ..insecure(0) }).unwrap_err();
     assert!(matches!(error, StartError::NotLoopback { .. }), "{error}");
     assert!(error.to_string().contains("192.0.2.1:0") && !error.hint().is_empty());
+    let listen = "auto".parse().unwrap();
+    let error = start(NodeOptions { listen, ..insecure(0) }).unwrap_err();
+    assert!(matches!(error, StartError::AutoInsecure), "{error}");
+    assert!(error.to_string().contains("--insecure") && error.hint().contains("127.0.0.1:0"));
     let join = Some("192.0.2.1:7000".to_owned());
     let error = start(NodeOptions { join, ..insecure(0) }).unwrap_err();
     assert!(matches!(error, StartError::JoinNotLoopback { .. }), "{error}");
@@ -29,6 +33,7 @@ fn a_node_without_keys_stays_on_this_machine() {
     let listen = "0.0.0.0:0".parse().unwrap();
     let error = start(NodeOptions { listen, ..options(dir.path(), 0, 1) }).unwrap_err();
     assert!(matches!(error, StartError::NoAddress { .. }), "{error}");
+    assert!(error.hint().contains("--listen auto"));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was left behind");
 }
 
@@ -65,7 +70,8 @@ fn a_taken_port_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap();
-    let error = start(NodeOptions { listen, ..options(dir.path(), 0, 1) }).unwrap_err();
+    let error =
+        start(NodeOptions { listen: listen.into(), ..options(dir.path(), 0, 1) }).unwrap_err();
     assert!(matches!(error, StartError::Listen { .. }), "{error}");
     assert!(error.to_string().contains(&listen.to_string()));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was left behind");

@@ -58,6 +58,9 @@ pub(crate) fn environment(
     push_variable(&mut out, "STARLING_TASK_DIR", &directory_text);
     push_variable(&mut out, "STARLING_CPUS", &cpus);
     push_variable(&mut out, "STARLING_NODE", &shared.config.node.0.to_string());
+    if let Some(dir) = &shared.config.instance_dir {
+        push_variable(&mut out, "STARLING_DIR", &text_of(dir));
+    }
     push_variable(&mut out, "TMPDIR", &directory_text);
     if std::env::var_os("OMP_NUM_THREADS").is_none() {
         push_variable(&mut out, "OMP_NUM_THREADS", &cpus);

@@ -46,6 +46,10 @@ pub struct ExecutorConfig {
     /// Names cluster and store of the node in the environment of each command: what a command left
     /// behind is found by it. Empty: nothing is looked for by name.
     pub mark: String,
+    /// The directory of the instance, by which commands find the cluster; `None`: they are not told.
+    pub instance_dir: Option<PathBuf>,
+    /// Commands see nothing of the Slurm allocation that the node is in.
+    pub hides_slurm: bool,
     /// How long a spawner that is asked may be silent before another takes its place.
     pub spawner_silence: Span,
     /// Takes messages for the operator of the node, one line each.
@@ -66,6 +70,8 @@ impl ExecutorConfig {
             captured_task_bytes: limits::CAPTURED_TASK_BYTES_DEFAULT,
             kill_grace: limits::KILL_GRACE,
             mark: String::new(),
+            instance_dir: None,
+            hides_slurm: false,
             spawner_silence: limits::SPAWNER_SILENCE,
             say: |_| {},
         }

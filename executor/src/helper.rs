@@ -31,8 +31,8 @@ pub(crate) fn start(
     let program = program.unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
     let describe = |error: io::Error| format!("{}: {}", program.display(), reason(&error));
     let (mine, theirs) = UnixStream::pair().map_err(describe)?;
-    let environment =
-        std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(is_hidden_variable));
+    let is_hidden = |name: &str| is_hidden_variable(name, config.hides_slurm);
+    let environment = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(is_hidden));
     let mut command = Command::new(&program);
     if own {
         command.arg0("starling-spawner");

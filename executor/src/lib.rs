@@ -55,6 +55,7 @@ pub mod expand;
 mod helper;
 pub mod inherited;
 mod inputs;
+pub mod locks;
 mod names;
 pub mod objects;
 mod pool;

@@ -34,8 +34,8 @@ pub(crate) fn variable(prefix: &str, key: &str) -> String {
 /// Hidden are the variables of the launcher's step, which speak of the node's own process: a task
 /// that starts `srun` or an MPI program would be taken for a rank of that step. Those of the
 /// allocation stay, so that `srun` and `squeue` in a task act on it. The settings of Starling are
-/// the node's.
-pub(crate) fn is_hidden_variable(name: &str) -> bool {
+/// the node's. With `hides_slurm` Slurm's allocation is hidden as well.
+pub(crate) fn is_hidden_variable(name: &str, hides_slurm: bool) -> bool {
     const PREFIXES: &[&str] = &[
         "STARLING_",
         "SLURM_STEP",
@@ -45,10 +45,15 @@ pub(crate) fn is_hidden_variable(name: &str) -> bool {
         "PMI",
         "PALS_",
         "FLUX_TASK_",
+        "FLUX_PMI_",
         "PRTE_",
         "HYDRA_",
+        "HYDI_",
         "I_MPI_HYDRA",
-        "MV2_COMM_WORLD_",
+        "MPI_LOCAL",
+        "MV2_",
+        "JSM_",
+        "ALPS_APP_",
         "OMPI_COMM_",
         "OMPI_UNIVERSE_",
         "OMPI_MCA_ess_",
@@ -65,6 +70,9 @@ pub(crate) fn is_hidden_variable(name: &str) -> bool {
         "SLURM_NODEID",
         "SLURM_GTIDS",
         "SLURMD_NODENAME",
+        "FLUX_JOB_SIZE",
+        "FLUX_JOB_NNODES",
+        "FLUX_KVS_NAMESPACE",
         "OMPI_APP_CTX_NUM_PROCS",
         "OMPI_ARGV",
         "OMPI_COMMAND",
@@ -72,7 +80,10 @@ pub(crate) fn is_hidden_variable(name: &str) -> bool {
         "OMPI_FIRST_RANKS",
         "OMPI_NUM_APP_CTX",
     ];
-    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    let is_of_slurm = name.starts_with("SLURM");
+    NAMES.contains(&name)
+        || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || hides_slurm && is_of_slurm
 }
 
 /// Refuses a file of the task's directory that would be reached through a link: what lies behind
@@ -111,8 +122,14 @@ mod tests {
             "SLURM_PROCID",
             "SLURM_STEP_ID",
             "OMPI_COMM_WORLD_RANK",
+            "PALS_RANKID",
+            "FLUX_TASK_RANK",
+            "FLUX_JOB_SIZE",
+            "MV2_COMM_WORLD_RANK",
+            "MPI_LOCALNRANKS",
+            "I_MPI_HYDRA_BOOTSTRAP",
         ];
-        assert!(hidden.into_iter().all(is_hidden_variable));
+        assert!(hidden.into_iter().all(|name| is_hidden_variable(name, false)));
         let shown = [
             "PATH",
             "MYSLURM_X",
@@ -120,7 +137,14 @@ mod tests {
             "SLURM_CONF",
             "SLURM_NTASKS_PER_NODE",
             "OMPI_MCA_btl",
+            "FLUX_URI",
+            "FLUX_JOB_ID",
+            "I_MPI_FABRICS",
         ];
-        assert!(!shown.into_iter().any(is_hidden_variable));
+        assert!(!shown.into_iter().any(|name| is_hidden_variable(name, false)));
+        for name in ["SLURM_JOB_ID", "SLURM_CONF", "SLURMD_NODENAME"] {
+            assert!(is_hidden_variable(name, true), "{name}");
+        }
+        assert!(!is_hidden_variable("MYSLURM_X", true));
     }
 }

@@ -20,6 +20,7 @@ use proto::work::Outcome;
 use proto::{JobId, ObjectId, TaskId};
 
 use crate::error::{ExecutorError, reason};
+use crate::locks;
 use crate::objects::{ObjectError, ObjectKind, ObjectReader, ObjectStore};
 use crate::room;
 use crate::table::Key;
@@ -187,7 +188,7 @@ impl Uploads {
         let file = self.path(object.task);
         let number = self.parts.fetch_add(1, Ordering::Relaxed);
         let link = file.with_extension(format!("{number}{PART_SUFFIX}"));
-        match fs::hard_link(&file, &link) {
+        match locks::link_or_copy(&file, &link) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(format!("its file cannot be used: {}", reason(&error))),
@@ -217,7 +218,7 @@ impl Uploads {
         };
         let linked = store.file(made).ok().and_then(|file| {
             fs::create_dir_all(self.directory(task.job)).ok()?;
-            Some(fs::hard_link(file, self.path(task)))
+            Some(locks::link_or_copy(&file, &self.path(task)))
         });
         let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
         linked.is_some_and(|linked| linked.as_ref().map_or_else(is_there, |()| true))

@@ -27,6 +27,8 @@ pub struct Config {
     /// Where others reach it, and its process; of no use where homes do not move.
     pub address: String,
     pub data_address: String,
+    /// The name of its machine, for people.
+    pub host: String,
     pub pid: u32,
     /// It was not among the first nodes of the cluster: `map` is not the first map.
     pub late: bool,

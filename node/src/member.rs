@@ -43,6 +43,7 @@ impl Member {
             store: config.store,
             address: config.address.clone(),
             data_address: config.data_address.clone(),
+            host: config.host.clone(),
             slots: config.slots,
             pid: config.pid,
             seed: config.seed,

@@ -269,6 +269,7 @@ fn node() -> Node {
         mutant: None,
         address: String::new(),
         data_address: String::new(),
+        host: String::new(),
         pid: 0,
         late: false,
         former: (Incarnation(0), wire::LifeEnd::LifeDied),

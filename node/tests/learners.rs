@@ -23,6 +23,7 @@ fn start(map: &wire::ClusterMap, now: Time) -> Node {
         mutant: None,
         address: String::new(),
         data_address: String::new(),
+        host: String::new(),
         pid: 0,
         late: false,
         former: (Incarnation(0), wire::LifeEnd::LifeDied),

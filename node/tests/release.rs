@@ -62,6 +62,7 @@ fn start(incarnation: u32, disk: &BTreeMap<(PartitionId, Vec<u8>), Vec<u8>>, now
         mutant: None,
         address: String::new(),
         data_address: String::new(),
+        host: String::new(),
         pid: 0,
         late: false,
         former: (Incarnation(0), wire::LifeEnd::LifeDied),

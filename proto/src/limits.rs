@@ -2,8 +2,10 @@
 
 use crate::time::Span;
 
+mod hosts;
 mod logs;
 mod shell;
+pub use hosts::*;
 pub use logs::*;
 pub use shell::*;
 

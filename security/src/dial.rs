@@ -1,6 +1,7 @@
 //! The calling side of gRPC: a channel over TLS, or without it where an instance wants none.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{Bundle, tls};
+use crate::{Bundle, race, tls};
 
 /// How to reach the nodes of an instance. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -47,7 +49,8 @@ impl Dialer {
         self.config.is_none()
     }
 
-    /// Connects to `host:port`. `settings` are the endpoint's own beside the address.
+    /// Connects to `host:port`, or to the first of several with commas between that answers as a
+    /// node of the instance. `settings` are the endpoint's own beside the address.
     ///
     /// The error is one line of text.
     pub async fn connect(
@@ -55,13 +58,13 @@ impl Dialer {
         address: &str,
         settings: impl FnOnce(Endpoint) -> Endpoint + Send,
     ) -> Result<Channel, String> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        let one = race::each(address).next().unwrap_or_default();
+        let endpoint = Endpoint::from_shared(format!("http://{one}"))
             .map_err(|error| format!("'{address}' is no address: {error}"))?;
-        let config = self.config.clone();
-        let connector = tower::service_fn(move |uri: tonic::codegen::http::Uri| {
-            let config = config.clone();
+        let (config, address) = (self.config.clone(), address.to_owned());
+        let connector = tower::service_fn(move |_: tonic::codegen::http::Uri| {
+            let (config, address) = (config.clone(), address.clone());
             async move {
-                let address = uri.authority().map(|it| it.as_str().to_owned()).unwrap_or_default();
                 let patience = Duration::from_nanos(limits::GREETING_TIMEOUT.0);
                 let opened = tokio::time::timeout(patience, open(&address, config)).await;
                 opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(TokioIo::new)
@@ -72,25 +75,56 @@ impl Dialer {
     }
 }
 
-async fn open(address: &str, config: Option<Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {
-    let Some(config) = config else {
-        let targets: Vec<_> = tokio::net::lookup_host(address).await?.collect();
-        if !targets.iter().all(|it| is_local(*it)) {
-            let text = format!("'{address}' is not on this machine: connections are not encrypted");
-            return Err(io::Error::other(text));
+async fn open(addresses: &str, config: Option<Arc<ClientConfig>>) -> io::Result<Box<dyn Stream>> {
+    let targets = resolve(addresses).await?;
+    if config.is_none() && !targets.iter().all(|it| is_local(*it)) {
+        let text = format!("'{addresses}' is not on this machine: connections are not encrypted");
+        return Err(io::Error::other(text));
+    }
+    race::first(targets, |target| {
+        let config = config.clone();
+        async move {
+            let stream = TcpStream::connect(target).await?;
+            stream.set_nodelay(true)?;
+            let stream: Box<dyn Stream> = match config {
+                None => Box::new(stream),
+                Some(config) => {
+                    Box::new(TlsConnector::from(config).connect(tls::node_name(), stream).await?)
+                }
+            };
+            Ok(stream)
         }
-        let stream = TcpStream::connect(&targets[..]).await?;
-        stream.set_nodelay(true)?;
-        return Ok(Box::new(stream));
-    };
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    Ok(Box::new(TlsConnector::from(config).connect(tls::node_name(), stream).await?))
+    })
+    .await
+}
+
+/// The addresses of a list, where names may stand for numbers.
+async fn resolve(addresses: &str) -> io::Result<Vec<SocketAddr>> {
+    let mut targets = Vec::new();
+    for address in race::each(addresses) {
+        targets.extend(tokio::net::lookup_host(address).await?);
+    }
+    Ok(targets)
+}
+
+/// Connects as one who has a token and no keys yet.
+pub async fn open_with(
+    addresses: &str,
+    config: Arc<ClientConfig>,
+) -> io::Result<TlsStream<TcpStream>> {
+    race::first(resolve(addresses).await?, |target| {
+        let config = Arc::clone(&config);
+        async move {
+            let stream = TcpStream::connect(target).await?;
+            TlsConnector::from(config).connect(tls::node_name(), stream).await
+        }
+    })
+    .await
 }
 
 /// Whether what goes to the address stays on this machine.
 #[must_use]
-pub fn is_local(address: std::net::SocketAddr) -> bool {
+pub fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::KeyError;
+use crate::{KeyError, once};
 
 /// No file of ours is larger.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -81,9 +81,7 @@ pub(crate) fn create_once(path: &Path, text: &str) -> Result<(), KeyError> {
         return Ok(()); // Without a write: the keys may be where this process cannot.
     }
     let beside = write_beside(path, text)?;
-    let linked = fs::hard_link(&beside, path);
-    let _ = fs::remove_file(&beside);
-    match linked {
+    match once::give_name(&beside, path) {
         Ok(()) => sync_parent(path),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(KeyError::io("write", path, error)),

@@ -5,7 +5,8 @@ The first node of an instance makes an authority (a key and a certificate that s
 certificate for each [`Role`]. Both sides of every connection show theirs; whoever has none that the
 authority signed learns nothing and costs little. [`Keyring`] is the files, [`Bundle`] one of
 them, [`Token`] how they get to a directory that is not shared, [`tls`] the settings of the
-connections, [`dial`] the asking side of a gRPC channel.
+connections, [`dial`] the asking side of a gRPC channel, [`race`] which of several addresses it
+uses, [`interfaces`] the addresses of this machine, [`once`] a file that is made by one of many.
 
 It never decides what a role may do (the node does), and never listens.
 */
@@ -14,7 +15,10 @@ mod authority;
 pub mod dial;
 mod error;
 mod files;
+pub mod interfaces;
 mod keyring;
+pub mod once;
+pub mod race;
 pub mod tls;
 mod token;
 

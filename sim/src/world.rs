@@ -511,6 +511,7 @@ impl World {
             mutant: self.options.mutant,
             address: String::new(),
             data_address: String::new(),
+            host: String::new(),
             pid: 0,
             late,
             former: machine.former,

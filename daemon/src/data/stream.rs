@@ -6,8 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proto::{NodeId, limits};
-use rustls::{ClientConnection, StreamOwned};
-use security::tls;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use security::{race, tls};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -19,40 +19,47 @@ use crate::service::Shared;
 
 /// Opens a connection to the data port of a node and is believed there.
 pub(super) fn open(shared: &Shared, to: NodeId, address: &str) -> Result<DataStream, String> {
-    let address: SocketAddr = address.parse().map_err(|_| format!("'{address}' is no address"))?;
-    let patience = duration(limits::GREETING_TIMEOUT);
+    let targets = race::parse(address)?;
     let config = shared.doors.to_data();
-    if config.is_none() && !security::dial::is_local(address) {
+    if config.is_none() && !targets.iter().all(|it| security::dial::is_local(*it)) {
         return Err(format!("'{address}' is not on this machine: connections are not encrypted"));
     }
-    let greet = || -> io::Result<(DataStream, [u8; WELCOME_BYTES])> {
-        let socket = TcpStream::connect_timeout(&address, patience)?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(patience))?;
-        socket.set_write_timeout(Some(patience))?;
-        let mut wire = match config {
-            None => DataStream::Plain(socket),
-            Some(config) => {
-                let connection = ClientConnection::new(config, tls::node_name());
-                let connection = connection.map_err(io::Error::other)?;
-                let socket = Ahead::new(socket);
-                DataStream::Client(Box::new(StreamOwned::new(connection, socket)))
-            }
-        };
-        wire.write_all(&hello(&shared.identity, to).to_bytes())?;
-        let mut welcome = [0; WELCOME_BYTES];
-        wire.read_exact(&mut welcome)?;
-        fit_for_data(wire.socket())?;
-        Ok((wire, welcome))
+    let hello = hello(&shared.identity, to).to_bytes();
+    let opened = race::first_blocking(targets, move |target| ask(target, config.clone(), &hello));
+    opened.map_err(|error| security::dial::describe(&error))
+}
+
+/// Opens a connection to one address and is believed there.
+fn ask(
+    target: SocketAddr,
+    config: Option<Arc<ClientConfig>>,
+    hello: &[u8],
+) -> io::Result<DataStream> {
+    let patience = duration(limits::GREETING_TIMEOUT);
+    let socket = TcpStream::connect_timeout(&target, patience)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(patience))?;
+    socket.set_write_timeout(Some(patience))?;
+    let mut wire = match config {
+        None => DataStream::Plain(socket),
+        Some(config) => {
+            let connection = ClientConnection::new(config, tls::node_name());
+            let connection = connection.map_err(io::Error::other)?;
+            let socket = Ahead::new(socket);
+            DataStream::Client(Box::new(StreamOwned::new(connection, socket)))
+        }
     };
-    let (wire, welcome) = greet().map_err(|error| security::dial::describe(&error))?;
-    match Welcome::from_bytes(welcome) {
-        Some(Welcome::Come) => Ok(wire),
-        Some(Welcome::OtherVersion) => Err("it speaks another version".to_owned()),
-        Some(Welcome::OtherNode) => Err("another node listens at its address".to_owned()),
-        Some(Welcome::Busy) => Err("it serves too many nodes at a time".to_owned()),
-        None => Err("what listens at its address is no data port".to_owned()),
-    }
+    wire.write_all(hello)?;
+    let mut welcome = [0; WELCOME_BYTES];
+    wire.read_exact(&mut welcome)?;
+    fit_for_data(wire.socket())?;
+    Err(io::Error::other(match Welcome::from_bytes(welcome) {
+        Some(Welcome::Come) => return Ok(wire),
+        Some(Welcome::OtherVersion) => "it speaks another version",
+        Some(Welcome::OtherNode) => "another node listens at its address",
+        Some(Welcome::Busy) => "it serves too many nodes at a time",
+        None => "what listens at its address is no data port",
+    }))
 }
 
 /// Time-outs of a stream that carries objects.

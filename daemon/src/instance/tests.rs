@@ -157,6 +157,7 @@ fn an_address_is_taken_back_only_by_its_incarnation() {
         slots: 2,
         data: "127.0.0.1:8".to_owned(),
         launch: String::new(),
+        host: String::new(),
     };
     assert_eq!(instance.read_address(NodeId(2)), None);
     instance.write_address(&file).unwrap();

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
-use rustix::fs::FlockOperation;
+use executor::locks::{self, Taken};
 
 use super::{StoreError, from_io};
 
@@ -58,12 +58,10 @@ impl Mark {
             .open(&path)
             .map_err(io)?;
         // Whoever has the store open writes there, and to the manifest.
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StoreError::InUse { path: db.to_path_buf() });
-            }
-            Err(errno) => return Err(io(errno.into())),
+        match locks::take(&file).map_err(io)? {
+            Taken::Ours => {}
+            Taken::Held => return Err(StoreError::InUse { path: db.to_path_buf() }),
+            Taken::NoLocks(_) => {} // What protects the state directory protects the store.
         }
         let mut bytes = Vec::with_capacity(BYTES);
         (&file).take(BYTES as u64 + 1).read_to_end(&mut bytes).map_err(io)?;

@@ -34,6 +34,7 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     member.store = up.store;
     member.address.clone_from(&up.address);
     member.data_address.clone_from(&up.data_address);
+    member.host.clone_from(&up.host);
     member.slots = up.slots;
     member.pid = up.pid;
     member.slow = false; // Nobody has measured this life of it.
@@ -180,6 +181,7 @@ pub(super) fn join(map: &mut wire::ClusterMap, join: &wire::MemberJoin) {
         store: join.store,
         data_address: join.data_address.clone(),
         slow: false,
+        host: String::new(),
     });
 }
 

@@ -44,6 +44,7 @@ pub(crate) struct Identity {
     pub(crate) store: u64,
     pub(crate) address: String,
     pub(crate) data_address: String,
+    pub(crate) host: String,
     pub(crate) slots: u32,
     pub(crate) pid: u32,
     pub(crate) seed: u64,
@@ -152,8 +153,9 @@ impl Membership {
     fn coming(&self) -> wire::MapCommand {
         let Identity { node, incarnation, store, slots, pid, .. } = self.own;
         let (address, data_address) = (self.own.address.clone(), self.own.data_address.clone());
-        let (node, incarnation) = (node.0, incarnation.0);
-        let up = wire::MemberUp { node, incarnation, store, address, data_address, slots, pid };
+        let (node, incarnation, host) = (node.0, incarnation.0, self.own.host.clone());
+        let up =
+            wire::MemberUp { node, incarnation, store, address, data_address, slots, pid, host };
         membership::command(map_command::Body::Up(up))
     }
 

@@ -83,6 +83,7 @@ impl World {
             store: machine.store,
             address: String::new(),
             data_address: String::new(),
+            host: String::new(),
             slots: 1,
             pid: 1,
             seed,

@@ -53,6 +53,7 @@ impl Story {
             mutant,
             address: String::new(),
             data_address: String::new(),
+            host: String::new(),
             pid: 0,
             late: false,
             former: (Incarnation(0), wire::LifeEnd::LifeDied),

@@ -215,6 +215,7 @@ pub(super) fn nobody(map: &Arc<wire::ClusterMap>) -> Config {
         mutant: None,
         address: String::new(),
         data_address: String::new(),
+        host: String::new(),
         pid: 0,
         late: false,
         former: (Incarnation(0), wire::LifeEnd::LifeDied),

@@ -60,6 +60,7 @@ fn damaged_records_are_refused_or_loaded() {
             mutant: None,
             address: String::new(),
             data_address: String::new(),
+            host: String::new(),
             pid: 0,
             late: false,
             former: (Incarnation(0), wire::LifeEnd::LifeDied),

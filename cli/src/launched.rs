@@ -1,0 +1,189 @@
+//! What follows from how this node was started: its place, where it listens, its share of the CPUs.
+
+use std::net::Ipv4Addr;
+
+use daemon::launcher::{Launcher, detect_here};
+use daemon::{Listen, Which};
+
+use crate::Context;
+use crate::errors::Failure;
+
+/// What the command line says of a node's place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) rank: Option<u32>,
+    pub(crate) expect: Option<u32>,
+}
+
+/// The launcher that started this process, if one did. One that is not understood is refused unless
+/// the command line says what it leaves open.
+pub(crate) fn find(told: Told) -> Result<Option<Launcher>, Failure> {
+    detect_here().or_else(|error| match (told.expect, told.rank.or(error.rank)) {
+        (Some(size), Some(rank)) if rank < size => Ok(Some(Launcher {
+            name: error.name,
+            rank,
+            size,
+            launch: String::new(),
+            local_size: None,
+            hosts: None,
+        })),
+        _ => Err(Failure::refused(error.to_string()).hint(
+            "give --rank R and --expect N: this node's place from 0, and how many there are",
+        )),
+    })
+}
+
+/// Where the node listens: as told; else under a launcher wherever the other ranks may be, and
+/// without one on this machine.
+pub(crate) fn listen(
+    told: Option<Listen>,
+    interfaces: &[Which],
+    launcher: Option<&Launcher>,
+) -> Result<Listen, Failure> {
+    let auto = || Listen::Auto { port: 0, only: Vec::new() };
+    let here = |port| Listen::At((Ipv4Addr::LOCALHOST, port).into());
+    let by_default = if launcher.is_some() || !interfaces.is_empty() { auto() } else { here(0) };
+    match told.unwrap_or(by_default) {
+        Listen::At(_) if !interfaces.is_empty() => {
+            let text = "--interface is for --listen auto, and --listen names an address";
+            Err(Failure::usage(text).hint("leave one of them out"))
+        }
+        Listen::Auto { port, .. }
+            if interfaces.is_empty() && launcher.is_some_and(Launcher::is_on_one_host) =>
+        {
+            Ok(here(port))
+        }
+        Listen::Auto { port, .. } => Ok(Listen::Auto { port, only: interfaces.to_vec() }),
+        at @ Listen::At(_) => Ok(at),
+    }
+}
+
+/// How many CPUs of how many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cpus {
+    /// That this process may use.
+    own: u32,
+    /// That all processes of the job on this machine may use together.
+    job: u32,
+    machine: u32,
+}
+
+impl Cpus {
+    fn look() -> Self {
+        let own = crate::embed::default_slots(1);
+        let read =
+            |path: &str| Some(count(&std::fs::read_to_string(path).ok()?)).filter(|&n| n > 0);
+        let machine = read("/sys/devices/system/cpu/online").unwrap_or(own).max(own);
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+        let job = read(&format!("/sys/fs/cgroup{group}/cpuset.cpus.effective"));
+        Self { own, job: job.unwrap_or(machine).max(own), machine }
+    }
+
+    /// The share of one of `ranks` processes on this machine. Where each is bound to CPUs of its
+    /// own, that is what it has; else they divide what all have.
+    fn share(self, ranks: u32) -> u32 {
+        let is_bound = self.own < self.machine && self.own.saturating_mul(ranks) <= self.job;
+        if is_bound { self.own } else { (self.own / ranks).max(1) }
+    }
+}
+
+/// The CPUs of a list as the kernel writes it: "0-3,7".
+fn count(list: &str) -> u32 {
+    let one = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = first.parse::<u32>().ok().zip(last.parse::<u32>().ok());
+        range.map_or(0, |(first, last)| (last + 1).saturating_sub(first))
+    };
+    list.trim().split(',').map(one).sum()
+}
+
+/// Executing threads of this node where no one has said how many.
+pub(crate) fn slots(context: &Context, launcher: Option<&Launcher>) -> u32 {
+    let Some(launcher) = launcher else { return crate::embed::default_slots(1) };
+    let cpus = Cpus::look();
+    let (slots, notice) = share(cpus, launcher);
+    if let Some(notice) = notice {
+        context.output.note(&notice);
+    }
+    slots
+}
+
+fn share(cpus: Cpus, launcher: &Launcher) -> (u32, Option<String>) {
+    let ranks = launcher.local_size.unwrap_or(1);
+    let slots = cpus.share(ranks);
+    let Cpus { own, machine, .. } = cpus;
+    let notice = if own == 1 && machine > 1 {
+        Some(format!("notice: 1 of {machine} CPUs by the affinity mask; see -c, --cpu-bind=none"))
+    } else if slots < own {
+        Some(format!(
+            "notice: {ranks} ranks of {} share this machine's {own} CPUs: {slots} for this one; \
+             --slots sets another number",
+            launcher.name
+        ))
+    } else {
+        None
+    };
+    (slots, notice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launcher(size: u32, local_size: Option<u32>, hosts: Option<u32>) -> Launcher {
+        let launch = String::new();
+        Launcher { name: "slurm", rank: 0, size, launch, local_size, hosts }
+    }
+
+    #[test]
+    fn a_launcher_on_several_machines_means_all_addresses() {
+        let auto = |only| Listen::Auto { port: 0, only };
+        let here = Listen::At((Ipv4Addr::LOCALHOST, 0).into());
+        let several = launcher(4, Some(1), Some(4));
+        let one = launcher(4, Some(4), None);
+        let unknown = launcher(4, None, None);
+        assert_eq!(listen(None, &[], None).unwrap(), here);
+        assert_eq!(listen(None, &[], Some(&several)).unwrap(), auto(vec![]));
+        assert_eq!(listen(None, &[], Some(&unknown)).unwrap(), auto(vec![]));
+        assert_eq!(listen(None, &[], Some(&one)).unwrap(), here);
+        let told: Listen = "auto:7".parse().unwrap();
+        assert_eq!(listen(Some(told.clone()), &[], None).unwrap(), told);
+        let port = Listen::At((Ipv4Addr::LOCALHOST, 7).into());
+        assert_eq!(listen(Some(told), &[], Some(&one)).unwrap(), port);
+        let only: Vec<Which> = vec!["hsn0".parse().unwrap()];
+        assert_eq!(listen(None, &only, None).unwrap(), auto(only.clone()));
+        assert_eq!(listen(None, &only, Some(&one)).unwrap(), auto(only.clone()));
+        let at: Listen = "10.0.0.1:0".parse().unwrap();
+        assert_eq!(listen(Some(at.clone()), &[], Some(&several)).unwrap(), at);
+        assert!(listen(Some(at), &only, None).is_err());
+    }
+
+    #[test]
+    fn cpus_are_listed_by_the_kernel() {
+        assert_eq!((count("0-3,7\n"), count("5"), count(""), count("0-127")), (5, 1, 0, 128));
+    }
+
+    #[test]
+    fn ranks_of_one_machine_divide_its_cpus_unless_each_is_bound() {
+        let cpus = |own, job| Cpus { own, job, machine: 128 };
+        assert_eq!(cpus(128, 128).share(1), 128);
+        assert_eq!(cpus(128, 128).share(4), 32);
+        assert_eq!(cpus(32, 128).share(4), 32, "each is bound to a quarter");
+        assert_eq!(cpus(32, 32).share(4), 8, "all are confined to the same 32");
+        assert_eq!(cpus(128, 128).share(1000), 1);
+    }
+
+    #[test]
+    fn the_notice_says_what_is_unexpected() {
+        let cpus = |own| Cpus { own, job: 128, machine: 128 };
+        assert_eq!(share(cpus(128), &launcher(4, Some(1), None)), (128, None));
+        let (slots, notice) = share(cpus(128), &launcher(4, Some(4), None));
+        assert!(slots == 32 && notice.unwrap().contains("4 ranks of slurm"));
+        let (slots, notice) = share(cpus(1), &launcher(4, Some(4), None));
+        assert_eq!(slots, 1);
+        assert!(
+            notice.unwrap().contains("1 of 128 CPUs by the affinity mask; see -c, --cpu-bind=none")
+        );
+    }
+}

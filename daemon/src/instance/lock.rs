@@ -1,0 +1,337 @@
+/*!
+That a directory has one user at a time.
+
+A lock of the file system does that, where there is one. Where there is none (Lustre without flock,
+AFS, some of FUSE) a *beat* stands in for it: a file that names the process and is written again and
+again. Who finds one of its own machine looks whether that process is there; who finds one of
+another machine watches whether it goes on. A user that finds another's beat in place of its own
+ends. So a second start is refused while the first one is well, but one that slept for long enough
+and wakes may write for as long as it takes until its next beat: that is said to the user.
+
+On Lustre the beat is written even where there are locks: with `localflock` they hold on one machine.
+*/
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use executor::locks::{self, Taken};
+use proto::{Span, limits};
+
+use super::{random_u64, replace};
+use crate::error::StartError;
+
+const LUSTRE: u64 = 0x0BD0_0BD0;
+
+fn duration(span: Span) -> Duration {
+    Duration::from_nanos(span.0)
+}
+
+/// A directory is ours for as long as this lives.
+#[derive(Debug)]
+pub struct DirLock {
+    path: PathBuf,
+    /// The lock goes with the file, even when the process is killed.
+    file: File,
+    beat: Option<Beat>,
+    /// Why the file system's own lock does not protect the directory.
+    missing: Option<io::Error>,
+}
+
+impl DirLock {
+    /// Takes the lock `name` of a directory. A predecessor that was killed keeps it until the last
+    /// of its threads is gone: it is waited for, a while.
+    pub fn take(dir: &Path, name: &str) -> Result<Self, StartError> {
+        let begun = Instant::now();
+        loop {
+            match Self::try_to_take(dir, name)? {
+                Some(lock) => return Ok(lock),
+                None if begun.elapsed() < duration(limits::STATE_LOCK_PATIENCE) => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                None => return Err(StartError::InUse { path: dir.to_path_buf() }),
+            }
+        }
+    }
+
+    /// As [`Self::take`], without waiting. `None`: another has it.
+    pub fn try_to_take(dir: &Path, name: &str) -> Result<Option<Self>, StartError> {
+        let path = dir.join(name);
+        let mut options = OpenOptions::new();
+        let options = options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(&path).map_err(|e| StartError::io("write", &path, e))?;
+        let missing = match locks::take(&file).map_err(|e| StartError::io("lock", &path, e))? {
+            Taken::Ours => None,
+            Taken::NoLocks(error) => Some(error),
+            Taken::Held => return Ok(None),
+        };
+        let beat = match missing.is_some() || is_lustre(dir) {
+            false => None,
+            true => match Beat::begin(&path.with_extension("beat"))? {
+                None => return Ok(None),
+                beat => beat,
+            },
+        };
+        Ok(Some(Self { path, file, beat, missing }))
+    }
+
+    /// Whether the lock that this holds is still the one in the directory. When not, the directory
+    /// was removed or replaced, and another process may use what is there now.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        if self.beat.as_ref().is_some_and(|beat| beat.is_lost.load(Ordering::Relaxed)) {
+            return false;
+        }
+        let (Ok(held), found) = (self.file.metadata(), fs::metadata(&self.path)) else {
+            return true; // That says nothing about the directory.
+        };
+        match found {
+            Ok(found) => (found.dev(), found.ino()) == (held.dev(), held.ino()),
+            Err(e) => {
+                let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle;
+                !stale
+                    && !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
+        }
+    }
+
+    /// What the directory lacks, where the file system has no locks.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        self.missing.as_ref().map(|error| crate::error::reason(error))
+    }
+}
+
+/// Whether nobody has the lock `name` of a directory. False as well where that is not known.
+pub(crate) fn is_free(dir: &Path, name: &str) -> bool {
+    let path = dir.join(name);
+    let Ok(file) = OpenOptions::new().write(true).open(&path) else { return false };
+    match locks::take(&file) {
+        Ok(Taken::Ours) => true,
+        Ok(Taken::NoLocks(_)) => {
+            let beat = path.with_extension("beat");
+            Owner::read(&beat).is_none_or(|owner| !lives(&beat, &owner))
+        }
+        _ => false,
+    }
+}
+
+fn is_lustre(dir: &Path) -> bool {
+    rustix::fs::statfs(dir).is_ok_and(|found| found.f_type as u64 == LUSTRE)
+}
+
+/// Who writes a beat.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Owner {
+    /// The machine, since it was started, and the processes that can be seen there.
+    machine: String,
+    pid: u32,
+    /// When the process began, by the kernel's clock: numbers of processes are used again.
+    begun: String,
+    /// Drawn for this lock.
+    number: u64,
+    beats: u64,
+}
+
+impl Owner {
+    fn this() -> Result<Self, StartError> {
+        let pid = std::process::id();
+        let begun = begun(pid).unwrap_or_default();
+        Ok(Self { machine: machine(), pid, begun, number: random_u64()?, beats: 0 })
+    }
+
+    fn read(path: &Path) -> Option<Self> {
+        let text = fs::read_to_string(path).ok()?;
+        let mut words = text.split_whitespace();
+        Some(Self {
+            machine: words.next()?.to_owned(),
+            pid: words.next()?.parse().ok()?,
+            begun: words.next()?.to_owned(),
+            number: words.next()?.parse().ok()?,
+            beats: words.next()?.parse().ok()?,
+        })
+    }
+
+    fn write(&self, path: &Path) -> Result<(), StartError> {
+        let Self { machine, pid, begun, number, beats } = self;
+        replace(path, format!("{machine} {pid} {begun} {number} {beats}\n").as_bytes())
+    }
+}
+
+/// The boot of this machine and its numbering of processes: a container has one of its own.
+fn machine() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let pids = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let text = format!("{}-{}", boot.trim(), pids.display());
+    text.replace(char::is_whitespace, "")
+}
+
+/// When a process began; `None`: it is not there, or dead and not reaped.
+fn begun(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    let state = words.next()?;
+    let begun = words.nth(18)?;
+    (!["Z", "X"].contains(&state)).then(|| begun.to_owned())
+}
+
+/// Whether the writer of a beat is there. That of another machine is watched for a while.
+fn lives(path: &Path, owner: &Owner) -> bool {
+    if owner.machine == machine() {
+        return begun(owner.pid).as_deref() == Some(&owner.begun);
+    }
+    let since = Instant::now();
+    while since.elapsed() < duration(limits::BEAT_WATCHED_FOR) {
+        std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
+        match Owner::read(path) {
+            None => return false, // It has just ended.
+            Some(now) if now != *owner => return true,
+            Some(_) => {}
+        }
+    }
+    false
+}
+
+/// A beat of ours, kept up by a thread.
+#[derive(Debug)]
+struct Beat {
+    path: PathBuf,
+    number: u64,
+    /// Another has taken the directory.
+    is_lost: Arc<AtomicBool>,
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Beat {
+    /// `None`: the directory is in use.
+    fn begin(path: &Path) -> Result<Option<Self>, StartError> {
+        if Owner::read(path).is_some_and(|owner| lives(path, &owner)) {
+            return Ok(None);
+        }
+        let mut owner = Owner::this()?;
+        owner.write(path)?;
+        std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
+        if Owner::read(path).is_none_or(|now| now.number != owner.number) {
+            return Ok(None); // Another began at the same time, and was later.
+        }
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let (end, ended) = mpsc::channel::<()>();
+        let (lost, number, theirs) = (Arc::clone(&is_lost), owner.number, path.to_owned());
+        let beat = move || {
+            let every = duration(limits::BEAT_EVERY);
+            while ended.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout) {
+                match Owner::read(&theirs) {
+                    Some(now) if now.number != owner.number => {
+                        return lost.store(true, Ordering::Relaxed);
+                    }
+                    // One that cannot be read may be back at the next beat.
+                    _ => {}
+                }
+                owner.beats += 1;
+                // Where nothing can be written the node has other sorrows.
+                let _ = owner.write(&theirs);
+            }
+        };
+        let thread = std::thread::Builder::new().name("beat".to_owned()).spawn(beat);
+        let thread = Some(thread.map_err(StartError::Thread)?);
+        Ok(Some(Self { path: path.to_owned(), number, is_lost, end: Some(end), thread }))
+    }
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        if Owner::read(&self.path).is_some_and(|now| now.number == self.number) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(path: &Path) -> Option<Beat> {
+        Beat::begin(path).unwrap()
+    }
+
+    #[test]
+    fn a_beat_keeps_a_second_one_out_until_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock.beat");
+        let first = begin(&path).unwrap();
+        assert!(begin(&path).is_none(), "its process lives: it is ours");
+        drop(first);
+        assert!(!path.exists());
+        assert!(begin(&path).is_some());
+    }
+
+    #[test]
+    fn the_beat_of_a_dead_process_of_this_machine_is_taken_over_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock.beat");
+        let mut dead = Owner::this().unwrap();
+        dead.begun = "1".to_owned(); // Its number was given to another process.
+        dead.write(&path).unwrap();
+        let since = Instant::now();
+        assert!(begin(&path).is_some());
+        assert!(since.elapsed() < duration(limits::BEAT_WATCHED_FOR));
+    }
+
+    #[test]
+    fn the_beat_of_another_machine_is_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock.beat");
+        let mut there = Owner::this().unwrap();
+        there.machine = "another".to_owned();
+        there.write(&path).unwrap();
+        let (theirs, mut goes_on) = (path.clone(), there.clone());
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(duration(limits::BEAT_EVERY));
+            goes_on.beats += 1;
+            goes_on.write(&theirs).unwrap();
+        });
+        assert!(begin(&path).is_none(), "it goes on");
+        writer.join().unwrap();
+        let since = Instant::now();
+        assert!(begin(&path).is_some(), "it stands still");
+        assert!(since.elapsed() >= duration(limits::BEAT_WATCHED_FOR));
+    }
+
+    #[test]
+    fn who_finds_anothers_beat_in_place_of_its_own_knows_that_it_has_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock.beat");
+        let ours = begin(&path).unwrap();
+        Owner::this().unwrap().write(&path).unwrap();
+        let since = Instant::now();
+        while !ours.is_lost.load(Ordering::Relaxed) {
+            assert!(since.elapsed() < 3 * duration(limits::BEAT_EVERY));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(ours);
+        assert!(path.exists(), "it is the other's");
+    }
+
+    #[test]
+    fn a_lock_that_is_held_is_not_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = DirLock::take(dir.path(), "lock").unwrap();
+        assert!(lock.is_there() && lock.missing().is_none());
+        assert!(!is_free(dir.path(), "lock"));
+        assert!(matches!(DirLock::take(dir.path(), "lock"), Err(StartError::InUse { .. })));
+        drop(lock);
+        assert!(is_free(dir.path(), "lock"));
+        assert!(!is_free(dir.path(), "other"), "there is none");
+    }
+}

@@ -1,0 +1,19 @@
+//! Bounds of clusters on several hosts.
+
+use crate::time::Span;
+
+/// Addresses that a node tells of itself.
+pub const ADDRESSES_MAX: usize = 8;
+/// The next address of a node is tried after this, while the earlier ones have not answered.
+pub const NEXT_ADDRESS_AFTER: Span = Span::from_millis(100);
+/// Addresses that a process remembers as good.
+pub const ADDRESSES_GOOD_MAX: usize = 4096;
+pub const HOST_NAME_BYTES_MAX: usize = 64;
+/// Where a file system has no locks, who uses a directory writes a beat there so often.
+pub const BEAT_EVERY: Span = Span::from_secs(2);
+/// A beat of another machine that stands still for so long is that of a process that is gone.
+pub const BEAT_WATCHED_FOR: Span = Span::from_secs(7);
+/// Two that begin a beat at the same time: the one whose beat stands after this has the directory.
+pub const BEAT_SETTLES_IN: Span = Span::from_millis(250);
+/// Where there are no hard links: who has claimed the name of a file may take so long to give it.
+pub const CLAIM_PATIENCE: Span = Span::from_secs(5);

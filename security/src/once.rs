@@ -1,0 +1,127 @@
+/*!
+A file that is made once, though many try at the same time, and that appears whole.
+
+A hard link does that: it fails where the name is there already. Where the file system has no hard
+links the name is claimed by another file, which is made for that alone; who has it renames. A claim
+of one that died is given up after a while: then two may rename, one after the other, and the first
+file that was read may be replaced. That takes a death between two calls of the kernel.
+*/
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use proto::limits;
+use rustix::io::Errno;
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Gives a whole file its name, unless there is one of that name. The file has no other name then.
+pub fn give_name(whole: &Path, path: &Path) -> io::Result<()> {
+    let patience = Duration::from_nanos(limits::CLAIM_PATIENCE.0);
+    let named = give_name_with(whole, path, patience, |whole, path| fs::hard_link(whole, path));
+    // It may have been renamed.
+    let _ = fs::remove_file(whole);
+    named
+}
+
+/// Whether an error of a link says that the file system has none.
+fn lacks_links(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    let missing =
+        [Errno::PERM, Errno::MLINK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOTSUP, Errno::NOLCK];
+    errno.is_some_and(|errno| missing.contains(&errno))
+}
+
+fn give_name_with(
+    whole: &Path,
+    path: &Path,
+    patience: Duration,
+    link: impl Fn(&Path, &Path) -> io::Result<()>,
+) -> io::Result<()> {
+    match link(whole, path) {
+        Err(error) if lacks_links(&error) => {}
+        linked => return linked,
+    }
+    let claim = claim_of(path);
+    let begun = Instant::now();
+    loop {
+        if path.exists() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        match OpenOptions::new().create_new(true).write(true).open(&claim) {
+            Ok(_) => break,
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            // Who made it is gone: whoever comes next has it.
+            Err(_) if begun.elapsed() > patience => _ = fs::remove_file(&claim),
+            Err(_) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+    let named = match path.exists() {
+        true => Err(io::ErrorKind::AlreadyExists.into()),
+        false => fs::rename(whole, path),
+    };
+    let _ = fs::remove_file(&claim);
+    named
+}
+
+fn claim_of(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".claim");
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_links(_: &Path, _: &Path) -> io::Result<()> {
+        Err(Errno::PERM.into())
+    }
+
+    #[test]
+    fn one_of_many_makes_it_with_links_and_without() {
+        for links in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("it");
+            let make = |number: usize| {
+                let whole = dir.path().join(format!("whole-{number}"));
+                fs::write(&whole, number.to_string()).unwrap();
+                let link = |whole: &Path, path: &Path| match links {
+                    true => fs::hard_link(whole, path),
+                    false => no_links(whole, path),
+                };
+                let named = give_name_with(&whole, &path, Duration::from_secs(20), link);
+                let seen = fs::read_to_string(&path).unwrap();
+                (named.is_ok(), seen)
+            };
+            let made: Vec<(bool, String)> = std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    (0..8).map(|number| scope.spawn(move || make(number))).collect();
+                threads.into_iter().map(|it| it.join().unwrap()).collect()
+            });
+            assert_eq!(made.iter().filter(|(was_first, _)| *was_first).count(), 1, "{made:?}");
+            assert!(made.iter().all(|(_, seen)| *seen == made[0].1), "{made:?}");
+            assert!(!claim_of(&path).exists());
+        }
+    }
+
+    #[test]
+    fn the_claim_of_one_that_died_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let (whole, path) = (dir.path().join("whole"), dir.path().join("it"));
+        fs::write(&whole, "text").unwrap();
+        fs::write(claim_of(&path), "").unwrap();
+        let patience = Duration::from_millis(50);
+        give_name_with(&whole, &path, patience, no_links).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        fs::write(&whole, "late").unwrap();
+        let late = give_name_with(&whole, &path, patience, no_links).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+    }
+}
