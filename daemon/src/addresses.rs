@@ -66,6 +66,11 @@ impl AddressBook {
         }
     }
 
+    /// Why a node of a launch did not start, where it has said so.
+    pub(crate) fn failure(&self, node: NodeId, launch: &str) -> Option<String> {
+        self.instance.read_failure(node).filter(|it| it.launch == launch).map(|it| it.reason)
+    }
+
     pub(crate) fn read(&self, node: NodeId) -> Option<AddressFile> {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
         // The last of the greatest wins: the file, where both tell of the same life.

@@ -6,6 +6,7 @@ other, and the state directory of one node.
 D/keys/                    what nodes and clients show each other, see `security::Keyring`
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
 D/nodes/<id>/address.json  where the node listens; there while it runs
+D/nodes/<id>/failed.json   why a node that a launcher started did not come up
 D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
                            objects/, tasks/, log
 ```
@@ -73,6 +74,13 @@ pub struct AddressFile {
     /// The name of its machine, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
+}
+
+/// `nodes/<id>/failed.json`: a node that a launcher started says why it does not come.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FailureFile {
+    pub launch: String,
+    pub reason: String,
 }
 
 const DB: &str = "db";
@@ -181,6 +189,24 @@ impl Instance {
         let text = fs::read(self.address_path(node)).ok()?;
         let file: AddressFile = serde_json::from_slice(&text).ok()?;
         (file.format == limits::FORMAT_VERSION && file.node == node.0).then_some(file)
+    }
+
+    fn failure_path(&self, node: NodeId) -> PathBuf {
+        self.node_dir(node).join("failed.json")
+    }
+    /// Says why a node does not start, or that it may.
+    pub fn note_failure(&self, node: NodeId, failure: Option<&FailureFile>) {
+        let path = self.failure_path(node);
+        // Where that cannot be written the others wait until their deadline.
+        let _ = match failure {
+            Some(failure) => make_private_dir(&self.node_dir(node))
+                .and_then(|()| replace(&path, to_json(failure).as_bytes())),
+            None => fs::remove_file(&path).map_err(|e| StartError::io("remove", &path, e)),
+        };
+    }
+    #[must_use]
+    pub fn read_failure(&self, node: NodeId) -> Option<FailureFile> {
+        serde_json::from_slice(&fs::read(self.failure_path(node)).ok()?).ok()
     }
 
     /// Takes back what [`Self::write_address`] said, unless a later incarnation has spoken.

@@ -23,7 +23,7 @@ use crate::error::{NodeError, StartError};
 use crate::events::EventLog;
 use crate::handle::{Phase, Progress};
 use crate::inbox::{Incoming, Local};
-use crate::instance::{self, AddressFile, ClusterFile, Instance, StateDir};
+use crate::instance::{self, AddressFile, ClusterFile, FailureFile, Instance, StateDir};
 use crate::listen::{Bound, host_name};
 use crate::log::NodeLog;
 use crate::members::Members;
@@ -113,7 +113,7 @@ impl Place {
         let options = &self.options;
         let state = StateDir::open_above(&self.options.state_path(), known)?;
         let store = open_store(&state)?;
-        self.warn_of_locks(&state, &store);
+        self.warn_of_lacks(&state, &store);
         let (local_sender, local) = mpsc::unbounded_channel();
         let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);
         let executor = {
@@ -159,21 +159,38 @@ impl Place {
         Ok(Life { state, store, shared, inbox, local, local_sender })
     }
 
-    /// Once: what is not protected where the file system has no locks.
-    fn warn_of_locks(&self, state: &StateDir, store: &RocksStore) {
-        let lacks = state.lacks_locks();
-        if lacks.is_none() && !store.lacks_locks() || self.is_warned.swap(true, Ordering::Relaxed) {
+    /// Tells the others of the launch that this one does not come.
+    pub(crate) fn note_failure(&self, error: &StartError) {
+        let (launch, reason) = (self.options.launch.clone(), error.to_string());
+        if self.options.begin_together {
+            let failure = FailureFile { launch, reason };
+            self.instance.note_failure(self.options.node, Some(&failure));
+        }
+    }
+
+    /// Once: what is not protected, where the file system has no locks or links.
+    fn warn_of_lacks(&self, state: &StateDir, store: &RocksStore) {
+        let (locks, links) = (state.lacks_locks(), security::once::has_lacked_links());
+        let mut lacks = Vec::new();
+        if locks.is_some() || store.lacks_locks() {
+            let why = locks.map_or_else(String::new, |why| format!(" ({why})"));
+            let watched_s = limits::BEAT_WATCHED_FOR.0 / 1_000_000_000;
+            lacks.push(format!(
+                "no file locks{why}: a second start of this node is kept out by a beat in a file, \
+                 and one that was suspended for {watched_s} s is not protected from it"
+            ));
+        }
+        if links {
+            let text = "no hard links: of nodes that make the directory at the same time one that \
+                        dies is waited for, and inputs are copied";
+            lacks.push(text.to_owned());
+        }
+        if lacks.is_empty() || self.is_warned.swap(true, Ordering::Relaxed) {
             return;
         }
-        let why = lacks.map_or_else(String::new, |why| format!(" ({why})"));
-        let watched_s = limits::BEAT_WATCHED_FOR.0 / 1_000_000_000;
-        (self.options.say)(&format!(
-            "node {}: warning: the file system of {} has no file locks{why}: another start of this \
-             node is kept out on this machine, and on another one by a beat in a file; a node that \
-             was suspended for {watched_s} s is not protected from a second one",
-            self.options.node,
-            state.path().display()
-        ));
+        let (node, path) = (self.options.node, state.path().display());
+        let lacks = lacks.join("; ");
+        (self.options.say)(&format!("node {node}: warning: the file system of {path} has {lacks}"));
     }
 
     /// The life of the node's thread.
@@ -209,6 +226,9 @@ impl Place {
                 // Told to whoever waits for the start, or else when the node is joined.
                 Err(NodeError::Start(error)) => {
                     shared.log.line(&format!("did not start: {error}"));
+                    if !matches!(error, StartError::Missing { .. } | StartError::Stopped) {
+                        self.note_failure(&error);
+                    }
                     self.progress.set(Phase::Failed(Some(error)));
                     return Ok(());
                 }
@@ -373,8 +393,16 @@ impl Life {
         } else {
             let looks_for_begun = place.moves() && !self.state.was_formed();
             let (launch, deadline) = (&options.launch, options.deadline);
-            let formed = rendezvous::wait_for_all(shared, launch, deadline, looks_for_begun);
-            if let Formed::Begun(map) = formed.await? {
+            let voters = if place.moves() { place.map_at_first().voters } else { Vec::new() };
+            let formed =
+                rendezvous::wait_for_all(shared, launch, deadline, looks_for_begun, &voters);
+            let formed = formed.await?;
+            if let Formed::Without(missing) = &formed {
+                let text = format!("begins without others: {}", missing.join("; "));
+                shared.log.line(&text);
+                (options.say)(&format!("node {} {text}", options.node));
+            }
+            if let Formed::Begun(map) = formed {
                 let own = kvs::membership::member(&map, options.node).cloned();
                 let own = own.unwrap_or_default();
                 // Whoever has never been there before has lost nothing.

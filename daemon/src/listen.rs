@@ -120,6 +120,8 @@ pub(crate) struct Bound {
     pub(crate) data_address: String,
     /// The first of the addresses.
     pub(crate) first: SocketAddr,
+    /// No interface is up: only this machine can reach the node, though it is to listen for all.
+    pub(crate) is_alone: bool,
     /// Connections to other addresses of the machine are not taken; empty: to any are.
     pub(crate) only: Vec<IpAddr>,
 }
@@ -131,7 +133,8 @@ pub(crate) fn bind(listen: &Listen) -> Result<Bound, StartError> {
             let (calls, bound) = take(*address, &[])?;
             let (data, data_bound) = take(SocketAddr::new(address.ip(), 0), &[])?;
             let (address, data_address) = (bound.to_string(), data_bound.to_string());
-            return Ok(Bound { calls, data, address, data_address, first: bound, only: vec![] });
+            let (first, only, is_alone) = (bound, vec![], false);
+            return Ok(Bound { calls, data, address, data_address, first, is_alone, only });
         }
         Listen::Auto { port, only } => (*port, only),
     };
@@ -149,6 +152,7 @@ pub(crate) fn bind(listen: &Listen) -> Result<Bound, StartError> {
         address: list(bound.port()),
         data_address: list(data_bound.port()),
         first: SocketAddr::new(told[0], bound.port()),
+        is_alone: only.is_empty() && told.iter().all(IpAddr::is_loopback),
         only: if only.is_empty() { vec![] } else { told },
     })
 }

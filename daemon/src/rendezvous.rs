@@ -33,23 +33,40 @@ pub(crate) enum Formed {
     Together,
     /// It began before; this is its map.
     Begun(wire::ClusterMap),
+    /// All that will come are there. Why the others do not.
+    Without(Vec<String>),
+}
+
+/// Why a node does not count as there.
+struct Missing {
+    seen: String,
+    /// It has said itself that it does not start.
+    has_failed: bool,
+}
+
+impl From<String> for Missing {
+    fn from(seen: String) -> Self {
+        Self { seen, has_failed: false }
+    }
 }
 
 /// Returns when all nodes of the cluster have answered; if the caller `looks_for_begun`, also when
-/// one has that was part of it before and knows its map.
+/// one has that was part of it before and knows its map. One that has said that it does not start
+/// is not waited for: the others go on where most of the `voters` are among them.
 pub(crate) async fn wait_for_all(
     shared: &Arc<Shared>,
     launch: &str,
     deadline: Duration,
     looks_for_begun: bool,
+    voters: &[u32],
 ) -> Result<Formed, StartError> {
     let start = Instant::now();
     let mut wait = LOOK_AFTER;
-    let mut missing: BTreeMap<NodeId, String> = shared
+    let mut missing: BTreeMap<NodeId, Missing> = shared
         .others
         .all()
         .into_iter()
-        .map(|node| (node, "has not said where it listens".to_owned()))
+        .map(|node| (node, "has not said where it listens".to_owned().into()))
         .collect();
     loop {
         let nodes: Vec<NodeId> = missing.keys().copied().collect();
@@ -62,9 +79,10 @@ pub(crate) async fn wait_for_all(
                     let asked = map_of(&greeting.address, &dialer);
                     match tokio::time::timeout(MAP_PATIENCE, asked).await {
                         Ok(Ok(map)) => return Ok(Formed::Begun(map)),
-                        Ok(Err(reason)) => _ = missing.insert(node, reason),
+                        Ok(Err(reason)) => _ = missing.insert(node, reason.into()),
                         Err(_) => {
-                            _ = missing.insert(node, "does not tell the map yet".to_owned());
+                            let seen = "does not tell the map yet".to_owned();
+                            _ = missing.insert(node, seen.into());
                         }
                     }
                 }
@@ -75,8 +93,13 @@ pub(crate) async fn wait_for_all(
         if missing.is_empty() {
             return Ok(Formed::Together);
         }
-        if start.elapsed() >= deadline {
-            return Err(too_few(shared, &missing, deadline));
+        let nobody_comes = missing.values().all(|it| it.has_failed);
+        let has_come = |voter: &&u32| !missing.contains_key(&NodeId(**voter));
+        if nobody_comes && 2 * voters.iter().filter(has_come).count() > voters.len() {
+            return Ok(Formed::Without(told(&missing)));
+        }
+        if nobody_comes || start.elapsed() >= deadline {
+            return Err(too_few(shared, &missing, start.elapsed()));
         }
         // Where some have come, more are coming.
         wait = if missing.len() < count { LOOK_AFTER } else { (2 * wait).min(LOOK_AFTER_MAX) };
@@ -94,7 +117,17 @@ pub(crate) async fn knock(shared: Arc<Shared>) {
     }
 }
 
-async fn look(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greeting, String> {
+async fn look(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greeting, Missing> {
+    let found = greet(shared, node, launch).await;
+    match shared.addresses.failure(node, launch) {
+        Some(reason) if found.is_err() => {
+            Err(Missing { seen: format!("did not start: {reason}"), has_failed: true })
+        }
+        _ => found.map_err(Missing::from),
+    }
+}
+
+async fn greet(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greeting, String> {
     let Some(file) = shared.addresses.read(node) else {
         return Err("has not said where it listens".to_owned());
     };
@@ -110,21 +143,24 @@ async fn look(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greet
     Ok(greeting)
 }
 
-fn too_few(shared: &Shared, missing: &BTreeMap<NodeId, String>, deadline: Duration) -> StartError {
-    let mut named: Vec<String> = missing
-        .iter()
-        .take(NAMED_MAX)
-        .map(|(node, seen)| format!("node {} {seen}", node.0))
-        .collect();
+/// A few of them, and how many others there are.
+fn told(missing: &BTreeMap<NodeId, Missing>) -> Vec<String> {
+    let named = missing.iter().take(NAMED_MAX);
+    let mut named: Vec<String> =
+        named.map(|(node, it)| format!("node {} {}", node.0, it.seen)).collect();
     if missing.len() > NAMED_MAX {
         named.push(format!("and {} more", missing.len() - NAMED_MAX));
     }
+    named
+}
+
+fn too_few(shared: &Shared, missing: &BTreeMap<NodeId, Missing>, waited: Duration) -> StartError {
     let expected = shared.others.all().len() as u32 + 1;
     StartError::Missing {
         present: expected - missing.len() as u32,
         expected,
-        waited_s: deadline.as_secs(),
-        missing: named.join("; "),
+        waited_s: waited.as_secs(),
+        missing: told(missing).join("; "),
     }
 }
 

@@ -45,6 +45,9 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     options.join = options.join.as_deref().map(resolve).transpose()?;
     // First, so that a port that cannot be had leaves nothing behind.
     let bound = listen::bind(&options.listen)?;
+    if bound.is_alone {
+        (options.say)("warning: no network interface is up: only this machine reaches the node");
+    }
     let instance = Instance::open(&options.dir)?;
     let doors = Arc::new(make_doors(&options, &instance, &bound.only)?);
     let addresses = Arc::new(AddressBook::new(instance.clone()));
@@ -69,7 +72,8 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
         renewals: 0,
         options,
     };
-    let life = place.begin(found.incarnation)?;
+    place.instance.note_failure(place.options.node, None);
+    let life = place.begin(found.incarnation).inspect_err(|error| place.note_failure(error))?;
     let address = place.bound.first;
     let (node, incarnation) = (place.options.node, life.incarnation());
     let thread = std::thread::Builder::new()

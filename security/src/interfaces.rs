@@ -57,7 +57,9 @@ const ADDRESS: u16 = 1;
 const ADDRESS_LOCAL: u16 = 2;
 const UP: u32 = 1;
 const LOOPBACK: u32 = 8;
+/// It has a carrier: the kernel says the first a moment later than the second.
 const RUNNING: u32 = 0x40;
+const LOWER_UP: u32 = 0x1_0000;
 /// Deprecated, refused as a duplicate, or not known yet to be none.
 const NOT_USABLE: u8 = 0x20 | 0x08 | 0x40;
 const HEAD_BYTES: usize = 16;
@@ -158,7 +160,7 @@ fn links(answer: &[u8]) -> BTreeMap<u32, (String, Kind)> {
         if flags & LOOPBACK != 0 {
             kind = Kind::Loopback;
         }
-        let is_up = flags & UP != 0 && flags & RUNNING != 0;
+        let is_up = flags & UP != 0 && flags & (RUNNING | LOWER_UP) != 0;
         is_up.then_some((index, (name, kind)))
     };
     let of_links = messages(answer).filter(|(kind, _)| *kind == NEW_LINK);
@@ -257,7 +259,7 @@ mod tests {
         let up = UP | RUNNING;
         let told = [
             link(1, up | LOOPBACK, "lo", ""),
-            link(2, up, "eth0", "veth"),
+            link(2, UP | LOWER_UP, "eth0", "veth"),
             link(3, UP, "eth1", "veth"),
             link(4, up, "docker0", "bridge"),
         ];

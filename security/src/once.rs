@@ -11,10 +11,20 @@ use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proto::limits;
 use rustix::io::Errno;
+
+/// This process has met a file system without hard links.
+static LACKS_LINKS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a file was made here without a hard link, as its file system has none.
+#[must_use]
+pub fn has_lacked_links() -> bool {
+    LACKS_LINKS.load(Ordering::Relaxed)
+}
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -42,7 +52,7 @@ fn give_name_with(
     link: impl Fn(&Path, &Path) -> io::Result<()>,
 ) -> io::Result<()> {
     match link(whole, path) {
-        Err(error) if lacks_links(&error) => {}
+        Err(error) if lacks_links(&error) => LACKS_LINKS.store(true, Ordering::Relaxed),
         linked => return linked,
     }
     let claim = claim_of(path);

@@ -71,9 +71,12 @@ impl DirLock {
             Taken::NoLocks(error) => Some(error),
             Taken::Held => return Ok(None),
         };
+        let path_of_beat = path.with_extension("beat");
         let beat = match missing.is_some() || is_lustre(dir) {
+            // Another machine may have the file system without locks.
+            false if is_beaten(&path_of_beat) => return Ok(None),
             false => None,
-            true => match Beat::begin(&path.with_extension("beat"))? {
+            true => match Beat::begin(&path_of_beat)? {
                 None => return Ok(None),
                 beat => beat,
             },
@@ -113,11 +116,7 @@ pub(crate) fn is_free(dir: &Path, name: &str) -> bool {
     let path = dir.join(name);
     let Ok(file) = OpenOptions::new().write(true).open(&path) else { return false };
     match locks::take(&file) {
-        Ok(Taken::Ours) => true,
-        Ok(Taken::NoLocks(_)) => {
-            let beat = path.with_extension("beat");
-            Owner::read(&beat).is_none_or(|owner| !lives(&beat, &owner))
-        }
+        Ok(Taken::Ours | Taken::NoLocks(_)) => !is_beaten(&path.with_extension("beat")),
         _ => false,
     }
 }
@@ -181,6 +180,11 @@ fn begun(pid: u32) -> Option<String> {
     (!["Z", "X"].contains(&state)).then(|| begun.to_owned())
 }
 
+/// Whether there is a beat whose writer lives.
+fn is_beaten(path: &Path) -> bool {
+    Owner::read(path).is_some_and(|owner| lives(path, &owner))
+}
+
 /// Whether the writer of a beat is there. That of another machine is watched for a while.
 fn lives(path: &Path, owner: &Owner) -> bool {
     if owner.machine == machine() {
@@ -212,7 +216,7 @@ struct Beat {
 impl Beat {
     /// `None`: the directory is in use.
     fn begin(path: &Path) -> Result<Option<Self>, StartError> {
-        if Owner::read(path).is_some_and(|owner| lives(path, &owner)) {
+        if is_beaten(path) {
             return Ok(None);
         }
         let mut owner = Owner::this()?;
@@ -333,5 +337,10 @@ mod tests {
         drop(lock);
         assert!(is_free(dir.path(), "lock"));
         assert!(!is_free(dir.path(), "other"), "there is none");
+        let beat = begin(&dir.path().join("lock.beat")).unwrap();
+        assert!(DirLock::try_to_take(dir.path(), "lock").unwrap().is_none(), "one without locks");
+        assert!(!is_free(dir.path(), "lock"));
+        drop(beat);
+        assert!(DirLock::try_to_take(dir.path(), "lock").unwrap().is_some());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use starling_tests::{Foreground, Sandbox, Shape, skip, wait_until};
@@ -11,7 +11,7 @@ use starling_tests::{Foreground, Sandbox, Shape, skip, wait_until};
 use crate::replicas::{TREE, TREE_TASKS, Writer, all_found};
 
 /// A file system in memory, of a size of our own; unmounted when dropped.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     // Removed after it is unmounted.
     dir: tempfile::TempDir,
 }
@@ -20,7 +20,7 @@ impl SmallDisk {
     const BYTES: u32 = 48 << 20;
 
     /// `None`, with a printed reason, where mounting is not permitted.
-    fn mount() -> Option<Self> {
+    pub(crate) fn mount() -> Option<Self> {
         let dir = tempfile::Builder::new().prefix("starling-disk-").tempdir();
         let dir = dir.expect("a temporary directory");
         let size = format!("size={}", Self::BYTES);
@@ -39,12 +39,15 @@ impl SmallDisk {
         }
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
     fn ballast(&self) -> PathBuf {
         self.dir.path().join("ballast")
     }
 
     /// Until nothing more goes in.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let mut file = File::create(self.ballast()).expect("the disk is not full yet");
         let (mut size, block) = (1 << 20, vec![7_u8; 1 << 20]);
         while size > 0 {

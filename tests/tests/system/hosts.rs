@@ -54,8 +54,7 @@ impl Machines {
                 run(&format!("ip -n {name} addr add {}/24 dev ib0", self.address(8 + at, 1)))?;
                 run(&format!("ip -n {name} addr add 169.254.7.{}/16 dev ib0", at + 1))?;
                 run(&format!("ip -n {name} link add docker0 type bridge"))?;
-                run(&format!("ip -n {name} link add slave0 type dummy"))?;
-                run(&format!("ip -n {name} link set slave0 master docker0 up"))?;
+                run(&format!("ip -n {name} link set ib0x master docker0"))?;
                 run(&format!("ip -n {name} link set docker0 up"))?;
                 run(&format!("ip -n {name} addr add 172.17.0.1/16 dev docker0"))?;
             }
