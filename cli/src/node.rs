@@ -77,8 +77,8 @@ struct StartArgs {
     #[arg(hide_env_values = true)]
     token: Option<Token>,
     /// Where to listen: the address by which the other nodes reach this one; or 'auto' (auto:PORT):
-    /// all addresses of this machine, of which the others find out which they reach
-    /// [default: 127.0.0.1:0; auto under a launcher, unless it says that all ranks are on one machine]
+    /// all addresses of this machine, of which the others find out which they reach [default:
+    /// 127.0.0.1:0; under a launcher auto, unless it says that all ranks are on one machine]
     #[arg(long, value_name = "ADDR")]
     listen: Option<Listen>,
     /// Of all addresses those of these interfaces or networks alone: hsn0,ib0,10.1.0.0/16

@@ -245,4 +245,26 @@ mod tests {
         assert!(doors.renew().unwrap_err().contains("no keys"));
         assert!(!keyring.has_authority());
     }
+
+    #[tokio::test]
+    async fn a_connection_to_an_address_that_is_left_out_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let keyring = Keyring::of_instance(dir.path());
+        keyring.prepare().unwrap();
+        let bundle = keyring.read(Role::Node).unwrap();
+        let only = |address: &str| vec![address.parse().unwrap()];
+        let other = Doors::new(keyring.clone(), &bundle, only("127.0.0.2")).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for calls in [true, false] {
+            let _come = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (taken, from) = listener.accept().await.unwrap();
+            let refused = match calls {
+                true => other.take_caller(taken, from).await.err(),
+                false => other.take_fetcher(taken).await.err(),
+            };
+            assert!(refused.unwrap().contains("--interface"));
+        }
+        let same = Doors::new(keyring.clone(), &bundle, only("127.0.0.1")).unwrap();
+        shown(&same, &keyring).await;
+    }
 }

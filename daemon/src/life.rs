@@ -172,13 +172,16 @@ impl Place {
     fn warn_of_lacks(&self, state: &StateDir, store: &RocksStore) {
         let (locks, links) = (state.lacks_locks(), security::once::has_lacked_links());
         let mut lacks = Vec::new();
-        if locks.is_some() || store.lacks_locks() {
-            let why = locks.map_or_else(String::new, |why| format!(" ({why})"));
+        if let Some(why) = &locks {
             let watched_s = limits::BEAT_WATCHED_FOR.0 / 1_000_000_000;
             lacks.push(format!(
-                "no file locks{why}: a second start of this node is kept out by a beat in a file, \
-                 and one that was suspended for {watched_s} s is not protected from it"
+                "no file locks ({why}): a second start of this node is kept out by a beat in a \
+                 file, and one that was suspended for {watched_s} s is not protected from it"
             ));
+        }
+        if store.lacks_locks() {
+            let text = "no file locks of POSIX: the lock of the store holds on this machine only";
+            lacks.push(text.to_owned());
         }
         if links {
             let text = "no hard links: of nodes that make the directory at the same time one that \

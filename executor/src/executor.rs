@@ -46,7 +46,8 @@ pub struct ExecutorConfig {
     /// Names cluster and store of the node in the environment of each command: what a command left
     /// behind is found by it. Empty: nothing is looked for by name.
     pub mark: String,
-    /// The directory of the instance, by which commands find the cluster; `None`: they are not told.
+    /// The directory of the instance, by which commands find the cluster; `None`: they are not
+    /// told.
     pub instance_dir: Option<PathBuf>,
     /// Commands see nothing of the Slurm allocation that the node is in.
     pub hides_slurm: bool,

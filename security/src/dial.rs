@@ -107,7 +107,7 @@ async fn resolve(addresses: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(targets)
 }
 
-/// Connects as one who has a token and no keys yet.
+/// Connects with a token, where there are no keys yet.
 pub async fn open_with(
     addresses: &str,
     config: Arc<ClientConfig>,

@@ -2,7 +2,7 @@
 A file that is made once, though many try at the same time, and that appears whole.
 
 A hard link does that: it fails where the name is there already. Where the file system has no hard
-links the name is claimed by another file, which is made for that alone; who has it renames. A claim
+links the name is claimed by another file, which is made for that alone; its maker renames. A claim
 of one that died is given up after a while: then two may rename, one after the other, and the first
 file that was read may be replaced. That takes a death between two calls of the kernel.
 */
@@ -64,7 +64,7 @@ fn give_name_with(
         match OpenOptions::new().create_new(true).write(true).open(&claim) {
             Ok(_) => break,
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            // Who made it is gone: whoever comes next has it.
+            // Its maker is gone: the next process to come has it.
             Err(_) if begun.elapsed() > patience => _ = fs::remove_file(&claim),
             Err(_) => std::thread::sleep(LOOK_EVERY),
         }

@@ -153,7 +153,7 @@ pub fn first_blocking<T: Send + 'static>(
         if let Some(address) = left.next() {
             let (sender, open) = (sender.clone(), open.clone());
             let thread = std::thread::Builder::new().name("dial".to_owned());
-            // When the race is over nobody listens.
+            // After the race the channel is closed.
             thread.spawn(move || drop(sender.send((address, open(address)))))?;
             running += 1;
         } else if running == 0 {

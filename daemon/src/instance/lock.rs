@@ -3,12 +3,13 @@ That a directory has one user at a time.
 
 A lock of the file system does that, where there is one. Where there is none (Lustre without flock,
 AFS, some of FUSE) a *beat* stands in for it: a file that names the process and is written again and
-again. Who finds one of its own machine looks whether that process is there; who finds one of
-another machine watches whether it goes on. A user that finds another's beat in place of its own
-ends. So a second start is refused while the first one is well, but one that slept for long enough
-and wakes may write for as long as it takes until its next beat: that is said to the user.
+again. A start that finds a beat of its own machine looks whether that process is there. One that
+finds a beat of another machine watches whether it goes on. A node that finds another's beat in
+place of its own ends. So a second start is refused while the first node is well. A node that slept
+for long enough and wakes may write until its next beat: that is said to the user.
 
-On Lustre the beat is written even where there are locks: with `localflock` they hold on one machine.
+On Lustre the beat is written even where there are locks: with `localflock` they hold on one
+machine.
 */
 
 use std::fs::{self, File, OpenOptions};
@@ -75,7 +76,11 @@ impl DirLock {
         let beat = match missing.is_some() || is_lustre(dir) {
             // Another machine may have the file system without locks.
             false if is_beaten(&path_of_beat) => return Ok(None),
-            false => None,
+            false => {
+                // What one that is gone has left; most often there is none.
+                let _ = fs::remove_file(&path_of_beat);
+                None
+            }
             true => match Beat::begin(&path_of_beat)? {
                 None => return Ok(None),
                 beat => beat,
@@ -111,7 +116,7 @@ impl DirLock {
     }
 }
 
-/// Whether nobody has the lock `name` of a directory. False as well where that is not known.
+/// Whether no process has the lock `name` of a directory. False as well where that is not known.
 pub(crate) fn is_free(dir: &Path, name: &str) -> bool {
     let path = dir.join(name);
     let Ok(file) = OpenOptions::new().write(true).open(&path) else { return false };
@@ -125,7 +130,7 @@ fn is_lustre(dir: &Path) -> bool {
     rustix::fs::statfs(dir).is_ok_and(|found| found.f_type as u64 == LUSTRE)
 }
 
-/// Who writes a beat.
+/// The process that writes a beat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Owner {
     /// The machine, since it was started, and the processes that can be seen there.

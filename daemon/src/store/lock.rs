@@ -20,7 +20,7 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 const FILE: &str = "LOCK";
 
 /// Before the store is opened: makes its lock file one that can be locked. Tells why it could not
-/// be as it was. Nobody else may be about to open the store.
+/// be as it was. No other process may be about to open the store.
 pub(super) fn fit(db: &Path) -> io::Result<Option<io::Error>> {
     fit_with(db, &places(), can_lock)
 }
