@@ -1,5 +1,5 @@
 //! Nodes on two machines: network namespaces with two interfaces each, names of their own, and a
-//! launcher's variables. Nobody tells a node its address.
+//! launcher's variables. No node is told its address.
 
 use std::fs;
 use std::process::Command;

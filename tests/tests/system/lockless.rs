@@ -126,7 +126,7 @@ fn a_node_that_was_killed_leaves_no_beat_that_keeps_it_out() {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is ours");
     let Lacking { sandbox, node, .. } = first;
     node.end();
-    assert!(beat.exists(), "nobody was there to remove it");
+    assert!(beat.exists(), "no process was there to remove it");
     Lacking::start(sandbox, &injected).end();
     assert!(!beat.exists());
 }
