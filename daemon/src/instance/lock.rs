@@ -112,7 +112,7 @@ impl DirLock {
     /// What the directory lacks, where the file system has no locks.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
-        self.missing.as_ref().map(|error| crate::error::reason(error))
+        self.missing.as_ref().map(crate::error::reason)
     }
 }
 

@@ -8,6 +8,7 @@ use starling_tests::{Ran, Running, Sandbox, binary, skip, wait_until};
 
 use crate::full_disk::SmallDisk;
 use crate::launchers::use_and_end;
+use crate::replicas::TREE;
 
 /// A node with variables of a launcher.
 fn node(sandbox: &Sandbox, variables: &[(&str, &str)], arguments: &[&str]) -> Running {
@@ -255,7 +256,7 @@ fn a_rank_whose_disk_is_full_ends_alone() {
     };
     wait_until("all are up", is_whole);
     disk.fill();
-    let job = starling(&["submit", "--array", "1-300", "--json", "--", "echo", "text"]).ok();
+    let job = starling(&["submit", "--file", TREE, "--json"]).ok();
     let job = job.json()["job"].as_str().expect("jobs have ids").to_owned();
     let full = ranks.remove(1).end();
     assert_ne!(full.code, 0, "{full:?}");
