@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use daemon::{CapturedRoom, NodeHandle, NodeOptions};
 use proto::NodeId;
+use proto::limits::NODES_MAX;
 use scheduler::{Policy, Tuning};
 
 use crate::Context;
@@ -44,9 +45,16 @@ pub(crate) struct Present {
     pub(crate) replicas: u32,
 }
 
-/// Nodes that outlive the command that starts them keep two copies, where there are two nodes.
-pub(crate) fn default_replicas(nodes: u32) -> u32 {
-    nodes.min(2)
+/// Nodes that outlive the command that starts them keep two copies, as soon as there are two nodes.
+pub(crate) const REPLICAS_DEFAULT: u32 = 2;
+
+/// How long a cluster lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lasts {
+    /// As long as one command: no node comes later.
+    Run,
+    /// Nodes may come and go.
+    Instance,
 }
 
 /// A number of copies that so many nodes can keep.
@@ -67,13 +75,12 @@ pub(crate) fn warn_insecure() {
 }
 
 impl ClusterPlan {
-    /// `present` overrides what the settings say, where there is an instance already; `replicas` is
-    /// what holds when nobody says anything.
+    /// `present` overrides what the settings say, where there is an instance already.
     pub(crate) fn resolve(
         context: &Context,
         args: &ClusterArgs,
         present: Option<Present>,
-        replicas: impl Fn(u32) -> u32,
+        lasts: Lasts,
     ) -> Result<Self, Failure> {
         let settings = &context.settings;
         let nodes: u32 =
@@ -86,7 +93,11 @@ impl ClusterPlan {
         let tuning = args.tuning.resolve(context)?;
         let told = args.replicas.or_else(|| present.map(|it| it.replicas));
         let told: Option<u32> = settings.pick_optional(told, "replicas")?;
-        let replicas = check_replicas(told.unwrap_or_else(|| replicas(nodes)), nodes)?;
+        let replicas = match lasts {
+            Lasts::Run => check_replicas(told.unwrap_or(1), nodes)?,
+            // What there are no nodes for yet is made when they come.
+            Lasts::Instance => check_replicas(told.unwrap_or(REPLICAS_DEFAULT), NODES_MAX)?,
+        };
         if args.insecure {
             warn_insecure();
         }

@@ -99,8 +99,9 @@ struct StartArgs {
     /// Partitions of the key space, a power of two; fixed when the cluster is made
     #[arg(long, value_name = "P")]
     partitions: Option<u32>,
-    /// Copies of each partition: R-1 nodes may be lost at once; fixed when the cluster is made
-    /// [default: as the cluster has; a new one 2 from 2 nodes on]
+    /// Copies of each partition, as soon as there are R nodes: then R-1 of them may be lost at once;
+    /// fixed when the cluster is made; with 1 no node can join [default: as the cluster has; a new
+    /// one 2]
     #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
     replicas: Option<u32>,
     #[command(flatten)]
@@ -158,7 +159,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
         crate::embed::warn_insecure();
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
-    let replicas = replicas(context, &args, &dir, expect)?;
+    let replicas = replicas(context, &args, &dir)?;
     let options = NodeOptions {
         state_dir: args.state_dir,
         slots: slots.unwrap_or_else(|| default_slots(1)),
@@ -190,15 +191,14 @@ fn replicas(
     context: &Context,
     args: &StartArgs,
     dir: &Path,
-    expect: u32,
 ) -> Result<Option<u32>, Failure> {
     let is_made = args.join.is_some() || dir.join("cluster.json").exists();
     if args.replicas.is_none() && is_made {
         return Ok(None);
     }
     let told = context.settings.pick_optional(args.replicas, "replicas")?;
-    let replicas = told.unwrap_or_else(|| crate::embed::default_replicas(expect));
-    crate::embed::check_replicas(replicas, expect).map(Some)
+    let replicas = told.unwrap_or(crate::embed::REPLICAS_DEFAULT);
+    crate::embed::check_replicas(replicas, proto::limits::NODES_MAX).map(Some)
 }
 
 /// Until the node is told to stop: by a client, a signal, or the end of its parent.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use client::{Client, ClientError};
+use kvs::membership::{Said, has_all_copies, losses_survived_by};
 use proto::NodeId;
 use proto::wire::{self, NodeState, map_command};
 use serde::Serialize;
@@ -45,6 +46,8 @@ struct NodeRow {
     ready_shared: u64,
     running: u64,
     waiting: u64,
+    #[serde(skip)]
+    map_epoch: u64,
 }
 
 impl NodeRow {
@@ -66,6 +69,7 @@ impl NodeRow {
             ready_shared: state.ready_shared,
             running: state.running,
             waiting: state.waiting,
+            map_epoch: state.map_epoch,
         }
     }
     fn down(node: NodeId) -> Self {
@@ -85,7 +89,13 @@ impl NodeRow {
             ready_shared: 0,
             running: 0,
             waiting: 0,
+            map_epoch: 0,
         }
+    }
+    /// What it says of itself, if it answers.
+    fn said(&self) -> Option<Said> {
+        let &Self { id: node, incarnation, map_epoch, lacking_copies: lacking, .. } = self;
+        (self.pid > 0).then_some(Said { node, incarnation, map_epoch, lacking })
     }
     /// One that does not answer, where the nodes agree on who is there.
     fn silent(member: &wire::Member) -> Self {
@@ -112,13 +122,10 @@ async fn look(client: &Client) -> NodeList {
     let map = client.newest_map(PATIENCE).await;
     let states = client.node_states(PATIENCE).await;
     let nodes: Vec<NodeRow> = states.iter().map(|(node, it)| row(&map, *node, it)).collect();
-    let fully_replicated = match map.copies > 1 {
-        true => has_all_copies(&map, &nodes),
-        false => nodes.iter().all(|node| node.state == "up"),
-    };
-    let losses_survived = match fully_replicated && map.copies > 1 {
-        true => kvs::membership::losses_survived(&map),
-        false => 0,
+    let said: Vec<Said> = nodes.iter().filter_map(NodeRow::said).collect();
+    let (fully_replicated, losses_survived) = match map.copies > 1 {
+        true => (has_all_copies(&map, &said), losses_survived_by(&map, &said)),
+        false => (nodes.iter().all(|node| node.state == "up"), 0),
     };
     NodeList { fully_replicated, losses_survived, nodes }
 }
@@ -174,24 +181,6 @@ fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientErr
         Some(Up) | None => row.state,
     };
     row
-}
-
-/// Every partition is served and has all its copies, none of which is still being filled, and the
-/// nodes that keep them are there: the map may not know yet of one that has just died.
-fn has_all_copies(map: &wire::ClusterMap, nodes: &[NodeRow]) -> bool {
-    let is_there = |member: &wire::Member| {
-        let row = nodes.iter().find(|row| row.id == member.node);
-        row.is_some_and(|row| row.pid > 0 && row.incarnation == member.incarnation)
-    };
-    let mut serving =
-        map.members.iter().filter(|member| kvs::membership::is_serving(map, member.node));
-    // Who is there and not yet in the map changes who votes as soon as it is.
-    let all_known = nodes.iter().all(|row| row.pid == 0 || !row.given_up);
-    kvs::membership::is_fully_replicated(map)
-        && all_known
-        && nodes.iter().all(|row| row.lacking_copies == 0)
-        && map.partitions.iter().all(|entry| entry.learners.is_empty())
-        && serving.all(is_there)
 }
 
 #[derive(Serialize)]

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use workloads::{Graph, Placement, Plan};
 
 use crate::args::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
-use crate::embed::{Cluster, ClusterPlan};
+use crate::embed::{Cluster, ClusterPlan, Lasts};
 use crate::errors::{Done, Exit, Failure, heard};
 use crate::instance::InstanceFile;
 use crate::progress::Progress;
@@ -62,7 +62,7 @@ struct Work<'a> {
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
-    let plan = ClusterPlan::resolve(context, &args.cluster, None, |_| 1)?;
+    let plan = ClusterPlan::resolve(context, &args.cluster, None, Lasts::Run)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let options = submit_options(context, &args.place, &args.load, plan.bandwidth)?;
     if let client::Submit::Nodes(nodes) = &options.submit

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::Context;
 use crate::args::ClusterArgs;
-use crate::embed::{ClusterPlan, Present, default_replicas};
+use crate::embed::{ClusterPlan, Lasts, Present};
 use crate::errors::{Done, Exit, Failure};
 use crate::processes::{self, Life, NodeProcess};
 use crate::remembered;
@@ -65,7 +65,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         Some(_) => context.with_remembered(&dir)?,
         None => context.clone(),
     };
-    let plan = ClusterPlan::resolve(&told, &args.cluster, present, default_replicas)?;
+    let plan = ClusterPlan::resolve(&told, &args.cluster, present, Lasts::Instance)?;
     if let Some(present) = present.filter(|present| present.nodes != plan.nodes) {
         let nodes = number_of(u64::from(present.nodes), "node");
         let text = format!("{} has a cluster of {nodes}", dir.display());

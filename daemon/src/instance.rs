@@ -5,6 +5,7 @@ other, and the state directory of one node.
 ```text
 D/keys/                    what nodes and clients show each other, see `security::Keyring`
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
+D/members.json             the nodes there are since others have come
 D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
                            objects/, tasks/, log
@@ -14,6 +15,7 @@ shared file system sees a file or none.
 */
 
 mod former;
+mod grown;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -28,6 +30,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StartError;
 pub(crate) use former::EndMark;
+pub use grown::MembersFile;
+pub(crate) use grown::Scribe;
 
 /// `cluster.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -67,8 +67,9 @@ pub struct NodeOptions {
     pub tuning: Tuning,
     /// `None`: by the number of nodes. Fixed when the cluster is made.
     pub partitions: Option<u32>,
-    /// Copies of each partition: with `R` of them the loss of `R - 1` nodes costs nothing. `None`:
-    /// as the cluster has, and one where it is made now. Fixed when the cluster is made.
+    /// Copies of each partition, as soon as there are nodes for them: with `R` of them the loss of
+    /// `R - 1` nodes costs nothing. With one no node can join. `None`: as the cluster has, and one
+    /// where it is made now. Fixed when the cluster is made.
     pub replicas: Option<u32>,
     /// Address of a node that runs: the cluster and the others' addresses are asked of it, so that
     /// `dir` need not be shared. It must hold the cluster's keys, or `token` gets them. The node
@@ -164,18 +165,10 @@ impl NodeOptions {
                 ));
             }
         }
-        if let Some(replicas) = self.replicas {
-            let most = limits::COPIES_MAX.min(self.expect);
-            if replicas == 0 || replicas > most {
-                return refuse(format!(
-                    "{replicas} copies of each partition: {} can keep 1 to {most}",
-                    if self.expect == 1 {
-                        "1 node".to_owned()
-                    } else {
-                        format!("{} nodes", self.expect)
-                    }
-                ));
-            }
+        let copies = 1..=limits::COPIES_MAX;
+        if self.replicas.is_some_and(|replicas| !copies.contains(&replicas)) {
+            let most = limits::COPIES_MAX;
+            return refuse(format!("a cluster keeps 1 to {most} copies of each partition"));
         }
         let least = Duration::from_nanos(limits::SCRUB_EVERY_MIN.0);
         if self.scrub_every.is_some_and(|every| every < least) {
@@ -213,8 +206,8 @@ mod tests {
         assert!(refused(&|o| o.expect = 0).contains("1 to"));
         assert!(refused(&|o| o.node = NodeId(2)).contains("no node 2 among 0 to 1"));
         assert!(refused(&|o| o.slots = 0).contains("slots"));
-        assert!(refused(&|o| o.replicas = Some(0)).contains("0 copies"));
-        assert!(refused(&|o| o.replicas = Some(3)).contains("2 nodes can keep 1 to 2"));
+        assert!(refused(&|o| o.replicas = Some(0)).contains("1 to 5 copies"));
+        assert!(refused(&|o| o.replicas = Some(6)).contains("1 to 5 copies"));
         assert!(refused(&|o| o.partitions = Some(3)).contains("power of two"));
         assert!(refused(&|o| o.partitions = Some(1)).contains("power of two"));
         assert!(refused(&|o| o.tuning.bandwidth_bytes_per_s = f64::NAN).contains("bandwidth"));

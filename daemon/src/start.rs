@@ -56,6 +56,10 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
         enter_as_new(&mut options, &instance, &doors.dialer(), listens)?;
     }
     let found = find_cluster(&options, &instance, &addresses, &doors.dialer())?;
+    for member in instance.read_members().into_iter().flat_map(|file| file.members) {
+        let (node, incarnation, address) = (member.node, member.incarnation, member.address);
+        addresses.hear(&wire::Member { node, incarnation, address, ..Default::default() });
+    }
     let (stop, _) = watch::channel(false);
     let progress = Arc::new(Progress::default());
     let mut place = Place {
@@ -94,7 +98,7 @@ fn enter_as_new(
     let map = rendezvous::ask_map(&by, dialer)?;
     if map.copies <= 1 {
         let reason =
-            "its cluster keeps one copy of each partition: no node can be added".to_owned();
+            "its cluster was made with --replicas 1: no node can be added".to_owned();
         return Err(StartError::Join { address: by, reason });
     }
     let first_nodes = instance.first_nodes()?;
@@ -151,7 +155,7 @@ fn find_cluster(
         let own = map.members.iter().find(|member| member.node == options.node.0);
         known = Incarnation(own.map_or(0, |member| member.incarnation));
         wanted.partitions = map.partitions.len() as u32;
-        wanted.replicas = map.copies;
+        wanted.replicas = kvs::membership::wanted_copies(&map);
         rendezvous::addresses(&map).for_each(|member| addresses.hear(member));
         found_map = Some(map);
     }

@@ -234,9 +234,9 @@ impl Homes {
         let entry = self.map.partitions.get(partition.0 as usize);
         entry.is_some_and(|entry| entry.replicas.contains(&node.0))
     }
-    /// How many copies there are to be of each partition.
+    /// How many copies there are to be of each partition, once there are nodes for them.
     pub(crate) fn copies(&self) -> u32 {
-        self.map.copies
+        self.map.wanted.max(self.map.copies)
     }
     /// Those that are not gone.
     pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> + '_ {

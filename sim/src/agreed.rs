@@ -77,6 +77,7 @@ impl World {
             self.starve.leaves(self.now, leave.node as usize);
         }
         self.note_slow();
+        self.strike_growth(command);
         if let Some(Body::Down(down)) = &command.body
             && self.options.faultless
         {

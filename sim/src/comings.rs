@@ -24,7 +24,8 @@ const ASKS_FOR: Span = Span::from_secs(60);
 impl World {
     /// A new machine asks to be let in.
     pub(crate) fn ask_to_join(&mut self) {
-        if !self.homes_move() || self.joins_asked >= JOINS_MAX {
+        let most = self.options.grows.map_or(JOINS_MAX, |grows| grows.joins_max);
+        if !self.homes_move() || self.joins_asked >= most {
             return;
         }
         self.joins_asked += 1;

@@ -8,6 +8,7 @@ use workloads::{Graph, Placement, generate};
 use crate::client::{ClientPlan, Death};
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
+use crate::growth;
 use crate::hammer::HammerPlan;
 use crate::network::NetworkOptions;
 use crate::options::WorldOptions;
@@ -141,6 +142,8 @@ impl Plan {
         let faultless = dice.chance(FAULTLESS_PERMILLE);
         let nodes = dice.pick(&[1, 2, 2, 3, 3, 4, 5, 7]);
         let mut world = world_options(&mut dice, seed, nodes, faultless, mutant);
+        let mut grown = growth::dice(seed);
+        growth::draw(&mut grown, &mut world);
         let taste = taste(&mut dice, &world);
         let mut works = Vec::new();
         // Of its own: what is drawn here changes nothing else of a seed.
@@ -193,6 +196,9 @@ impl Plan {
                 faults.add_dragging(&mut drag, faults_for);
             }
             faults.add_later(&mut later, faults_for, world.copies);
+            if world.grows.is_some() {
+                growth::add_joins(&mut grown, &mut faults, faults_for);
+            }
             faults
         });
         Self {

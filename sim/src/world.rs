@@ -66,6 +66,8 @@ pub struct World {
     /// the map shows it, or then.
     pub(crate) unsettled: Option<(wire::MapCommand, Time)>,
     pub(crate) joins_asked: u32,
+    /// Of what growth leaves to chance.
+    pub(crate) growth: Dice,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violation: Option<Violation>,
     pub(crate) effect_hook: Option<EffectHook>,
@@ -151,6 +153,7 @@ impl World {
             faults_until: BEGIN,
             unsettled: None,
             joins_asked: 0,
+            growth: crate::growth::dice(!options.seed),
             faults: BTreeMap::new(),
             violation: None,
             effect_hook: None,
@@ -458,6 +461,7 @@ impl World {
         let verdict = state.on_census(&all, &around);
         self.conservation = state;
         self.judge(verdict);
+        self.check_what_is_said();
     }
 
     fn arm(&mut self, index: usize) {

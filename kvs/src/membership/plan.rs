@@ -3,7 +3,8 @@
 //! Stateless: it looks at the map alone, so any leader goes on where another stopped. It speaks
 //! only of partitions that are active and waits for the rest. In this order:
 //!
-//! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.)
+//! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.) The
+//!    number of copies in force follows the members (`growth.rs`).
 //! 2. Homes of slow nodes are handed over, and their copies dropped once others have as many as
 //!    there should be. What the planner calls up below is not slow.
 //! 3. Copies too many are dropped, those of leaving nodes first, then the one that a move was
@@ -23,6 +24,7 @@ use proto::wire::map_command::Body;
 use proto::{NodeId, wire};
 
 use super::balance::Loads;
+use super::growth::next_copies;
 use super::{command, is_fit, is_serving, member, members, min_in_sync, wanted_voters};
 
 /// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty: all is as it should be, or the rest
@@ -31,6 +33,7 @@ use super::{command, is_fit, is_serving, member, members, min_in_sync, wanted_vo
 pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
     let mut commands: Vec<wire::MapCommand> =
         wanted_voters(map).map(set_voters).into_iter().collect();
+    commands.extend(next_copies(map).map(set_copies));
     let mut loads = Loads::new(map);
     if loads.up.is_empty() {
         return commands;
@@ -87,6 +90,10 @@ pub fn departure(map: &wire::ClusterMap, node: NodeId) -> Option<wire::MapComman
 
 fn set_voters(voters: Vec<u32>) -> wire::MapCommand {
     command(Body::SetVoters(wire::SetVoters { voters }))
+}
+
+fn set_copies(copies: u32) -> wire::MapCommand {
+    command(Body::SetCopies(wire::SetCopies { copies }))
 }
 
 struct Partition<'a> {
