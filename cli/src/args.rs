@@ -82,11 +82,13 @@ pub(crate) enum Verb {
 /// How nodes of a cluster are made.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Nodes of the cluster [default: 1]
+    /// Nodes of the cluster; of one that is there: how many of them are to run, and more join if
+    /// there are fewer [default: 1, or all that there are]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
     pub(crate) nodes: Option<u32>,
-    /// Executing threads of each node [default: its share of the machine's CPUs]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::SLOTS_MAX)))]
+    /// Executing threads of each node; 0 makes keepers, which keep copies and vote and run nothing
+    /// [default: its share of the machine's CPUs]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
     #[command(flatten)]
     pub(crate) tuning: TuningArgs,

@@ -12,7 +12,7 @@ use crate::Context;
 use crate::args::ClusterArgs;
 use crate::errors::{Failure, plain};
 use crate::output::say;
-use crate::processes::{self, Life, NodeProcess};
+use crate::processes::{self, Life, NodeProcess, Seat};
 use crate::run_dir::RunDir;
 use crate::units::{Bandwidth, number_of};
 
@@ -86,8 +86,12 @@ impl ClusterPlan {
         let nodes: u32 =
             settings.pick(args.nodes.or_else(|| present.map(|it| it.nodes)), "nodes")?;
         let slots: Option<u32> = settings.pick_optional(args.slots, "slots")?;
-        if nodes == 0 || slots == Some(0) {
-            return Err(Failure::usage("nodes and slots are at least 1"));
+        if nodes == 0 {
+            return Err(Failure::usage("there is at least one node"));
+        }
+        if slots == Some(0) && lasts == Lasts::Run {
+            return Err(Failure::usage("nodes of 0 slots run nothing")
+                .hint("'starling up' and 'starling node' make such keepers"));
         }
         let slots = slots.unwrap_or_else(|| default_slots(nodes));
         let tuning = args.tuning.resolve(context)?;
@@ -182,7 +186,12 @@ impl Cluster {
             let mut cluster = Self { nodes, dir, replicas };
             let Nodes::Processes(started) = &mut cluster.nodes else { unreachable!("just made") };
             for node in 0..plan.nodes {
-                started.push(processes::spawn(cluster.dir.path(), node, plan, Life::Ours)?);
+                started.push(processes::spawn(
+                    cluster.dir.path(),
+                    Seat::Member(node),
+                    plan,
+                    Life::Ours,
+                )?);
             }
             processes::await_listening(cluster.dir.path(), started).await?;
             return Ok(cluster);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::{Client, ClientError};
-use kvs::membership::{Said, has_all_copies, losses_survived_by};
+use kvs::membership::{Said, awaited, has_all_copies, losses_survived_by};
 use proto::NodeId;
 use proto::wire::{self, NodeState, map_command};
 use serde::Serialize;
@@ -21,7 +21,27 @@ struct NodeList {
     fully_replicated: bool,
     /// So many nodes, whichever, may be lost at once and for good.
     losses_survived: usize,
+    /// Nodes that are down and have the only copies of some partitions, and of how many.
+    waits_for: Vec<u32>,
+    waiting_partitions: usize,
     nodes: Vec<NodeRow>,
+}
+
+impl NodeList {
+    /// What cannot go on without which nodes.
+    fn waits(&self) -> Option<String> {
+        let nodes: Vec<String> = self.waits_for.iter().map(|node| format!("n{node}")).collect();
+        let held = units::number_of(self.waiting_partitions as u64, "partition");
+        (!nodes.is_empty()).then(|| {
+            format!(
+                "warning: {held} wait for {}: no other node has a copy; start them ('starling up', \
+                 or a launch of all ranks), then 'starling node drain {}' takes them away and loses \
+                 nothing",
+                nodes.join(", "),
+                nodes.join(" ")
+            )
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -35,6 +55,8 @@ struct NodeRow {
     given_up: bool,
     /// The others wait for it far longer than for each other, and give it nothing new.
     slow: bool,
+    /// It has no slots: it keeps copies and votes, and runs nothing.
+    keeper: bool,
     /// It has a vote on who holds what.
     votes: bool,
     /// Partitions that it is home of.
@@ -61,6 +83,7 @@ impl NodeRow {
             state: "up",
             given_up: false,
             slow: member.slow,
+            keeper: member.keeper,
             votes: false,
             homes: 0,
             lacking_copies: state.lacking_copies,
@@ -81,6 +104,7 @@ impl NodeRow {
             state: "down",
             given_up: false,
             slow: false,
+            keeper: false,
             votes: false,
             homes: 0,
             lacking_copies: 0,
@@ -105,7 +129,12 @@ impl NodeRow {
     fn cells(&self) -> Vec<String> {
         vec![
             format!("n{}", self.id),
-            format!("{}{}", self.state, if self.slow { ", slow" } else { "" }),
+            format!(
+                "{}{}{}",
+                self.state,
+                if self.slow { ", slow" } else { "" },
+                if self.keeper { ", keeper" } else { "" }
+            ),
             self.addr.clone(),
             self.pid.to_string(),
             self.slots.to_string(),
@@ -127,7 +156,9 @@ async fn look(client: &Client) -> NodeList {
         true => (has_all_copies(&map, &said), losses_survived_by(&map, &said)),
         false => (nodes.iter().all(|node| node.state == "up"), 0),
     };
-    NodeList { fully_replicated, losses_survived, nodes }
+    let waits = awaited(&map);
+    let (waits_for, waiting_partitions) = (waits.nodes.into_iter().collect(), waits.partitions);
+    NodeList { fully_replicated, losses_survived, waits_for, waiting_partitions, nodes }
 }
 
 /// Whether every partition is served and has all its copies.
@@ -154,6 +185,9 @@ pub(crate) fn list(context: &Context) -> Done {
             ];
             let rows: Vec<_> = nodes.iter().map(NodeRow::cells).collect();
             context.output.table(&header, &rows)?;
+            if let Some(line) = list.waits() {
+                context.output.note(&line);
+            }
         }
         Ok(Exit::Ok)
     })
@@ -171,6 +205,7 @@ fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientErr
     row.homes = map.partitions.iter().filter(is_its_home).count();
     row.votes = map.copies > 1 && map.voters.contains(&node.0);
     row.slow = member.is_some_and(|member| member.slow);
+    row.keeper = member.is_some_and(|member| member.keeper);
     row.given_up = member.is_some_and(|member| !kvs::membership::is_serving(map, member.node));
     // Whoever does not answer is down to whoever asks, whatever the others think.
     row.state = match member.map(wire::Member::phase) {
@@ -400,7 +435,11 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
                     units::number_of(stay as u64, "node")
                 ),
             };
-            return Err(Failure::refused(text).hint("'starling down' stops a whole cluster"));
+            let hint = match map.copies > 1 && stay > 0 {
+                true => "drain one after another: with fewer nodes fewer copies are wanted",
+                false => "'starling down' stops a whole cluster",
+            };
+            return Err(Failure::refused(text).hint(hint));
         }
         let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
         for node in nodes {

@@ -268,6 +268,10 @@ pub(crate) fn check_fit(graph: &Graph, slots: u32) -> Result<(), Failure> {
     let Some(task) = graph.indices().find(|task| graph.cpus(*task) > slots) else {
         return Ok(());
     };
+    if slots == 0 {
+        return Err(Failure::refused("all nodes are keepers (--slots 0), which run nothing")
+            .hint("start a node that has slots: 'starling up' with one node more"));
+    }
     let (name, cpus) = (graph.task_name(task), graph.cpus(task));
     let text = format!("task '{name}' needs {cpus} slots, no node has more than {slots}");
     Err(Failure::refused(text).hint("give the nodes more --slots, or the task fewer cpus"))

@@ -114,6 +114,7 @@ impl Place {
     fn try_to_begin(&self, known: Incarnation) -> Result<Life, StartError> {
         let options = &self.options;
         let state = StateDir::open_above(&self.options.state_path(), known)?;
+        state.set_keeper(options.slots == 0)?;
         let store = open_store(&state)?;
         let (local_sender, local) = mpsc::unbounded_channel();
         let (inbox_sender, inbox) = mpsc::channel(limits::INBOX_FRAMES_MAX);
@@ -357,7 +358,9 @@ impl Life {
         } else {
             let looks_for_begun = place.moves() && !self.state.was_formed();
             let (launch, deadline) = (&options.launch, options.deadline);
-            let formed = rendezvous::wait_for_all(shared, launch, deadline, looks_for_begun);
+            let awaited = options.awaited.clone().unwrap_or_else(|| shared.others.all());
+            let formed =
+                rendezvous::wait_for_all(shared, &awaited, launch, deadline, looks_for_begun);
             if let Formed::Begun(map) = formed.await? {
                 let own = kvs::membership::member(&map, options.node).cloned();
                 let own = own.unwrap_or_default();

@@ -16,6 +16,7 @@ use security::Dialer;
 use tokio_stream::StreamExt;
 
 use crate::error::StartError;
+use crate::instance::Instance;
 use crate::links;
 use crate::peers;
 use crate::service::Shared;
@@ -35,20 +36,20 @@ pub(crate) enum Formed {
     Begun(wire::ClusterMap),
 }
 
-/// Returns when all nodes of the cluster have answered; if the caller `looks_for_begun`, also when
+/// Returns when all nodes that are awaited have answered; if the caller `looks_for_begun`, also when
 /// one has that was part of it before and knows its map.
 pub(crate) async fn wait_for_all(
     shared: &Arc<Shared>,
+    awaited: &[NodeId],
     launch: &str,
     deadline: Duration,
     looks_for_begun: bool,
 ) -> Result<Formed, StartError> {
     let start = Instant::now();
     let mut wait = LOOK_AFTER;
-    let mut missing: BTreeMap<NodeId, String> = shared
-        .others
-        .all()
-        .into_iter()
+    let mut missing: BTreeMap<NodeId, String> = awaited
+        .iter()
+        .copied()
         .map(|node| (node, "has not said where it listens".to_owned()))
         .collect();
     loop {
@@ -76,7 +77,7 @@ pub(crate) async fn wait_for_all(
             return Ok(Formed::Together);
         }
         if start.elapsed() >= deadline {
-            return Err(too_few(shared, &missing, deadline));
+            return Err(too_few(awaited.len() as u32 + 1, &missing, deadline));
         }
         // Where some have come, more are coming.
         wait = if missing.len() < count { LOOK_AFTER } else { (2 * wait).min(LOOK_AFTER_MAX) };
@@ -110,7 +111,7 @@ async fn look(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greet
     Ok(greeting)
 }
 
-fn too_few(shared: &Shared, missing: &BTreeMap<NodeId, String>, deadline: Duration) -> StartError {
+fn too_few(expected: u32, missing: &BTreeMap<NodeId, String>, deadline: Duration) -> StartError {
     let mut named: Vec<String> = missing
         .iter()
         .take(NAMED_MAX)
@@ -119,13 +120,37 @@ fn too_few(shared: &Shared, missing: &BTreeMap<NodeId, String>, deadline: Durati
     if missing.len() > NAMED_MAX {
         named.push(format!("and {} more", missing.len() - NAMED_MAX));
     }
-    let expected = shared.others.all().len() as u32 + 1;
     StartError::Missing {
         present: expected - missing.len() as u32,
         expected,
         waited_s: deadline.as_secs(),
         missing: named.join("; "),
     }
+}
+
+/// The address of a node of the same launch that tells its map: a new node joins by it.
+pub(crate) fn await_member(
+    instance: &Instance,
+    dialer: &Dialer,
+    launch: &str,
+    deadline: Duration,
+) -> Result<String, StartError> {
+    let start = Instant::now();
+    let mut seen = "no node of this launch has said where it listens".to_owned();
+    while start.elapsed() < deadline {
+        let all = instance.read_addresses();
+        for file in all.into_iter().filter(|file| file.launch == launch) {
+            match ask_map(&file.address, dialer) {
+                Ok(map) if kvs::membership::is_serving(&map, file.node) => {
+                    return Ok(file.address);
+                }
+                Ok(_) => seen = format!("node {} is not up yet", file.node),
+                Err(error) => seen = error.to_string(),
+            }
+        }
+        std::thread::sleep(LOOK_AFTER_MAX);
+    }
+    Err(StartError::NoMember { seen, waited_s: deadline.as_secs() })
 }
 
 /// Asks a node that runs for the cluster's map, on a thread and a runtime of its own.

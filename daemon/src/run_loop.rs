@@ -106,7 +106,7 @@ pub(crate) struct Loop {
     pub(crate) members: Members,
     pub(crate) mark: EndMark,
     pub(crate) scribe: Scribe,
-    /// So many nodes the cluster began with.
+    /// How many nodes the cluster began with.
     pub(crate) first_nodes: u32,
     /// For what is done beside the loop.
     pub(crate) local: mpsc::UnboundedSender<Local>,

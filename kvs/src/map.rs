@@ -134,7 +134,9 @@ pub fn check_map(map: &wire::ClusterMap) -> Result<(), MapError> {
     if let Some(pair) = map.members.windows(2).find(|pair| pair[0].node >= pair[1].node) {
         return Err(MapError::Order(pair[1].node));
     }
-    if let Some(&copies) = [map.copies, wanted_copies(map)].iter().find(|it| !(1..=COPIES_MAX).contains(it)) {
+    if let Some(&copies) =
+        [map.copies, wanted_copies(map)].iter().find(|it| !(1..=COPIES_MAX).contains(it))
+    {
         return Err(MapError::Copies(copies));
     }
     // A voter more than the most while one takes the place of another.

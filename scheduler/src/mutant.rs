@@ -159,6 +159,8 @@ pub enum Mutant {
     LackingUnsaid,
     /// Nodes that come get no copies of what was kept before.
     NewcomersUnasked,
+    /// A keeper does not say that it is one.
+    KeepersUnsaid,
     /// A home that reads its records again, or those of another, knows no more how much tasks have
     /// printed.
     CapturedForgotten,
@@ -241,7 +243,8 @@ impl Mutant {
     pub const OF_SLOWNESS: [Self; 1] = [Self::SlowNeverTold];
 
     /// Of clusters that grow.
-    pub const OF_GROWTH: [Self; 2] = [Self::LackingUnsaid, Self::NewcomersUnasked];
+    pub const OF_GROWTH: [Self; 3] =
+        [Self::LackingUnsaid, Self::NewcomersUnasked, Self::KeepersUnsaid];
 
     /// Of rounds of jobs.
     pub const OF_ROUNDS: [Self; 1] = [Self::RoundIgnored];
@@ -367,6 +370,7 @@ impl Mutant {
             Self::FoundAlone => "found-alone",
             Self::LackingUnsaid => "lacking-unsaid",
             Self::NewcomersUnasked => "newcomers-unasked",
+            Self::KeepersUnsaid => "keepers-unsaid",
             Self::CapturedForgotten => "captured-forgotten",
             Self::SlowNeverTold => "slow-never-told",
             Self::ChecksumIgnored => "checksum-ignored",

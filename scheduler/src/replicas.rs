@@ -46,7 +46,7 @@ struct Shared {
     outputs: Vec<wire::HandedOutput>,
     /// Nodes that are to have them besides this one, and those that do.
     wanted: usize,
-    /// So many its maker wanted: this node does when one is gone that had it.
+    /// How many its maker wanted: this node does when one is gone that had it.
     meant: usize,
     others: BTreeSet<NodeId>,
     asked: BTreeMap<NodeId, Asked>,
@@ -401,8 +401,9 @@ impl Scheduler {
         shared.others.insert(maker);
         if shared.end.is_none() {
             shared.outputs.clone_from(&handed.outputs);
-            // Which others have it its maker knows, as long as it is there.
-            shared.wanted = shared.wanted.clamp(1, shared.others.len());
+            // Which others have it its maker knows, as long as it is there. Where this node has asked
+            // for itself it goes on: two that ask each other would both leave it to the other.
+            shared.wanted = shared.wanted.max(1);
             shared.meant = shared.meant.max(handed.replicas.saturating_sub(1) as usize);
         }
         shared.due = Some(Time::ZERO); // It may have made it as well, and wait for this.

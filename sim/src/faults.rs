@@ -418,7 +418,7 @@ impl World {
         // It was kept there, too.
         machine.incarnation = 0;
         machine.change_disk(store);
-        // The directory tells who has come since a cluster was made: it asks them.
+        // The directory names the nodes that have come since: it asks them.
         machine.is_late |= grown;
         // What has no bytes and is no file lies nowhere.
         let is_real = |object: &ObjectId| jobs.get(&object.task.job).is_none_or(|it| it.real_data);

@@ -1,7 +1,7 @@
 //! Clusters that begin with one node and grow while they work: which seeds draw one, and deaths at
 //! every stage of the growth.
 
-use kvs::membership::{Said, has_all_copies, is_fully_replicated, losses_survived_by};
+use kvs::membership::{Said, has_all_copies, is_fit, is_fully_replicated, losses_survived_by};
 use proto::Span;
 use proto::wire::{self, map_command::Body};
 
@@ -17,6 +17,8 @@ const STREAM: u64 = 0x6772_6f77_7468_0000;
 const GROWN_PERMILLE: u64 = 700;
 /// Nodes that come to such a cluster at most.
 const JOINS_MAX: u64 = 4;
+/// Out of a thousand of them, those that are keepers.
+const KEEPERS_PERMILLE: u64 = 300;
 /// Until results and uploads have all their copies, once all partitions have.
 const COPIED_WITHIN: Span = Span::from_secs(900);
 
@@ -48,6 +50,28 @@ impl World {
         self.options.grows.is_some()
     }
 
+    pub(crate) fn joins_as_keeper(&mut self) -> bool {
+        self.grows() && self.growth.chance(KEEPERS_PERMILLE)
+    }
+
+    /// At rest no keeper is home of what a node that works could serve.
+    ///
+    /// # Errors
+    /// The partition that one serves.
+    pub(crate) fn keepers_serve_nothing(&self) -> Verdict {
+        let works = |node: u32| self.machines[node as usize].slots > 0;
+        let all = (0..self.machines.len() as u32).filter(|&node| self.is_live(node));
+        let any_works = all.clone().any(|node| works(node) && is_fit(&self.map, node));
+        let homes = (0..).zip(&self.map.partitions).map(|(at, entry)| (at, entry.replicas[0]));
+        match homes.into_iter().find(|&(_, home)| !works(home) && any_works) {
+            Some((partition, home)) => {
+                let text = format!("n{home} is a keeper, and home of partition {partition}");
+                Err(Violation::new("keepers", text))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// One step of the growth was agreed on: some node dies there and then, or soon after.
     pub(crate) fn strike_growth(&mut self, command: &wire::MapCommand) {
         let Some(grows) = self.options.grows.filter(|_| self.now < self.faults_until) else {
@@ -74,9 +98,9 @@ impl World {
 
     /// What an operator hears from the nodes at this moment.
     fn said(&self) -> Vec<Said> {
-        let up = (0..).zip(&self.machines).filter_map(|(node, machine)| {
-            machine.node.as_ref().map(|live| (node, machine, live))
-        });
+        let up = (0..)
+            .zip(&self.machines)
+            .filter_map(|(node, machine)| machine.node.as_ref().map(|live| (node, machine, live)));
         let said = up.map(|(node, machine, live)| {
             let state = live.state(machine.local(self.now));
             let (map_epoch, lacking) = (state.map_epoch, state.lacking_copies);

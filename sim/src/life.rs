@@ -231,6 +231,7 @@ impl World {
         self.run_for(if limbo { Span(SETTLE.0 + self.all_work().0) } else { SETTLE });
         self.map_must_come_to_rest(epoch)?;
         self.passed()?;
+        self.keepers_serve_nothing()?;
         self.no_copy_is_forgotten()?;
         // Something may have been written at this very moment.
         if self.copies_are_equal().is_err() {

@@ -54,7 +54,7 @@ pub struct WorldOptions {
 /// How a cluster grows.
 #[derive(Clone, Copy, Debug)]
 pub struct Grows {
-    /// So many nodes come at most.
+    /// How many nodes come at most.
     pub joins_max: u32,
     /// Out of a thousand steps of the growth, those at which a node dies.
     pub kills_permille: u64,

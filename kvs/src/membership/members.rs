@@ -35,6 +35,7 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     member.address.clone_from(&up.address);
     member.data_address.clone_from(&up.data_address);
     member.slots = up.slots;
+    member.keeper = up.keeper;
     member.pid = up.pid;
     member.slow = false; // Nobody has measured this life of it.
     if member.phase() != Leaving {
@@ -180,6 +181,7 @@ pub(super) fn join(map: &mut wire::ClusterMap, join: &wire::MemberJoin) {
         store: join.store,
         data_address: join.data_address.clone(),
         slow: false,
+        keeper: join.keeper,
     });
 }
 

@@ -42,7 +42,7 @@ use proto::{NodeId, wire};
 pub use growth::{first_copies, wanted_copies};
 pub use plan::{departure, plan};
 pub use slow::{is_fit, slow_max};
-pub use survival::{Said, has_all_copies, losses_survived_by};
+pub use survival::{Awaited, Said, awaited, has_all_copies, losses_survived_by};
 pub use voters::{first_voters, wanted_voters};
 
 use wire::MemberPhase::{Leaving, Up};
@@ -140,6 +140,12 @@ pub fn member(map: &wire::ClusterMap, node: NodeId) -> Option<&wire::Member> {
 fn member_mut(map: &mut wire::ClusterMap, node: u32) -> &mut wire::Member {
     let at = map.members.binary_search_by_key(&node, |member| member.node);
     &mut map.members[at.expect("the command was checked")]
+}
+
+/// Whether a node runs nothing: it keeps copies, and votes.
+#[must_use]
+pub fn is_keeper(map: &wire::ClusterMap, node: u32) -> bool {
+    member(map, NodeId(node)).is_some_and(|member| member.keeper)
 }
 
 /// Whether a node takes part in the work, as far as the map knows.

@@ -14,6 +14,9 @@
 //! 5. While the fullest node holds at least two copies more than the emptiest, one moves.
 //! 6. While homes are uneven, they are handed over along chains of partitions' members.
 //!
+//! A keeper is home of nothing that a node which works can serve: such a home is handed over as a
+//! slow node's is, and one of the copies of each partition is with a node that works.
+//!
 //! A copy moves by being made first and dropped at its old place when it has caught up: while it
 //! is under way the old place counts as empty already. So what moves for a joining node is what it
 //! should hold and no more.
@@ -52,13 +55,14 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
             of.will_be_too_many(&mut loads);
             continue;
         }
-        if let Some(command) = of.away_from_slow(&mut loads) {
+        let away = of.away_from_slow(&mut loads).or_else(|| of.away_from_keeper(&mut loads));
+        if let Some(command) = away {
             commands.push(command);
             continue;
         }
         let over = of.too_many(&mut loads);
         if over.is_empty() && of.wants_learner(&loads) && room > 0 {
-            if let Some(node) = loads.emptiest(|node| !of.has(node)) {
+            if let Some(node) = of.next_holder(&loads) {
                 loads.gain(node);
                 room -= 1;
                 commands.push(of.add_learner(node));
@@ -66,6 +70,8 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
         } else if let Some(node) = of.called_back().filter(|_| over.is_empty() && room > 0) {
             room -= 1;
             commands.push(of.add_learner(node));
+        } else if let Some(command) = of.towards_worker(&mut loads).filter(|_| over.is_empty()) {
+            commands.push(command);
         } else if over.is_empty() && of.is_settled(&loads) {
             moving.push(partition);
         }
@@ -134,6 +140,38 @@ impl Partition<'_> {
         slow(&entry.replicas).filter(|_| is_enough).map(|node| self.drop(node))
     }
 
+    /// A keeper is home only where no node that works can be.
+    fn away_from_keeper(&self, loads: &mut Loads) -> Option<wire::MapCommand> {
+        let home = self.entry.replicas[0];
+        let others = self.entry.replicas[1..].iter().copied();
+        let to = loads.fewest_homes(others.filter(|&node| loads.works(node)))?;
+        if loads.works(home) || !is_fit(self.map, home) {
+            return None;
+        }
+        loads.move_home(home, to);
+        Some(self.hand_over(to))
+    }
+
+    /// All its copies are with keepers, and some node works: that one gets the copy of a keeper.
+    fn towards_worker(&self, loads: &mut Loads) -> Option<wire::MapCommand> {
+        let is_alone = self.is_settled(loads) && !loads.any_works(&self.entry.replicas);
+        let node = loads.emptiest(|node| loads.works(node)).filter(|_| is_alone)?;
+        let goes = loads.fullest(self.entry.replicas.iter().copied())?;
+        loads.lose(goes);
+        loads.gain(node);
+        Some(self.add_copy(node, Some(goes)))
+    }
+
+    /// Where one more copy is made: on a node that works, as long as none has one.
+    fn next_holder(&self, loads: &Loads) -> Option<u32> {
+        let holders = self.entry.replicas.iter().chain(&self.entry.learners);
+        let holders: Vec<u32> = holders.copied().collect();
+        let has_worker = loads.any_works(&holders);
+        let fresh = |node: u32| !self.has(node);
+        let best = loads.emptiest(|node| fresh(node) && (has_worker || loads.works(node)));
+        best.or_else(|| loads.emptiest(fresh))
+    }
+
     /// It has too few copies, counting those that are being made.
     fn wants_learner(&self, loads: &Loads) -> bool {
         let learners = self.entry.learners.iter().filter(|&&node| is_fit(self.map, node)).count();
@@ -184,7 +222,10 @@ impl Partition<'_> {
         }
         let fit = self.entry.replicas.iter().copied().filter(|&node| is_fit(self.map, node));
         let planned = fit.clone().find(|&node| self.entry.goes == Some(node));
-        let goes = planned.or_else(|| loads.fullest(fit))?;
+        // Not the only one that works.
+        let working = fit.clone().filter(|&node| loads.works(node)).count();
+        let may_go = fit.filter(|&node| working != 1 || !loads.works(node));
+        let goes = planned.or_else(|| loads.fullest(may_go))?;
         loads.lose(goes);
         Some(goes)
     }
@@ -211,7 +252,11 @@ impl Partition<'_> {
     }
 
     fn add_learner(&self, node: u32) -> wire::MapCommand {
+        self.add_copy(node, None)
+    }
+
+    fn add_copy(&self, node: u32, replaces: Option<u32>) -> wire::MapCommand {
         let (partition, epoch) = (self.partition, self.entry.epoch);
-        command(Body::AddLearner(wire::AddLearner { partition, epoch, node, replaces: None }))
+        command(Body::AddLearner(wire::AddLearner { partition, epoch, node, replaces }))
     }
 }

@@ -1,8 +1,10 @@
 //! What may be said of the losses that a cluster survives, by its map and by what its nodes say.
 
+use std::collections::BTreeSet;
+
 use proto::wire;
 
-use super::{is_fully_replicated, is_serving, losses_survived};
+use super::{is_fit, is_fully_replicated, is_serving, losses_survived, wanted_copies};
 
 /// What one node says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,8 +35,34 @@ pub fn has_all_copies(map: &wire::ClusterMap, said: &[Said]) -> bool {
         && serving.all(is_there)
 }
 
-/// How many nodes, whichever, may be lost at once with all they have, by now.
+/// How many nodes, whichever, may be lost at once with all they have, by now. Partitions may have
+/// more copies than results for a while: on nodes that leave, or are slow, nothing new is put.
 #[must_use]
 pub fn losses_survived_by(map: &wire::ClusterMap, said: &[Said]) -> usize {
-    if has_all_copies(map, said) { losses_survived(map) } else { 0 }
+    let fit = map.members.iter().filter(|member| is_fit(map, member.node)).count();
+    let of_results = fit.min(wanted_copies(map) as usize).saturating_sub(1);
+    if has_all_copies(map, said) { losses_survived(map).min(of_results) } else { 0 }
+}
+
+/// What waits for nodes that are not there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Awaited {
+    /// Partitions of which no node that is there has all that was acknowledged.
+    pub partitions: usize,
+    /// The nodes that have it. Of each partition one is enough.
+    pub nodes: BTreeSet<u32>,
+}
+
+/// By the map, in which a node that does not come is down.
+#[must_use]
+pub fn awaited(map: &wire::ClusterMap) -> Awaited {
+    let mut awaited = Awaited::default();
+    for entry in map.partitions.iter().filter(|entry| !entry.active && !entry.lost) {
+        let holders = || entry.replicas.iter().chain(&entry.former).copied();
+        if !holders().any(|node| is_serving(map, node)) {
+            awaited.partitions += 1;
+            awaited.nodes.extend(holders());
+        }
+    }
+    awaited
 }

@@ -12,6 +12,7 @@ of the map: without a majority all goes on as it was.
 mod detector;
 mod flapping;
 mod founding;
+mod identity;
 mod slow;
 
 use std::collections::VecDeque;
@@ -34,23 +35,7 @@ use scheduler::Mutant;
 use detector::Detector;
 use flapping::Flapping;
 use founding::Founding;
-
-/// What a node knows of itself when it starts.
-#[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    pub(crate) node: NodeId,
-    pub(crate) incarnation: Incarnation,
-    /// Drawn when the node's store was made; not 0.
-    pub(crate) store: u64,
-    pub(crate) address: String,
-    pub(crate) data_address: String,
-    pub(crate) slots: u32,
-    pub(crate) pid: u32,
-    pub(crate) seed: u64,
-    /// It was not among the first nodes of the cluster: `map` is not the first map.
-    pub(crate) late: bool,
-    pub(crate) mutant: Option<Mutant>,
-}
+pub(crate) use identity::Identity;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -145,16 +130,8 @@ impl Membership {
 
     /// Says that this incarnation is there. The map must show it before others rely on it.
     fn announce(&mut self) {
-        self.propose(self.coming());
+        self.propose(self.own.coming());
         self.disown_former_self();
-    }
-
-    fn coming(&self) -> wire::MapCommand {
-        let Identity { node, incarnation, store, slots, pid, .. } = self.own;
-        let (address, data_address) = (self.own.address.clone(), self.own.data_address.clone());
-        let (node, incarnation) = (node.0, incarnation.0);
-        let up = wire::MemberUp { node, incarnation, store, address, data_address, slots, pid };
-        membership::command(map_command::Body::Up(up))
     }
 
     /// A voter whose disk is gone has to lose its vote first: its former self is dead.
@@ -222,6 +199,7 @@ impl Membership {
     pub(crate) fn voters(&self) -> &[u32] {
         self.group.voters()
     }
+
     pub(crate) fn describe_group(&self) -> String {
         self.group.describe()
     }
@@ -392,7 +370,7 @@ impl Membership {
             self.group.retire(self.map.epoch);
         }
         // What it has led by itself showed it; what the others have agreed on may not.
-        let coming = self.coming();
+        let coming = self.own.coming();
         if waits(&self.map, &coming) {
             self.propose(coming);
         }

@@ -1,7 +1,7 @@
 //! *Growth*: as long as the cluster says that it survives the loss of some nodes, whichever, what a
-//! workflow keeps of tasks that are done lies on one machine more than may be lost. (That partitions
-//! do, *copies* demands, and the faults that take whole machines.) That a cluster which has got
-//! nodes enough says so at last, `must_say_that_it_has_grown` demands.
+//! workflow keeps of tasks that are done lies on one machine more than may be lost. (That
+//! partitions do, *copies* demands, and the faults that take whole machines.) That a cluster which
+//! has got nodes enough says so at last, `must_say_that_it_has_grown` demands.
 
 use proto::event::End;
 use proto::{ObjectId, TaskId};
@@ -9,7 +9,7 @@ use proto::{ObjectId, TaskId};
 use super::{Jobs, Verdict, Violation};
 use crate::machine::Machine;
 
-/// So many losses the nodes say that they survive.
+/// `survived`: how many losses the nodes say that they survive.
 pub(crate) fn on_said(jobs: &Jobs, machines: &[Machine], survived: usize) -> Verdict {
     if survived == 0 {
         return Ok(());
