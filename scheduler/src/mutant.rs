@@ -73,6 +73,10 @@ pub enum Mutant {
     NothingRebuilt,
     /// A skip of an earlier round of a job ends a task of this one.
     RoundIgnored,
+    /// A numbered batch of the key-value store is applied as often as it comes.
+    NumberIgnored,
+    /// A restarted node, or one that takes a partition over, does not know the numbers of before.
+    NumbersForgotten,
     /// Whatever a task that is done again reads is made again as well.
     AllRebuilt,
     /// What depends on a batch is said before any copy has it.
@@ -249,6 +253,9 @@ impl Mutant {
     /// Of rounds of jobs.
     pub const OF_ROUNDS: [Self; 1] = [Self::RoundIgnored];
 
+    /// Of numbered batches of the key-value store.
+    pub const OF_NUMBERS: [Self; 2] = [Self::NumberIgnored, Self::NumbersForgotten];
+
     pub const ALL: [Self; 29] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
@@ -285,7 +292,8 @@ impl Mutant {
     pub fn every() -> impl Iterator<Item = Self> {
         let lists = [&Self::ALL[..], &Self::OF_COPIES, &Self::OF_ONE_SIDE, &Self::OF_TAKE_OVER];
         let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS);
-        let few = few.chain(&Self::OF_OTHER_BYTES).chain(&Self::OF_ROUNDS).chain(&Self::OF_GROWTH);
+        let few = few.chain(&Self::OF_OTHER_BYTES).chain(&Self::OF_ROUNDS);
+        let few = few.chain(&Self::OF_NUMBERS).chain(&Self::OF_GROWTH);
         lists.into_iter().flatten().chain(few).copied()
     }
 
@@ -327,6 +335,8 @@ impl Mutant {
             Self::HandedOnUnsaid => "handed-on-unsaid",
             Self::NothingRebuilt => "nothing-rebuilt",
             Self::RoundIgnored => "round-ignored",
+            Self::NumberIgnored => "number-ignored",
+            Self::NumbersForgotten => "numbers-forgotten",
             Self::AllRebuilt => "all-rebuilt",
             Self::AckBeforeBackups => "ack-before-backups",
             Self::ReleaseBeforeBackups => "release-before-backups",

@@ -167,7 +167,7 @@ impl Scheduler {
         let slot = slot.unwrap_or(0);
         self.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });
-        out.launches.push(work.launch(task, attempt, slot));
+        out.launches.push(Box::new(work.launch(task, attempt, slot)));
     }
 
     /// An attempt launched here has ended.
