@@ -92,8 +92,8 @@ pub(crate) struct ClusterArgs {
     pub(crate) slots: Option<u32>,
     #[command(flatten)]
     pub(crate) tuning: TuningArgs,
-    /// Copies of each partition, as soon as there are R nodes: then R-1 of them may be lost at once;
-    /// with 1 no node can join [default: 2; 1 for a run]
+    /// Copies of each partition, as soon as there are R nodes: then R-1 of them may be lost at
+    /// once; with 1 no node can join [default: 2; 1 for a run]
     #[arg(long, value_name = "R", value_parser = replicas_parser())]
     pub(crate) replicas: Option<u32>,
     #[command(flatten)]

@@ -101,9 +101,9 @@ struct StartArgs {
     /// Partitions of the key space, a power of two; fixed when the cluster is made
     #[arg(long, value_name = "P")]
     partitions: Option<u32>,
-    /// Copies of each partition, as soon as there are R nodes: then R-1 of them may be lost at once;
-    /// fixed when the cluster is made; with 1 no node can join [default: as the cluster has; a new
-    /// one 2]
+    /// Copies of each partition, as soon as there are R nodes: then R-1 of them may be lost at
+    /// once; fixed when the cluster is made; with 1 no node can join [default: as the cluster has;
+    /// a new one 2]
     #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
     replicas: Option<u32>,
     #[command(flatten)]

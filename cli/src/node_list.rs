@@ -35,8 +35,8 @@ impl NodeList {
         (!nodes.is_empty()).then(|| {
             format!(
                 "warning: {held} wait for {}: no other node has a copy; start them ('starling up', \
-                 or a launch of all ranks), then 'starling node drain {}' takes them away and loses \
-                 nothing",
+                 or a launch of all ranks), then 'starling node drain {}' takes them away and \
+                 loses nothing",
                 nodes.join(", "),
                 nodes.join(" ")
             )

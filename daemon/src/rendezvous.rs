@@ -36,8 +36,8 @@ pub(crate) enum Formed {
     Begun(wire::ClusterMap),
 }
 
-/// Returns when all nodes that are awaited have answered; if the caller `looks_for_begun`, also when
-/// one has that was part of it before and knows its map.
+/// Returns when all nodes that are awaited have answered; if the caller `looks_for_begun`, also
+/// when one has that was part of the cluster before and knows its map.
 pub(crate) async fn wait_for_all(
     shared: &Arc<Shared>,
     awaited: &[NodeId],

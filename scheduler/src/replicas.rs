@@ -401,8 +401,8 @@ impl Scheduler {
         shared.others.insert(maker);
         if shared.end.is_none() {
             shared.outputs.clone_from(&handed.outputs);
-            // Which others have it its maker knows, as long as it is there. Where this node has asked
-            // for itself it goes on: two that ask each other would both leave it to the other.
+            // Which others have it its maker knows, as long as it is there. Where this node has
+            // asked for itself it goes on: two that ask each other would leave it to one another.
             shared.wanted = shared.wanted.max(1);
             shared.meant = shared.meant.max(handed.replicas.saturating_sub(1) as usize);
         }

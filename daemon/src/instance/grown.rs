@@ -112,8 +112,8 @@ impl Scribe {
         Self { last: MembersFile::default(), newest }
     }
 
-    /// `first`: how many nodes the cluster began with. Where no other has come the file says nothing
-    /// that `cluster.json` does not say.
+    /// `first`: how many nodes the cluster began with. Where no other has come the file says
+    /// nothing that `cluster.json` does not say.
     pub(crate) fn note(&mut self, map: &wire::ClusterMap, first: u32) {
         if map.members.last().is_none_or(|last| last.node < first) {
             return;

@@ -1,6 +1,6 @@
 //! Which node of an instance a launcher's rank is: a launch may have fewer ranks than there are
-//! nodes, or more. The first ranks are the first nodes. A further one joins as a new node, and what number
-//! it got is written down (`ranks/<rank>`): in the next launch it is that node again.
+//! nodes, or more. The first ranks are the first nodes. A further one joins as a new node, and what
+//! number it got is written down (`ranks/<rank>`): in the next launch it is that node again.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
