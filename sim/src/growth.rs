@@ -19,6 +19,8 @@ const GROWN_PERMILLE: u64 = 700;
 const JOINS_MAX: u64 = 4;
 /// Out of a thousand of them, those that are keepers.
 const KEEPERS_PERMILLE: u64 = 300;
+/// So often [`draw`] has drawn: what is drawn later goes on from there.
+const DRAWN: u32 = 4;
 /// Until results and uploads have all their copies, once all partitions have.
 const COPIED_WITHIN: Span = Span::from_secs(900);
 
@@ -28,7 +30,8 @@ pub(crate) fn dice(seed: u64) -> Dice {
 }
 
 /// Has the cluster of one node grow, in some seeds.
-pub(crate) fn draw(dice: &mut Dice, world: &mut WorldOptions) {
+pub(crate) fn draw(world: &mut WorldOptions) {
+    let mut dice = dice(world.seed);
     if world.faultless || world.nodes > 1 || !dice.chance(GROWN_PERMILLE) {
         return;
     }
@@ -38,7 +41,12 @@ pub(crate) fn draw(dice: &mut Dice, world: &mut WorldOptions) {
 }
 
 /// Nodes come all through the time of trouble.
-pub(crate) fn add_joins(dice: &mut Dice, faults: &mut FaultOptions, trouble: Span) {
+pub(crate) fn add_joins(world: &WorldOptions, faults: &mut FaultOptions, trouble: Span) {
+    if world.grows.is_none() {
+        return;
+    }
+    let mut dice = dice(world.seed);
+    (0..DRAWN).for_each(|_| _ = dice.number());
     faults.means.retain(|(fault, _)| *fault != Fault::Join);
     let mean = Span(trouble.0 / dice.pick(&[3, 10, 30])).max(Span::from_millis(2));
     faults.means.push((Fault::Join, mean));

@@ -145,8 +145,6 @@ impl Plan {
         let faultless = dice.chance(FAULTLESS_PERMILLE);
         let nodes = dice.pick(&[1, 2, 2, 3, 3, 4, 5, 7]);
         let mut world = world_options(&mut dice, seed, nodes, faultless, mutant);
-        let mut grown = growth::dice(seed);
-        growth::draw(&mut grown, &mut world);
         let taste = taste(&mut dice, &world);
         let mut works = Vec::new();
         // Of its own: what is drawn here changes nothing else of a seed.
@@ -199,9 +197,7 @@ impl Plan {
                 faults.add_dragging(&mut drag, faults_for);
             }
             faults.add_later(&mut later, faults_for, world.copies);
-            if world.grows.is_some() {
-                growth::add_joins(&mut grown, &mut faults, faults_for);
-            }
+            growth::add_joins(&world, &mut faults, faults_for);
             faults
         });
         Self {
@@ -395,6 +391,7 @@ fn world_options(
     options.tuning.bandwidth_bytes_per_s = dice.pick(&[1e6, 1e8]);
     // A stream of its own: the other draws of a seed stay as they were.
     options.varies_permille = Dice::new(seed ^ VARIES_STREAM).pick(&[0, 0, 0, 100, 500]);
+    growth::draw(&mut options);
     options
 }
 
