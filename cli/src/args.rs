@@ -82,16 +82,18 @@ pub(crate) enum Verb {
 /// How nodes of a cluster are made.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Nodes of the cluster [default: 1]
+    /// Nodes of the cluster; of one that is there: how many of them are to run, and more join if
+    /// there are fewer [default: 1, or all that there are]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
     pub(crate) nodes: Option<u32>,
-    /// Executing threads of each node [default: its share of the machine's CPUs]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::SLOTS_MAX)))]
+    /// Executing threads of each node; 0 makes keepers, which keep copies and vote and run nothing
+    /// [default: its share of the machine's CPUs]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
     #[command(flatten)]
     pub(crate) tuning: TuningArgs,
-    /// Copies of each partition: R-1 nodes may be lost at once [default: 2 from 2 nodes on; 1 for a
-    /// run]
+    /// Copies of each partition, as soon as there are R nodes: then R-1 of them may be lost at
+    /// once; with 1 no node can join [default: 2; 1 for a run]
     #[arg(long, value_name = "R", value_parser = replicas_parser())]
     pub(crate) replicas: Option<u32>,
     #[command(flatten)]

@@ -33,7 +33,7 @@ use self::answers::Answers;
 use crate::embed::ClusterPlan;
 use crate::errors::{Done, Exit, Failure};
 use crate::output::say;
-use crate::processes::{self, Life, NodeProcess};
+use crate::processes::{self, Life, NodeProcess, Seat};
 use crate::story::Logs;
 use crate::{Context, node_list};
 
@@ -134,7 +134,12 @@ impl<'a> Victims<'a> {
     async fn start(dir: &'a Path, plan: ClusterPlan) -> Result<Self, Failure> {
         let mut started = Self { dir, plan, nodes: Vec::new() };
         for node in 0..started.plan.nodes {
-            started.nodes.push(processes::spawn(dir, node, &started.plan, Life::Ours)?);
+            started.nodes.push(processes::spawn(
+                dir,
+                Seat::Member(node),
+                &started.plan,
+                Life::Ours,
+            )?);
         }
         processes::await_listening(dir, &mut started.nodes).await?;
         Ok(started)
@@ -184,7 +189,8 @@ impl<'a> Victims<'a> {
             let victim = victims.swap_remove(dice.index(victims.len()));
             tokio::time::sleep(pause(dice, AWAY_MS)).await;
             let node = self.nodes[victim].node;
-            self.nodes[victim] = processes::spawn(self.dir, node, &self.plan, Life::Ours)?;
+            self.nodes[victim] =
+                processes::spawn(self.dir, Seat::Member(node), &self.plan, Life::Ours)?;
         }
         processes::await_listening(self.dir, &mut self.nodes).await
     }

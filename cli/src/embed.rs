@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use daemon::{CapturedRoom, NodeHandle, NodeOptions};
 use proto::NodeId;
+use proto::limits::NODES_MAX;
 use scheduler::{Policy, Tuning};
 
 use crate::Context;
 use crate::args::ClusterArgs;
 use crate::errors::{Failure, plain};
 use crate::output::say;
-use crate::processes::{self, Life, NodeProcess};
+use crate::processes::{self, Life, NodeProcess, Seat};
 use crate::run_dir::RunDir;
 use crate::units::{Bandwidth, number_of};
 
@@ -44,9 +45,16 @@ pub(crate) struct Present {
     pub(crate) replicas: u32,
 }
 
-/// Nodes that outlive the command that starts them keep two copies, where there are two nodes.
-pub(crate) fn default_replicas(nodes: u32) -> u32 {
-    nodes.min(2)
+/// Nodes that outlive the command that starts them keep two copies, as soon as there are two nodes.
+pub(crate) const REPLICAS_DEFAULT: u32 = 2;
+
+/// How long a cluster lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lasts {
+    /// As long as one command: no node comes later.
+    Run,
+    /// Nodes may come and go.
+    Instance,
 }
 
 /// A number of copies that so many nodes can keep.
@@ -67,26 +75,33 @@ pub(crate) fn warn_insecure() {
 }
 
 impl ClusterPlan {
-    /// `present` overrides what the settings say, where there is an instance already; `replicas` is
-    /// what holds when nobody says anything.
+    /// `present` overrides what the settings say, where there is an instance already.
     pub(crate) fn resolve(
         context: &Context,
         args: &ClusterArgs,
         present: Option<Present>,
-        replicas: impl Fn(u32) -> u32,
+        lasts: Lasts,
     ) -> Result<Self, Failure> {
         let settings = &context.settings;
         let nodes: u32 =
             settings.pick(args.nodes.or_else(|| present.map(|it| it.nodes)), "nodes")?;
         let slots: Option<u32> = settings.pick_optional(args.slots, "slots")?;
-        if nodes == 0 || slots == Some(0) {
-            return Err(Failure::usage("nodes and slots are at least 1"));
+        if nodes == 0 {
+            return Err(Failure::usage("there is at least one node"));
+        }
+        if slots == Some(0) && lasts == Lasts::Run {
+            return Err(Failure::usage("nodes of 0 slots run nothing")
+                .hint("'starling up' and 'starling node' make such keepers"));
         }
         let slots = slots.unwrap_or_else(|| default_slots(nodes));
         let tuning = args.tuning.resolve(context)?;
         let told = args.replicas.or_else(|| present.map(|it| it.replicas));
         let told: Option<u32> = settings.pick_optional(told, "replicas")?;
-        let replicas = check_replicas(told.unwrap_or_else(|| replicas(nodes)), nodes)?;
+        let replicas = match lasts {
+            Lasts::Run => check_replicas(told.unwrap_or(1), nodes)?,
+            // What there are no nodes for yet is made when they come.
+            Lasts::Instance => check_replicas(told.unwrap_or(REPLICAS_DEFAULT), NODES_MAX)?,
+        };
         if args.insecure {
             warn_insecure();
         }
@@ -171,7 +186,12 @@ impl Cluster {
             let mut cluster = Self { nodes, dir, replicas };
             let Nodes::Processes(started) = &mut cluster.nodes else { unreachable!("just made") };
             for node in 0..plan.nodes {
-                started.push(processes::spawn(cluster.dir.path(), node, plan, Life::Ours)?);
+                started.push(processes::spawn(
+                    cluster.dir.path(),
+                    Seat::Member(node),
+                    plan,
+                    Life::Ours,
+                )?);
             }
             processes::await_listening(cluster.dir.path(), started).await?;
             return Ok(cluster);

@@ -12,6 +12,7 @@ mod errors;
 mod eval;
 mod failures;
 mod generated;
+mod growth;
 mod instance;
 mod job;
 mod jobs;

@@ -90,14 +90,16 @@ struct StartArgs {
     /// A directory in which nodes that a launcher starts find each other; 'starling down' ends them
     #[arg(long, value_name = "DIR")]
     rendezvous: Option<PathBuf>,
-    /// Nodes of the cluster [default: as the launcher says, else 1]
+    /// Nodes of the cluster, or of this launch with --rendezvous in a directory that has a cluster
+    /// [default: as the launcher says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     expect: Option<u32>,
     /// This node's place, from 0 [default: as the launcher says, else the first free one]
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
-    /// Executing threads [default: one for each CPU]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::SLOTS_MAX)))]
+    /// Executing threads; 0 makes a keeper, which keeps copies and votes and runs nothing [default:
+    /// one for each CPU]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     slots: Option<u32>,
     /// How long to wait for the other nodes
     #[arg(long, value_name = "DURATION", default_value = "60s")]
@@ -109,8 +111,9 @@ struct StartArgs {
     /// Partitions of the key space, a power of two; fixed when the cluster is made
     #[arg(long, value_name = "P")]
     partitions: Option<u32>,
-    /// Copies of each partition: R-1 nodes may be lost at once; fixed when the cluster is made
-    /// [default: as the cluster has; a new one 2 from 2 nodes on]
+    /// Copies of each partition, as soon as there are R nodes: then R-1 of them may be lost at
+    /// once; fixed when the cluster is made; with 1 no node can join [default: as the cluster has;
+    /// a new one 2]
     #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
     replicas: Option<u32>,
     /// Whether tasks know the Slurm allocation that the node is in: then srun in a task starts a
@@ -163,22 +166,14 @@ fn start(context: &Context, args: StartArgs) -> Done {
     };
     let told = launched::Told { rank: args.rank, expect: args.expect };
     let launcher = args.rendezvous.is_some().then(|| launched::find(told)).transpose()?.flatten();
-    let expect = args.expect.or_else(|| launcher.as_ref().map(|found| found.size)).unwrap_or(1);
-    let grow = args.join.is_some() && args.expect.is_none() && args.rank.is_none();
-    let grow = grow && launcher.is_none();
-    let (rank, _claim) = match grow {
-        true => (0, None), // The cluster tells.
-        false => rank(&args, &dir, launcher.as_ref(), expect)?,
-    };
+    let seat = seat(&args, &dir, launcher.as_ref())?;
+    let Seat { node, expect, grow, rank, awaited, state_dir, _claim } = seat;
     let tuning = args.tuning.resolve(context)?;
     if args.insecure {
         crate::embed::warn_insecure();
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
-    let replicas = replicas(context, &args, &dir, expect)?;
-    let place = if grow { Err("the cluster gives the number later") } else { Ok(rank) };
-    let scope = Scope { flag: "--state-dir", rank: place };
-    let state_dir = args.state_dir.as_deref().map(|dir| places::expand(dir, scope)).transpose()?;
+    let replicas = replicas(context, &args, &dir)?;
     let options = NodeOptions {
         state_dir,
         slots: slots.unwrap_or_else(|| launched::slots(context, launcher.as_ref())),
@@ -191,13 +186,15 @@ fn start(context: &Context, args: StartArgs) -> Done {
         say: |line| crate::output::say(line),
         join: args.join,
         grow,
+        rank,
+        awaited,
         token: args.token,
         hides_slurm: args.slurm == Slurm::Hide,
         insecure: args.insecure,
         deadline: args.deadline.0,
         launch: launcher.map(|found| found.launch).unwrap_or_default(),
         begin_together: args.rendezvous.is_some(),
-        ..NodeOptions::new(&dir, NodeId(rank), expect)
+        ..NodeOptions::new(&dir, node, expect)
     };
     let handle = daemon::start(options)?;
     let (node, address) = (handle.node(), handle.address());
@@ -206,20 +203,85 @@ fn start(context: &Context, args: StartArgs) -> Done {
     live(handle, args.with_parent)
 }
 
-/// How many copies the cluster has to have; `None`: as many as it has.
-fn replicas(
-    context: &Context,
-    args: &StartArgs,
-    dir: &Path,
+/// Which node this process is to be.
+#[derive(Debug)]
+struct Seat {
+    node: NodeId,
+    /// The first nodes of the cluster.
     expect: u32,
-) -> Result<Option<u32>, Failure> {
+    /// It is a new one, and the cluster tells its number; of which rank it will be that one again.
+    grow: bool,
+    rank: Option<u32>,
+    /// The nodes that are started together with it; `None`: all first ones.
+    awaited: Option<Vec<NodeId>>,
+    state_dir: Option<PathBuf>,
+    _claim: Option<DirLock>,
+}
+
+fn seat(args: &StartArgs, dir: &Path, launcher: Option<&Launcher>) -> Result<Seat, Failure> {
+    let size = args.expect.or_else(|| launcher.map(|found| found.size)).unwrap_or(1);
+    let joins = args.join.is_some() && args.expect.is_none() && args.rank.is_none();
+    if joins && launcher.is_none() {
+        let state_dir = state_dir(args, Err("the cluster gives the number later"))?;
+        let (node, expect, grow) = (NodeId(0), size, true);
+        let (rank, awaited, _claim) = (None, None, None);
+        return Ok(Seat { node, expect, grow, rank, awaited, state_dir, _claim });
+    }
+    let (place, _claim) = rank(args, dir, launcher, size)?;
+    let state_dir = state_dir(args, Ok(place))?;
+    let (node, expect, grow) = (NodeId(place), size, false);
+    let first = Seat { node, expect, grow, rank: None, awaited: None, state_dir, _claim };
+    match args.rendezvous.is_some() && args.join.is_none() {
+        true => first.in_next_launch(dir, place),
+        false => Ok(first),
+    }
+}
+
+/// Where the node's state lies, if the user said where; `{rank}` is the place in the launch.
+fn state_dir(args: &StartArgs, rank: Result<u32, &str>) -> Result<Option<PathBuf>, Failure> {
+    let scope = Scope { flag: "--state-dir", rank };
+    args.state_dir.as_deref().map(|dir| places::expand(dir, scope)).transpose()
+}
+
+impl Seat {
+    /// A launch in a directory that has a cluster: it may have fewer ranks than that has nodes, or
+    /// more.
+    fn in_next_launch(self, dir: &Path, rank: u32) -> Result<Self, Failure> {
+        let cluster = match client::Instance::new(dir).cluster() {
+            Ok(cluster) if cluster.replicas > 1 => cluster,
+            Ok(_) | Err(client::ClientError::NoInstance { .. }) => return Ok(self),
+            Err(error) => return Err(error.into()),
+        };
+        let instance = Instance::open(dir)?;
+        let node_of = |rank: u32| instance.node_of_rank(rank, cluster.nodes);
+        // A further node needs the state that it had.
+        let has_state = |node: &NodeId| {
+            let own = instance.node_dir(*node).join("state");
+            let state = self.state_dir.clone().unwrap_or(own);
+            node.0 < cluster.nodes || state.join("late").exists()
+        };
+        let expect = cluster.nodes;
+        match node_of(rank).filter(has_state) {
+            Some(node) => {
+                let others = (0..self.expect).filter_map(node_of).filter(|&other| other != node);
+                let awaited = Some(others.collect());
+                Ok(Self { node, expect, awaited, ..self })
+            }
+            // The cluster tells its number.
+            None => Ok(Self { node: NodeId(0), expect, grow: true, rank: Some(rank), ..self }),
+        }
+    }
+}
+
+/// How many copies the cluster has to have; `None`: as many as it has.
+fn replicas(context: &Context, args: &StartArgs, dir: &Path) -> Result<Option<u32>, Failure> {
     let is_made = args.join.is_some() || dir.join("cluster.json").exists();
     if args.replicas.is_none() && is_made {
         return Ok(None);
     }
     let told = context.settings.pick_optional(args.replicas, "replicas")?;
-    let replicas = told.unwrap_or_else(|| crate::embed::default_replicas(expect));
-    crate::embed::check_replicas(replicas, expect).map(Some)
+    let replicas = told.unwrap_or(crate::embed::REPLICAS_DEFAULT);
+    crate::embed::check_replicas(replicas, proto::limits::NODES_MAX).map(Some)
 }
 
 /// Until the node is told to stop: by a client, a signal, or the end of its parent.

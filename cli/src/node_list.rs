@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use client::{Client, ClientError};
+use kvs::membership::{Said, awaited, has_all_copies, losses_survived_by};
 use proto::NodeId;
 use proto::wire::{self, NodeState, map_command};
 use serde::Serialize;
@@ -20,7 +21,27 @@ struct NodeList {
     fully_replicated: bool,
     /// So many nodes, whichever, may be lost at once and for good.
     losses_survived: usize,
+    /// Nodes that are down and have the only copies of some partitions, and of how many.
+    waits_for: Vec<u32>,
+    waiting_partitions: usize,
     nodes: Vec<NodeRow>,
+}
+
+impl NodeList {
+    /// What cannot go on without which nodes.
+    fn waits(&self) -> Option<String> {
+        let nodes: Vec<String> = self.waits_for.iter().map(|node| format!("n{node}")).collect();
+        let held = units::number_of(self.waiting_partitions as u64, "partition");
+        (!nodes.is_empty()).then(|| {
+            format!(
+                "warning: {held} wait for {}: no other node has a copy; start them ('starling up', \
+                 or a launch of all ranks), then 'starling node drain {}' takes them away and \
+                 loses nothing",
+                nodes.join(", "),
+                nodes.join(" ")
+            )
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -38,6 +59,8 @@ struct NodeRow {
     given_up: bool,
     /// The others wait for it far longer than for each other, and give it nothing new.
     slow: bool,
+    /// It has no slots: it keeps copies and votes, and runs nothing.
+    keeper: bool,
     /// It has a vote on who holds what.
     votes: bool,
     /// Partitions that it is home of.
@@ -49,6 +72,8 @@ struct NodeRow {
     ready_shared: u64,
     running: u64,
     waiting: u64,
+    #[serde(skip)]
+    map_epoch: u64,
 }
 
 impl NodeRow {
@@ -64,6 +89,7 @@ impl NodeRow {
             state: "up",
             given_up: false,
             slow: member.slow,
+            keeper: member.keeper,
             votes: false,
             homes: 0,
             lacking_copies: state.lacking_copies,
@@ -72,6 +98,7 @@ impl NodeRow {
             ready_shared: state.ready_shared,
             running: state.running,
             waiting: state.waiting,
+            map_epoch: state.map_epoch,
         }
     }
     fn down(node: NodeId) -> Self {
@@ -85,6 +112,7 @@ impl NodeRow {
             state: "down",
             given_up: false,
             slow: false,
+            keeper: false,
             votes: false,
             homes: 0,
             lacking_copies: 0,
@@ -93,7 +121,13 @@ impl NodeRow {
             ready_shared: 0,
             running: 0,
             waiting: 0,
+            map_epoch: 0,
         }
+    }
+    /// What it says of itself, if it answers.
+    fn said(&self) -> Option<Said> {
+        let &Self { id: node, incarnation, map_epoch, lacking_copies: lacking, .. } = self;
+        (self.pid > 0).then_some(Said { node, incarnation, map_epoch, lacking })
     }
     /// One that does not answer, where the nodes agree on who is there.
     fn silent(member: &wire::Member) -> Self {
@@ -111,7 +145,12 @@ impl NodeRow {
     fn cells(&self) -> Vec<String> {
         vec![
             format!("n{}", self.id),
-            format!("{}{}", self.state, if self.slow { ", slow" } else { "" }),
+            format!(
+                "{}{}{}",
+                self.state,
+                if self.slow { ", slow" } else { "" },
+                if self.keeper { ", keeper" } else { "" }
+            ),
             self.told_address(),
             self.pid.to_string(),
             self.slots.to_string(),
@@ -137,15 +176,14 @@ async fn look(client: &Client) -> NodeList {
     let map = client.newest_map(PATIENCE).await;
     let states = client.node_states(PATIENCE).await;
     let nodes: Vec<NodeRow> = states.iter().map(|(node, it)| row(&map, *node, it)).collect();
-    let fully_replicated = match map.copies > 1 {
-        true => has_all_copies(&map, &nodes),
-        false => nodes.iter().all(|node| node.state == "up"),
+    let said: Vec<Said> = nodes.iter().filter_map(NodeRow::said).collect();
+    let (fully_replicated, losses_survived) = match map.copies > 1 {
+        true => (has_all_copies(&map, &said), losses_survived_by(&map, &said)),
+        false => (nodes.iter().all(|node| node.state == "up"), 0),
     };
-    let losses_survived = match fully_replicated && map.copies > 1 {
-        true => kvs::membership::losses_survived(&map),
-        false => 0,
-    };
-    NodeList { fully_replicated, losses_survived, nodes }
+    let waits = awaited(&map);
+    let (waits_for, waiting_partitions) = (waits.nodes.into_iter().collect(), waits.partitions);
+    NodeList { fully_replicated, losses_survived, waits_for, waiting_partitions, nodes }
 }
 
 /// Whether every partition is served and has all its copies.
@@ -172,6 +210,9 @@ pub(crate) fn list(context: &Context) -> Done {
             ];
             let rows: Vec<_> = nodes.iter().map(NodeRow::cells).collect();
             context.output.table(&header, &rows)?;
+            if let Some(line) = list.waits() {
+                context.output.note(&line);
+            }
         }
         Ok(Exit::Ok)
     })
@@ -189,6 +230,7 @@ fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientErr
     row.homes = map.partitions.iter().filter(is_its_home).count();
     row.votes = map.copies > 1 && map.voters.contains(&node.0);
     row.slow = member.is_some_and(|member| member.slow);
+    row.keeper = member.is_some_and(|member| member.keeper);
     row.given_up = member.is_some_and(|member| !kvs::membership::is_serving(map, member.node));
     // Whoever does not answer is down to whoever asks, whatever the others think.
     row.state = match member.map(wire::Member::phase) {
@@ -199,24 +241,6 @@ fn row(map: &wire::ClusterMap, node: NodeId, state: &Result<NodeState, ClientErr
         Some(Up) | None => row.state,
     };
     row
-}
-
-/// Every partition is served and has all its copies, none of which is still being filled, and the
-/// nodes that keep them are there: the map may not know yet of one that has just died.
-fn has_all_copies(map: &wire::ClusterMap, nodes: &[NodeRow]) -> bool {
-    let is_there = |member: &wire::Member| {
-        let row = nodes.iter().find(|row| row.id == member.node);
-        row.is_some_and(|row| row.pid > 0 && row.incarnation == member.incarnation)
-    };
-    let mut serving =
-        map.members.iter().filter(|member| kvs::membership::is_serving(map, member.node));
-    // Who is there and not yet in the map changes who votes as soon as it is.
-    let all_known = nodes.iter().all(|row| row.pid == 0 || !row.given_up);
-    kvs::membership::is_fully_replicated(map)
-        && all_known
-        && nodes.iter().all(|row| row.lacking_copies == 0)
-        && map.partitions.iter().all(|entry| entry.learners.is_empty())
-        && serving.all(is_there)
 }
 
 #[derive(Serialize)]
@@ -437,7 +461,11 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
                     units::number_of(stay as u64, "node")
                 ),
             };
-            return Err(Failure::refused(text).hint("'starling down' stops a whole cluster"));
+            let hint = match map.copies > 1 && stay > 0 {
+                true => "drain one after another: with fewer nodes fewer copies are wanted",
+                false => "'starling down' stops a whole cluster",
+            };
+            return Err(Failure::refused(text).hint(hint));
         }
         let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
         for node in nodes {

@@ -31,6 +31,8 @@ pub(crate) enum Life {
 #[derive(Debug)]
 pub(crate) struct NodeProcess {
     pub(crate) node: u32,
+    /// It may get another number than was expected.
+    is_new: bool,
     child: Child,
     life: Life,
     log: PathBuf,
@@ -38,13 +40,23 @@ pub(crate) struct NodeProcess {
     log_start: u64,
 }
 
+/// Which node a process is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Seat {
+    /// One of the first nodes, or one that has joined before.
+    Member(u32),
+    /// One that joins by another. It is likely to get that number.
+    New { number: u32, by: String },
+}
+
 /// Starts one node of the instance in `dir`.
 pub(crate) fn spawn(
     dir: &Path,
-    node: u32,
+    seat: Seat,
     plan: &ClusterPlan,
     life: Life,
 ) -> Result<NodeProcess, Failure> {
+    let (Seat::Member(node) | Seat::New { number: node, .. }) = seat;
     let home = dir.join("nodes").join(node.to_string());
     executor::private::own_dir(&home).map_err(|error| Failure::file(&home, &error))?;
     let log = home.join("node.log");
@@ -56,9 +68,14 @@ pub(crate) fn spawn(
         .map_err(|error| Failure::lost(format!("cannot find this program: {}", plain(&error))))?;
     let mut command = Command::new(&program);
     command.arg("--dir").arg(dir).arg("node");
-    command.args(["--rank", &node.to_string(), "--expect", &plan.nodes.to_string()]);
+    match &seat {
+        Seat::Member(node) => {
+            command.args(["--rank", &node.to_string(), "--expect", &plan.nodes.to_string()]);
+            command.args(["--replicas", &plan.replicas.to_string()])
+        }
+        Seat::New { by, .. } => command.args(["--join", by]),
+    };
     command.args(["--slots", &plan.slots.to_string()]);
-    command.args(["--replicas", &plan.replicas.to_string()]);
     command.args(ScrubArgs::flags(plan.scrub_every));
     command.args(CapturedArgs::flags(plan.captured));
     command.args(crate::tuning::flags(&plan.tuning));
@@ -71,10 +88,20 @@ pub(crate) fn spawn(
         Life::Own => command.arg("--detach").stdin(Stdio::null()),
     };
     let child = command.spawn().map_err(|error| Failure::file(&program, &error))?;
-    Ok(NodeProcess { node, child, life, log, log_start })
+    let is_new = matches!(seat, Seat::New { .. });
+    Ok(NodeProcess { node, is_new, child, life, log, log_start })
 }
 
 impl NodeProcess {
+    /// The number of the node that it is, once it listens.
+    pub(crate) fn number(&self, dir: &Path) -> Option<u32> {
+        let (instance, pid) = (Instance::new(dir), self.child.id());
+        match self.is_new {
+            true => instance.addresses().into_values().find(|it| it.pid == pid).map(|it| it.node),
+            false => instance.address(self.node).filter(|it| it.pid == pid).map(|it| it.node),
+        }
+    }
+
     /// What a node that has ended had to say.
     pub(crate) fn ended(&mut self) -> Option<Failure> {
         let status = self.child.try_wait().ok()??;
@@ -138,7 +165,6 @@ pub(crate) async fn await_listening(
     dir: &Path,
     started: &mut [NodeProcess],
 ) -> Result<(), Failure> {
-    let instance = Instance::new(dir);
     let deadline = Instant::now() + READY_WITHIN;
     loop {
         for process in started.iter_mut() {
@@ -148,10 +174,7 @@ pub(crate) async fn await_listening(
         }
         let missing: Vec<String> = started
             .iter()
-            .filter(|process| {
-                let address = instance.address(process.node);
-                address.is_none_or(|address| address.pid != process.child.id())
-            })
+            .filter(|process| process.number(dir).is_none())
             .map(|process| format!("n{}", process.node))
             .collect();
         if missing.is_empty() {

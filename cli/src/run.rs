@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use workloads::{Graph, Placement, Plan};
 
 use crate::args::{ClusterArgs, DataKind, LoadArgs, PlaceArgs, PlacementName, TimeoutArgs};
-use crate::embed::{Cluster, ClusterPlan};
+use crate::embed::{Cluster, ClusterPlan, Lasts};
 use crate::errors::{Done, Exit, Failure, heard};
 use crate::instance::InstanceFile;
 use crate::progress::Progress;
@@ -62,7 +62,7 @@ struct Work<'a> {
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
-    let plan = ClusterPlan::resolve(context, &args.cluster, None, |_| 1)?;
+    let plan = ClusterPlan::resolve(context, &args.cluster, None, Lasts::Run)?;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let options = submit_options(context, &args.place, &args.load, plan.bandwidth)?;
     if let client::Submit::Nodes(nodes) = &options.submit
@@ -268,6 +268,10 @@ pub(crate) fn check_fit(graph: &Graph, slots: u32) -> Result<(), Failure> {
     let Some(task) = graph.indices().find(|task| graph.cpus(*task) > slots) else {
         return Ok(());
     };
+    if slots == 0 {
+        return Err(Failure::refused("all nodes are keepers (--slots 0), which run nothing")
+            .hint("start a node that has slots: 'starling up' with one node more"));
+    }
     let (name, cpus) = (graph.task_name(task), graph.cpus(task));
     let text = format!("task '{name}' needs {cpus} slots, no node has more than {slots}");
     Err(Failure::refused(text).hint("give the nodes more --slots, or the task fewer cpus"))

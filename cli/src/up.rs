@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use client::{Client, ClientError, ClientOptions, Instance};
+use proto::NodeId;
 use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::Context;
 use crate::args::ClusterArgs;
-use crate::embed::{ClusterPlan, Present, default_replicas};
+use crate::embed::{ClusterPlan, Lasts, Present};
 use crate::errors::{Done, Exit, Failure};
-use crate::processes::{self, Life, NodeProcess};
+use crate::growth::{self, Launch, Waiting};
+use crate::processes::{self, Life, NodeProcess, Seat};
 use crate::remembered;
 use crate::units::number_of;
 
@@ -20,6 +22,7 @@ use crate::units::number_of;
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const TERMINATE_WITHIN: Duration = Duration::from_secs(5);
 const READY_PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
 pub(crate) struct UpArgs {
@@ -35,15 +38,20 @@ struct Up {
     dir: String,
     nodes: u32,
     started: Vec<u32>,
+    /// Nodes of the instance that were not to be started.
+    away: Vec<u32>,
+    /// Of these, those that have the only copies of some partitions, and of how many.
+    waits_for: Vec<u32>,
+    waiting_partitions: usize,
 }
 
 /// A node that loses its store may take as long to end.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits until each node answers.
-async fn await_answers(context: &Context, missing: &[u32]) -> Result<(), Failure> {
+/// Waits until each node answers that is to be there.
+async fn await_answers(context: &Context, launch: &Launch, missing: &[u32]) -> Result<(), Failure> {
     let client = context.connect().await?;
-    for node in client.nodes() {
+    for node in client.nodes().into_iter().filter(|node| !launch.away.contains(&node.0)) {
         // One that is looked after elsewhere may be away.
         if !client.is_given_up(node) || missing.contains(&node.0) {
             await_answer(&client, node).await?;
@@ -60,17 +68,15 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         Err(ClientError::NoInstance { .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    // An instance knows its number; only a flag may contradict it, and is refused then.
+    // An instance knows its number; a flag may ask for fewer nodes, or more.
     let told = match present {
         Some(_) => context.with_remembered(&dir)?,
         None => context.clone(),
     };
-    let plan = ClusterPlan::resolve(&told, &args.cluster, present, default_replicas)?;
-    if let Some(present) = present.filter(|present| present.nodes != plan.nodes) {
-        let nodes = number_of(u64::from(present.nodes), "node");
-        let text = format!("{} has a cluster of {nodes}", dir.display());
-        return Err(Failure::refused(text).hint("leave out --nodes, or give another --dir"));
-    }
+    let wanted = args.cluster.nodes.filter(|_| present.is_some());
+    let mut cluster = args.cluster.clone();
+    cluster.nodes = cluster.nodes.filter(|_| present.is_none());
+    let plan = ClusterPlan::resolve(&told, &cluster, present, Lasts::Instance)?;
     if let Some(present) = present.filter(|present| present.replicas != plan.replicas) {
         let (dir, copies) = (dir.display(), present.replicas);
         let text = format!("{dir} has a cluster with --replicas {copies}");
@@ -81,42 +87,88 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let running = |node: &u32| {
         instance.address(*node).is_some_and(|address| processes::is_node(address.pid, &dir))
     };
-    let joined = instance.joined().into_iter().filter(|node| *node >= plan.nodes);
-    let missing = (0..plan.nodes).chain(joined).filter(|&node| !instance.has_left(node));
-    let missing: Vec<u32> = missing.filter(|node| !running(node)).collect();
-    crate::block_on(async {
+    let launch = Launch::of(&instance, plan.nodes, wanted, running, plan.replicas)?;
+    let missing: Vec<u32> = launch.nodes.iter().copied().filter(|node| !running(node)).collect();
+    let (joined, waiting) = crate::block_on(async {
         let mut started = Started(Vec::new());
-        for node in &missing {
-            started.0.push(processes::spawn(&dir, *node, &plan, Life::Own)?);
+        for &node in &missing {
+            // A keeper stays one.
+            let slots = if instance.is_keeper(node) { 0 } else { plan.slots };
+            let plan = ClusterPlan { slots, ..plan.clone() };
+            started.0.push(processes::spawn(&dir, Seat::Member(node), &plan, Life::Own)?);
         }
         processes::await_listening(&dir, &mut started.0).await?;
-        if let Err(failure) = await_answers(context, &missing).await {
+        if let Err(failure) = await_answers(context, &launch, &missing).await {
             // A node that ended after it listened says why.
             tokio::time::sleep(END_PATIENCE).await;
             let ended = started.0.iter_mut().find_map(NodeProcess::ended);
             return Err(ended.unwrap_or(failure));
         }
+        let joined = join_new(context, &dir, &plan, &launch, &mut started).await?;
         started.stay();
-        Ok(())
+        let waiting = match launch.away.is_empty() {
+            true => Waiting::default(),
+            false => growth::wait_for_losses(context, &launch.away).await?,
+        };
+        Ok::<_, Failure>((joined, waiting))
     })?;
-    remembered::write(&dir, &plan)?;
+    if plan.slots > 0 || present.is_none() {
+        remembered::write(&dir, &plan)?; // Keepers are remembered one by one.
+    }
+    let started: Vec<u32> = missing.into_iter().chain(joined).collect();
+    let nodes = launch.nodes.len() as u32 + launch.new;
     if context.output.json {
         let dir = dir.display().to_string();
-        context.output.json(&Up { dir, nodes: plan.nodes, started: missing })?;
+        let Waiting { nodes: waits_for, partitions: waiting_partitions, .. } = waiting;
+        let away = launch.away;
+        context.output.json(&Up { dir, nodes, started, away, waits_for, waiting_partitions })?;
     } else {
-        let (started, nodes, dir) = (missing.len(), u64::from(plan.nodes), dir.display());
-        context.output.note(&format!("started {started} of {} in {dir}", number_of(nodes, "node")));
+        let (started, dir) = (started.len(), dir.display());
+        let nodes = number_of(u64::from(nodes), "node");
+        context.output.note(&format!("started {started} of {nodes} in {dir}"));
+        for line in waiting.lines(&launch) {
+            context.output.note(&line);
+        }
     }
     Ok(Exit::Ok)
 }
 
+/// New nodes join, one after another.
+async fn join_new(
+    context: &Context,
+    dir: &Path,
+    plan: &ClusterPlan,
+    launch: &Launch,
+    started: &mut Started,
+) -> Result<Vec<u32>, Failure> {
+    let mut joined = Vec::new();
+    for _ in 0..launch.new {
+        let client = context.connect().await?;
+        let map = client.newest_map(READY_PATIENCE).await;
+        let by = Instance::new(dir).address(launch.nodes[0]);
+        let by = by.ok_or_else(|| Failure::lost("the node to join by has ended"))?;
+        // Unless another node joins at this moment.
+        let number = map.members.last().map_or(0, |last| last.node + 1);
+        let seat = Seat::New { number, by: by.address };
+        started.0.push(processes::spawn(dir, seat, plan, Life::Own)?);
+        processes::await_listening(dir, &mut started.0).await?;
+        let number = started.0.last().and_then(|process| process.number(dir)).unwrap_or(number);
+        let client = context.connect().await?;
+        await_answer(&client, NodeId(number)).await?;
+        joined.push(number);
+    }
+    Ok(joined)
+}
+
 /// A node that begins anew may be away for a moment.
-async fn await_answer(client: &Client, node: proto::NodeId) -> Result<(), ClientError> {
+async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> {
     let deadline = Instant::now() + READY_PATIENCE;
     loop {
         match client.node_state(node, READY_PATIENCE).await {
             Err(ClientError::ClusterUnreachable(_)) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
+                // One that has just joined is in no older map.
+                client.newest_map(LOOK_PATIENCE).await;
             }
             answer => return answer.map(drop),
         }
@@ -168,7 +220,7 @@ pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
             _ if pids.is_empty() => {}
             Ok(client) => {
                 for (node, _) in &pids {
-                    client.stop_node(proto::NodeId(*node), false).await?;
+                    client.stop_node(NodeId(*node), false).await?;
                 }
             }
             // Nobody listens to us; the processes still can be asked.

@@ -119,6 +119,11 @@ impl Instance {
     pub fn has_left(&self, node: u32) -> bool {
         self.state(node).join("removed").exists()
     }
+    /// Whether a node was a keeper when it ran last.
+    #[must_use]
+    pub fn is_keeper(&self, node: u32) -> bool {
+        self.state(node).join("keeper").exists()
+    }
     fn state(&self, node: u32) -> PathBuf {
         self.dir.join("nodes").join(node.to_string()).join("state")
     }

@@ -63,12 +63,16 @@ pub enum StartError {
     #[error("{} belongs to a cluster that keeps {found} copies of each partition, {wanted} asked for",
         path.display())]
     OtherReplicas { path: PathBuf, found: u32, wanted: u32 },
+    #[error("a node of 0 slots keeps copies, and this cluster was made with --replicas 1")]
+    KeeperAlone,
     #[error("node {node} has left the cluster: its number is never used again")]
     Removed { node: proto::NodeId },
     #[error("{} is empty, and what was there was the only record of who holds what", path.display())]
     LostMap { path: PathBuf },
     #[error("{present} of {expected} nodes came within {waited_s} s; missing: {missing}")]
     Missing { present: u32, expected: u32, waited_s: u64, missing: String },
+    #[error("no node could be joined within {waited_s} s: {seen}")]
+    NoMember { seen: String, waited_s: u64 },
     #[error("cannot join by {address}: {reason}")]
     Join { address: String, reason: String },
     #[error(transparent)]
@@ -123,8 +127,9 @@ impl StartError {
             Self::Removed { .. } => {
                 "'starling node --join' makes it a new one, from another --state-dir"
             }
+            Self::KeeperAlone => "give the node slots, or make a cluster with --replicas 2",
             Self::OtherReplicas { .. } => "leave out --replicas, or give another --dir",
-            Self::Missing { .. } => {
+            Self::Missing { .. } | Self::NoMember { .. } => {
                 "look at the log of the missing nodes, or give a longer deadline"
             }
             Self::Join { .. } => {

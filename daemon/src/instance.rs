@@ -5,6 +5,8 @@ other, and the state directory of one node.
 ```text
 D/keys/                    what nodes and clients show each other, see `security::Keyring`
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
+D/members.json             the nodes there are since others have come
+D/ranks/<rank>             which node a launcher's rank is that was not among the first
 D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/failed.json   why a node that a launcher started did not come up
 D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
@@ -15,7 +17,9 @@ shared file system sees a file or none.
 */
 
 mod former;
+mod grown;
 mod lock;
+mod ranks;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -30,6 +34,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StartError;
 pub(crate) use former::EndMark;
+pub use grown::MembersFile;
+pub(crate) use grown::Scribe;
 pub use lock::DirLock;
 
 /// `cluster.json`.
@@ -86,6 +92,8 @@ pub struct FailureFile {
 const DB: &str = "db";
 const LOCK: &str = "lock";
 const REMOVED: &str = "removed";
+/// It has no slots.
+const KEEPER: &str = "keeper";
 const DB_ASIDE: &str = "db.damaged";
 /// The number of records that are to be made, as it was told to the cluster.
 const JOINED_AS: &str = "joined-as";
@@ -207,6 +215,14 @@ impl Instance {
     #[must_use]
     pub fn read_failure(&self, node: NodeId) -> Option<FailureFile> {
         serde_json::from_slice(&fs::read(self.failure_path(node)).ok()?).ok()
+    }
+
+    /// Of all nodes that say where they listen.
+    #[must_use]
+    pub fn read_addresses(&self) -> Vec<AddressFile> {
+        let entries = fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();
+        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(NodeId);
+        entries.filter_map(number).filter_map(|node| self.read_address(node)).collect()
     }
 
     /// Takes back what [`Self::write_address`] said, unless a later incarnation has spoken.
@@ -345,6 +361,16 @@ impl StateDir {
     }
     pub(crate) fn set_formed(&self) -> Result<(), StartError> {
         replace(&self.path.join("formed"), b"1\n")
+    }
+
+    /// Notes whether the node is a keeper: 'up' starts it as one again.
+    pub(crate) fn set_keeper(&self, keeper: bool) -> Result<(), StartError> {
+        let path = self.path.join(KEEPER);
+        match (keeper, path.exists()) {
+            (true, false) => replace(&path, b"1\n"),
+            (false, true) => fs::remove_file(&path).map_err(|e| StartError::io("remove", &path, e)),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the cluster had begun without this directory.

@@ -6,11 +6,13 @@ turns out that the cluster began without it, and when its records cannot be reli
 the next one begins: nothing of the old one but the objects on disk is left by then.
 */
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use kvs::membership::wanted_copies;
 use node::{Config, Input, Node};
 use proto::{Incarnation, NodeId, limits, wire};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -23,7 +25,7 @@ use crate::error::{NodeError, StartError};
 use crate::events::EventLog;
 use crate::handle::{Phase, Progress};
 use crate::inbox::{Incoming, Local};
-use crate::instance::{self, AddressFile, ClusterFile, FailureFile, Instance, StateDir};
+use crate::instance::{self, AddressFile, ClusterFile, FailureFile, Instance, Scribe, StateDir};
 use crate::listen::{Bound, host_name};
 use crate::log::NodeLog;
 use crate::members::Members;
@@ -112,6 +114,7 @@ impl Place {
     fn try_to_begin(&self, known: Incarnation) -> Result<Life, StartError> {
         let options = &self.options;
         let state = StateDir::open_above(&self.options.state_path(), known)?;
+        state.set_keeper(options.slots == 0)?;
         let store = open_store(&state)?;
         self.warn_of_lacks(&state, &store);
         let (local_sender, local) = mpsc::unbounded_channel();
@@ -122,7 +125,7 @@ impl Place {
         };
         open_files::raise_limit(); // After the spawner: commands keep the limit that the user set.
         let log_path = state.path().join("log");
-        let others = (0..options.expect).map(NodeId).filter(|&node| node != options.node);
+        let others = self.known_nodes().into_iter().filter(|&node| node != options.node);
         let shared = Arc::new(Shared {
             identity: Identity {
                 cluster: self.cluster.id().expect("checked when it was read"),
@@ -248,8 +251,10 @@ impl Place {
     /// Whether the node goes on without its records: others have copies of them. The map is kept
     /// by those who vote on it; of fewer than three nodes that is one alone.
     fn may_renew(&self, error: &StoreError) -> bool {
-        let map = self.map_at_first();
-        let is_alone = map.voters == [self.options.node.0];
+        // Where others have come since, they may agree without this node.
+        let grown = self.instance.read_members().map(|file| file.voters);
+        let voters = grown.unwrap_or_else(|| self.map_at_first().voters);
+        let is_alone = voters == [self.options.node.0];
         self.moves() && error.is_loss() && !is_alone && self.renewals < limits::RECORDS_RENEWED_MAX
     }
 
@@ -396,9 +401,10 @@ impl Life {
         } else {
             let looks_for_begun = place.moves() && !self.state.was_formed();
             let (launch, deadline) = (&options.launch, options.deadline);
+            let awaited = options.awaited.clone().unwrap_or_else(|| shared.others.all());
             let voters = if place.moves() { place.map_at_first().voters } else { Vec::new() };
             let formed =
-                rendezvous::wait_for_all(shared, launch, deadline, looks_for_begun, &voters);
+                rendezvous::wait_for_all(shared, &awaited, launch, deadline, looks_for_begun, &voters);
             let formed = formed.await?;
             if let Formed::Without(missing) = &formed {
                 let text = format!("begins without others: {}", missing.join("; "));
@@ -459,7 +465,7 @@ impl Life {
         let sync = SyncThread::start(name, self.store.syncer(), self.local_sender.clone())
             .map_err(StartError::Thread)?;
         self.scrub(place.options.scrub_every)?;
-        self.shared.copies.store(map.copies, Ordering::Relaxed);
+        self.shared.copies.store(wanted_copies(&map), Ordering::Relaxed);
         tokio::spawn(captured::keep_on(Arc::clone(&self.shared), self.state.store()));
         let objects = self.shared.executor.objects().list();
         if !objects.is_empty() {
@@ -474,7 +480,13 @@ impl Life {
         if place.moves() {
             self.shared.executor.uploads().set_finder(hunt::finder(&self.shared));
         }
+        let log = Arc::clone(&self.shared);
+        let say = move |line: &str| log.log.refusal(line);
+        let mut scribe = Scribe::start(place.instance.clone(), say);
+        scribe.note(core.map(), place.cluster.nodes);
         let run = Loop {
+            scribe,
+            first_nodes: place.cluster.nodes,
             transfers: Transfers::new(Arc::clone(&self.shared), self.local_sender.clone()),
             shared: self.shared,
             node: core,
@@ -538,6 +550,20 @@ impl Life {
 }
 
 impl Place {
+    /// The first nodes and those that have come since, as far as the directory tells.
+    fn known_nodes(&self) -> BTreeSet<NodeId> {
+        let first = (0..self.options.expect).map(NodeId);
+        match self.instance.read_members() {
+            Some(file) if self.moves() => {
+                let left = |node: &NodeId| file.nodes().all(|it| it != *node);
+                let own = self.options.node;
+                let first = first.filter(|node| *node == own || !left(node));
+                first.chain(file.nodes()).collect()
+            }
+            _ => first.collect(),
+        }
+    }
+
     /// The map to begin with. What the nodes have agreed on since is among the records.
     fn first_map(&self, state: &StateDir) -> wire::ClusterMap {
         match &self.known_map {

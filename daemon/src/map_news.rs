@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kvs::membership::awaited;
 use proto::{NodeId, wire};
 use wire::MemberPhase;
 
@@ -25,6 +26,12 @@ pub(crate) fn news(own: NodeId, before: &wire::ClusterMap, now: &wire::ClusterMa
     if !lost.is_empty() {
         lines.push(format!("lost with its last copy: {}", listed(&lost)));
     }
+    let waits = awaited(now);
+    if !waits.nodes.is_empty() && waits != awaited(before) {
+        let nodes: Vec<usize> = waits.nodes.iter().map(|&node| node as usize).collect();
+        let (nodes, partitions) = (numbers(&nodes), waits.partitions);
+        lines.push(format!("{partitions} partitions wait for nodes that are down: {nodes}"));
+    }
     lines
 }
 
@@ -47,13 +54,18 @@ fn about(member: &wire::Member) -> Option<String> {
 }
 
 fn listed(partitions: &[usize]) -> String {
-    let named: Vec<String> = partitions.iter().take(NAMED_MAX).map(usize::to_string).collect();
-    let (named, number) = (named.join(", "), partitions.len());
+    let (named, number) = (numbers(partitions), partitions.len());
     match number {
         1 => format!("partition {named}"),
         _ if number <= NAMED_MAX => format!("partitions {named}"),
         _ => format!("{number} partitions: {named} and others"),
     }
+}
+
+/// The first of them.
+fn numbers(of: &[usize]) -> String {
+    let named: Vec<String> = of.iter().take(NAMED_MAX).map(usize::to_string).collect();
+    named.join(", ")
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@ pub struct NodeOptions {
     /// How many nodes the cluster has.
     pub expect: u32,
     /// Executing threads ("cores").
+    /// With none the node is a keeper: it keeps copies and votes, and runs nothing.
     pub slots: u32,
     pub listen: Listen,
     /// How it decides, steals and keeps objects, until a client tells it otherwise. A store that is
@@ -68,8 +69,9 @@ pub struct NodeOptions {
     pub tuning: Tuning,
     /// `None`: by the number of nodes. Fixed when the cluster is made.
     pub partitions: Option<u32>,
-    /// Copies of each partition: with `R` of them the loss of `R - 1` nodes costs nothing. `None`:
-    /// as the cluster has, and one where it is made now. Fixed when the cluster is made.
+    /// Copies of each partition, as soon as there are nodes for them: with `R` of them the loss of
+    /// `R - 1` nodes costs nothing. With one no node can join. `None`: as the cluster has, and one
+    /// where it is made now. Fixed when the cluster is made.
     pub replicas: Option<u32>,
     /// Address of a node that runs: the cluster and the others' addresses are asked of it, so that
     /// `dir` need not be shared. It must hold the cluster's keys, or `token` gets them. The node
@@ -78,6 +80,8 @@ pub struct NodeOptions {
     /// The node joins as one more than there are: the cluster gives it a number, and its share. One
     /// that has joined so from this directory before takes its place again.
     pub grow: bool,
+    /// The rank that is to be this new node in later launches, too.
+    pub rank: Option<u32>,
     /// What a node that has the keys made for this one; once the keys are here it is not used.
     pub token: Option<Token>,
     /// No keys: nothing is encrypted and everybody is believed. On loopback alone.
@@ -97,6 +101,8 @@ pub struct NodeOptions {
     /// A launcher starts all nodes: this one waits until those of the same launch are there, also
     /// where it was part of a complete cluster before.
     pub begin_together: bool,
+    /// Those of them that are started now; `None`: all first nodes.
+    pub awaited: Option<Vec<NodeId>>,
     /// How many it serves at a time.
     pub places: Places,
     /// Told, one line each, what whoever looks after the node should know while it goes on.
@@ -120,6 +126,8 @@ impl NodeOptions {
             replicas: None,
             join: None,
             grow: false,
+            rank: None,
+            awaited: None,
             token: None,
             insecure: false,
             deadline: Duration::from_secs(60),
@@ -144,7 +152,7 @@ impl NodeOptions {
         if self.expect == 0 || self.expect > limits::NODES_MAX {
             return refuse(format!("a cluster has 1 to {} nodes", limits::NODES_MAX));
         }
-        if self.grow && self.join.is_none() {
+        if self.grow && self.join.is_none() && !self.begin_together {
             return refuse(
                 "a node that joins as a new one needs the address of another".to_owned(),
             );
@@ -153,8 +161,8 @@ impl NodeOptions {
             let last = self.expect - 1;
             return refuse(format!("there is no node {} among 0 to {last}", self.node.0));
         }
-        if self.slots == 0 || self.slots > limits::SLOTS_MAX {
-            return refuse(format!("a node has 1 to {} slots", limits::SLOTS_MAX));
+        if self.slots > limits::SLOTS_MAX {
+            return refuse(format!("a node has 0 to {} slots", limits::SLOTS_MAX));
         }
         if let Some(partitions) = self.partitions {
             let enough = u64::from(self.expect);
@@ -168,18 +176,10 @@ impl NodeOptions {
                 ));
             }
         }
-        if let Some(replicas) = self.replicas {
-            let most = limits::COPIES_MAX.min(self.expect);
-            if replicas == 0 || replicas > most {
-                return refuse(format!(
-                    "{replicas} copies of each partition: {} can keep 1 to {most}",
-                    if self.expect == 1 {
-                        "1 node".to_owned()
-                    } else {
-                        format!("{} nodes", self.expect)
-                    }
-                ));
-            }
+        let copies = 1..=limits::COPIES_MAX;
+        if self.replicas.is_some_and(|replicas| !copies.contains(&replicas)) {
+            let most = limits::COPIES_MAX;
+            return refuse(format!("a cluster keeps 1 to {most} copies of each partition"));
         }
         let least = Duration::from_nanos(limits::SCRUB_EVERY_MIN.0);
         if self.scrub_every.is_some_and(|every| every < least) {
@@ -220,9 +220,9 @@ mod tests {
         };
         assert!(refused(&|o| o.expect = 0).contains("1 to"));
         assert!(refused(&|o| o.node = NodeId(2)).contains("no node 2 among 0 to 1"));
-        assert!(refused(&|o| o.slots = 0).contains("slots"));
-        assert!(refused(&|o| o.replicas = Some(0)).contains("0 copies"));
-        assert!(refused(&|o| o.replicas = Some(3)).contains("2 nodes can keep 1 to 2"));
+        assert!(refused(&|o| o.slots = limits::SLOTS_MAX + 1).contains("slots"));
+        assert!(refused(&|o| o.replicas = Some(0)).contains("1 to 5 copies"));
+        assert!(refused(&|o| o.replicas = Some(6)).contains("1 to 5 copies"));
         assert!(refused(&|o| o.partitions = Some(3)).contains("power of two"));
         assert!(refused(&|o| o.partitions = Some(1)).contains("power of two"));
         assert!(refused(&|o| o.tuning.bandwidth_bytes_per_s = f64::NAN).contains("bandwidth"));

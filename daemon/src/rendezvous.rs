@@ -16,6 +16,7 @@ use security::Dialer;
 use tokio_stream::StreamExt;
 
 use crate::error::StartError;
+use crate::instance::Instance;
 use crate::links;
 use crate::peers;
 use crate::service::Shared;
@@ -50,11 +51,12 @@ impl From<String> for Missing {
     }
 }
 
-/// Returns when all nodes of the cluster have answered; if the caller `looks_for_begun`, also when
-/// one has that was part of it before and knows its map. One that has said that it does not start
-/// is not waited for: the others go on where most of the `voters` are among them.
+/// Returns when all nodes that are awaited have answered; if the caller `looks_for_begun`, also
+/// when one has that was part of the cluster before and knows its map. One that has said that it
+/// does not start is not waited for: the others go on where most of the `voters` are among them.
 pub(crate) async fn wait_for_all(
     shared: &Arc<Shared>,
+    awaited: &[NodeId],
     launch: &str,
     deadline: Duration,
     looks_for_begun: bool,
@@ -62,10 +64,9 @@ pub(crate) async fn wait_for_all(
 ) -> Result<Formed, StartError> {
     let start = Instant::now();
     let mut wait = LOOK_AFTER;
-    let mut missing: BTreeMap<NodeId, Missing> = shared
-        .others
-        .all()
-        .into_iter()
+    let mut missing: BTreeMap<NodeId, Missing> = awaited
+        .iter()
+        .copied()
         .map(|node| (node, "has not said where it listens".to_owned().into()))
         .collect();
     loop {
@@ -99,7 +100,7 @@ pub(crate) async fn wait_for_all(
             return Ok(Formed::Without(told(&missing)));
         }
         if nobody_comes || start.elapsed() >= deadline {
-            return Err(too_few(shared, &missing, start.elapsed()));
+            return Err(too_few(awaited.len() as u32 + 1, &missing, start.elapsed()));
         }
         // Where some have come, more are coming.
         wait = if missing.len() < count { LOOK_AFTER } else { (2 * wait).min(LOOK_AFTER_MAX) };
@@ -154,14 +155,38 @@ fn told(missing: &BTreeMap<NodeId, Missing>) -> Vec<String> {
     named
 }
 
-fn too_few(shared: &Shared, missing: &BTreeMap<NodeId, Missing>, waited: Duration) -> StartError {
-    let expected = shared.others.all().len() as u32 + 1;
+fn too_few(expected: u32, missing: &BTreeMap<NodeId, Missing>, waited: Duration) -> StartError {
     StartError::Missing {
         present: expected - missing.len() as u32,
         expected,
         waited_s: waited.as_secs(),
         missing: told(missing).join("; "),
     }
+}
+
+/// The address of a node of the same launch that tells its map: a new node joins by it.
+pub(crate) fn await_member(
+    instance: &Instance,
+    dialer: &Dialer,
+    launch: &str,
+    deadline: Duration,
+) -> Result<String, StartError> {
+    let start = Instant::now();
+    let mut seen = "no node of this launch has said where it listens".to_owned();
+    while start.elapsed() < deadline {
+        let all = instance.read_addresses();
+        for file in all.into_iter().filter(|file| file.launch == launch) {
+            match ask_map(&file.address, dialer) {
+                Ok(map) if kvs::membership::is_serving(&map, file.node) => {
+                    return Ok(file.address);
+                }
+                Ok(_) => seen = format!("node {} is not up yet", file.node),
+                Err(error) => seen = error.to_string(),
+            }
+        }
+        std::thread::sleep(LOOK_AFTER_MAX);
+    }
+    Err(StartError::NoMember { seen, waited_s: deadline.as_secs() })
 }
 
 /// Asks a node that runs for the cluster's map, on a thread and a runtime of its own.

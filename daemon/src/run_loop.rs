@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use executor::Executor;
 use kvs::Batch;
+use kvs::membership::wanted_copies;
 use node::{Effect, Input, Node, SyncWish};
 use proto::work::Launch;
 use proto::{ClientId, Incarnation, NodeId, Span, Time, limits, wire};
@@ -32,7 +33,7 @@ use crate::data::Smalls;
 use crate::error::{NodeError, StartError};
 use crate::events::EventLog;
 use crate::inbox::{Incoming, Local};
-use crate::instance::EndMark;
+use crate::instance::{EndMark, Scribe};
 use crate::links;
 use crate::map_news;
 use crate::members::Members;
@@ -104,6 +105,9 @@ pub(crate) struct Loop {
     pub(crate) transfers: Transfers,
     pub(crate) members: Members,
     pub(crate) mark: EndMark,
+    pub(crate) scribe: Scribe,
+    /// How many nodes the cluster began with.
+    pub(crate) first_nodes: u32,
     /// For what is done beside the loop.
     pub(crate) local: mpsc::UnboundedSender<Local>,
     pub(crate) state: State,
@@ -459,7 +463,7 @@ impl Loop {
     /// The nodes have agreed on who is there, and where.
     fn map_changed(&mut self, map: &wire::ClusterMap) {
         let shared = &self.shared;
-        shared.copies.store(map.copies, Ordering::Relaxed);
+        shared.copies.store(wanted_copies(map), Ordering::Relaxed);
         for (member, before) in map
             .members
             .iter()
@@ -486,6 +490,7 @@ impl Loop {
             shared.log.peer(&line);
         }
         self.members.set_map(map);
+        self.scribe.note(map, self.first_nodes);
     }
 
     /// Asks for small objects, all that this step wants of one node together.

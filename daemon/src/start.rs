@@ -51,11 +51,24 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     let instance = Instance::open(&options.dir)?;
     let doors = Arc::new(make_doors(&options, &instance, &bound.only)?);
     let addresses = Arc::new(AddressBook::new(instance.clone()));
+    let joins = options.grow.then(|| instance.lock_joins(options.deadline)).transpose()?;
     if options.grow {
         let listens = (bound.address.clone(), bound.data_address.clone());
+        if options.join.is_none() {
+            let (launch, deadline) = (&options.launch, options.deadline);
+            let by = rendezvous::await_member(&instance, &doors.dialer(), launch, deadline)?;
+            options.join = Some(by);
+        }
         enter_as_new(&mut options, &instance, &doors.dialer(), listens)?;
     }
     let found = find_cluster(&options, &instance, &addresses, &doors.dialer())?;
+    for member in instance.read_members().into_iter().flat_map(|file| file.members) {
+        let (node, incarnation, address) = (member.node, member.incarnation, member.address);
+        addresses.hear(&wire::Member { node, incarnation, address, ..Default::default() });
+    }
+    if options.slots == 0 && found.cluster.replicas <= 1 {
+        return Err(StartError::KeeperAlone);
+    }
     let (stop, _) = watch::channel(false);
     let progress = Arc::new(Progress::default());
     let mut place = Place {
@@ -75,6 +88,7 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     place.instance.note_failure(place.options.node, None);
     let life = place.begin(found.incarnation).inspect_err(|error| place.note_failure(error))?;
     let address = place.bound.first;
+    drop(joins); // Its state directory is locked by now.
     let (node, incarnation) = (place.options.node, life.incarnation());
     let thread = std::thread::Builder::new()
         .name(format!("{node}-loop"))
@@ -93,13 +107,13 @@ fn enter_as_new(
     let Some(by) = options.join.clone() else { return Ok(()) };
     let map = rendezvous::ask_map(&by, dialer)?;
     if map.copies <= 1 {
-        let reason =
-            "its cluster keeps one copy of each partition: no node can be added".to_owned();
+        let reason = "its cluster was made with --replicas 1: no node can be added".to_owned();
         return Err(StartError::Join { address: by, reason });
     }
     let first_nodes = instance.first_nodes()?;
     options.expect = first_nodes.unwrap_or(map.members.len() as u32);
-    for member in &map.members {
+    let is_rank = options.rank.is_some(); // Another rank may be about to take what it has had.
+    for member in map.members.iter().filter(|_| !is_rank) {
         options.node = NodeId(member.node);
         let is_ours = member.phase() != wire::MemberPhase::Removed
             && instance::has_joined(&options.state_path())
@@ -109,9 +123,11 @@ fn enter_as_new(
         }
     }
     let store = instance::random_u64()?.max(1);
-    let join = wire::MemberJoin { store, address, data_address, slots: options.slots };
+    let (slots, keeper) = (options.slots, options.slots == 0);
+    let join = wire::MemberJoin { store, address, data_address, slots, keeper };
     options.node = rendezvous::enter(&by, dialer, &join, options.deadline)?;
-    instance::prepare_joined(&options.state_path(), store)
+    instance::prepare_joined(&options.state_path(), store)?;
+    options.rank.map_or(Ok(()), |rank| instance.note_rank(rank, options.node))
 }
 
 /// What is known of the cluster before the node is there.
@@ -151,7 +167,7 @@ fn find_cluster(
         let own = map.members.iter().find(|member| member.node == options.node.0);
         known = Incarnation(own.map_or(0, |member| member.incarnation));
         wanted.partitions = map.partitions.len() as u32;
-        wanted.replicas = map.copies;
+        wanted.replicas = kvs::membership::wanted_copies(&map);
         rendezvous::addresses(&map).for_each(|member| addresses.hear(member));
         found_map = Some(map);
     }

@@ -9,7 +9,7 @@ use proto::{NodeId, PartitionId, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::hash::StableHash;
-use crate::membership::first_voters;
+use crate::membership::{first_copies, first_voters, wanted_copies};
 
 mod backups;
 
@@ -32,7 +32,8 @@ pub fn make_map(cluster: u64, nodes: u32, partitions: u32) -> wire::ClusterMap {
 }
 
 /// The first map of a cluster: nodes `0..nodes`, all up with no address yet, every partition
-/// active with `copies` copies on different nodes, or as many as there are nodes. Every node has
+/// active with `copies` copies on different nodes, or as many as there are nodes: the rest is
+/// wanted, and comes with further nodes. Every node has
 /// the floor or the ceiling of the mean of homes, of backups, and of both. The same on every
 /// machine; where the homes are does not depend on `copies`.
 ///
@@ -58,6 +59,7 @@ pub fn make_replicated_map(
         phase: wire::MemberPhase::Up as i32,
         ..wire::Member::default()
     };
+    let in_force = first_copies(copies, nodes);
     let replicas = backups::with_backups(&owners, nodes, copies.min(nodes));
     let entry = |replicas| wire::PartitionEntry {
         epoch: 1,
@@ -70,7 +72,8 @@ pub fn make_replicated_map(
         epoch: 1,
         members: (0..nodes).map(member).collect(),
         partitions: replicas.into_iter().map(entry).collect(),
-        copies,
+        copies: in_force,
+        wanted: if in_force < copies { copies } else { 0 },
         voters: first_voters(nodes),
     }
 }
@@ -131,8 +134,10 @@ pub fn check_map(map: &wire::ClusterMap) -> Result<(), MapError> {
     if let Some(pair) = map.members.windows(2).find(|pair| pair[0].node >= pair[1].node) {
         return Err(MapError::Order(pair[1].node));
     }
-    if !(1..=COPIES_MAX).contains(&map.copies) {
-        return Err(MapError::Copies(map.copies));
+    if let Some(&copies) =
+        [map.copies, wanted_copies(map)].iter().find(|it| !(1..=COPIES_MAX).contains(it))
+    {
+        return Err(MapError::Copies(copies));
     }
     // A voter more than the most while one takes the place of another.
     let fits = (1..=VOTERS_MAX + 1).contains(&map.voters.len());

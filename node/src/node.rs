@@ -461,6 +461,7 @@ impl Node {
         wire::NodeState {
             member: Some(member),
             messages: self.messages(),
+            map_epoch: self.map.epoch,
             ..self.scheduler.node_state(now)
         }
     }

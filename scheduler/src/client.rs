@@ -9,6 +9,10 @@ use crate::jobs::Watched;
 use crate::ledger::{End, State, check_places};
 use crate::out::{Answer, Out};
 
+/// Why nothing runs.
+pub(crate) const KEEPERS_ALONE: &str =
+    "all nodes are keepers (--slots 0), which run nothing: start a node that has slots";
+
 impl Scheduler {
     /// Answers one request. `None`: it is not the scheduler's to answer.
     pub fn on_request(
@@ -89,6 +93,9 @@ impl Scheduler {
         if let Some(spec) = chunk.specs.iter().find(|spec| spec.cpus > widest) {
             if self.homes.any_unknown() {
                 return Err(busy("some nodes have not said yet how many slots they have".into()));
+            }
+            if self.homes.all_keep() {
+                return Err(refused(KEEPERS_ALONE.into()));
             }
             let text = format!(
                 "task '{}' needs {} cpus and the widest node has {widest}",
@@ -204,6 +211,9 @@ impl Scheduler {
             Some(_) => false,
             None => self.holds(task),
         };
+        if self.homeless.contains(&task) {
+            explanation.lines.push(self.explain_homeless(task));
+        }
         if held_here {
             explanation.lines.push(self.explain_held(task));
             explanation.lines.extend(self.explain_lengths(task));
@@ -215,6 +225,20 @@ impl Scheduler {
         self.guests.contains_key(&task)
             || self.staging.contains_key(&task)
             || self.running.contains_key(&task)
+    }
+
+    /// No node that is there can take it.
+    fn explain_homeless(&self, task: TaskId) -> String {
+        let work = self.ledger.work(task);
+        let cpus = work.as_ref().map_or(1, |work| work.cpus());
+        let is_bound = work.is_some_and(|work| work.is_bound());
+        match self.homes.all_keep() {
+            true => KEEPERS_ALONE.to_owned(),
+            false if is_bound => {
+                "its home is a keeper until a node that works is filled".to_owned()
+            }
+            false => format!("it needs {cpus} cpus, and no node that is there has that many slots"),
+        }
     }
 
     fn explain_held(&self, task: TaskId) -> String {

@@ -51,7 +51,7 @@ impl Homes {
             me,
             slots_max: slots().max().unwrap_or(0),
             slots_all: slots().map(u64::from).sum(),
-            any_unknown: slots().any(|slots| slots == 0),
+            any_unknown: map.members.iter().any(|member| member.slots == 0 && !member.keeper),
             gone: map.members.iter().filter(|member| is_gone(member)).count(),
             back: BTreeSet::new(),
             all_active: map.partitions.iter().all(is_active),
@@ -215,6 +215,18 @@ impl Homes {
     pub(crate) fn is_slow(&self, node: NodeId) -> bool {
         self.map.members.get(node.0 as usize).is_some_and(|member| member.slow)
     }
+    /// It runs nothing.
+    #[must_use]
+    pub(crate) fn is_keeper(&self, node: NodeId) -> bool {
+        self.map.members.get(node.0 as usize).is_some_and(|member| member.keeper)
+    }
+    /// No member runs anything, as far as is known: all are keepers, or have left.
+    #[must_use]
+    pub(crate) fn all_keep(&self) -> bool {
+        let members = self.map.members.iter();
+        let mut stay = members.filter(|it| it.phase() != wire::MemberPhase::Removed);
+        stay.all(|member| member.keeper)
+    }
     /// Those that new work is given to: not gone, not about to go, and not slow.
     pub(crate) fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.living().filter(|&node| !self.is_leaving(node) && !self.is_slow(node))
@@ -234,9 +246,13 @@ impl Homes {
         let entry = self.map.partitions.get(partition.0 as usize);
         entry.is_some_and(|entry| entry.replicas.contains(&node.0))
     }
-    /// How many copies there are to be of each partition.
+    #[cfg(test)]
+    pub(crate) fn want(&mut self, copies: u32) {
+        Arc::make_mut(&mut self.map).wanted = copies;
+    }
+    /// How many copies there are to be of each partition, once there are nodes for them.
     pub(crate) fn copies(&self) -> u32 {
-        self.map.copies
+        self.map.wanted.max(self.map.copies)
     }
     /// Those that are not gone.
     pub(crate) fn living(&self) -> impl Iterator<Item = NodeId> + '_ {
@@ -250,7 +266,10 @@ impl Homes {
     /// A task that takes so many slots can be sent there.
     #[must_use]
     pub(crate) fn fits(&self, node: NodeId, cpus: u32) -> bool {
-        let takes_work = !self.is_gone(node) && !self.is_leaving(node) && !self.is_slow(node);
+        let takes_work = !self.is_gone(node)
+            && !self.is_leaving(node)
+            && !self.is_slow(node)
+            && !self.is_keeper(node);
         cpus <= self.slots_of(node).max(1) && takes_work
     }
     #[must_use]

@@ -123,6 +123,13 @@ impl Scheduler {
         self.give_guests_back(out);
     }
 
+    /// A node that had not heard that this one is a keeper has sent it tasks.
+    pub(crate) fn keep_no_guests(&mut self, out: &mut Out) {
+        if self.slots.total() == 0 && self.guests.iter().next().is_some() {
+            self.give_guests_back(out);
+        }
+    }
+
     /// Tasks of other homes that wait in a queue here are placed anew by their homes.
     fn give_guests_back(&mut self, out: &mut Out) {
         let may_go = |guest: &Guest| guest.home_knows && !guest.work.is_bound();

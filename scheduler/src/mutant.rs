@@ -159,6 +159,12 @@ pub enum Mutant {
     KeptAlone,
     /// Who starts anew does not ask whether others have what it keeps.
     FoundAlone,
+    /// A node says that all it keeps has its copies.
+    LackingUnsaid,
+    /// Nodes that come get no copies of what was kept before.
+    NewcomersUnasked,
+    /// A keeper does not say that it is one.
+    KeepersUnsaid,
     /// A home that reads its records again, or those of another, knows no more how much tasks have
     /// printed.
     CapturedForgotten,
@@ -240,6 +246,10 @@ impl Mutant {
     /// Of nodes that are slow.
     pub const OF_SLOWNESS: [Self; 1] = [Self::SlowNeverTold];
 
+    /// Of clusters that grow.
+    pub const OF_GROWTH: [Self; 3] =
+        [Self::LackingUnsaid, Self::NewcomersUnasked, Self::KeepersUnsaid];
+
     /// Of rounds of jobs.
     pub const OF_ROUNDS: [Self; 1] = [Self::RoundIgnored];
 
@@ -282,7 +292,8 @@ impl Mutant {
     pub fn every() -> impl Iterator<Item = Self> {
         let lists = [&Self::ALL[..], &Self::OF_COPIES, &Self::OF_ONE_SIDE, &Self::OF_TAKE_OVER];
         let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS);
-        let few = few.chain(&Self::OF_OTHER_BYTES).chain(&Self::OF_ROUNDS).chain(&Self::OF_NUMBERS);
+        let few = few.chain(&Self::OF_OTHER_BYTES).chain(&Self::OF_ROUNDS);
+        let few = few.chain(&Self::OF_NUMBERS).chain(&Self::OF_GROWTH);
         lists.into_iter().flatten().chain(few).copied()
     }
 
@@ -367,6 +378,9 @@ impl Mutant {
             Self::StagedForGood => "staged-for-good",
             Self::KeptAlone => "kept-alone",
             Self::FoundAlone => "found-alone",
+            Self::LackingUnsaid => "lacking-unsaid",
+            Self::NewcomersUnasked => "newcomers-unasked",
+            Self::KeepersUnsaid => "keepers-unsaid",
             Self::CapturedForgotten => "captured-forgotten",
             Self::SlowNeverTold => "slow-never-told",
             Self::ChecksumIgnored => "checksum-ignored",

@@ -10,6 +10,15 @@ use crate::out::Out;
 use crate::work::Work;
 
 impl Scheduler {
+    /// Those that are wide enough are gone, and may return: until one is removed for good.
+    pub(crate) fn waits_for_wide_node(&self, work: &Work) -> bool {
+        let cpus = work.cpus();
+        let is_wide = |node: &NodeId| self.homes.slots_of(*node) >= cpus;
+        cpus > self.options.slots
+            && !self.homes.living().any(|node| is_wide(&node))
+            && self.homes.members().any(|node| is_wide(&node))
+    }
+
     /// Too wide for this node: to one where it fits, in turns, or refused.
     pub(crate) fn place_elsewhere(
         &mut self,

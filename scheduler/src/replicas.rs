@@ -46,6 +46,8 @@ struct Shared {
     outputs: Vec<wire::HandedOutput>,
     /// Nodes that are to have them besides this one, and those that do.
     wanted: usize,
+    /// How many its maker wanted: this node does when one is gone that had it.
+    meant: usize,
     others: BTreeSet<NodeId>,
     asked: BTreeMap<NodeId, Asked>,
     /// They have no room; and those that did not answer, and are asked after all others.
@@ -187,6 +189,8 @@ impl Replicas {
             shared.asked.remove(&node);
             if shared.others.remove(&node) {
                 shared.lost = Some(node);
+                // The maker may be gone before there were nodes enough for all that it wanted.
+                shared.wanted = shared.wanted.max(shared.meant);
             }
             let waits = shared.end.is_none() && shared.asked.is_empty();
             shared.due = Some(if waits { now + COPY_PATIENCE } else { now });
@@ -273,7 +277,9 @@ impl Scheduler {
         let end = if shared.asked.is_empty() { shared.end.take() } else { None };
         // Some day there may be a node that has room.
         shared.due = next;
-        if next.is_none() && lacks {
+        // A node that is alone looks again when another one comes.
+        let is_alone = self.homes.staying().all(|node| node == self.options.me);
+        if next.is_none() && lacks && !is_alone {
             let waits = COPY_PATIENCE.0 << shared.rounds.min(COPY_DOUBLINGS_MAX);
             shared.due = Some(now + Span(waits));
             shared.rounds += 1;
@@ -395,8 +401,10 @@ impl Scheduler {
         shared.others.insert(maker);
         if shared.end.is_none() {
             shared.outputs.clone_from(&handed.outputs);
-            // Who else has it its maker knows; when that one dies there is one more for a while.
-            shared.wanted = shared.wanted.clamp(1, shared.others.len());
+            // Which others have it its maker knows, as long as it is there. Where this node has
+            // asked for itself it goes on: two that ask each other would leave it to one another.
+            shared.wanted = shared.wanted.max(1);
+            shared.meant = shared.meant.max(handed.replicas.saturating_sub(1) as usize);
         }
         shared.due = Some(Time::ZERO); // It may have made it as well, and wait for this.
         self.data.replicas.put(made, shared);
@@ -438,16 +446,25 @@ impl Scheduler {
 
     /// There was an older map.
     pub(crate) fn look_for_takers(&mut self, now: Time, older: &Homes) {
-        if self.data.replicas.shared.is_empty() {
+        let blind = self.options.mutant == Some(Mutant::NewcomersUnasked);
+        if self.data.replicas.shared.is_empty() || blind {
             return;
         }
         let homes = &self.homes;
-        let before: BTreeSet<NodeId> = older.staying().collect();
-        let somebody_came = homes.staying().any(|node| !before.contains(&node));
+        // One that was let in and has never been there yet answers nothing.
+        let there = |homes: &Homes| -> BTreeSet<NodeId> {
+            let has_come = |node: &NodeId| homes.incarnation_of(*node) != Incarnation(0);
+            homes.staying().filter(has_come).collect()
+        };
+        let before = there(older);
+        let somebody_came = there(homes).iter().any(|node| !before.contains(node));
         self.data.replicas.look_for_takers(now, |node| !homes.is_gone(node), somebody_came);
     }
     pub(crate) fn lacking_copies(&self) -> u64 {
         let me = self.options.me;
+        if self.options.mutant == Some(Mutant::LackingUnsaid) {
+            return 0;
+        }
         self.data.replicas.lacking(self.homes.staying().filter(|&node| node != me).count())
     }
 }

@@ -393,6 +393,7 @@ impl Scheduler {
         self.replicate(now, out);
         self.retry_fetches(now, out);
         self.stop_waiting(now, out);
+        self.keep_no_guests(out);
         self.dispatch(now, out);
         self.watch_queues(now, out);
         self.steal(now, out);
@@ -510,7 +511,10 @@ impl Scheduler {
         let mut work = self.ledger.work(task).expect("a live task has its work");
         self.name_copies(task, &mut work.inputs);
         let fits_nowhere = work.cpus() > self.options.slots.max(self.homes.slots_max());
-        if fits_nowhere && self.homes.any_unknown() || self.waits_for_wide_node(&work) {
+        let may_come = self.homes.any_unknown() || self.homes.all_keep();
+        // What its client has put here stays here: a keeper is home of it for a while only.
+        let waits_for_home = work.is_bound() && self.options.slots == 0;
+        if fits_nowhere && may_come || waits_for_home || self.waits_for_wide_node(&work) {
             self.homeless.push(task); // A wider node may be about to come back.
             return;
         }
@@ -536,15 +540,6 @@ impl Scheduler {
         };
         self.enqueue(local_queue, ready);
         out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });
-    }
-
-    /// Those that are wide enough are gone, and may return: until one is removed for good.
-    fn waits_for_wide_node(&self, work: &Work) -> bool {
-        let cpus = work.cpus();
-        let is_wide = |node: &NodeId| self.homes.slots_of(*node) >= cpus;
-        cpus > self.options.slots
-            && !self.homes.living().any(|node| is_wide(&node))
-            && self.homes.members().any(|node| is_wide(&node))
     }
 
     /// As a ready queue orders it.

@@ -140,6 +140,9 @@ impl Scheduler {
         if self.homes.is_gone(self.options.me) || self.homes.is_slow(self.options.me) {
             return false;
         }
+        if self.slots.total() == 0 {
+            return false; // A keeper.
+        }
         let ahead = STEAL_AHEAD_PER_SLOT * self.lanes();
         let here = self.here();
         // What has just become visible or ready is about to be placed.

@@ -68,7 +68,10 @@ impl World {
         self.map_changed(&before);
         self.note_counted(command);
         match &command.body {
-            Some(Body::Up(up)) => self.note_shown(up.node as usize),
+            Some(Body::Up(up)) => {
+                self.lives.comes(up.node as usize, self.now);
+                self.note_shown(up.node as usize);
+            }
             Some(Body::Down(down)) => self.note_shown(down.node as usize),
             Some(Body::Join(join)) => self.has_joined(join),
             _ => {}
@@ -77,6 +80,7 @@ impl World {
             self.starve.leaves(self.now, leave.node as usize);
         }
         self.note_slow();
+        self.strike_growth(command);
         if let Some(Body::Down(down)) = &command.body
             && self.options.faultless
         {

@@ -71,7 +71,7 @@ impl World {
         let has_copy = |entry: &wire::PartitionEntry| entry.replicas.iter().any(|&n| has_disk(n));
         let votes = self.map.voters.iter().filter(|&&voter| has_disk(voter)).count();
         let widest = |nodes: &[usize]| nodes.iter().map(|&node| self.machines[node].slots).max();
-        left.len() >= min_in_sync(self.options.copies).max(1)
+        left.len() >= min_in_sync(self.map.copies).max(1)
             && votes * 2 > self.map.voters.len()
             && widest(&left) >= widest(away)
             && self.map.partitions.iter().all(has_copy)

@@ -24,12 +24,15 @@ const ASKS_FOR: Span = Span::from_secs(60);
 impl World {
     /// A new machine asks to be let in.
     pub(crate) fn ask_to_join(&mut self) {
-        if !self.homes_move() || self.joins_asked >= JOINS_MAX {
+        let most = self.options.grows.map_or(JOINS_MAX, |grows| grows.joins_max);
+        if !self.homes_move() || self.joins_asked >= most {
             return;
         }
         self.joins_asked += 1;
         let (store, slots) = (self.dice.number() | 1, self.dice.pick(&[1, 2, 4]));
-        self.propose(Body::Join(wire::MemberJoin { store, slots, ..Default::default() }));
+        let keeper = self.joins_as_keeper();
+        let slots = if keeper { 0 } else { slots };
+        self.propose(Body::Join(wire::MemberJoin { store, slots, keeper, ..Default::default() }));
     }
 
     /// As when an operator starts one more node, whatever else is under way. Tells its number, once
@@ -39,7 +42,9 @@ impl World {
         let until = self.now + ASKS_FOR;
         while self.now < until && self.violation.is_none() {
             // The store tells the one who asks again from another one who asks.
-            self.propose(Body::Join(wire::MemberJoin { store, slots, ..Default::default() }));
+            let keeper = slots == 0;
+            let join = wire::MemberJoin { store, slots, keeper, ..Default::default() };
+            self.propose(Body::Join(join));
             if self.run_until(self.now + ASKS_AGAIN, |world| world.machines.len() > node) {
                 return Some(node);
             }
@@ -51,6 +56,7 @@ impl World {
     pub(crate) fn has_joined(&mut self, join: &wire::MemberJoin) {
         let node = self.machines.len();
         self.starve.joins(join.slots);
+        self.lives.joins(node);
         let machine = Machine::new(join.slots, 1);
         self.machines.push(Machine { store: join.store, is_late: true, ..machine });
         self.tell(|| format!("n{node} may join"));

@@ -367,7 +367,7 @@ impl World {
             other != node && self.machines[other].may_run() && !self.leaves_or_left(other)
         };
         let left = (0..self.machines.len()).filter(|&other| stays(other)).count();
-        let enough = fault == Fault::Reformat || left >= min_in_sync(self.options.copies).max(1);
+        let enough = fault == Fault::Reformat || left >= min_in_sync(self.map.copies).max(1);
         // A task may need as many slots as one of the others has not.
         let slots = self.machines[node].slots;
         let is_wide = |other: usize| stays(other) && self.machines[other].slots >= slots;
@@ -389,6 +389,7 @@ impl World {
     /// The machine never comes back.
     pub fn lose(&mut self, node: usize) {
         self.machines[node].doom = Some(Doom::Crash);
+        self.note_fairness();
         self.machines[node].is_lost = true;
         self.die(node);
         self.disk_goes(node);
@@ -407,17 +408,26 @@ impl World {
 
     /// The process dies, and the machine comes back without anything.
     pub fn reformat(&mut self, node: usize) {
+        self.note_fairness();
         self.machines[node].doom = Some(Doom::Crash);
         self.die(node);
         self.disk_goes(node);
         let store = self.dice.number() | 1;
+        let grown = self.grows();
         let (machine, jobs) = (&mut self.machines[node], &self.jobs);
         // It was kept there, too.
         machine.incarnation = 0;
         machine.change_disk(store);
+        // The directory names the nodes that have come since: it asks them.
+        machine.is_late |= grown;
         // What has no bytes and is no file lies nowhere.
         let is_real = |object: &ObjectId| jobs.get(&object.task.job).is_none_or(|it| it.real_data);
         machine.let_go_of(|object, bytes| bytes > 0 || is_real(object));
+    }
+
+    /// A disk goes: of a cluster that grows only the nodes can tell whether others have all of it.
+    fn note_fairness(&mut self) {
+        self.lone_copy_went |= self.grows() && !self.says_all_is_copied();
     }
 
     fn disk_goes(&mut self, node: usize) {

@@ -33,6 +33,7 @@ mod disk_faults;
 mod effects;
 mod faults;
 pub mod global;
+mod growth;
 mod hammer;
 mod kv_client;
 mod life;
@@ -64,7 +65,7 @@ pub use hammer::HammerPlan;
 pub use kv_client::KvWait;
 pub use maxmin::{MaxMin, Racks};
 pub use network::NetworkOptions;
-pub use options::{Action, AgreedHook, EffectHook, WorldOptions};
+pub use options::{Action, AgreedHook, EffectHook, Grows, WorldOptions};
 pub use service::{ByteTimes, Counts, Part, Prices, Service, ServiceError, fit};
 pub use stories::{STORIES, Story};
 pub use study::{

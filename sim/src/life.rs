@@ -59,6 +59,7 @@ pub(crate) fn live(world: &mut World, plan: &mut Plan) -> Verdict {
             after.iter().zip(before).map(|(after, before)| after - before).collect();
         progress::spread(&ran, &format!("a bag on n{home}"))?;
     }
+    world.must_say_that_it_has_grown()?;
     world.must_remember()?;
     world.must_fall_silent()?;
     world.must_leave_nothing()
@@ -175,7 +176,8 @@ impl World {
         }
         self.history.judge(&mut self.searched)?;
         captured::on_end(&self.jobs, &self.machines)?;
-        let is_fair = self.disks_gone < self.options.copies && !self.lone_copy_went;
+        let is_few = self.grows() || self.disks_gone < self.options.copies;
+        let is_fair = is_few && !self.lone_copy_went;
         if is_fair && self.homes_move() {
             self.must_keep()?;
         }
@@ -229,6 +231,7 @@ impl World {
         self.run_for(if limbo { Span(SETTLE.0 + self.all_work().0) } else { SETTLE });
         self.map_must_come_to_rest(epoch)?;
         self.passed()?;
+        self.keepers_serve_nothing()?;
         self.no_copy_is_forgotten()?;
         // Something may have been written at this very moment.
         if self.copies_are_equal().is_err() {

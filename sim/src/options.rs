@@ -47,6 +47,17 @@ pub struct WorldOptions {
     pub varies_permille: u64,
     /// Clients know the first map, and learn the rest from those they ask.
     pub clients_learn: bool,
+    /// Nodes come to a cluster that was made for more copies than it had nodes.
+    pub grows: Option<Grows>,
+}
+
+/// How a cluster grows.
+#[derive(Clone, Copy, Debug)]
+pub struct Grows {
+    /// How many nodes come at most.
+    pub joins_max: u32,
+    /// Out of a thousand steps of the growth, those at which a node dies.
+    pub kills_permille: u64,
 }
 
 impl WorldOptions {
@@ -78,6 +89,7 @@ impl WorldOptions {
             stalls: false,
             varies_permille: 0,
             clients_learn: false,
+            grows: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use workloads::{Graph, Placement, generate};
 use crate::client::{ClientPlan, Death};
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
+use crate::growth;
 use crate::hammer::HammerPlan;
 use crate::network::NetworkOptions;
 use crate::options::WorldOptions;
@@ -196,6 +197,7 @@ impl Plan {
                 faults.add_dragging(&mut drag, faults_for);
             }
             faults.add_later(&mut later, faults_for, world.copies);
+            growth::add_joins(&world, &mut faults, faults_for);
             faults
         });
         Self {
@@ -389,6 +391,7 @@ fn world_options(
     options.tuning.bandwidth_bytes_per_s = dice.pick(&[1e6, 1e8]);
     // A stream of its own: the other draws of a seed stay as they were.
     options.varies_permille = Dice::new(seed ^ VARIES_STREAM).pick(&[0, 0, 0, 100, 500]);
+    growth::draw(&mut options);
     options
 }
 

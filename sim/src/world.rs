@@ -18,6 +18,7 @@ use crate::client::JobClient;
 use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::faults::FaultOptions;
+use crate::growth;
 use crate::hammer::Hammer;
 use crate::kv_client::{KvClient, KvWait};
 use crate::machine::Machine;
@@ -66,6 +67,8 @@ pub struct World {
     /// the map shows it, or then.
     pub(crate) unsettled: Option<(wire::MapCommand, Time)>,
     pub(crate) joins_asked: u32,
+    /// Of what growth leaves to chance.
+    pub(crate) growth: Dice,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violation: Option<Violation>,
     pub(crate) effect_hook: Option<EffectHook>,
@@ -105,16 +108,15 @@ impl World {
     /// A cluster whose nodes start at once.
     #[must_use]
     pub fn new(options: WorldOptions) -> Self {
-        let dice = Dice::new(options.seed);
-        let (nodes, partitions) = (options.nodes, options.partitions);
-        let mut map = kvs::make_replicated_map(options.seed | 1, nodes, partitions, options.copies);
+        let WorldOptions { seed, nodes, partitions, copies, .. } = options;
+        let mut map = kvs::make_replicated_map(seed | 1, nodes, partitions, copies);
         let mut machines = Vec::new();
         for node in 0..options.nodes as usize {
             let slots = options.slots[node % options.slots.len()];
             let slowness = options.slowness[node % options.slowness.len()];
             let pace = options.paces[node % options.paces.len()];
-            let machine = Machine::new(slots, slowness);
-            machines.push(Machine { store: 100 + node as u64, pace, ..machine });
+            let store = 100 + node as u64;
+            machines.push(Machine { store, pace, ..Machine::new(slots, slowness) });
             map.members[node].slots = slots;
             map.members[node].phase = wire::MemberPhase::Up as i32;
         }
@@ -127,7 +129,7 @@ impl World {
             now: BEGIN,
             network: Network::new(options.network.clone()),
             map: Arc::clone(&map),
-            dice,
+            dice: Dice::new(seed),
             queue: Queue::default(),
             machines,
             disks_gone: 0,
@@ -151,6 +153,7 @@ impl World {
             faults_until: BEGIN,
             unsettled: None,
             joins_asked: 0,
+            growth: growth::dice(!seed),
             faults: BTreeMap::new(),
             violation: None,
             effect_hook: None,
@@ -458,6 +461,7 @@ impl World {
         let verdict = state.on_census(&all, &around);
         self.conservation = state;
         self.judge(verdict);
+        self.check_what_is_said();
     }
 
     fn arm(&mut self, index: usize) {

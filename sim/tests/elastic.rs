@@ -1,12 +1,12 @@
-//! A cluster that grows from as few nodes as its copies need to sixteen, and shrinks to three,
-//! while jobs run and keys are written; and nodes die in the middle of its moves.
+//! A cluster that grows from one node, or as few as its copies need, to sixteen, and shrinks to
+//! three, while jobs run and keys are written; and nodes die in the middle of its moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use proto::wire::map_command::Body;
 use proto::{JobId, PartitionId, Span, wire};
-use sim::{ClientPlan, Dice, Draft, HammerPlan, World, WorldOptions};
+use sim::{ClientPlan, Dice, Draft, Grows, HammerPlan, World, WorldOptions};
 
 const JOB: u64 = 0x5eed_0000_0000;
 const SEEDS: u64 = 20;
@@ -125,7 +125,10 @@ struct Run {
 impl Run {
     fn new(seed: u64) -> Self {
         let copies = 2 + (seed % 2) as u32;
-        let mut options = WorldOptions::healthy(seed, copies, 2);
+        // Half of them begin with one node, and have their copies as soon as there are nodes.
+        let first = if seed % 4 < 2 { copies } else { 1 };
+        let mut options = WorldOptions::healthy(seed, first, 2);
+        options.grows = (first == 1).then_some(Grows { joins_max: 0, kills_permille: 0 });
         (options.copies, options.partitions) = (copies, PARTITIONS);
         // Nodes die here: clients repeat what is not answered.
         options.faultless = false;

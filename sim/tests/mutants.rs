@@ -33,6 +33,11 @@ fn every_mutant_of_other_bytes_is_found() {
 }
 
 #[test]
+fn every_mutant_of_growth_is_found() {
+    all_are_found(&Mutant::OF_GROWTH);
+}
+
+#[test]
 fn every_mutant_of_rounds_is_found() {
     all_are_found(&Mutant::OF_ROUNDS);
 }

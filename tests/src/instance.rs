@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::{Ran, Running, Sandbox, wait_until};
 
+/// Nodes that join in one test at most, besides as many as there were.
+const JOINED_MAX: u32 = 6;
+
 /// An instance that `starling up` started; taken down when dropped.
 #[derive(Debug)]
 pub struct Instance {
@@ -203,7 +206,7 @@ impl Instance {
 
     fn note_pids(&mut self) {
         // Some may have joined.
-        for node in 0..2 * self.nodes {
+        for node in 0..2 * self.nodes + JOINED_MAX {
             if let Some((pid, _)) = self.address(node) {
                 let seen = self.pids.entry(node).or_default();
                 if !seen.contains(&pid) {

@@ -25,7 +25,7 @@ use super::reruns::Reruns;
 use super::{Ended, Resolved, Round, cluster};
 use crate::embed::{self, ClusterPlan};
 use crate::node_list;
-use crate::processes::{self, Life, NodeProcess};
+use crate::processes::{self, Life, NodeProcess, Seat};
 use crate::story::Logs;
 
 /// A write that takes longer than this has failed.
@@ -93,7 +93,10 @@ impl Nodes {
         let dir = tempfile::Builder::new().prefix("starling-bench-").tempdir()?;
         let mut processes = Vec::new();
         for node in 0..plan.nodes {
-            processes.push(processes::spawn(dir.path(), node, &plan, Life::Ours).map_err(Ended)?);
+            processes.push(
+                processes::spawn(dir.path(), Seat::Member(node), &plan, Life::Ours)
+                    .map_err(Ended)?,
+            );
         }
         processes::await_listening(dir.path(), &mut processes).await.map_err(Ended)?;
         let options = ClientOptions { patience: PATIENCE };
@@ -118,7 +121,8 @@ impl Nodes {
 
     async fn start_again(&mut self, victim: usize) -> anyhow::Result<()> {
         let node = victim as u32;
-        let process = processes::spawn(self.dir(), node, &self.plan, Life::Ours).map_err(Ended)?;
+        let process = processes::spawn(self.dir(), Seat::Member(node), &self.plan, Life::Ours)
+            .map_err(Ended)?;
         self.processes[victim] = process;
         let dir = self.dir.path().to_owned();
         processes::await_listening(&dir, &mut self.processes).await.map_err(Ended)?;

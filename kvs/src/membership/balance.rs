@@ -7,13 +7,15 @@ use proto::limits::PLAN_HANDOVERS_MAX;
 use proto::wire;
 use proto::wire::map_command::Body;
 
-use super::{command, is_fit};
+use super::{command, is_fit, is_keeper};
 
 /// What the fit nodes hold, counting what is on its way.
 #[derive(Debug)]
 pub(super) struct Loads {
     /// In order.
     pub(super) up: Vec<u32>,
+    /// Of these, those that homes are given to: keepers only where no other node is fit.
+    workers: Vec<u32>,
     /// Wanted of each partition, as far as there are nodes for them.
     pub(super) copies: usize,
     held: BTreeMap<u32, usize>,
@@ -35,7 +37,8 @@ impl Loads {
         }
         let by_load = held.iter().map(|(&node, &load)| (load, node)).collect();
         let copies = up.len().min(map.copies as usize).max(1);
-        Self { up, copies, held, by_load, homes }
+        let workers = workers(map, &up);
+        Self { up, workers, copies, held, by_load, homes }
     }
 
     fn set(&mut self, node: u32, change: impl Fn(usize) -> usize) {
@@ -53,6 +56,16 @@ impl Loads {
         self.set(node, |load| load - 1);
     }
 
+    /// Homes are given to it.
+    pub(super) fn works(&self, node: u32) -> bool {
+        self.workers.binary_search(&node).is_ok()
+    }
+
+    /// Some of these nodes may be home.
+    pub(super) fn any_works(&self, of: &[u32]) -> bool {
+        of.iter().any(|&node| self.works(node))
+    }
+
     /// The node that holds least among those that may.
     pub(super) fn emptiest(&self, may: impl Fn(u32) -> bool) -> Option<u32> {
         self.by_load.iter().map(|&(_, node)| node).find(|&node| may(node))
@@ -64,7 +77,7 @@ impl Loads {
     }
 
     pub(super) fn fewest_homes(&self, of: impl Iterator<Item = u32>) -> Option<u32> {
-        of.min_by_key(|node| (self.homes[node], *node))
+        of.min_by_key(|node| (!self.works(*node), self.homes[node], *node))
     }
 
     pub(super) fn move_home(&mut self, from: u32, to: u32) {
@@ -125,9 +138,15 @@ impl Loads {
                 if least + 1 >= most {
                     break;
                 }
-                // Its own homes last, and only what the other does not hold.
-                let fits =
-                    |&&partition: &&u32| !map.partitions[partition as usize].replicas.contains(&to);
+                // Its own homes last, and only what the other does not hold. A node that works
+                // stays among the holders.
+                let stays = |replicas: &[u32]| {
+                    self.works(to) || replicas.iter().any(|&it| it != from && self.works(it))
+                };
+                let fits = |&&partition: &&u32| {
+                    let replicas = &map.partitions[partition as usize].replicas;
+                    !replicas.contains(&to) && stays(replicas)
+                };
                 let is_home =
                     |partition: u32| map.partitions[partition as usize].replicas[0] == from;
                 let backup = partitions.iter().filter(fits).find(|&&partition| !is_home(partition));
@@ -179,7 +198,7 @@ impl Loads {
         primaries: &BTreeMap<u32, Vec<u32>>,
         handed: &BTreeSet<u32>,
     ) -> Option<Vec<(u32, u32)>> {
-        let mut by_homes: Vec<u32> = self.up.clone();
+        let mut by_homes: Vec<u32> = self.workers.clone();
         by_homes.sort_by_key(|node| (Reverse(self.homes[node]), *node));
         let least = self.homes[by_homes.last()?];
         for &start in &by_homes {
@@ -200,7 +219,7 @@ impl Loads {
                     }
                     for &next in &map.partitions[partition as usize].replicas[1..] {
                         let is_new = next != start && !reached.contains_key(&next);
-                        if is_new && is_fit(map, next) {
+                        if is_new && self.works(next) {
                             reached.insert(next, (partition, node));
                             queue.push_back(next);
                         }
@@ -210,6 +229,13 @@ impl Loads {
         }
         None
     }
+}
+
+/// Of these nodes, all fit, those that homes are given to.
+fn workers(map: &wire::ClusterMap, fit: &[u32]) -> Vec<u32> {
+    let works = |node: &u32| !is_keeper(map, *node);
+    let workers: Vec<u32> = fit.iter().copied().filter(works).collect();
+    if workers.is_empty() { fit.to_vec() } else { workers }
 }
 
 fn walk_back(reached: &BTreeMap<u32, (u32, u32)>, start: u32, end: u32) -> Vec<(u32, u32)> {

@@ -36,6 +36,7 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     member.data_address.clone_from(&up.data_address);
     member.host.clone_from(&up.host);
     member.slots = up.slots;
+    member.keeper = up.keeper;
     member.pid = up.pid;
     member.slow = false; // Nobody has measured this life of it.
     if member.phase() != Leaving {
@@ -182,6 +183,7 @@ pub(super) fn join(map: &mut wire::ClusterMap, join: &wire::MemberJoin) {
         data_address: join.data_address.clone(),
         slow: false,
         host: String::new(),
+        keeper: join.keeper,
     });
 }
 

@@ -28,17 +28,21 @@ the group's leader, and what it says is agreed on like everything else.
 
 mod balance;
 mod copies;
+mod growth;
 mod members;
 mod mutant;
 mod plan;
 mod slow;
+mod survival;
 mod voters;
 
 use proto::wire::map_command::Body;
 use proto::{NodeId, wire};
 
+pub use growth::{first_copies, wanted_copies};
 pub use plan::{departure, plan};
 pub use slow::{is_fit, slow_max};
+pub use survival::{Awaited, Said, awaited, has_all_copies, losses_survived_by};
 pub use voters::{first_voters, wanted_voters};
 
 use wire::MemberPhase::{Leaving, Up};
@@ -60,7 +64,7 @@ pub fn apply(map: &mut wire::ClusterMap, command: &wire::MapCommand) -> bool {
         Body::Handover(handover) => copies::hand_over(map, handover),
         Body::DropReplica(drop) => copies::drop_replica(map, drop),
         Body::SetVoters(set) => map.voters.clone_from(&set.voters),
-        Body::SetCopies(set) => map.copies = set.copies,
+        Body::SetCopies(set) => growth::set(map, set),
         Body::SetSlow(set) => slow::set(map, set),
     }
     map.epoch += 1;
@@ -86,9 +90,7 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
         Body::Handover(handover) => copies::hand_over_holds(map, handover),
         Body::DropReplica(drop) => copies::drop_replica_holds(map, drop),
         Body::SetVoters(set) => voters::set_holds(map, set),
-        Body::SetCopies(set) => {
-            set.copies != map.copies && (1..=proto::limits::COPIES_MAX).contains(&set.copies)
-        }
+        Body::SetCopies(set) => growth::set_holds(map, set),
         Body::SetSlow(set) => slow::set_holds(map, set),
     }
 }
@@ -98,11 +100,11 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
 /// for the group.
 #[must_use]
 pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
-    if wanted_voters(map).is_some() {
+    if wanted_voters(map).is_some() || growth::next_copies(map).is_some() {
         return false;
     }
     let fit = map.members.iter().filter(|member| is_fit(map, member.node)).count();
-    let wanted = fit.min(map.copies as usize).max(1);
+    let wanted = fit.min(wanted_copies(map) as usize).max(1);
     map.partitions.iter().all(|entry| {
         let copies = entry.replicas.iter().filter(|&&node| is_serving(map, node)).count();
         entry.active && copies >= wanted
@@ -138,6 +140,12 @@ pub fn member(map: &wire::ClusterMap, node: NodeId) -> Option<&wire::Member> {
 fn member_mut(map: &mut wire::ClusterMap, node: u32) -> &mut wire::Member {
     let at = map.members.binary_search_by_key(&node, |member| member.node);
     &mut map.members[at.expect("the command was checked")]
+}
+
+/// Whether a node runs nothing: it keeps copies, and votes.
+#[must_use]
+pub fn is_keeper(map: &wire::ClusterMap, node: u32) -> bool {
+    member(map, NodeId(node)).is_some_and(|member| member.keeper)
 }
 
 /// Whether a node takes part in the work, as far as the map knows.

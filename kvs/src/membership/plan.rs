@@ -3,7 +3,8 @@
 //! Stateless: it looks at the map alone, so any leader goes on where another stopped. It speaks
 //! only of partitions that are active and waits for the rest. In this order:
 //!
-//! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.)
+//! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.) The
+//!    number of copies in force follows the members (`growth.rs`).
 //! 2. Homes of slow nodes are handed over, and their copies dropped once others have as many as
 //!    there should be. What the planner calls up below is not slow.
 //! 3. Copies too many are dropped, those of leaving nodes first, then the one that a move was
@@ -12,6 +13,9 @@
 //!    it nothing could be acknowledged.
 //! 5. While the fullest node holds at least two copies more than the emptiest, one moves.
 //! 6. While homes are uneven, they are handed over along chains of partitions' members.
+//!
+//! A keeper is home of nothing that a node which works can serve: such a home is handed over as a
+//! slow node's is, and one of the copies of each partition is with a node that works.
 //!
 //! A copy moves by being made first and dropped at its old place when it has caught up: while it
 //! is under way the old place counts as empty already. So what moves for a joining node is what it
@@ -23,6 +27,7 @@ use proto::wire::map_command::Body;
 use proto::{NodeId, wire};
 
 use super::balance::Loads;
+use super::growth::next_copies;
 use super::{command, is_fit, is_serving, member, members, min_in_sync, wanted_voters};
 
 /// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty: all is as it should be, or the rest
@@ -31,6 +36,7 @@ use super::{command, is_fit, is_serving, member, members, min_in_sync, wanted_vo
 pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
     let mut commands: Vec<wire::MapCommand> =
         wanted_voters(map).map(set_voters).into_iter().collect();
+    commands.extend(next_copies(map).map(set_copies));
     let mut loads = Loads::new(map);
     if loads.up.is_empty() {
         return commands;
@@ -49,13 +55,14 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
             of.will_be_too_many(&mut loads);
             continue;
         }
-        if let Some(command) = of.away_from_slow(&mut loads) {
+        let away = of.away_from_slow(&mut loads).or_else(|| of.away_from_keeper(&mut loads));
+        if let Some(command) = away {
             commands.push(command);
             continue;
         }
         let over = of.too_many(&mut loads);
         if over.is_empty() && of.wants_learner(&loads) && room > 0 {
-            if let Some(node) = loads.emptiest(|node| !of.has(node)) {
+            if let Some(node) = of.next_holder(&loads) {
                 loads.gain(node);
                 room -= 1;
                 commands.push(of.add_learner(node));
@@ -63,6 +70,8 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
         } else if let Some(node) = of.called_back().filter(|_| over.is_empty() && room > 0) {
             room -= 1;
             commands.push(of.add_learner(node));
+        } else if let Some(command) = of.towards_worker(&mut loads).filter(|_| over.is_empty()) {
+            commands.push(command);
         } else if over.is_empty() && of.is_settled(&loads) {
             moving.push(partition);
         }
@@ -87,6 +96,10 @@ pub fn departure(map: &wire::ClusterMap, node: NodeId) -> Option<wire::MapComman
 
 fn set_voters(voters: Vec<u32>) -> wire::MapCommand {
     command(Body::SetVoters(wire::SetVoters { voters }))
+}
+
+fn set_copies(copies: u32) -> wire::MapCommand {
+    command(Body::SetCopies(wire::SetCopies { copies }))
 }
 
 struct Partition<'a> {
@@ -125,6 +138,38 @@ impl Partition<'_> {
         // As many as promised, and not one fewer: two of them may be dying this very moment.
         let is_enough = self.replicas_fit() >= loads.copies.max(min_in_sync(self.map.copies));
         slow(&entry.replicas).filter(|_| is_enough).map(|node| self.drop(node))
+    }
+
+    /// A keeper is home only where no node that works can be.
+    fn away_from_keeper(&self, loads: &mut Loads) -> Option<wire::MapCommand> {
+        let home = self.entry.replicas[0];
+        let others = self.entry.replicas[1..].iter().copied();
+        let to = loads.fewest_homes(others.filter(|&node| loads.works(node)))?;
+        if loads.works(home) || !is_fit(self.map, home) {
+            return None;
+        }
+        loads.move_home(home, to);
+        Some(self.hand_over(to))
+    }
+
+    /// All its copies are with keepers, and some node works: that one gets the copy of a keeper.
+    fn towards_worker(&self, loads: &mut Loads) -> Option<wire::MapCommand> {
+        let is_alone = self.is_settled(loads) && !loads.any_works(&self.entry.replicas);
+        let node = loads.emptiest(|node| loads.works(node)).filter(|_| is_alone)?;
+        let goes = loads.fullest(self.entry.replicas.iter().copied())?;
+        loads.lose(goes);
+        loads.gain(node);
+        Some(self.add_copy(node, Some(goes)))
+    }
+
+    /// Where one more copy is made: on a node that works, as long as none has one.
+    fn next_holder(&self, loads: &Loads) -> Option<u32> {
+        let holders = self.entry.replicas.iter().chain(&self.entry.learners);
+        let holders: Vec<u32> = holders.copied().collect();
+        let has_worker = loads.any_works(&holders);
+        let fresh = |node: u32| !self.has(node);
+        let best = loads.emptiest(|node| fresh(node) && (has_worker || loads.works(node)));
+        best.or_else(|| loads.emptiest(fresh))
     }
 
     /// It has too few copies, counting those that are being made.
@@ -177,7 +222,10 @@ impl Partition<'_> {
         }
         let fit = self.entry.replicas.iter().copied().filter(|&node| is_fit(self.map, node));
         let planned = fit.clone().find(|&node| self.entry.goes == Some(node));
-        let goes = planned.or_else(|| loads.fullest(fit))?;
+        // Not the only one that works.
+        let working = fit.clone().filter(|&node| loads.works(node)).count();
+        let may_go = fit.filter(|&node| working != 1 || !loads.works(node));
+        let goes = planned.or_else(|| loads.fullest(may_go))?;
         loads.lose(goes);
         Some(goes)
     }
@@ -204,7 +252,11 @@ impl Partition<'_> {
     }
 
     fn add_learner(&self, node: u32) -> wire::MapCommand {
+        self.add_copy(node, None)
+    }
+
+    fn add_copy(&self, node: u32, replaces: Option<u32>) -> wire::MapCommand {
         let (partition, epoch) = (self.partition, self.entry.epoch);
-        command(Body::AddLearner(wire::AddLearner { partition, epoch, node, replaces: None }))
+        command(Body::AddLearner(wire::AddLearner { partition, epoch, node, replaces }))
     }
 }

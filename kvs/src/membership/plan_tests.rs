@@ -262,6 +262,146 @@ fn two_may_be_lost_at_once_when_three_copies_and_five_votes_are_there() {
     assert_eq!(losses_survived(&map), 2);
 }
 
+fn join_as(map: &mut wire::ClusterMap, keeper: bool) {
+    let node = map.members.len() as u32;
+    let store = u64::from(node) + 100;
+    let join = wire::MemberJoin { store, keeper, ..Default::default() };
+    assert!(apply(map, &command(Body::Join(join))));
+    let up = wire::MemberUp { node, incarnation: 1, store, keeper, ..Default::default() };
+    assert!(apply(map, &command(Body::Up(up))));
+}
+
+#[test]
+fn copies_grow_with_the_nodes_and_shrink_when_nodes_have_left() {
+    for wanted in [2, 3, 5] {
+        let mut map = start(1, 64, wanted);
+        for nodes in 1..=6u32 {
+            let all = nodes.min(wanted);
+            settle(&mut map);
+            assert!(is_fully_replicated(&map));
+            assert_eq!((map.copies, wanted_copies(&map)), (all.max(2), wanted), "{nodes} nodes");
+            assert!(map.partitions.iter().all(|entry| entry.replicas.len() == all as usize));
+            assert!(copies_spread(&map) <= 1 && homes_spread(&map) <= 1);
+            join(&mut map);
+            assert!(nodes >= wanted || !is_fully_replicated(&map), "it has grown, and is not full");
+        }
+        settle(&mut map);
+        // One that is down may come back; one that has left does not.
+        kill(&mut map, 6);
+        settle(&mut map);
+        assert_eq!(map.copies, wanted);
+        for left in (1..=6u32).rev() {
+            if left < 6 {
+                assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: left }))));
+            } else {
+                assert!(apply(&mut map, &command(Body::Remove(wire::MemberRemove { node: left }))));
+            }
+            settle(&mut map);
+            assert!(is_fully_replicated(&map), "{left} left: {map:?}");
+            assert_eq!(map.copies, left.min(wanted).max(2), "{left} are left");
+        }
+        join(&mut map);
+        settle(&mut map);
+        assert_eq!(map.copies, 2);
+    }
+}
+
+/// Else each change would wait for a second copy that is still to be made.
+#[test]
+fn three_copies_are_asked_for_when_two_are_there() {
+    let mut map = start(1, 16, 3);
+    join(&mut map);
+    join(&mut map);
+    let copies = |commands: &[wire::MapCommand]| {
+        commands.iter().find_map(|said| match &said.body {
+            Some(Body::SetCopies(set)) => Some(set.copies),
+            _ => None,
+        })
+    };
+    assert_eq!(copies(&plan(&map)), None);
+    for round in 0..100 {
+        let commands = plan(&map);
+        let two = map.partitions.iter().all(|entry| entry.active && entry.replicas.len() >= 2);
+        assert_eq!(copies(&commands), two.then_some(3), "round {round}");
+        if two {
+            return;
+        }
+        commands.iter().for_each(|said| _ = apply(&mut map, said));
+        answer(&mut map, |_| true);
+    }
+    panic!("no second copy was made");
+}
+
+#[test]
+fn a_keeper_is_home_only_of_what_no_other_node_can_serve() {
+    for (workers, keepers, copies) in [(2u32, 1u32, 2), (1, 3, 2), (3, 2, 3), (1, 2, 3)] {
+        let mut map = start(1, 64, copies);
+        (1..workers).for_each(|_| join_as(&mut map, false));
+        (0..keepers).for_each(|_| join_as(&mut map, true));
+        settle(&mut map);
+        assert!(is_fully_replicated(&map));
+        let homes = |map: &wire::ClusterMap| {
+            let kept = map.partitions.iter().filter(|entry| is_keeper(map, entry.replicas[0]));
+            kept.count()
+        };
+        assert_eq!(homes(&map), 0, "{workers} workers, {keepers} keepers");
+        let held = |node: u32| map.partitions.iter().filter(|e| e.replicas.contains(&node)).count();
+        assert!(held(workers) > 0, "a keeper keeps copies");
+        // The workers die one after another: their homes are served by those that are left.
+        for dead in 0..workers {
+            kill(&mut map, dead);
+            settle(&mut map);
+            assert!(map.partitions.iter().all(|entry| entry.active), "n{dead} is dead");
+            assert_eq!(homes(&map), if dead + 1 == workers { 64 } else { 0 });
+        }
+        up(&mut map, 0, 2);
+        settle(&mut map);
+        assert_eq!(homes(&map), 0, "a worker is back");
+    }
+}
+
+#[test]
+fn what_waits_for_nodes_that_are_down_is_named() {
+    let mut map = start(4, 64, 2);
+    settle(&mut map);
+    assert_eq!(awaited(&map), Awaited::default());
+    let both = map
+        .partitions
+        .iter()
+        .filter(|entry| entry.replicas.contains(&2) && entry.replicas.contains(&3));
+    let both = both.count();
+    kill(&mut map, 2);
+    kill(&mut map, 3);
+    settle(&mut map);
+    let waits = awaited(&map);
+    assert_eq!((waits.partitions, waits.nodes), (both, [2, 3].into()));
+    up(&mut map, 3, 2);
+    settle(&mut map);
+    assert_eq!(awaited(&map), Awaited::default());
+}
+
+/// What is said holds by the newest map alone, and of nodes that are there.
+#[test]
+fn all_is_copied_when_every_node_says_so_by_the_newest_map() {
+    let mut map = start(3, 16, 2);
+    settle(&mut map);
+    let said = |node: u32| Said { node, incarnation: 1, map_epoch: map.epoch, lacking: 0 };
+    let all = [said(0), said(1), said(2)];
+    assert!(has_all_copies(&map, &all));
+    assert_eq!(losses_survived_by(&map, &all), 1);
+    let wrong = [
+        vec![said(0), said(1)],
+        vec![said(0), said(1), Said { lacking: 1, ..said(2) }],
+        vec![said(0), said(1), Said { map_epoch: map.epoch - 1, ..said(2) }],
+        vec![said(0), said(1), Said { incarnation: 2, ..said(2) }],
+        vec![said(0), said(1), said(2), said(3)],
+    ];
+    for said in wrong {
+        assert!(!has_all_copies(&map, &said), "{said:?}");
+        assert_eq!(losses_survived_by(&map, &said), 0);
+    }
+}
+
 #[test]
 fn one_copy_alone_waits_for_its_node_and_moves_nothing() {
     let mut map = start(4, 512, 1);

@@ -1,10 +1,11 @@
-//! What a node knows of itself when it starts, and tells the cluster.
+//! What a node is to the others, and what it says when it comes.
 
 use kvs::membership;
-use proto::wire::map_command;
+use proto::wire::map_command::Body;
 use proto::{Incarnation, NodeId, wire};
 use scheduler::Mutant;
 
+/// What a node knows of itself when it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) node: NodeId,
@@ -24,19 +25,18 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// That this incarnation is there.
+    /// This incarnation is there.
     pub(super) fn coming(&self) -> wire::MapCommand {
-        let Self { node, incarnation, store, slots, pid, .. } = *self;
-        let up = wire::MemberUp {
-            node: node.0,
-            incarnation: incarnation.0,
-            store,
+        membership::command(Body::Up(wire::MemberUp {
+            node: self.node.0,
+            incarnation: self.incarnation.0,
+            store: self.store,
             address: self.address.clone(),
             data_address: self.data_address.clone(),
-            slots,
-            pid,
+            slots: self.slots,
+            pid: self.pid,
             host: self.host.clone(),
-        };
-        membership::command(map_command::Body::Up(up))
+            keeper: self.slots == 0 && self.mutant != Some(Mutant::KeepersUnsaid),
+        }))
     }
 }

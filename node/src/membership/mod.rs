@@ -199,6 +199,7 @@ impl Membership {
     pub(crate) fn voters(&self) -> &[u32] {
         self.group.voters()
     }
+
     pub(crate) fn describe_group(&self) -> String {
         self.group.describe()
     }

@@ -166,3 +166,72 @@ fn who_starts_anew_with_a_file_asks_who_has_what_became_of_it() {
     assert_eq!(asked(&mut out), [1]);
     assert_eq!(starts.lacking_copies(), 1);
 }
+
+fn of_two_copies(me: u32, nodes: u32, gone: &[u32]) -> Homes {
+    let phase = |node| match gone.contains(&node) {
+        true => wire::MemberPhase::Down,
+        false => wire::MemberPhase::Up,
+    };
+    let member = |node| wire::Member { phase: phase(node) as i32, ..test_nodes::member(node) };
+    test_nodes::homes(me, (0..nodes).map(member).collect(), &[0])
+}
+
+#[test]
+fn a_node_that_is_alone_asks_when_another_one_comes() {
+    let ((_, spec), mut out) = (maker(), Out::default());
+    let tuning = Tuning::of(Policy::Mlb);
+    let mut alone = test_nodes::scheduler(0, 1, tuning, of_two_copies(0, 1, &[]));
+    assert!(ends(&mut alone, &spec, &mut out), "its end is told at once");
+    assert_eq!((alone.lacking_copies(), alone.data.replicas.deadline()), (0, None));
+    let before = std::mem::replace(&mut alone.homes, of_two_copies(0, 2, &[]));
+    assert_eq!(alone.lacking_copies(), 1, "by the newer map");
+    alone.look_for_takers(NOW, &before);
+    alone.replicate(NOW, &mut out);
+    assert_eq!(asked(&mut out), [1]);
+    answers(&mut alone, 1, HandStage::Copied, &mut out);
+    assert_eq!(alone.lacking_copies(), 0);
+}
+
+/// All have started at the same time, and each asks the others: none of them makes less of it.
+#[test]
+fn two_that_ask_each_other_go_on_until_there_are_three() {
+    let mut out = Out::default();
+    let mut map = of_two_copies(0, 3, &[]);
+    map.want(3);
+    let mut starts = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), map);
+    starts.on_stored(NOW, &[stored(4, true)]);
+    assert_eq!(starts.lacking_copies(), 1);
+    let output = wire::HandedOutput { output: 0, size_bytes: 10, keep: true, real: true };
+    let outputs = vec![output];
+    let handed = wire::Handed { job: 2, task: 4, attempt: 7, outputs, replicas: 3 };
+    starts.copied_for(NodeId(1), handed, &mut out);
+    assert_eq!(starts.lacking_copies(), 1, "one of two others has it");
+    out.loose.clear();
+    starts.replicate(NOW + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out), [2]);
+}
+
+/// Three were wanted, and its maker was lost while there were two nodes.
+#[test]
+fn a_copy_makes_up_for_those_that_its_maker_could_not_have_made() {
+    let mut out = Out::default();
+    let tuning = Tuning::of(Policy::Mlb);
+    let mut holder = test_nodes::scheduler(1, 1, tuning, of_two_copies(1, 2, &[]));
+    let (task, attempt) = MADE;
+    holder.data.objects.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
+    let output = wire::HandedOutput { output: 0, size_bytes: 10, keep: true, real: true };
+    let handed = wire::Handed {
+        job: task.job.0,
+        task: task.local.0,
+        attempt: attempt.0,
+        outputs: vec![output],
+        replicas: 3,
+    };
+    holder.copied_for(NodeId(0), handed, &mut out);
+    holder.homes = of_two_copies(1, 4, &[0]);
+    holder.data.replicas.forget_node(NOW, NodeId(0));
+    assert_eq!(holder.lacking_copies(), 1);
+    out.loose.clear();
+    holder.replicate(NOW + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out), [2, 3]);
+}

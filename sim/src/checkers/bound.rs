@@ -17,6 +17,10 @@ pub(crate) fn on_launch(
     slots: u32,
     running: &BTreeMap<(TaskId, Attempt), Running>,
 ) -> Verdict {
+    if slots == 0 {
+        let text = format!("{} runs on {node}, which is a keeper", launch.task);
+        return Err(Violation::new(NAME, text));
+    }
     let takes_slots = cpus_of(launch) > 0;
     if takes_slots && launch.slot >= slots {
         let text = format!("{} runs in slot {} of {node}'s {slots}", launch.task, launch.slot);

@@ -8,6 +8,7 @@ pub(crate) mod conservation;
 pub(crate) mod contents;
 pub(crate) mod copies;
 pub(crate) mod durable;
+pub(crate) mod growth;
 pub(crate) mod inputs;
 pub(crate) mod kept;
 pub(crate) mod linear;

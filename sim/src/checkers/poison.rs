@@ -30,28 +30,48 @@ struct Life {
 
 /// When which incarnation lived, by machine.
 #[derive(Debug, Default)]
-pub(crate) struct Lives(BTreeMap<usize, Vec<Life>>);
+pub(crate) struct Lives {
+    lives: BTreeMap<usize, Vec<Life>>,
+    /// When those that were let in later were members for the first time.
+    came: BTreeMap<usize, Option<Time>>,
+}
 
 impl Lives {
     pub(crate) fn begin(&mut self, machine: usize, incarnation: u32, now: Time) {
-        let lives = self.0.entry(machine).or_default();
+        let lives = self.lives.entry(machine).or_default();
         lives.push(Life { incarnation, from: now, to: None, stopped: false });
     }
     pub(crate) fn end(&mut self, machine: usize, now: Time, stopped: bool) {
-        let life = self.0.get_mut(&machine).and_then(|lives| lives.last_mut());
+        let life = self.lives.get_mut(&machine).and_then(|lives| lives.last_mut());
         if let Some(life) = life.filter(|life| life.to.is_none()) {
             (life.to, life.stopped) = (Some(now), stopped);
         }
     }
 
+    pub(crate) fn joins(&mut self, machine: usize) {
+        self.came.insert(machine, None);
+    }
+    /// The map has it as a member.
+    pub(crate) fn comes(&mut self, machine: usize, now: Time) {
+        if let Some(came) = self.came.get_mut(&machine) {
+            came.get_or_insert(now);
+        }
+    }
+
     fn of(&self, (node, incarnation): (NodeId, u32)) -> Option<&Life> {
-        let lives = self.0.get(&(node.0 as usize))?;
+        let lives = self.lives.get(&(node.0 as usize))?;
         lives.iter().rev().find(|life| life.incarnation == incarnation)
     }
 
     /// Of the other machines that ran when that one died: how many, and how many ran on.
     fn witnesses(&self, node: NodeId, died_at: Time) -> (usize, usize) {
-        let others = self.0.iter().filter(|(machine, _)| **machine != node.0 as usize);
+        // One that was let in and has not come yet is none of the cluster's nodes.
+        let is_member = |machine: &usize| match self.came.get(machine) {
+            Some(came) => came.is_some_and(|at| at <= died_at),
+            None => true,
+        };
+        let others = self.lives.iter().filter(|(machine, _)| **machine != node.0 as usize);
+        let others = others.filter(|(machine, _)| is_member(machine));
         let at_that_time =
             |life: &&Life| life.from <= died_at && life.to.is_none_or(|to| to >= died_at);
         let there = others.filter_map(|(_, lives)| lives.iter().find(at_that_time));

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::{Action, ClientPlan, Dice, Draft, Violation, World, WorldOptions};
+use crate::{Action, ClientPlan, Dice, Draft, Grows, Violation, World, WorldOptions};
 use node::Effect;
 use proto::event::Again;
 use proto::{Event, JobId, PartitionId, Span, wire};
@@ -109,20 +109,40 @@ pub(crate) fn makers_die_after_all_have_started_anew(
     makers_die(mutant, |world| (0..5).for_each(|node| world.crash(node)))
 }
 
+/// One node has results alone. When others have come, and the nodes say that the loss of one costs
+/// nothing, the first is lost.
+pub(crate) fn one_node_gets_company(mutant: Option<Mutant>) -> Result<(), Violation> {
+    for slots in [1, 0] {
+        let mut options = WorldOptions::healthy(11, 1, 2);
+        (options.copies, options.faultless, options.mutant) = (2, false, mutant);
+        options.grows = Some(Grows { joins_max: 0, kills_permille: 0 });
+        options.census_steps = 16;
+        let mut world = World::new(options);
+        world.must_be_whole()?;
+        keep_results(&mut world);
+        world.must_end()?;
+        for slots in [1, slots] {
+            let node = world.join(slots);
+            assert!(node.is_some(), "nothing keeps it from joining");
+        }
+        world.must_be_whole()?;
+        world.must_say_that_it_has_grown()?;
+        world.lose(0);
+        world.must_keep()?;
+        world.must_be_whole()?;
+        world.must_say_that_it_has_grown()?;
+        world.must_remember()?;
+        world.must_fall_silent()?;
+    }
+    Ok(())
+}
+
 fn makers_die(mutant: Option<Mutant>, before: fn(&mut World)) -> Result<(), Violation> {
     let mut options = WorldOptions::healthy(11, 5, 1);
     (options.copies, options.faultless, options.mutant) = (2, false, mutant);
     let mut world = World::new(options);
     world.must_be_whole()?;
-    let mut draft = Draft::bag(40, Span::from_millis(200));
-    for task in &mut draft.tasks {
-        (task.output_sizes, task.keep) = (vec![1_000_000, 1_000], true);
-    }
-    let homes: Vec<PartitionId> = (0..world.partitions()).map(PartitionId).collect();
-    let mut submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
-    submission.commit.settings =
-        Some(wire::JobSettings { real_data: true, ..wire::JobSettings::default() });
-    world.add_job(submission, ClientPlan::simple());
+    keep_results(&mut world);
     world.must_end()?;
     assert!(world.launches()[1] > 0 && world.launches()[3] > 0, "they made nothing");
     before(&mut world);
@@ -135,4 +155,17 @@ fn makers_die(mutant: Option<Mutant>, before: fn(&mut World)) -> Result<(), Viol
         world.must_keep()?;
     }
     world.must_remember()
+}
+
+/// A job of which two files of each task are to be kept.
+fn keep_results(world: &mut World) {
+    let mut draft = Draft::bag(40, Span::from_millis(200));
+    for task in &mut draft.tasks {
+        (task.output_sizes, task.keep) = (vec![1_000_000, 1_000], true);
+    }
+    let homes: Vec<PartitionId> = (0..world.partitions()).map(PartitionId).collect();
+    let mut submission = draft.submission(&mut Dice::new(7), JobId(0x5eed_0000_0000), &homes);
+    submission.commit.settings =
+        Some(wire::JobSettings { real_data: true, ..wire::JobSettings::default() });
+    world.add_job(submission, ClientPlan::simple());
 }

@@ -63,7 +63,7 @@ impl Story {
 }
 
 /// All of them.
-pub const STORIES: [Story; 22] = [
+pub const STORIES: [Story; 23] = [
     Story::new(Mutant::GrantTwice, "a request is heard twice", a_request_is_heard_twice),
     Story::new(
         Mutant::PassOnEarly,
@@ -115,6 +115,7 @@ pub const STORIES: [Story; 22] = [
         "makers die after all have started anew",
         data::makers_die_after_all_have_started_anew,
     ),
+    Story::new(Mutant::NewcomersUnasked, "one node gets company", data::one_node_gets_company),
     Story::new(
         Mutant::RoundIgnored,
         "a skip comes in the next round",

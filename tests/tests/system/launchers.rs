@@ -28,7 +28,13 @@ pub(crate) fn use_and_end(sandbox: &Sandbox, directory: &str, nodes: usize, rank
 }
 
 /// A node as a launcher that speaks PMI would start it.
-fn rank(sandbox: &Sandbox, directory: &str, rank: u32, size: u32, more: &[&str]) -> Running {
+pub(crate) fn rank(
+    sandbox: &Sandbox,
+    directory: &str,
+    rank: u32,
+    size: u32,
+    more: &[&str],
+) -> Running {
     let mut command = Command::new(binary());
     command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", size.to_string());
     command.args(["node", "--rendezvous", directory, "--slots", "1"]).args(more);

@@ -1,0 +1,202 @@
+//! `starling up` with another number of nodes than an instance has: which are started, and what the
+//! others are waited for.
+
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientOptions, Instance};
+use kvs::membership::{awaited, is_serving};
+
+use crate::Context;
+use crate::errors::Failure;
+use crate::units::number_of;
+
+/// Until the nodes that run have given up those that do not come.
+const LOSS_PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const MAP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Which nodes an `up` is about.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Launch {
+    /// Nodes of the instance that are to run.
+    pub(crate) nodes: Vec<u32>,
+    /// How many more join.
+    pub(crate) new: u32,
+    /// Nodes of the instance that are not to run.
+    pub(crate) away: Vec<u32>,
+}
+
+impl Launch {
+    /// `first`: how many nodes the instance began with, or begins with now; `wanted`: how many are
+    /// to run, if that was said.
+    pub(crate) fn of(
+        instance: &Instance,
+        first: u32,
+        wanted: Option<u32>,
+        is_running: impl Fn(&u32) -> bool,
+        replicas: u32,
+    ) -> Result<Self, Failure> {
+        let later = instance.joined().into_iter().filter(|&node| node >= first);
+        let known: Vec<u32> =
+            (0..first).chain(later).filter(|&node| !instance.has_left(node)).collect();
+        let wanted = wanted.map_or(known.len(), |wanted| wanted as usize);
+        let dir = instance.dir().display();
+        if replicas <= 1 && wanted != known.len() {
+            let nodes = number_of(known.len() as u64, "node");
+            let text = format!("{dir} has a cluster of {nodes} with --replicas 1");
+            return Err(Failure::refused(text)
+                .hint("leave out --nodes; nodes come and go where --replicas is 2 or more"));
+        }
+        let (mut nodes, mut rest): (Vec<u32>, Vec<u32>) =
+            known.iter().copied().partition(&is_running);
+        if nodes.len() > wanted {
+            let running = number_of(nodes.len() as u64, "node");
+            let last = nodes[nodes.len() - 1];
+            let text = format!("{running} of {dir} run, and {wanted} were asked for");
+            let hint = format!("'starling node drain n{last}' takes one away, and loses nothing");
+            return Err(Failure::refused(text).hint(hint));
+        }
+        let away = rest.split_off((wanted - nodes.len()).min(rest.len()));
+        nodes.extend(rest);
+        nodes.sort_unstable();
+        let new = wanted.saturating_sub(known.len()) as u32;
+        Ok(Self { nodes, new, away })
+    }
+}
+
+/// What cannot go on without nodes that do not run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Waiting {
+    /// They have the only copies of some partitions, and of how many.
+    pub(crate) nodes: Vec<u32>,
+    pub(crate) partitions: usize,
+    /// Nodes that agree on the map and do not run, where these are half of them or more.
+    pub(crate) voters: Vec<u32>,
+}
+
+impl Waiting {
+    /// For a human: what became of the nodes that were not started.
+    pub(crate) fn lines(&self, launch: &Launch) -> Vec<String> {
+        let Launch { away, nodes, new } = launch;
+        if away.is_empty() {
+            return Vec::new();
+        }
+        let all = nodes.len() + *new as usize + away.len();
+        let cure = format!("'starling up --nodes {all}' starts them");
+        let are = |nodes: &[u32]| if nodes.len() == 1 { "is" } else { "are" };
+        let mut lines = Vec::new();
+        if !self.voters.is_empty() {
+            lines.push(format!(
+                "warning: {} {} not started, and without one more of them no majority agrees on \
+                 who holds what: what they were home of waits; {cure}",
+                named(&self.voters),
+                are(&self.voters)
+            ));
+        } else if self.partitions > 0 {
+            let held = number_of(self.partitions as u64, "partition");
+            let drain: Vec<String> = self.nodes.iter().map(|node| format!("n{node}")).collect();
+            lines.push(format!(
+                "warning: {} {} not started, with the only copies of {held}: what needs them waits; \
+                 {cure}, then 'starling node drain {}' takes them away and loses nothing",
+                named(&self.nodes),
+                are(&self.nodes),
+                drain.join(" ")
+            ));
+        }
+        let others = away.iter().filter(|node| !self.nodes.contains(node));
+        let others: Vec<u32> = others.filter(|node| !self.voters.contains(node)).copied().collect();
+        if !others.is_empty() {
+            lines.push(format!(
+                "{} {} not started and given up: other nodes serve what they had",
+                named(&others),
+                are(&others)
+            ));
+        }
+        lines
+    }
+}
+
+fn named(nodes: &[u32]) -> String {
+    let names: Vec<String> = nodes.iter().map(|node| format!("n{node}")).collect();
+    names.join(", ")
+}
+
+/// What waits for these nodes, as soon as the others have noticed that they do not come.
+pub(crate) async fn wait_for_losses(context: &Context, away: &[u32]) -> Result<Waiting, Failure> {
+    let client = Client::connect_with(&context.dir()?, ClientOptions::default()).await?;
+    let deadline = Instant::now() + LOSS_PATIENCE;
+    loop {
+        let map = client.newest_map(MAP_PATIENCE).await;
+        let unnoticed = away.iter().filter(|&&node| is_serving(&map, node));
+        let unnoticed: Vec<u32> = unnoticed.copied().collect();
+        if unnoticed.is_empty() {
+            let waits = awaited(&map);
+            let nodes = waits.nodes.into_iter().filter(|node| away.contains(node)).collect();
+            return Ok(Waiting { nodes, partitions: waits.partitions, voters: Vec::new() });
+        }
+        if Instant::now() >= deadline {
+            let voters = map.voters.iter().filter(|voter| away.contains(voter));
+            let voters: Vec<u32> = voters.copied().collect();
+            let is_majority = voters.len() * 2 >= map.voters.len();
+            let voters = if is_majority { voters } else { Vec::new() };
+            return Ok(Waiting { voters, ..Waiting::default() });
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instance(first: u32, joined: &[u32], left: &[u32]) -> (tempfile::TempDir, Instance) {
+        let dir = tempfile::tempdir().unwrap();
+        for (nodes, name) in [(joined, "late"), (left, "removed")] {
+            for node in nodes {
+                let state = dir.path().join(format!("nodes/{node}/state"));
+                std::fs::create_dir_all(&state).unwrap();
+                std::fs::write(state.join(name), "1").unwrap();
+            }
+        }
+        let _ = first;
+        let instance = Instance::new(dir.path());
+        (dir, instance)
+    }
+
+    #[test]
+    fn those_that_run_stay_and_the_first_ones_come() {
+        let (_dir, there) = instance(3, &[3, 5], &[1]);
+        let of = |wanted, running: &[u32], replicas| {
+            Launch::of(&there, 3, wanted, |node| running.contains(node), replicas)
+        };
+        let launch = |nodes: &[u32], new, away: &[u32]| Launch {
+            nodes: nodes.to_vec(),
+            new,
+            away: away.to_vec(),
+        };
+        assert_eq!(of(None, &[], 2).unwrap(), launch(&[0, 2, 3, 5], 0, &[]));
+        assert_eq!(of(Some(6), &[], 2).unwrap(), launch(&[0, 2, 3, 5], 2, &[]));
+        assert_eq!(of(Some(2), &[], 2).unwrap(), launch(&[0, 2], 0, &[3, 5]));
+        assert_eq!(of(Some(2), &[5], 2).unwrap(), launch(&[0, 5], 0, &[2, 3]));
+        let error = of(Some(1), &[0, 5], 2).unwrap_err();
+        assert!(error.message.contains("2 nodes of"), "{error:?}");
+        assert!(of(Some(2), &[], 1).is_err());
+        assert!(of(None, &[], 1).is_ok());
+    }
+
+    #[test]
+    fn what_waits_is_named_with_its_cure() {
+        let launch = Launch { nodes: vec![0, 1], new: 0, away: vec![2, 3] };
+        let waiting = Waiting { nodes: vec![2, 3], partitions: 7, voters: Vec::new() };
+        let lines = waiting.lines(&launch);
+        assert!(
+            lines[0].contains("7 partitions") && lines[0].contains("up --nodes 4"),
+            "{lines:?}"
+        );
+        assert!(lines[0].contains("node drain n2 n3"), "{lines:?}");
+        let calm = Waiting::default().lines(&launch);
+        assert!(calm[0].contains("n2, n3 are not started and given up"), "{calm:?}");
+        let torn = Waiting { voters: vec![2], ..Waiting::default() };
+        assert!(torn.lines(&launch)[0].contains("majority"), "{torn:?}");
+    }
+}

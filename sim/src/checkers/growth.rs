@@ -1,0 +1,38 @@
+//! *Growth*: as long as the cluster says that it survives the loss of some nodes, whichever, what a
+//! workflow keeps of tasks that are done lies on one machine more than may be lost. (That
+//! partitions do, *copies* demands, and the faults that take whole machines.) That a cluster which
+//! has got nodes enough says so at last, `must_say_that_it_has_grown` demands.
+
+use proto::event::End;
+use proto::{ObjectId, TaskId};
+
+use super::{Jobs, Verdict, Violation};
+use crate::machine::Machine;
+
+/// `survived`: how many losses the nodes say that they survive.
+pub(crate) fn on_said(jobs: &Jobs, machines: &[Machine], survived: usize) -> Verdict {
+    if survived == 0 {
+        return Ok(());
+    }
+    for job in jobs.values().filter(|job| job.real_data) {
+        for (&local, task) in &job.tasks {
+            let done = |end: &End| *end == End::Done;
+            let Some(commit) = task.current().filter(|commit| done(&commit.end)) else { continue };
+            let task_id = TaskId { job: job.job, local };
+            for &output in &task.kept {
+                let object = ObjectId { task: task_id, attempt: commit.attempt, output };
+                let has =
+                    |machine: &&Machine| machine.may_run() && machine.objects.contains_key(&object);
+                let holders = machines.iter().filter(has).count();
+                if holders > 0 && holders <= survived {
+                    let text = format!(
+                        "the nodes say that they survive {survived} losses, and {object:?} lies on \
+                         {holders} of them"
+                    );
+                    return Err(Violation::new("growth", text));
+                }
+            }
+        }
+    }
+    Ok(())
+}

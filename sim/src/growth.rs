@@ -1,0 +1,155 @@
+//! Clusters that begin with one node and grow while they work: which seeds draw one, and deaths at
+//! every stage of the growth.
+
+use kvs::membership::{Said, has_all_copies, is_fit, is_fully_replicated, losses_survived_by};
+use proto::Span;
+use proto::wire::{self, map_command::Body};
+
+use crate::checkers::{Verdict, Violation, growth};
+use crate::dice::Dice;
+use crate::faults::{Fault, FaultOptions};
+use crate::options::{Grows, WorldOptions};
+use crate::world::World;
+
+/// Of a stream of its own: other draws of a seed stay as they were.
+const STREAM: u64 = 0x6772_6f77_7468_0000;
+/// Out of a thousand seeds with faults whose cluster has one node.
+const GROWN_PERMILLE: u64 = 700;
+/// Nodes that come to such a cluster at most.
+const JOINS_MAX: u64 = 4;
+/// Out of a thousand of them, those that are keepers.
+const KEEPERS_PERMILLE: u64 = 300;
+/// So often [`draw`] has drawn: what is drawn later goes on from there.
+const DRAWN: u32 = 4;
+/// Until results and uploads have all their copies, once all partitions have.
+const COPIED_WITHIN: Span = Span::from_secs(900);
+
+/// The dice of all that growth leaves to chance.
+pub(crate) fn dice(seed: u64) -> Dice {
+    Dice::new(seed.rotate_left(40) ^ STREAM)
+}
+
+/// Has the cluster of one node grow, in some seeds.
+pub(crate) fn draw(world: &mut WorldOptions) {
+    let mut dice = dice(world.seed);
+    if world.faultless || world.nodes > 1 || !dice.chance(GROWN_PERMILLE) {
+        return;
+    }
+    world.copies = dice.pick(&[2, 2, 3]);
+    let kills_permille = dice.pick(&[0, 20, 60, 200]);
+    world.grows = Some(Grows { joins_max: dice.between(1, JOINS_MAX) as u32, kills_permille });
+}
+
+/// Nodes come all through the time of trouble.
+pub(crate) fn add_joins(world: &WorldOptions, faults: &mut FaultOptions, trouble: Span) {
+    if world.grows.is_none() {
+        return;
+    }
+    let mut dice = dice(world.seed);
+    (0..DRAWN).for_each(|_| _ = dice.number());
+    faults.means.retain(|(fault, _)| *fault != Fault::Join);
+    let mean = Span(trouble.0 / dice.pick(&[3, 10, 30])).max(Span::from_millis(2));
+    faults.means.push((Fault::Join, mean));
+}
+
+impl World {
+    /// More copies are wanted than there were nodes at first.
+    pub(crate) fn grows(&self) -> bool {
+        self.options.grows.is_some()
+    }
+
+    pub(crate) fn joins_as_keeper(&mut self) -> bool {
+        self.grows() && self.growth.chance(KEEPERS_PERMILLE)
+    }
+
+    /// At rest no keeper is home of what a node that works could serve.
+    ///
+    /// # Errors
+    /// The partition that one serves.
+    pub(crate) fn keepers_serve_nothing(&self) -> Verdict {
+        let works = |node: u32| self.machines[node as usize].slots > 0;
+        let all = (0..self.machines.len() as u32).filter(|&node| self.is_live(node));
+        let any_works = all.clone().any(|node| works(node) && is_fit(&self.map, node));
+        let homes = (0..).zip(&self.map.partitions).map(|(at, entry)| (at, entry.replicas[0]));
+        match homes.into_iter().find(|&(_, home)| !works(home) && any_works) {
+            Some((partition, home)) => {
+                let text = format!("n{home} is a keeper, and home of partition {partition}");
+                Err(Violation::new("keepers", text))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// One step of the growth was agreed on: some node dies there and then, or soon after.
+    pub(crate) fn strike_growth(&mut self, command: &wire::MapCommand) {
+        let Some(grows) = self.options.grows.filter(|_| self.now < self.faults_until) else {
+            return;
+        };
+        let is_step = match &command.body {
+            Some(Body::Down(_) | Body::SetSlow(_)) | None => false,
+            Some(_) => true,
+        };
+        if !is_step || !self.growth.chance(grows.kills_permille) {
+            return;
+        }
+        let node = self.growth.index(self.machines.len());
+        let is_cut = self.growth.chance(400);
+        let fault = if is_cut { Fault::PowerCut } else { Fault::Crash };
+        if self.machines[node].is_up() && !self.is_unbearable(fault) {
+            self.count_fault("growth-kill");
+            match is_cut {
+                true => self.cut_power(node),
+                false => self.crash(node),
+            }
+        }
+    }
+
+    /// What an operator hears from the nodes at this moment.
+    fn said(&self) -> Vec<Said> {
+        let up = (0..)
+            .zip(&self.machines)
+            .filter_map(|(node, machine)| machine.node.as_ref().map(|live| (node, machine, live)));
+        let said = up.map(|(node, machine, live)| {
+            let state = live.state(machine.local(self.now));
+            let (map_epoch, lacking) = (state.map_epoch, state.lacking_copies);
+            Said { node, incarnation: machine.incarnation, map_epoch, lacking }
+        });
+        said.collect()
+    }
+
+    /// Every partition, every result and every upload has its copies, as the nodes say.
+    pub(crate) fn says_all_is_copied(&self) -> bool {
+        has_all_copies(&self.map, &self.said())
+    }
+
+    /// The loss of any node, as the nodes say, costs nothing: is that so?
+    pub(crate) fn check_what_is_said(&mut self) {
+        let may_say = self.homes_move() && is_fully_replicated(&self.map);
+        // A node whose disk was changed is not the one that spoke.
+        if may_say && !self.a_loss_is_unnoticed() {
+            let survived = losses_survived_by(&self.map, &self.said());
+            let verdict = growth::on_said(&self.jobs, &self.machines, survived);
+            self.judge(verdict);
+        }
+    }
+
+    /// A cluster that has grown says so in the end.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub(crate) fn must_say_that_it_has_grown(&mut self) -> Verdict {
+        let is_cramped = self.options.tuning.store_soft_bytes != u64::MAX;
+        if !self.grows() || is_cramped || self.somebody_leaves() {
+            return Ok(());
+        }
+        if self.run_until(self.now + COPIED_WITHIN, Self::says_all_is_copied) {
+            return Ok(());
+        }
+        if let Some(violation) = self.violation() {
+            return Err(violation.clone());
+        }
+        let text = format!("nodes still say that copies are lacking: {:?}", self.said());
+        self.describe_nodes();
+        Err(Violation::new("growth", text))
+    }
+}
