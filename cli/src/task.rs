@@ -197,8 +197,7 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
         | TaskVerb::Explain(named)
         | TaskVerb::Cancel(named)) = verb;
         let job = one_job(&client, &named.job).await?;
-        let mut found = find(&client, job, named.tasks.as_deref()).await?;
-        complete(&client, job, &mut found).await?;
+        let found = find(&client, job, named.tasks.as_deref()).await?;
         match verb {
             TaskVerb::List(_) => list(context, &found),
             TaskVerb::Info(_) => {
@@ -230,34 +229,6 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
             }
         }
     })
-}
-
-/// Tells of tasks whose records have left the memory of their homes what the event logs know.
-async fn complete(client: &Client, job: JobId, found: &mut [TaskState]) -> Result<(), Failure> {
-    let is_bare = |task: &TaskState| {
-        !task.placed && matches!(task.phase(), TaskPhase::TaskDone | TaskPhase::TaskFailed)
-    };
-    if !found.iter().any(is_bare) {
-        return Ok(());
-    }
-    let failures = jobs::counts(&client.job(job).await?).failures;
-    let one = match found {
-        [task] => Some(LocalId(task.local)),
-        _ => None,
-    };
-    let committed = Logs::read(client, job, one).await?.committed(job)?;
-    for task in found.iter_mut().filter(|task| is_bare(task)) {
-        if let Some(ended) = committed.get(&LocalId(task.local)) {
-            task.placed = true;
-            task.node = ended.node.0;
-            task.attempt = ended.attempt.0;
-        }
-        if let Some(failure) = failures.iter().find(|failure| failure.local == task.local) {
-            task.name.clone_from(&failure.name);
-            task.exit_code = failure.exit_code;
-        }
-    }
-    Ok(())
 }
 
 fn list(context: &Context, found: &[TaskState]) -> Done {

@@ -157,6 +157,7 @@ fn subject(event: &Event) -> Subject {
         | Event::Stolen { task, .. }
         | Event::Fetched { task, .. }
         | Event::Started { task, .. }
+        | Event::Widened { task, .. }
         | Event::Ended { task, .. }
         | Event::Committed { task, .. }
         | Event::Replaced { task, .. }

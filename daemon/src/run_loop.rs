@@ -40,6 +40,7 @@ use crate::notable::notable;
 use crate::replies::ReplySender;
 use crate::scrub::Pass;
 use crate::service::Shared;
+use crate::stats;
 use crate::store::{RocksStore, StoreError};
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
@@ -357,6 +358,10 @@ impl Loop {
                     }
                     None => state.held.push(Effect::Launch(launch)),
                 },
+                Effect::Measure => {
+                    let (cpu_ns, peak_rss_bytes) = (stats::cpu_ns(), stats::peak_rss_bytes());
+                    state.inputs.push(Input::Measured { cpu_ns, peak_rss_bytes });
+                }
                 Effect::Fetch(fetch) if Transfers::is_free(&fetch) => {
                     let (object, number, result) = (fetch.object, fetch.number, Ok(()));
                     state.inputs.push(Input::Fetched { object, number, result });
@@ -435,6 +440,11 @@ impl Loop {
                     aside.iter().for_each(|directory| executor::Uploads::remove(directory));
                 });
             }
+            Effect::Erase { job } => {
+                // Beside the loop: packs may be large. What stays is found by nobody.
+                let executor = Arc::clone(executor);
+                tokio::task::spawn_blocking(move || executor.streams().forget(job));
+            }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
             Effect::Damaged { partition, what } => {
                 let reason = format!("a record of {partition}: {what}");
@@ -451,7 +461,9 @@ impl Loop {
                     let _ = local.send(Local::Read(reader.page(&request)));
                 });
             }
-            Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
+            Effect::Persist(_) | Effect::Trace(_) | Effect::Measure => {
+                unreachable!("carried out when sorted")
+            }
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire,
 };
-use scheduler::{Answer, Homes, Options, Out, Scheduler};
+use scheduler::{Answer, Homes, Options, Out, Scheduler, Usage};
 
 use crate::config::Own;
 use crate::kv::{self, Watches};
@@ -65,7 +65,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4160);
+const _: () = assert!(size_of::<Node>() <= 4224);
 
 /// The stored records do not make sense together.
 #[derive(Debug, thiserror::Error)]
@@ -226,6 +226,10 @@ impl Node {
             }
             Input::Fetched { object, number, result } => {
                 self.scheduler.on_fetched(now, object, number, result, &mut self.out);
+            }
+            Input::Measured { cpu_ns, peak_rss_bytes } => {
+                let usage = Usage { cpu_ns, peak_rss_bytes, messages: self.messages() };
+                self.scheduler.on_measured(usage, &mut self.out);
             }
             Input::Stored { objects } => self.scheduler.on_stored(now, &objects),
             Input::Files { tasks } => self.scheduler.on_files(now, &tasks),

@@ -3,8 +3,10 @@
 use crate::time::Span;
 
 mod logs;
+mod past;
 mod shell;
 pub use logs::*;
+pub use past::*;
 pub use shell::*;
 
 /// Wire and disk format; a frame or a state directory of another version is refused.

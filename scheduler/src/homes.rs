@@ -204,6 +204,12 @@ impl Homes {
         (0..self.map.members.len())
             .map(|node| NodeId(u32::try_from(node).expect("nodes are bounded")))
     }
+    /// Those that are there, or may come back.
+    pub(crate) fn not_removed(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let removed = wire::MemberPhase::Removed as i32;
+        let there = self.map.members.iter().zip(self.members());
+        there.filter(move |(member, _)| member.phase != removed).map(|(_, node)| node)
+    }
     /// It hands over what it has.
     #[must_use]
     pub(crate) fn is_leaving(&self, node: NodeId) -> bool {

@@ -73,6 +73,10 @@ pub enum Mutant {
     NothingRebuilt,
     /// A skip of an earlier round of a job ends a task of this one.
     RoundIgnored,
+    /// A home that restarts or takes over makes the summaries of ended jobs again.
+    SummaryMadeAgain,
+    /// Nobody who was away hears that a job was forgotten.
+    ForgottenReturns,
     /// Whatever a task that is done again reads is made again as well.
     AllRebuilt,
     /// What depends on a batch is said before any copy has it.
@@ -317,6 +321,8 @@ impl Mutant {
             Self::HandedOnUnsaid => "handed-on-unsaid",
             Self::NothingRebuilt => "nothing-rebuilt",
             Self::RoundIgnored => "round-ignored",
+            Self::SummaryMadeAgain => "summary-made-again",
+            Self::ForgottenReturns => "forgotten-returns",
             Self::AllRebuilt => "all-rebuilt",
             Self::AckBeforeBackups => "ack-before-backups",
             Self::ReleaseBeforeBackups => "release-before-backups",

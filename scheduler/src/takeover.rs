@@ -82,7 +82,7 @@ impl Scheduler {
         if self.options.mutant != Some(Mutant::HoldersUnasked) {
             self.ask_about_held(now, partition, &claimed, out);
         }
-        self.jobs.take_over(jobs, &self.homes, out);
+        self.jobs.take_over(now, jobs, &self.homes, out);
         self.parked.served_here(partition);
         self.release_parked(now, out);
     }
@@ -254,6 +254,7 @@ impl Scheduler {
         self.ledger.ready.extend(self.homeless.drain(..));
         self.consider_leaving(out);
         self.look_for_takers(now, &older);
+        self.jobs.forget_again(&self.homes, out);
         let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
         if changed.is_empty() {
             return;

@@ -75,6 +75,10 @@ impl Disk {
         }
         for write in &batch.writes {
             let partition = write.partition;
+            if write.value.is_none() && keys::is_whole_job(&write.key) {
+                self.take_prefix(partition, &write.key, &mut undo.old);
+                continue;
+            }
             let key = keys::stored(partition, &write.key);
             let is_own = is_own_record(&write.key);
             let before = if is_own { self.copy(partition) } else { CopyState::default() };

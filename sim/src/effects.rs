@@ -266,8 +266,13 @@ impl World {
                     self.machines[index].let_go(&object);
                 }
             }
+            Effect::Measure => {
+                // As if it was busy all the time.
+                let (cpu_ns, peak_rss_bytes) = (self.now.0, 1 << 20);
+                self.deliver(index, Input::Measured { cpu_ns, peak_rss_bytes });
+            }
             Effect::Read(request) => self.read(index, request),
-            Effect::Forget { .. } => {} // What the core knows of it goes by itself.
+            Effect::Forget { .. } | Effect::Erase { .. } => {} // What the core knows of it goes by itself.
             Effect::Damaged { partition, what } => {
                 unreachable!("n{index} has a damaged record of {partition}: {what}")
             }

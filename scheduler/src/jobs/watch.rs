@@ -44,6 +44,10 @@ pub(super) struct Looks {
     from: JobId,
     /// Jobs that stalled, since the start.
     stalls: u64,
+    /// Jobs of which the members are asked what they did.
+    pub(super) collecting: BTreeSet<JobId>,
+    /// Forgotten jobs of which some member may have something yet.
+    pub(super) forgetting: BTreeSet<JobId>,
 }
 
 /// What one round of questions came to.
