@@ -259,6 +259,7 @@ mod tests {
                 &Mutant::OF_SLOWNESS,
                 &Mutant::OF_OTHER_BYTES,
                 &Mutant::OF_ROUNDS,
+                &Mutant::OF_THE_PAST,
             ];
             let here = lists.iter().any(|list| list.contains(&mutant));
             assert!(here != found_elsewhere(mutant).is_some(), "{name}");

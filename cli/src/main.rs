@@ -13,6 +13,7 @@ mod eval;
 mod failures;
 mod forget;
 mod generated;
+mod history;
 mod instance;
 mod job;
 mod jobs;

@@ -30,7 +30,7 @@ use wire::link_frame::Body;
 use crate::clock::Clock;
 use crate::data::Smalls;
 use crate::error::{NodeError, StartError};
-use crate::events::EventLog;
+use crate::events::{Bounds, EventLog};
 use crate::inbox::{Incoming, Local};
 use crate::instance::EndMark;
 use crate::links;
@@ -130,6 +130,11 @@ pub(crate) struct State {
     told_late_at: Time,
 }
 
+fn history(node: &Node) -> Bounds {
+    let (bytes, age) = node.history();
+    Bounds { bytes, age }
+}
+
 impl Loop {
     /// Runs until it is told to stop, or dead to the cluster. What was acknowledged is durable when
     /// it returns.
@@ -192,6 +197,7 @@ impl Loop {
         let deadlines = [
             self.node.deadline(),
             self.events.flush_due(),
+            self.events.prune_due(history(&self.node)),
             self.transfers.deadline(),
             self.state.durability.due(&self.node),
         ];
@@ -542,6 +548,8 @@ impl Loop {
         for flushed in waiting {
             let _ = flushed.send(()); // Whoever asked may be gone.
         }
+        let node = &self.node;
+        self.events.prune(now, history(node), || node.history_floor(now));
         Ok(())
     }
 

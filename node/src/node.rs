@@ -9,7 +9,7 @@ use proto::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use proto::wire::message::Body;
 use proto::wire::{ErrorCode, request, response};
 use proto::{
-    Attempt, ClientId, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire,
+    Attempt, ClientId, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
 use scheduler::{Answer, Homes, Options, Out, Scheduler, Usage};
 
@@ -65,7 +65,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4224);
+const _: () = assert!(size_of::<Node>() <= 4320);
 
 /// The stored records do not make sense together.
 #[derive(Debug, thiserror::Error)]
@@ -229,7 +229,7 @@ impl Node {
             }
             Input::Measured { cpu_ns, peak_rss_bytes } => {
                 let usage = Usage { cpu_ns, peak_rss_bytes, messages: self.messages() };
-                self.scheduler.on_measured(usage, &mut self.out);
+                self.scheduler.on_measured(now, usage, &mut self.out);
             }
             Input::Stored { objects } => self.scheduler.on_stored(now, &objects),
             Input::Files { tasks } => self.scheduler.on_files(now, &tasks),
@@ -484,6 +484,17 @@ impl Node {
     #[must_use]
     pub fn is_over(&self, job: JobId) -> Option<bool> {
         self.scheduler.is_over(job)
+    }
+
+    /// How much history it is to keep, and how old.
+    #[must_use]
+    pub fn history(&self) -> (u64, Span) {
+        self.scheduler.history()
+    }
+    /// Events before this are of jobs whose summaries are written.
+    #[must_use]
+    pub fn history_floor(&self, now: Time) -> Time {
+        self.scheduler.history_floor(now)
     }
 
     /// What blocks a job that gets no further, at its home.

@@ -71,6 +71,8 @@ marks! {
     InputsLost "an attempt does not find its inputs anywhere",
     JobRetried "an ended job goes on with what is not done of it",
     JobForgotten "a client has an ended job forgotten",
+    JobThinned "retention removes the task records of an ended job",
+    JobDropped "retention removes the record of a job",
     JobRecorded "what the nodes did for a job is stored with it",
     PartMissing "a node does not tell what it did for a job",
     RoundOpened "a home opens a further round of a job for a partition",

@@ -72,6 +72,7 @@ impl Scheduler {
         let tuning =
             self.options.tuning.with(change).map_err(|error| refused(error.to_string()))?;
         self.retune(tuning, out);
+        self.jobs.retain_soon();
         Ok(response::Body::Accepted(wire::Accepted {}))
     }
 

@@ -2,6 +2,7 @@
 
 mod forget;
 mod parts;
+pub(crate) mod retention;
 mod rounds;
 mod watch;
 

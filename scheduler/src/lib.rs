@@ -110,4 +110,4 @@ pub use parts::Usage;
 pub use policy::{Assumptions, Decision, Located, Policy, decide};
 pub use route::{Piece, reroute};
 pub use scheduler::{Options, Scheduler, Stats};
-pub use tuning::{Order, Tuning, TuningError, UNLIMITED_BYTES};
+pub use tuning::{Order, Tuning, TuningError, UNLIMITED_AGE, UNLIMITED_BYTES};

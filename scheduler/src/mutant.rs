@@ -242,6 +242,8 @@ impl Mutant {
 
     /// Of rounds of jobs.
     pub const OF_ROUNDS: [Self; 1] = [Self::RoundIgnored];
+    /// Of what is kept of ended jobs, and what is not.
+    pub const OF_THE_PAST: [Self; 2] = [Self::SummaryMadeAgain, Self::ForgottenReturns];
 
     pub const ALL: [Self; 29] = [
         Self::CounterInsteadOfSet,
@@ -280,6 +282,7 @@ impl Mutant {
         let lists = [&Self::ALL[..], &Self::OF_COPIES, &Self::OF_ONE_SIDE, &Self::OF_TAKE_OVER];
         let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS);
         let few = few.chain(&Self::OF_OTHER_BYTES).chain(&Self::OF_ROUNDS);
+        let few = few.chain(&Self::OF_THE_PAST);
         lists.into_iter().flatten().chain(few).copied()
     }
 

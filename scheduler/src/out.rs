@@ -26,6 +26,8 @@ pub struct Facts {
     pub dropped_chunks: Vec<(Place, u32)>,
     /// All records of these go, after what else is written.
     pub forgotten: Vec<Place>,
+    /// Records of jobs homed here that go.
+    pub dropped_jobs: Vec<JobId>,
 }
 
 impl Facts {
@@ -40,6 +42,7 @@ impl Facts {
             && self.jobs.is_empty()
             && self.dropped_chunks.is_empty()
             && self.forgotten.is_empty()
+            && self.dropped_jobs.is_empty()
     }
 }
 

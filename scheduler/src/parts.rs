@@ -33,6 +33,8 @@ struct Base {
 /// What it does for one round of a job.
 #[derive(Debug, Default)]
 struct Counted {
+    /// When the first was heard of it.
+    since: Time,
     tally: Tally,
     base: Option<Base>,
 }
@@ -59,12 +61,18 @@ impl Parts {
         self.asked.retain(|ask| ask.job != job.0);
     }
 
-    fn of(&mut self, job: JobId, round: u32) -> &mut Counted {
+    /// Since when something is counted that is not recorded yet.
+    pub(crate) fn open(&self) -> impl Iterator<Item = Time> + '_ {
+        self.counted.values().map(|counted| counted.since)
+    }
+
+    fn of(&mut self, now: Time, job: JobId, round: u32) -> &mut Counted {
         let key = (job, round);
         if self.counted.len() >= TALLIES_MAX && !self.counted.contains_key(&key) {
             self.counted.pop_first(); // Its home has been away for very long.
         }
-        self.counted.entry(key).or_default()
+        let fresh = || Box::new(Counted { since: now, ..Counted::default() });
+        self.counted.entry(key).or_insert_with(fresh)
     }
 }
 
@@ -94,7 +102,7 @@ impl Scheduler {
                 continue;
             };
             let as_home = self.ledger.jobs.get(&job).map_or(0, |job| job.round());
-            let counted = self.parts.of(job, as_home.max(self.data.touched.round(job)));
+            let counted = self.parts.of(now, job, as_home.max(self.data.touched.round(job)));
             let mut executions = 0;
             let of_job = events[at..].iter().take_while(|event| job_of(event) == Some(job));
             for event in of_job {
@@ -109,7 +117,7 @@ impl Scheduler {
     /// The home of a job asks, or says that it has begun or is recorded.
     pub(crate) fn on_part_ask(&mut self, ask: wire::PartAsk, out: &mut Out) {
         let job = JobId(ask.job);
-        if ask.stage() == PartStage::Forget {
+        if matches!(ask.stage(), PartStage::Forget | PartStage::Thin) {
             return self.on_forget(&ask, out);
         }
         if ask.stage() == PartStage::Recorded {
@@ -123,7 +131,7 @@ impl Scheduler {
     }
 
     /// The shell has measured what this node has used.
-    pub fn on_measured(&mut self, usage: Usage, out: &mut Out) {
+    pub fn on_measured(&mut self, now: Time, usage: Usage, out: &mut Out) {
         for ask in std::mem::take(&mut self.parts.asked) {
             let job = JobId(ask.job);
             let base = Base {
@@ -134,7 +142,7 @@ impl Scheduler {
                 others_ran: self.runs_others(job),
             };
             if ask.stage() == PartStage::Begins {
-                self.parts.of(job, ask.round).base.get_or_insert(base);
+                self.parts.of(now, job, ask.round).base.get_or_insert(base);
                 continue;
             }
             let part = Some(self.part(&ask, &base));

@@ -410,6 +410,7 @@ impl Scheduler {
         self.reconcile(now, out);
         self.jobs.look(now, &self.homes, out);
         self.jobs.tend_collections(now, &self.homes, out);
+        self.jobs.retain(now, &self.options.tuning, &self.homes, out);
         self.tell_consumed(out);
         self.give_room_back();
     }
@@ -460,6 +461,7 @@ impl Scheduler {
             self.reconciler.deadline(),
             self.jobs.next_look(),
             self.jobs.next_collection(),
+            self.jobs.next_retention(),
             self.asking.deadline(),
             self.deaths.deadline(),
             self.parked.deadline(),

@@ -141,6 +141,13 @@ impl Disk {
         }));
     }
 
+    /// Whether any partition has a record whose key begins so.
+    pub(crate) fn has_records(&self, prefix: &[u8]) -> bool {
+        let short =
+            |key: &Key| keys::parse_stored(key).is_some_and(|(_, short)| short.starts_with(prefix));
+        self.live.keys().any(short)
+    }
+
     /// What is said of the copy of a partition.
     pub(crate) fn copy(&self, partition: PartitionId) -> CopyState {
         let value = self.live.get(&keys::stored(partition, own_key()));

@@ -23,6 +23,8 @@ const GENERATED_PERMILLE: u64 = 250;
 const COMMANDS_PERMILLE: u64 = 300;
 /// Out of a thousand jobs, those that are retried while some of their tasks are not done.
 const RETRIED_PERMILLE: u64 = 400;
+/// Jobs that are forgotten in the end.
+const FORGOTTEN_PERMILLE: u64 = 300;
 /// Of so many seeds one has its tasks counted at every step of its nodes.
 const CENSUS_EACH_STEP_SEEDS: u64 = 40;
 /// Out of a thousand seeds with copies, those with clients that read without pause.
@@ -167,6 +169,7 @@ impl Plan {
             jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
         }
         retry_some(&mut Dice::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
+        forget_some(&mut Dice::new(seed.rotate_left(40) ^ 0x00f0_46e7), &mut jobs);
         let spreads = faultless && nodes > 1 && matches!(world.tuning.policy, Policy::Mlb);
         let spread = spreads.then(|| {
             let tasks = SPREAD_TASKS_PER_SLOT * total_slots(&world);
@@ -295,6 +298,13 @@ fn retry_some(dice: &mut Dice, jobs: &mut [(Work, Homes, ClientPlan)]) {
             plan.retries = dice.between(1, 3) as u32;
             work.fail_at_first(dice);
         }
+    }
+}
+
+/// Some clients have their jobs forgotten.
+fn forget_some(dice: &mut Dice, jobs: &mut [(Work, Homes, ClientPlan)]) {
+    for (_, _, plan) in jobs {
+        plan.forgets = dice.chance(FORGOTTEN_PERMILLE);
     }
 }
 
@@ -435,5 +445,6 @@ fn client_plan(dice: &mut Dice, faultless: bool, faults_for: Span) -> ClientPlan
         cancels_early_permille: if faultless { 0 } else { 10 },
         asks_again: dice.below(3) as u32,
         retries: 0, // Drawn apart: what other seeds draw stays what it was.
+        forgets: false,
     }
 }

@@ -37,6 +37,11 @@ fn every_mutant_of_rounds_is_found() {
     all_are_found(&Mutant::OF_ROUNDS);
 }
 
+#[test]
+fn every_mutant_of_the_past_is_found() {
+    all_are_found(&Mutant::OF_THE_PAST);
+}
+
 fn all_are_found(mutants: &[Mutant]) {
     // The nodes' own assertions may fail too; their words would drown the table.
     std::panic::set_hook(Box::new(|_| {}));

@@ -13,3 +13,21 @@ pub const TALLIES_MAX: usize = 4096;
 /// In a larger cluster nodes are not told of the beginning of a job: of what they do as a whole
 /// nothing is known then.
 pub const BEGINNINGS_NODES_MAX: usize = 1024;
+/// Events and records of ended jobs that a node keeps unless told otherwise.
+pub const HISTORY_BYTES_DEFAULT: u64 = 2 << 30;
+/// Of that, what records of tasks and jobs may take, and records of jobs alone; the rest is events.
+pub const HISTORY_RECORDS_SHARE: u64 = 2;
+pub const HISTORY_JOBS_SHARE: u64 = 8;
+/// So many times as long as events and records of tasks the record of a job stays.
+pub const HISTORY_JOBS_AGE_FACTOR: u64 = 10;
+/// What the records of a task are taken to be, on the disk and in memory; of a job; and of a part of
+/// one.
+pub const HISTORY_TASK_BYTES: u64 = 160;
+pub const HISTORY_JOB_BYTES: u64 = 1024;
+pub const HISTORY_PART_BYTES: u64 = 96;
+/// Between two looks at how much history there is; and jobs that one look removes at most.
+pub const HISTORY_LOOK_INTERVAL: Span = Span::from_secs(5);
+pub const HISTORY_JOBS_PER_LOOK: usize = 1000;
+/// Clocks of nodes and clients differ by less: so much older than the oldest open job an event is
+/// of none.
+pub const HISTORY_CLOCKS_DIFFER: Span = Span::from_secs(10);

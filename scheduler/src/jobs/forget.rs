@@ -16,6 +16,10 @@ impl Job {
         self.state.forgotten_ns != 0
     }
 
+    pub(super) fn is_thinned(&self) -> bool {
+        self.state.thinned_ns != 0
+    }
+
     /// What a client that asks for it is told.
     pub(super) fn forgotten_text(&self) -> String {
         let day = &Time(self.state.forgotten_ns).utc()[..10];
@@ -26,14 +30,14 @@ impl Job {
         Body::PartAsk(wire::PartAsk {
             job: self.state.job,
             round: self.round(),
-            stage: PartStage::Forget as i32,
+            stage: if self.is_forgotten() { PartStage::Forget } else { PartStage::Thin } as i32,
             since_ns: 0,
             results: self.state.forgets_results,
         })
     }
 
     /// Those that may have some of it yet hear of it, if they can.
-    fn ask_to_forget(&self, homes: &Homes, out: &mut Out) {
+    pub(super) fn ask_to_forget(&self, homes: &Homes, out: &mut Out) {
         let members = self.state.members.iter().map(|&node| NodeId(node));
         let there = members.filter(|&node| !homes.is_gone(node));
         out.reliable.extend(there.map(|node| (node, self.forget_ask())));
@@ -82,7 +86,10 @@ impl Jobs {
 
     /// A member has nothing of a job any more.
     pub(super) fn on_forgotten(&mut self, job_id: JobId, node: u32, out: &mut Out) {
-        let Some(job) = self.jobs.get_mut(&job_id).filter(|job| job.is_forgotten()) else { return };
+        let Some(job) = self.jobs.get_mut(&job_id) else { return };
+        if !job.is_forgotten() && !job.is_thinned() {
+            return;
+        }
         let before = job.state.members.len();
         job.state.members.retain(|&member| member != node);
         if before > 0 && job.state.members.is_empty() {
@@ -95,10 +102,15 @@ impl Jobs {
 
     /// The records of a job have come here: if it is forgotten, the members hear so again.
     pub(super) fn go_on_forgetting(&mut self, job_id: JobId, homes: &Homes, out: &mut Out) {
-        let Some(job) = self.jobs.get(&job_id).filter(|job| job.is_forgotten()) else { return };
+        let Some(job) = self.jobs.get(&job_id) else { return };
+        let looks = self.looks.get_or_insert_default();
+        looks.retention.is_due |= job.state.ended_ns != 0;
+        if !job.is_forgotten() && !job.is_thinned() {
+            return;
+        }
         if !job.state.members.is_empty() && self.mutant != Some(Mutant::ForgottenReturns) {
             job.ask_to_forget(homes, out);
-            self.looks.get_or_insert_default().forgetting.insert(job_id);
+            looks.forgetting.insert(job_id);
         }
     }
 

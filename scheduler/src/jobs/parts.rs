@@ -219,12 +219,13 @@ impl Jobs {
     /// Records what is complete, or has waited long enough.
     pub(crate) fn tend_collections(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         let Some(looks) = &mut self.looks else { return };
-        let jobs = &mut self.jobs;
+        let (jobs, retention) = (&mut self.jobs, &mut looks.retention);
         looks.collecting.retain(|job_id| {
             let Some(job) = jobs.get_mut(job_id) else { return false };
             for (round, mut collection) in std::mem::take(&mut job.collections) {
                 if collection.is_complete(now, homes) {
                     job.record(now, collection, homes, out);
+                    retention.is_due = true;
                 } else {
                     job.collections.insert(round, collection);
                 }

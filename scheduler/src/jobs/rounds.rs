@@ -63,6 +63,9 @@ impl Job {
         if self.is_forgotten() {
             return Err(self.forgotten_text());
         }
+        if self.is_thinned() {
+            return Err(format!("{}: submit it again", self.thinned_text()));
+        }
         if retry.locals.len() > RETRY_TASKS_MAX || retry.by.len() > NAME_BYTES_MAX {
             return Err(format!("at most {RETRY_TASKS_MAX} tasks may be named to be run again"));
         }

@@ -16,6 +16,7 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Event, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
+use super::retention::Retention;
 use super::{Job, Jobs};
 use crate::homes::Homes;
 use crate::out::Out;
@@ -48,6 +49,7 @@ pub(super) struct Looks {
     pub(super) collecting: BTreeSet<JobId>,
     /// Forgotten jobs of which some member may have something yet.
     pub(super) forgetting: BTreeSet<JobId>,
+    pub(super) retention: Retention,
 }
 
 /// What one round of questions came to.

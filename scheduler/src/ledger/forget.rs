@@ -7,6 +7,12 @@ use super::segment::State;
 use crate::out::Out;
 
 impl Ledger {
+    /// Whether tasks of it homed here keep something.
+    pub(crate) fn has_results(&self, job_id: JobId) -> bool {
+        let specs = self.jobs.get(&job_id).into_iter().flat_map(|job| &job.specs);
+        specs.into_iter().any(|spec| spec.outputs.iter().any(|output| output.keep))
+    }
+
     /// All of it goes. It has ended: nobody waits for any of its tasks.
     pub(crate) fn forget_job(&mut self, job_id: JobId, out: &mut Out) {
         let Some(job) = self.jobs.remove(&job_id) else { return };

@@ -18,6 +18,7 @@ mod launchers;
 mod left_behind;
 mod lost_output;
 mod one_attempt;
+mod past;
 mod poison;
 mod recorded;
 mod removal;
