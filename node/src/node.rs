@@ -278,7 +278,9 @@ impl Node {
         if packet.to != self.own.node.0 || from == self.own.node {
             return;
         }
-        if self.replica.is_some() && packet.from_incarnation > 0 {
+        // One that was for an earlier life comes late: of what it tells this life was no witness.
+        let is_late = ![0, self.own.incarnation.0].contains(&packet.to_incarnation);
+        if self.replica.is_some() && packet.from_incarnation > 0 && !is_late {
             self.scheduler.meet(from, Incarnation(packet.from_incarnation));
         }
         if let Some(member) = &mut self.member

@@ -26,9 +26,23 @@ impl Scheduler {
             self.ledger.forget_job(job, out);
         }
         out.erased.push(job);
+        if self.homes.map_epoch() < ask.map_epoch || self.homes.is_to_serve_more() {
+            // It may become home of a partition that has records of the job yet.
+            if !self.parts.unconfirmed.contains(ask) {
+                self.parts.unconfirmed.push(*ask);
+            }
+            return;
+        }
         let part = Some(wire::Part { node: self.options.me.0, ..Default::default() });
         let tell = wire::PartTell { job: ask.job, round: ask.round, part, forgotten: true };
         out.reliable.push((self.homes.job_home(job), Body::PartTell(tell)));
+    }
+
+    /// The map has changed, or this node serves more: what was asked before may be confirmed now.
+    pub(crate) fn confirm_forgotten(&mut self, out: &mut Out) {
+        for ask in std::mem::take(&mut self.parts.unconfirmed) {
+            self.on_forget(&ask, out);
+        }
     }
 
     /// How much history this node is to keep, and how old.
@@ -44,7 +58,7 @@ impl Scheduler {
             true => job.submitted,
             false => job.touched,
         });
-        let open = live.chain(self.parts.open()).chain(self.jobs.oldest_open());
+        let open = live.chain(self.parts.open(now)).chain(self.jobs.oldest_open());
         retention::floor(open, now, HISTORY_CLOCKS_DIFFER)
     }
 }

@@ -62,6 +62,8 @@ mod offering;
 mod out;
 mod parked;
 mod parts;
+#[cfg(test)]
+mod past_tests;
 mod policy;
 mod pushing;
 mod queue;

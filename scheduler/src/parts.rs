@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::TALLIES_MAX;
+use proto::limits::{TALLIES_MAX, TALLY_UNBEGUN_MAX};
 use proto::tally::Tally;
 use proto::wire::PartStage;
 use proto::wire::message::Body;
@@ -45,6 +45,8 @@ pub(crate) struct Parts {
     counted: BTreeMap<(JobId, u32), Box<Counted>>,
     /// Questions that wait until the shell has measured what the node has used.
     asked: Vec<wire::PartAsk>,
+    /// Jobs to be forgotten, of which this node may get records yet.
+    pub(crate) unconfirmed: Vec<wire::PartAsk>,
     /// Attempts that ended here, of all jobs.
     executions: u64,
     /// When this incarnation started.
@@ -62,8 +64,12 @@ impl Parts {
     }
 
     /// Since when something is counted that is not recorded yet.
-    pub(crate) fn open(&self) -> impl Iterator<Item = Time> + '_ {
-        self.counted.values().map(|counted| counted.since)
+    pub(crate) fn open(&self, now: Time) -> impl Iterator<Item = Time> + '_ {
+        // Of an ended job something may be made again: nobody says that this is recorded.
+        let is_open = move |counted: &&Box<Counted>| {
+            counted.base.is_some() || now.since(counted.since) < TALLY_UNBEGUN_MAX
+        };
+        self.counted.values().filter(is_open).map(|counted| counted.since)
     }
 
     fn of(&mut self, now: Time, job: JobId, round: u32) -> &mut Counted {

@@ -325,7 +325,7 @@ impl Scheduler {
             self.ledger.ask_again(of_peer, homes, out);
             self.ledger.recall_again(homes, out);
             self.jobs.ask_parts_again(peer, out);
-            self.jobs.forget_again_at(peer, out);
+            self.jobs.forget_again_at(peer, homes, out);
             self.ask_where_again(now, |_, flight| flight.home == Some(peer), out);
             let homes = &self.homes;
             // The end of a job may have died with its home before it was told.

@@ -85,6 +85,7 @@ impl Scheduler {
         self.jobs.take_over(now, jobs, &self.homes, out);
         self.parked.served_here(partition);
         self.release_parked(now, out);
+        self.confirm_forgotten(out);
     }
 
     /// What this node holds for the earlier home it now holds for itself.
@@ -255,6 +256,7 @@ impl Scheduler {
         self.consider_leaving(out);
         self.look_for_takers(now, &older);
         self.jobs.forget_again(&self.homes, out);
+        self.confirm_forgotten(out);
         let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
         if changed.is_empty() {
             return;

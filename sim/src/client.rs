@@ -443,8 +443,8 @@ impl World {
                 self.retried(index, round, &state);
             }
             (ask @ (Ask::Watch | Ask::Query), Some(response::Body::Job(state))) => {
-                let asked_after = self.is_asked_after(index, id);
-                let verdict = past::on_told(self.truth(index), &state, asked_after);
+                let (asked_after, next) = (self.is_asked_after(index, id), self.next_request);
+                let verdict = past::on_told(self.truth(index), &state, (id, next), asked_after);
                 self.judge(verdict);
                 self.job_told(index, &state, &ask, response.more);
             }
@@ -473,6 +473,7 @@ impl World {
                 let at = self.now + Span::from_millis(20);
                 self.schedule(at, Happening::Timeout { who: Who::Job(index), request: id });
             }
+            ErrorCode::Refused | ErrorCode::Unknown if self.jobs[&job].may_be_forgotten => {}
             // Asked before the commit, and told after its answer.
             ErrorCode::Unknown if self.clients[index].committed_by.is_some_and(|c| id < c) => {}
             ErrorCode::Unknown => {
@@ -486,7 +487,6 @@ impl World {
             }
             // Another request of this client came first, and that round was retried meanwhile.
             ErrorCode::Refused if self.is_old_retry(index, &ask) => {}
-            ErrorCode::Refused if self.jobs[&job].may_be_forgotten => {}
             code => {
                 let text = format!("{job}: {ask:?} was refused with {code:?}: {}", error.text);
                 self.judge(Err(Violation::new("durable", text)));

@@ -10,6 +10,8 @@ pub const PARTS_KEPT_MAX: usize = 64;
 pub const BUSY_KEPT_MAX: usize = 64;
 /// Jobs of which a node counts what it does, or did until their homes have stored it.
 pub const TALLIES_MAX: usize = 4096;
+/// How long what is counted of a job of whose beginning a node has not heard keeps events.
+pub const TALLY_UNBEGUN_MAX: Span = Span::from_secs(3_600);
 /// In a larger cluster nodes are not told of the beginning of a job: of what they do as a whole
 /// nothing is known then.
 pub const BEGINNINGS_NODES_MAX: usize = 1024;

@@ -26,13 +26,14 @@ impl Job {
         format!("job {} was forgotten on {day}", self.state.job)
     }
 
-    fn forget_ask(&self) -> Body {
+    fn forget_ask(&self, homes: &Homes) -> Body {
         Body::PartAsk(wire::PartAsk {
             job: self.state.job,
             round: self.round(),
             stage: if self.is_forgotten() { PartStage::Forget } else { PartStage::Thin } as i32,
             since_ns: 0,
             results: self.state.forgets_results,
+            map_epoch: homes.map_epoch(),
         })
     }
 
@@ -40,8 +41,15 @@ impl Job {
     pub(super) fn ask_to_forget(&self, homes: &Homes, out: &mut Out) {
         let members = self.state.members.iter().map(|&node| NodeId(node));
         let there = members.filter(|&node| !homes.is_gone(node));
-        out.reliable.extend(there.map(|node| (node, self.forget_ask())));
+        out.reliable.extend(there.map(|node| (node, self.forget_ask(homes))));
     }
+}
+
+/// Those that may have something of a job. What a node that is gone has of records it gets from
+/// others when it is back; results it may have alone.
+pub(super) fn may_have(results: bool, homes: &Homes) -> Vec<u32> {
+    let stays = |node: &NodeId| results || !homes.is_gone(*node);
+    homes.not_removed().filter(stays).map(|node| node.0).collect()
 }
 
 impl Jobs {
@@ -73,7 +81,7 @@ impl Jobs {
             settings: Some(wire::JobSettings { round, ..Default::default() }),
             forgotten_ns: if job.is_forgotten() { job.state.forgotten_ns } else { now.0.max(1) },
             forgets_results: results,
-            members: homes.not_removed().map(|node| node.0).collect(),
+            members: may_have(results, homes),
             ..Default::default()
         };
         job.collections.clear();
@@ -96,19 +104,21 @@ impl Jobs {
             out.facts.jobs.insert(job_id, job.state.clone());
             if let Some(looks) = &mut self.looks {
                 looks.forgetting.remove(&job_id);
+                looks.retention.is_due = true;
             }
         }
     }
 
     /// The records of a job have come here: if it is forgotten, the members hear so again.
     pub(super) fn go_on_forgetting(&mut self, job_id: JobId, homes: &Homes, out: &mut Out) {
-        let Some(job) = self.jobs.get(&job_id) else { return };
+        let Some(job) = self.jobs.get_mut(&job_id) else { return };
         let looks = self.looks.get_or_insert_default();
         looks.retention.is_due |= job.state.ended_ns != 0;
         if !job.is_forgotten() && !job.is_thinned() {
             return;
         }
         if !job.state.members.is_empty() && self.mutant != Some(Mutant::ForgottenReturns) {
+            job.state.members = may_have(job.state.forgets_results, homes);
             job.ask_to_forget(homes, out);
             looks.forgetting.insert(job_id);
         }
@@ -120,7 +130,7 @@ impl Jobs {
         let Some(looks) = &self.looks else { return };
         for job_id in &looks.forgetting {
             let Some(job) = self.jobs.get_mut(job_id) else { continue };
-            job.state.members = homes.not_removed().map(|node| node.0).collect();
+            job.state.members = may_have(job.state.forgets_results, homes);
             if self.mutant != Some(Mutant::ForgottenReturns) {
                 job.ask_to_forget(homes, out);
             }
@@ -128,11 +138,11 @@ impl Jobs {
     }
 
     /// A member is there again.
-    pub(crate) fn forget_again_at(&self, peer: NodeId, out: &mut Out) {
+    pub(crate) fn forget_again_at(&self, peer: NodeId, homes: &Homes, out: &mut Out) {
         let forgetting = self.looks.iter().flat_map(|looks| &looks.forgetting);
         for job in forgetting.filter_map(|job_id| self.jobs.get(job_id)) {
             if job.state.members.contains(&peer.0) {
-                out.reliable.push((peer, job.forget_ask()));
+                out.reliable.push((peer, job.forget_ask(homes)));
             }
         }
     }

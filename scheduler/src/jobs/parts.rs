@@ -138,7 +138,13 @@ impl Job {
 
     fn part_ask(&self, round: u32, since_ns: u64, stage: PartStage) -> Body {
         let stage = stage as i32;
-        Body::PartAsk(wire::PartAsk { job: self.state.job, round, stage, since_ns, results: false })
+        Body::PartAsk(wire::PartAsk {
+            job: self.state.job,
+            round,
+            stage,
+            since_ns,
+            ..Default::default()
+        })
     }
 
     /// A round that began before there were summaries, and so has no members, gets none.

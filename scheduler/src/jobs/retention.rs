@@ -8,6 +8,7 @@ use proto::limits::{
 use proto::marks::{Mark, mark};
 use proto::{JobId, Span, Time};
 
+use super::forget::may_have;
 use super::{Job, Jobs};
 use crate::Tuning;
 use crate::homes::Homes;
@@ -103,7 +104,7 @@ impl Job {
     fn thin(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         mark(Mark::JobThinned);
         self.state.thinned_ns = now.0.max(1);
-        self.state.members = homes.not_removed().map(|node| node.0).collect();
+        self.state.members = may_have(false, homes);
         out.facts.jobs.insert(JobId(self.state.job), self.state.clone());
     }
 

@@ -10,20 +10,29 @@ use crate::truth::JobTruth;
 
 const NAME: &str = "past";
 
-/// A client is told the state of a job; `asked_after`: after it was told that the job is forgotten.
-pub(crate) fn on_told(truth: &mut JobTruth, state: &wire::JobState, asked_after: bool) -> Verdict {
+/// A client is told the state of a job; `id`: of its request, `next`: of the next one. `asked_after`:
+/// after it was told that the job is forgotten.
+pub(crate) fn on_told(
+    truth: &mut JobTruth,
+    state: &wire::JobState,
+    (id, next): (u64, u64),
+    asked_after: bool,
+) -> Verdict {
     if asked_after {
         let text = format!("{}: it is told of, and was forgotten before: {state:?}", truth.job);
         return Err(Violation::new(NAME, text));
     }
     let round = state.settings.map_or(0, |settings| settings.round);
     let Some(summary) = &state.summary else {
-        return match truth.summaries.contains_key(&round) {
-            true => Err(Violation::new(NAME, format!("{}: its summary is gone", truth.job))),
-            false => Ok(()),
+        // What was asked before the summary was told may be answered late.
+        return match truth.summaries.get(&round) {
+            Some((_, before)) if id >= *before => {
+                Err(Violation::new(NAME, format!("{}: its summary is gone", truth.job)))
+            }
+            _ => Ok(()),
         };
     };
-    let known = truth.summaries.entry(round).or_insert_with(|| summary.clone());
+    let (known, _) = truth.summaries.entry(round).or_insert_with(|| (summary.clone(), next));
     if known != summary {
         let text = format!(
             "{}: the summary of round {round} was {known:?}, and is {summary:?}",

@@ -25,7 +25,10 @@ fn names(instance: &Instance, id: &str) -> Vec<String> {
 #[test]
 fn an_ended_job_says_what_was_true_in_its_time() {
     let instance = Instance::up_with_copies(2, 2, 2);
-    let id = submit(&instance, &["--wait", "--", "sh", "-c", "i=0; while [ $i -lt 99999 ]; do i=$((i+1)); done"]);
+    let id = submit(
+        &instance,
+        &["--wait", "--", "sh", "-c", "i=0; while [ $i -lt 99999 ]; do i=$((i+1)); done"],
+    );
     let first = recorded(&instance, &id);
     assert_eq!((&first["slots"], &first["nodes"]), (&4.into(), &2.into()), "{first}");
     assert_eq!((&first["policy"], &first["tuning"]["policy"]), (&"eft".into(), &"eft".into()));
@@ -33,7 +36,7 @@ fn an_ended_job_says_what_was_true_in_its_time() {
     assert_eq!(first["cluster_wide"]["others_ran"], false, "{first}");
     assert!(first["cpu_s"].as_f64().unwrap() > 0.0 && first["work_s"].as_f64().unwrap() > 0.0);
     instance.starling(&["node", "set", "--policy", "mlb"]).ok();
-    submit(&instance, &["--wait", "bag:tasks=200,length=1ms"]);
+    submit(&instance, &["--wait", "--file", "bag:tasks=200,duration=1ms"]);
     assert_eq!(recorded(&instance, &id), first, "after another job");
     instance.starling(&["down"]).ok();
     instance.starling(&["up", "--slots", "1"]).ok();
@@ -57,7 +60,7 @@ fn jobs_that_overlap_say_that_the_nodes_ran_others() {
 #[test]
 fn a_node_that_died_before_it_told_is_named() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
-    let id = submit(&instance, &["bag:tasks=30,length=100ms"]);
+    let id = submit(&instance, &["--file", "bag:tasks=30,duration=100ms"]);
     wait_until("some tasks are done", || job(&instance, &id)["tasks"]["done"].as_u64() > Some(5));
     instance.kill(2);
     instance.starling(&["job", "wait", &id]).ok();
@@ -72,10 +75,8 @@ fn a_node_that_died_before_it_told_is_named() {
 fn wide(sandbox: &Sandbox, tasks: usize, seconds: &str) {
     let mut text = String::new();
     for task in 0..tasks {
-        let _ = write!(
-            text,
-            "[[task]]\nname='wide-{task}'\ncpus=2\ncommand=['sleep','{seconds}']\n"
-        );
+        let _ =
+            write!(text, "[[task]]\nname='wide-{task}'\ncpus=2\ncommand=['sleep','{seconds}']\n");
     }
     sandbox.write("wide.toml", text);
 }
@@ -110,7 +111,7 @@ fn names_of_ended_tasks_survive_deaths_and_restarts() {
     assert!(before.contains(&"wide-7".to_owned()), "{before:?}");
     // So many ended tasks that the records of the first leave memory.
     for _ in 0..3 {
-        submit(&instance, &["--wait", "bag:tasks=100000,length=0ms"]);
+        submit(&instance, &["--wait", "--file", "bag:tasks=100000,body=noop"]);
     }
     assert_eq!(names(&instance, &id), before, "when records have left memory");
     instance.kill(1);
@@ -178,8 +179,8 @@ fn retention_removes_the_oldest_and_never_what_is_kept() {
     let dir = sandbox.path("c");
     let dir = dir.to_str().unwrap();
     let at = |arguments: &[&str]| {
-        let all = [&["--dir", dir], arguments].concat();
-        sandbox.starling(&all)
+        let all = [&["--dir", dir][..], arguments].concat();
+        sandbox.starling(&all[..])
     };
     at(&["up", "--nodes", "1", "--slots", "2", "--history", "2MiB"]).ok();
     sandbox.write(
@@ -188,12 +189,12 @@ fn retention_removes_the_oldest_and_never_what_is_kept() {
          outputs={k={file='k',keep=true}}\n",
     );
     at(&["submit", "--wait", "--file", "keeps.toml"]).ok();
-    at(&["submit", "--wait", "bag:tasks=10000,length=0ms"]).ok();
+    at(&["submit", "--wait", "--file", "bag:tasks=10000,body=noop"]).ok();
     let first = at(&["job", "info", "2", "--json"]).ok().json();
     assert_eq!(first["recorded"], true, "{first}");
     let list = || at(&["task", "list", "2", "--json"]).ok().json();
     wait_until("its task records are removed", || {
-        at(&["submit", "--wait", "bag:tasks=10000,length=0ms"]).ok();
+        at(&["submit", "--wait", "--file", "bag:tasks=10000,body=noop"]).ok();
         list()["removed_by_retention"] == true
     });
     assert_eq!(list()["tasks"], Value::Array(Vec::new()));
@@ -218,7 +219,7 @@ fn event_logs_stay_below_their_bound() {
     let instance = Instance::up(1, 2);
     instance.starling(&["node", "set", "--history", "1MiB"]).ok();
     wait_until("the oldest events are removed", || {
-        submit(&instance, &["--wait", "bag:tasks=5000,length=0ms"]);
+        submit(&instance, &["--wait", "--file", "bag:tasks=5000,body=noop"]);
         let files = starling_tests::files_below(instance.directory());
         let first = |path: &std::path::PathBuf| path.ends_with("events-0000000001-000000.log");
         !files.iter().any(first)
