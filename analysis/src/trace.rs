@@ -1,7 +1,8 @@
 /*!
 Writes a run as Chrome trace JSON, which Perfetto and chrome://tracing open.
 
-A process is a node, a thread is a slot; each attempt is one complete event on each of its slots. Steals, pushes, further
+A process is a node, a thread is a slot; each attempt is one complete event
+on each of its slots. Steals, pushes, further
 attempts and stale completions are instants, fetches are asynchronous spans beside the slots. It is
 written as it is read: only what is queued or running is kept in memory.
 */
@@ -87,12 +88,12 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             Event::Fetched { task, attempt, from, bytes, took } => {
                 self.fetched(node, time, (task, attempt), from, bytes, took)
             }
-            Event::Started { task, attempt, slot } => {
-                self.pending.entry((node, task, attempt)).or_default().slot = Some(slot);
-                Ok(())
-            }
-            Event::Widened { task, attempt, slot } => {
-                self.pending.entry((node, task, attempt)).or_default().more.push(slot);
+            Event::Started { task, attempt, slot } | Event::Widened { task, attempt, slot } => {
+                let pending = self.pending.entry((node, task, attempt)).or_default();
+                match pending.slot {
+                    None => pending.slot = Some(slot),
+                    Some(_) => pending.more.push(slot),
+                }
                 Ok(())
             }
             Event::Ended { .. } => self.ended(entry),

@@ -228,8 +228,7 @@ impl Node {
                 self.scheduler.on_fetched(now, object, number, result, &mut self.out);
             }
             Input::Measured { cpu_ns, peak_rss_bytes } => {
-                let usage = Usage { cpu_ns, peak_rss_bytes, messages: self.messages() };
-                self.scheduler.on_measured(now, usage, &mut self.out);
+                self.on_measured(now, cpu_ns, peak_rss_bytes);
             }
             Input::Stored { objects } => self.scheduler.on_stored(now, &objects),
             Input::Files { tasks } => self.scheduler.on_files(now, &tasks),
@@ -271,6 +270,11 @@ impl Node {
                 }
             }
         }
+    }
+
+    fn on_measured(&mut self, now: Time, cpu_ns: u64, peak_rss_bytes: u64) {
+        let usage = Usage { cpu_ns, peak_rss_bytes, messages: self.messages() };
+        self.scheduler.on_measured(now, usage, &mut self.out);
     }
 
     fn on_packet(&mut self, now: Time, mut packet: wire::Packet) {

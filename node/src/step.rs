@@ -406,8 +406,8 @@ fn waits_for_sync(body: &Body) -> bool {
         Body::Recalled(_) => true,
         // It follows the credits of the attempt before.
         Body::Recall(_) => true,
-        // Of a job whose commit is lost nobody would ever hear the end. What a member has counted goes
-        // only when the summary is sure.
+        // Of a job whose commit is lost nobody would ever hear the end. What a member has counted
+        // goes only when the summary is sure.
         Body::PartAsk(_) => true,
         Body::PartTell(tell) => tell.forgotten,
         // That there is no such job must not be heard after what a later commit of it has begun.

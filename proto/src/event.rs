@@ -225,15 +225,10 @@ impl Encoder {
                 self.numbers(&[from.0.into(), bytes, took.0]);
                 7
             }
-            Event::Started { task, attempt, slot } => {
+            Event::Started { task, attempt, slot } | Event::Widened { task, attempt, slot } => {
                 self.task(task, attempt);
                 self.number(slot.into());
-                8
-            }
-            Event::Widened { task, attempt, slot } => {
-                self.task(task, attempt);
-                self.number(slot.into());
-                33
+                if matches!(event, Event::Started { .. }) { 8 } else { 33 }
             }
             Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } => {
                 let ran = self.last.saturating_sub(started.0);

@@ -22,8 +22,8 @@ pub const HISTORY_RECORDS_SHARE: u64 = 2;
 pub const HISTORY_JOBS_SHARE: u64 = 8;
 /// So many times as long as events and records of tasks the record of a job stays.
 pub const HISTORY_JOBS_AGE_FACTOR: u64 = 10;
-/// What the records of a task are taken to be, on the disk and in memory; of a job; and of a part of
-/// one.
+/// What the records of a task are taken to be, on the disk and in memory; of a job; and of a part
+/// of one.
 pub const HISTORY_TASK_BYTES: u64 = 160;
 pub const HISTORY_JOB_BYTES: u64 = 1024;
 pub const HISTORY_PART_BYTES: u64 = 96;

@@ -10,8 +10,8 @@ use crate::truth::JobTruth;
 
 const NAME: &str = "past";
 
-/// A client is told the state of a job; `id`: of its request, `next`: of the next one. `asked_after`:
-/// after it was told that the job is forgotten.
+/// A client is told the state of a job; `id`: of its request, `next`: of the next one.
+/// `asked_after`: after it was told that the job is forgotten.
 pub(crate) fn on_told(
     truth: &mut JobTruth,
     state: &wire::JobState,

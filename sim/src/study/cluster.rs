@@ -419,7 +419,6 @@ impl Cluster<'_, '_> {
                     }
                 }
                 Effect::Forget { .. } | Effect::Erase { .. } => {}
-                // A study has one copy of each partition, and its map stays.
                 Effect::Read(_)
                 | Effect::Damaged { .. }
                 | Effect::Fenced { .. }
