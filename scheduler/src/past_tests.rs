@@ -156,6 +156,15 @@ fn a_member_tells_what_it_did_since_the_beginning() {
     assert!(part.policy == "mdl" && !part.began_late && !part.unmeasured && !part.others_ran);
 }
 
+/// Both members have nothing of the job any more.
+fn confirm(home: &mut Scheduler, out: &mut Out) {
+    for node in 0..2 {
+        let part = Some(wire::Part { node, ..Default::default() });
+        let tell = wire::PartTell { job: 1, part, forgotten: true, ..Default::default() };
+        home.on_message(Time(32 * S), NodeId(node), Body::PartTell(tell), out);
+    }
+}
+
 #[test]
 fn a_forgotten_job_leaves_a_mark_and_nothing_else() {
     let mut home = recorded(Tuning::of(Policy::Mlb));
@@ -172,11 +181,7 @@ fn a_forgotten_job_leaves_a_mark_and_nothing_else() {
     home.on_message(Time(31 * S), NodeId(0), own, &mut out);
     assert_eq!(out.facts.forgotten, [(MINE, JobId(1))]);
     assert_eq!((home.has_ended(JobId(1)), &out.erased[..]), (None, &[JobId(1)][..]));
-    for node in 0..2 {
-        let part = Some(wire::Part { node, ..Default::default() });
-        let tell = wire::PartTell { job: 1, part, forgotten: true, ..Default::default() };
-        home.on_message(Time(32 * S), NodeId(node), Body::PartTell(tell), &mut out);
-    }
+    confirm(&mut home, &mut out);
     assert!(out.facts.jobs[&JobId(1)].members.is_empty(), "nobody is asked again");
     assert!(ask(&mut home, forget(), &mut out).error.is_none(), "it is forgotten already");
 }
@@ -196,4 +201,9 @@ fn retention_leaves_the_record_of_a_job_and_refuses_to_retry_it() {
     let retry = wire::JobRetry { job: 1, round: 1, ..Default::default() };
     let error = ask(&mut home, request::Body::Retry(retry), &mut out).error.expect("refused");
     assert!(error.text.contains("removed by retention on 1970-01-01"), "{}", error.text);
+    confirm(&mut home, &mut out);
+    home.act(Time(40 * S), &mut out);
+    assert!(out.facts.dropped_jobs.is_empty());
+    home.act(Time(105 * S), &mut out);
+    assert_eq!(out.facts.dropped_jobs, [JobId(1)], "its record stays ten times as long");
 }

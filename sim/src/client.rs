@@ -473,7 +473,7 @@ impl World {
                 let at = self.now + Span::from_millis(20);
                 self.schedule(at, Happening::Timeout { who: Who::Job(index), request: id });
             }
-            ErrorCode::Refused | ErrorCode::Unknown if self.jobs[&job].may_be_forgotten => {}
+            ErrorCode::Refused | ErrorCode::Unknown if self.is_of_the_past(index, &ask) => {}
             // Asked before the commit, and told after its answer.
             ErrorCode::Unknown if self.clients[index].committed_by.is_some_and(|c| id < c) => {}
             ErrorCode::Unknown => {

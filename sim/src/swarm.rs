@@ -25,6 +25,8 @@ const COMMANDS_PERMILLE: u64 = 300;
 const RETRIED_PERMILLE: u64 = 400;
 /// Jobs that are forgotten in the end.
 const FORGOTTEN_PERMILLE: u64 = 300;
+/// Clusters that keep no history for long.
+const AGED_PERMILLE: u64 = 300;
 /// Of so many seeds one has its tasks counted at every step of its nodes.
 const CENSUS_EACH_STEP_SEEDS: u64 = 40;
 /// Out of a thousand seeds with copies, those with clients that read without pause.
@@ -182,6 +184,7 @@ impl Plan {
         if later.chance(HOURS_APART_PERMILLE) {
             world.skew_max = Span::from_secs(3_600);
         }
+        age_history(&mut Dice::new(seed.rotate_left(48) ^ 0x0000_a6ed), &mut world);
         if !faultless {
             wear(&mut nasty, &mut world);
         }
@@ -298,6 +301,14 @@ fn retry_some(dice: &mut Dice, jobs: &mut [(Work, Homes, ClientPlan)]) {
             plan.retries = dice.between(1, 3) as u32;
             work.fail_at_first(dice);
         }
+    }
+}
+
+/// Some nodes do not keep history for long. With clocks that are far apart no age means anything.
+fn age_history(dice: &mut Dice, world: &mut WorldOptions) {
+    let ages = [Span::from_secs(20), Span::from_secs(60)];
+    if dice.chance(AGED_PERMILLE) && world.skew_max < Span::from_secs(2) {
+        world.tuning.history_age = dice.pick(&ages);
     }
 }
 

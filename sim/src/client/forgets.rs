@@ -1,10 +1,12 @@
 //! Clients that have their jobs forgotten.
 
 use proto::Span;
+use scheduler::UNLIMITED_AGE;
 
-use super::Ask;
+use super::{Ask, Stage};
 use crate::checkers::Verdict;
 use crate::queue::{Happening, Who};
+use crate::truth::Promise;
 use crate::world::World;
 
 impl World {
@@ -37,6 +39,20 @@ impl World {
         let client = &mut self.clients[index];
         client.forgotten_before.get_or_insert(next);
         self.truth(index).is_forgotten = true;
+    }
+
+    /// The job may be forgotten, or retention may have removed what this asks for.
+    pub(super) fn is_of_the_past(&mut self, index: usize, ask: &Ask) -> bool {
+        let is_aged = self.options.tuning.history_age != UNLIMITED_AGE;
+        let now = self.now;
+        let truth = self.truth(index);
+        if is_aged && matches!(ask, Ask::Retry(_)) {
+            truth.promise = Promise::Ended; // Of the round before.
+            let client = &mut self.clients[index];
+            (client.stage, client.ended) = (Stage::Ended, Some(now));
+            return true;
+        }
+        truth.may_be_forgotten || is_aged && truth.promise == Promise::Ended
     }
 
     pub(super) fn is_asked_after(&self, index: usize, id: u64) -> bool {
