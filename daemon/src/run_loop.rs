@@ -447,7 +447,7 @@ impl Loop {
                 });
             }
             Effect::Erase { job } => {
-                // Beside the loop: packs may be large. What stays is found by nobody.
+                // Beside the loop: packs may be large. What stays is not found any more.
                 let executor = Arc::clone(executor);
                 tokio::task::spawn_blocking(move || executor.streams().forget(job));
             }

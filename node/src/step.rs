@@ -406,7 +406,7 @@ fn waits_for_sync(body: &Body) -> bool {
         Body::Recalled(_) => true,
         // It follows the credits of the attempt before.
         Body::Recall(_) => true,
-        // Of a job whose commit is lost nobody would ever hear the end. What a member has counted
+        // A member would never hear the end of a job whose commit is lost. What it has counted
         // goes only when the summary is sure.
         Body::PartAsk(_) => true,
         Body::PartTell(tell) => tell.forgotten,

@@ -63,7 +63,7 @@ impl BusySeries {
             .collect()
     }
 
-    /// As it is stored, in at most so many buckets. `None`: nothing was busy.
+    /// As it is stored, in `buckets_max` buckets at most. `None`: nothing was busy.
     #[must_use]
     pub fn to_wire(&self, buckets_max: usize) -> Option<wire::BusyTime> {
         let mut series = self.clone();

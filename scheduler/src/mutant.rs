@@ -75,7 +75,7 @@ pub enum Mutant {
     RoundIgnored,
     /// A home that restarts or takes over makes the summaries of ended jobs again.
     SummaryMadeAgain,
-    /// Nobody who was away hears that a job was forgotten.
+    /// No member that was away hears that a job was forgotten.
     ForgottenReturns,
     /// Whatever a task that is done again reads is made again as well.
     AllRebuilt,

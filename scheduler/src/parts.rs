@@ -65,7 +65,7 @@ impl Parts {
 
     /// Since when something is counted that is not recorded yet.
     pub(crate) fn open(&self, now: Time) -> impl Iterator<Item = Time> + '_ {
-        // Of an ended job something may be made again: nobody says that this is recorded.
+        // Of an ended job something may be made again: no home says that this is recorded.
         let is_open = move |counted: &&Box<Counted>| {
             counted.base.is_some() || now.since(counted.since) < TALLY_UNBEGUN_MAX
         };

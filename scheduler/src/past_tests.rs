@@ -125,7 +125,7 @@ fn who_does_not_tell_or_started_late_is_named() {
         home.act(at, &mut out);
     }
     let summary =
-        summary.or_else(|| told(&mut home).summary).expect("nobody is waited for for ever");
+        summary.or_else(|| told(&mut home).summary).expect("a home waits for a bounded time");
     assert_eq!(summary.missing, [0, 1]);
     assert_eq!(summary.parts.len(), 1);
 }
@@ -182,7 +182,7 @@ fn a_forgotten_job_leaves_a_mark_and_nothing_else() {
     assert_eq!(out.facts.forgotten, [(MINE, JobId(1))]);
     assert_eq!((home.has_ended(JobId(1)), &out.erased[..]), (None, &[JobId(1)][..]));
     confirm(&mut home, &mut out);
-    assert!(out.facts.jobs[&JobId(1)].members.is_empty(), "nobody is asked again");
+    assert!(out.facts.jobs[&JobId(1)].members.is_empty(), "no member is asked again");
     assert!(ask(&mut home, forget(), &mut out).error.is_none(), "it is forgotten already");
 }
 

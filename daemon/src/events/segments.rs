@@ -43,7 +43,7 @@ struct Closed {
 pub(super) struct Segments {
     /// Oldest first.
     closed: VecDeque<Closed>,
-    /// At so many bytes a segment is closed.
+    /// A segment that has these bytes is closed.
     pub(super) segment_bytes: u64,
     /// Something was too old or too much, and had to stay.
     again_at: Option<Time>,

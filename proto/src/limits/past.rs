@@ -20,7 +20,7 @@ pub const HISTORY_BYTES_DEFAULT: u64 = 2 << 30;
 /// Of that, what records of tasks and jobs may take, and records of jobs alone; the rest is events.
 pub const HISTORY_RECORDS_SHARE: u64 = 2;
 pub const HISTORY_JOBS_SHARE: u64 = 8;
-/// So many times as long as events and records of tasks the record of a job stays.
+/// The record of a job stays this many times as long as events and records of its tasks.
 pub const HISTORY_JOBS_AGE_FACTOR: u64 = 10;
 /// What the records of a task are taken to be, on the disk and in memory; of a job; and of a part
 /// of one.

@@ -1,5 +1,5 @@
 //! Jobs that are forgotten, at their own homes. What stays of one is a mark, so that it never comes
-//! back: who was away when the others heard of it hears of it when it is back.
+//! back: a member that was away hears of it when it is back.
 
 use proto::marks::{Mark, mark};
 use proto::wire::PartStage;
@@ -124,7 +124,7 @@ impl Jobs {
         }
     }
 
-    /// The map has changed: who has become home of a partition may have got records of a job that
+    /// The map has changed: a node that is home of a partition now may have got records of a job that
     /// others have confirmed to be rid of.
     pub(crate) fn forget_again(&mut self, homes: &Homes, out: &mut Out) {
         let Some(looks) = &self.looks else { return };

@@ -22,7 +22,7 @@ pub(super) struct Unrecorded {
     round: u32,
     /// When it began.
     since_ns: u64,
-    /// Who was told so.
+    /// Nodes that were told so.
     members: Vec<u32>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Unrecorded {
 #[derive(Debug)]
 pub(super) struct Collection {
     of: Unrecorded,
-    /// Who has not told by then is named as missing.
+    /// A member that has not told by then is named as missing.
     until: Time,
     awaited: BTreeSet<NodeId>,
     told: BTreeSet<NodeId>,
@@ -61,7 +61,7 @@ impl Collection {
         self.add(part);
     }
 
-    /// Who is gone will not tell any more. Whether everything is told that will be.
+    /// A member that is gone will not tell. Whether everything is told that will be.
     fn is_complete(&mut self, now: Time, homes: &Homes) -> bool {
         let Self { until, awaited, missing, .. } = self;
         awaited.retain(|&node| {

@@ -30,7 +30,7 @@ struct Old {
     ended: Time,
     job: JobId,
     is_thinned: bool,
-    /// Nobody has anything of it any more but this record.
+    /// Only this record is left of it.
     is_bare: bool,
     tasks_bytes: u64,
     job_bytes: u64,

@@ -13,7 +13,7 @@ impl Ledger {
         specs.into_iter().any(|spec| spec.outputs.iter().any(|output| output.keep))
     }
 
-    /// All of it goes. It has ended: nobody waits for any of its tasks.
+    /// All of it goes. It has ended: nothing waits for its tasks.
     pub(crate) fn forget_job(&mut self, job_id: JobId, out: &mut Out) {
         let Some(job) = self.jobs.remove(&job_id) else { return };
         self.live.remove(&job_id);

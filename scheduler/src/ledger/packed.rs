@@ -3,7 +3,7 @@
 
 use proto::{Attempt, NodeId};
 
-/// A task can be read from the first of so many on.
+/// A task is read from the first of its group on: this many tasks.
 const GROUP: usize = 32;
 
 const SAME_NODE: u8 = 1;
@@ -47,7 +47,7 @@ impl Packed {
         Self { bytes: bytes.into(), groups: groups.into() }
     }
 
-    /// `None`: there are not so many.
+    /// `None`: there is no such task.
     pub(crate) fn get(&self, at: u32) -> Option<Brief> {
         let at = at as usize;
         let mut reader = Reader { bytes: &self.bytes, at: *self.groups.get(at / GROUP)? as usize };

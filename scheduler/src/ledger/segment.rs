@@ -396,7 +396,7 @@ impl Segment {
     pub(crate) fn brief(&self, index: u64) -> Option<Brief> {
         self.briefs.get(self.at(index))
     }
-    /// Lets go of everything but how each task ended, its name, and how much it printed.
+    /// Frees everything but how each task ended, its name, and how much it printed.
     pub(crate) fn free(&mut self) {
         assert_eq!(self.open, 0, "only a finished segment is freed");
         if self.is_freed() {

@@ -59,7 +59,7 @@ impl World {
         self.clients[index].forgotten_before.is_some_and(|before| id >= before)
     }
 
-    /// Nobody has anything of what was forgotten, after a while.
+    /// No machine has anything of what was forgotten, after a while.
     pub(crate) fn must_be_forgotten(&mut self) -> Verdict {
         use crate::checkers::past;
         let left = |world: &Self| past::remains(&world.jobs, &world.machines);
@@ -70,5 +70,5 @@ impl World {
     }
 }
 
-/// Who was away hears of it when it is back, and writes once.
+/// A node that was away hears of it when it is back, and writes once.
 const FORGOTTEN_BOUND: Span = Span::from_secs(60);

@@ -109,7 +109,7 @@ fn names_of_ended_tasks_survive_deaths_and_restarts() {
     let id = submit(&instance, &["--wait", "--file", "wide.toml"]);
     let before = names(&instance, &id);
     assert!(before.contains(&"wide-7".to_owned()), "{before:?}");
-    // So many ended tasks that the records of the first leave memory.
+    // More ended tasks than stay in memory.
     for _ in 0..3 {
         submit(&instance, &["--wait", "--file", "bag:tasks=100000,body=noop"]);
     }
