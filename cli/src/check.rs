@@ -260,6 +260,7 @@ mod tests {
                 &Mutant::OF_OTHER_BYTES,
                 &Mutant::OF_ROUNDS,
                 &Mutant::OF_THE_PAST,
+                &Mutant::OF_NUMBERS,
             ];
             let here = lists.iter().any(|list| list.contains(&mutant));
             assert!(here != found_elsewhere(mutant).is_some(), "{name}");

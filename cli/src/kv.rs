@@ -112,7 +112,7 @@ pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
                 written(context, &pair.key, version)
             }
             KvVerb::Append(pair) => {
-                let version = kv.append(pair.key.as_bytes(), &pair.value()?).await?;
+                let version = kv.numbered()?.append(pair.key.as_bytes(), &pair.value()?).await?;
                 written(context, &pair.key, version)
             }
             KvVerb::Lookup { key } => {
@@ -140,7 +140,8 @@ pub(crate) fn run(context: &Context, verb: &KvVerb) -> Done {
             }
             KvVerb::Cas { pair, expect, absent: _ } => {
                 let expected = expect.as_deref().map(str::as_bytes);
-                let done = kv.cas(pair.key.as_bytes(), expected, &pair.value()?).await?;
+                let done =
+                    kv.numbered()?.cas(pair.key.as_bytes(), expected, &pair.value()?).await?;
                 swapped(context, &pair.key, done)
             }
             KvVerb::Batch => crate::kv_batch::run(context, &kv).await,

@@ -69,8 +69,13 @@ pub(crate) async fn run(context: &Context, kv: &Kv) -> Done {
     // Reading may wait for long, and the connections must go on meanwhile.
     let (sender, mut found) = mpsc::channel(1);
     std::thread::spawn(move || read(&sender));
+    let numbered = kv.clone().numbered()?;
     while let Some(lines) = found.recv().await {
-        answer(context, kv, lines?).await?;
+        let lines = lines?;
+        // What is not the same when it is done twice gets numbers.
+        let once = |op: &KvOp| matches!(op.kind(), KvKind::Append | KvKind::Cas);
+        let kv = if lines.ops.iter().any(once) { &numbered } else { kv };
+        answer(context, kv, lines).await?;
     }
     Ok(Exit::Ok)
 }

@@ -64,6 +64,10 @@ struct Inner {
 pub(crate) enum Repeat {
     Safe,
     Never,
+    /// It has a number: it may, and if it was sent before without an answer, that is known.
+    Numbered {
+        in_doubt: bool,
+    },
 }
 
 /// The number and the bytes of a request, made anew for each try.
@@ -381,6 +385,7 @@ impl Client {
         encode: Encode<'_>,
     ) -> Result<(u32, wire::Response), ClientError> {
         let mut retry = Retry::new(self.patience());
+        let mut in_doubt = repeat == Repeat::Numbered { in_doubt: true };
         loop {
             let map = self.map();
             let node = to.node(&map);
@@ -391,8 +396,13 @@ impl Client {
                     match self.attempt(&link, id, bytes, retry.deadline).await {
                         Ok(response) => match self.check(response)? {
                             Checked::Answer(response) => return Ok((node, *response)),
+                            Checked::Forgotten { text, ticket } => {
+                                let forgotten = ClientError::Forgotten { node, text, ticket };
+                                return Err(doubted(in_doubt, node, forgotten));
+                            }
                             Checked::Busy { after, text } => {
-                                retry.wait_busy(node, after, text).await?;
+                                let waited = retry.wait_busy(node, after, text).await;
+                                waited.map_err(|error| doubted(in_doubt, node, error))?;
                                 continue;
                             }
                             Checked::Moved => Lost(MOVED.to_owned()),
@@ -400,11 +410,15 @@ impl Client {
                         Err(_) if repeat == Repeat::Never => {
                             return Err(ClientError::Uncertain { node });
                         }
-                        Err(lost) => lost,
+                        Err(lost) => {
+                            in_doubt |= matches!(repeat, Repeat::Numbered { .. });
+                            lost
+                        }
                     }
                 }
             };
-            retry.pause(to, node, &lost).await?;
+            let paused = retry.pause(to, node, &lost).await;
+            paused.map_err(|error| doubted(in_doubt, node, error))?;
             if to != To::Node(node) {
                 self.refresh(&map).await;
             }
@@ -445,6 +459,9 @@ impl Client {
             }
             wire::ErrorCode::Unknown => Err(ClientError::UnknownJob(JobId::default())),
             wire::ErrorCode::Refused => Err(ClientError::Refused(error.text)),
+            wire::ErrorCode::Forgotten => {
+                Ok(Checked::Forgotten { text: error.text, ticket: error.ticket })
+            }
         }
     }
 }
@@ -460,6 +477,16 @@ pub(crate) enum Checked {
     },
     /// Another node is home of the partition, or will be.
     Moved,
+    /// The number of a write is forgotten.
+    Forgotten {
+        text: String,
+        ticket: u64,
+    },
+}
+
+/// What is told of a numbered write that was sent before and not answered.
+fn doubted(in_doubt: bool, node: u32, error: ClientError) -> ClientError {
+    if in_doubt { ClientError::Uncertain { node } } else { error }
 }
 
 pub(crate) fn home_of(map: &wire::ClusterMap, partition: PartitionId) -> u32 {

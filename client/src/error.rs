@@ -30,6 +30,9 @@ pub enum ClientError {
     /// The connection broke after a write that must not be repeated was sent.
     #[error("connection to node n{node} lost: the write may or may not have happened")]
     Uncertain { node: u32 },
+    /// The number of a write is forgotten: it happened long ago, or never.
+    #[error("node n{node}: {text}")]
+    Forgotten { node: u32, text: String, ticket: u64 },
     /// What a node sent does not fit the request.
     #[error("node n{node} answered what was not asked: {what}")]
     Protocol { node: u32, what: &'static str },
@@ -60,7 +63,9 @@ impl ClientError {
             Self::Busy { .. } => "try again later",
             Self::UnknownJob(_) => "'starling job list' shows the jobs of the cluster",
             Self::UnknownTask { .. } => "'starling task list JOB' shows the tasks of a job",
-            Self::Uncertain { .. } => "look the key up and decide whether to write again",
+            Self::Uncertain { .. } | Self::Forgotten { .. } => {
+                "look the key up and decide whether to write again"
+            }
             Self::Protocol { .. } => "use the same version of starling as the nodes",
             Self::KeyMode { .. } => "make it private again: chmod 600",
             Self::File { .. } => "look at the file, or name another",

@@ -443,6 +443,9 @@ impl Client {
             Checked::Answer(response) => Ok(response.body),
             Checked::Busy { text, .. } => Err(ClientError::Busy { node: node.0, text }),
             Checked::Moved => Err(ClientError::Protocol { node: node.0, what: MOVED }),
+            Checked::Forgotten { .. } => {
+                Err(ClientError::Protocol { node: node.0, what: "this has no number" })
+            }
         }
     }
 
@@ -518,6 +521,9 @@ impl JobWatch {
                     retry.rearm(opened);
                     let lost = link::Lost(MOVED.to_owned());
                     self.look_again(&mut retry, &map, node, &lost).await?;
+                }
+                Checked::Forgotten { .. } => {
+                    return Err(ClientError::Protocol { node, what: "this has no number" });
                 }
                 Checked::Answer(response) => {
                     let more = response.more;

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, Repeat, home_of};
 use crate::link::{self, Link, Lost};
+use crate::numbered::{Numbers, Writes};
 use crate::retry::{Retry, To};
 use crate::{Client, ClientError};
 
@@ -17,8 +18,7 @@ use crate::{Client, ClientError};
 #[derive(Clone, Debug)]
 pub struct Kv {
     client: Client,
-    /// Nothing that writes is sent again when its answer was lost.
-    is_once: bool,
+    writes: Writes,
 }
 
 /// What a key holds. Versions grow with every change of the key.
@@ -43,7 +43,7 @@ pub enum Cas {
 impl Client {
     #[must_use]
     pub fn kv(&self) -> Kv {
-        Kv { client: self.clone(), is_once: false }
+        Kv { client: self.clone(), writes: Writes::Plain }
     }
 }
 
@@ -53,7 +53,24 @@ impl Kv {
     /// write happens at most once, and all of them may be [`ClientError::Uncertain`].
     #[must_use]
     pub fn once(self) -> Self {
-        Self { is_once: true, ..self }
+        Self { writes: Writes::Once, ..self }
+    }
+
+    /// Every write gets a number, and is sent again when its answer was lost: it happens once, as
+    /// long as the partition remembers the number. Where it does not, and the write was sent
+    /// before, the answer is [`ClientError::Uncertain`].
+    ///
+    /// # Errors
+    /// The system gives no random number, of which each client needs one.
+    pub fn numbered(self) -> Result<Self, ClientError> {
+        Ok(Self { writes: Writes::Numbered(Arc::new(Numbers::new()?)), ..self })
+    }
+
+    /// One batch under the caller's own number, which it may send again itself, from any process.
+    /// It has to lie in one partition. [`ClientError::Forgotten`] tells the ticket of a new number.
+    #[must_use]
+    pub fn with_number(self, number: wire::KvNumber) -> Self {
+        Self { writes: Writes::Given(number), ..self }
     }
 
     /// Sets a key; returns the version it has now.
@@ -134,12 +151,22 @@ impl Kv {
                     group.places.push(at);
                     group.ops.push(op);
                 }
-                _ => groups.push(Group { partition, places: vec![at], ops: vec![op] }),
+                _ => {
+                    let (places, ops) = (vec![at], vec![op]);
+                    groups.push(Group { partition, places, ops, number: None });
+                }
             }
+        }
+        for group in &mut groups {
+            group.number = self.number(group.partition, &group.ops);
+        }
+        if matches!(self.writes, Writes::Given(_)) && groups.len() > 1 {
+            let text = "the keys of one numbered batch lie in different partitions";
+            return Err(ClientError::Refused(text.to_owned()));
         }
         let mut results = vec![wire::KvResult::default(); total];
         let mut asked = Vec::new();
-        for parcel in parcels(&self.client.map(), groups, self.is_once) {
+        for parcel in parcels(&self.client.map(), groups, &self.writes) {
             asked.push(self.begin(parcel).await);
         }
         for begun in asked {
@@ -167,20 +194,58 @@ impl Kv {
         partition: PartitionId,
         ops: Vec<wire::KvOp>,
     ) -> Result<Vec<wire::KvResult>, ClientError> {
-        let repeat = repeat_of(&ops, self.is_once);
-        let encode = |map: &wire::ClusterMap| {
-            let id = self.client.next_id();
-            (id, link::encode(id, request::Body::Kv(kv_batch(map, partition, ops.clone()))))
-        };
-        let (node, answer) = self.client.ask_until(To::Home(partition), repeat, &encode).await?;
-        results_of(answer, ops.len(), node)
+        let number = self.number(partition, &ops);
+        let group = Group { partition, places: Vec::new(), ops, number };
+        self.of_group(group, false).await
+    }
+
+    /// The number of a batch with writes, where this client numbers them.
+    fn number(&self, partition: PartitionId, ops: &[wire::KvOp]) -> Option<wire::KvNumber> {
+        match &self.writes {
+            Writes::Numbered(numbers) if has_writes(ops) => Some(numbers.draw(partition)),
+            Writes::Given(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Asks for one group until there is an answer. A numbered one that never happened, though its
+    /// number is forgotten, gets another number.
+    async fn of_group(
+        &self,
+        mut group: Group,
+        in_doubt: bool,
+    ) -> Result<Vec<wire::KvResult>, ClientError> {
+        let mut tickets = 0;
+        loop {
+            let encode = |map: &wire::ClusterMap| {
+                let id = self.client.next_id();
+                (id, link::encode(id, request::Body::Kv(kv_batch(map, &group))))
+            };
+            let repeat = match repeat_of(&group, &self.writes) {
+                Repeat::Numbered { .. } => Repeat::Numbered { in_doubt },
+                other => other,
+            };
+            let to = To::Home(group.partition);
+            match (self.client.ask_until(to, repeat, &encode).await, &self.writes) {
+                (Err(ClientError::Forgotten { ticket, .. }), Writes::Numbered(numbers))
+                    if tickets < TICKETS_MAX =>
+                {
+                    tickets += 1;
+                    group.number = Some(numbers.draw_with(group.partition, ticket));
+                }
+                (answer, _) => {
+                    let (node, answer) = answer?;
+                    return results_of(answer, group.ops.len(), node);
+                }
+            }
+        }
     }
 
     /// Sends a parcel without waiting, so that all parcels travel together.
     async fn begin(&self, parcel: Parcel) -> Begun {
         let map = self.client.map();
         let id = self.client.next_id();
-        let batch = |group: &Group| kv_batch(&map, group.partition, group.ops.clone());
+        let batch = |group: &Group| kv_batch(&map, group);
         let body = match &parcel.groups[..] {
             [group] => request::Body::Kv(batch(group)),
             groups => {
@@ -203,8 +268,9 @@ impl Kv {
         results: &mut [wire::KvResult],
     ) -> Result<(), ClientError> {
         let Begun { parcel: Parcel { node, groups, .. }, answer } = begun;
-        let repeat = groups.iter().map(|group| repeat_of(&group.ops, self.is_once));
-        let never = repeat.into_iter().any(|repeat| repeat == Repeat::Never);
+        let mut repeat = groups.iter().map(|group| repeat_of(group, &self.writes));
+        let never = repeat.any(|repeat| repeat == Repeat::Never);
+        let mut in_doubt = answer.is_some();
         // A request of several may have happened in part when it is refused.
         assert!(!never || groups.len() == 1, "what must not happen twice travels alone");
         let answered = match answer {
@@ -216,7 +282,10 @@ impl Kv {
                         Some(results_of(*response, total, node)?)
                     }
                     // Refused outright, or safe to do again: the slow path may try.
-                    Ok(Checked::Busy { .. } | Checked::Moved) => None,
+                    Ok(Checked::Busy { .. } | Checked::Moved | Checked::Forgotten { .. }) => {
+                        in_doubt = false;
+                        None
+                    }
                     Err(error) => return Err(error),
                 },
                 _ if never => return Err(ClientError::Uncertain { node }),
@@ -224,12 +293,13 @@ impl Kv {
             },
         };
         let mut answered = answered.map(Vec::into_iter);
-        for group in groups {
+        for mut group in groups {
+            let places = std::mem::take(&mut group.places);
             let of_group: Vec<_> = match &mut answered {
                 Some(answered) => answered.by_ref().take(group.ops.len()).collect(),
-                None => self.of_partition(group.partition, group.ops).await?,
+                None => self.of_group(group, in_doubt).await?,
             };
-            for (place, result) in group.places.into_iter().zip(of_group) {
+            for (place, result) in places.into_iter().zip(of_group) {
                 results[place] = result;
             }
         }
@@ -238,14 +308,15 @@ impl Kv {
 }
 
 /// What travels in one request: groups of one node, as many as a frame takes. Groups with
-/// operations that must not happen twice travel alone, so that their fate is known alone.
-fn parcels(map: &wire::ClusterMap, groups: Vec<Group>, is_once: bool) -> Vec<Parcel> {
+/// operations that must not happen twice travel alone, so that their fate is known alone; so do
+/// numbered ones, of which one may be forgotten.
+fn parcels(map: &wire::ClusterMap, groups: Vec<Group>, writes: &Writes) -> Vec<Parcel> {
     let mut open: BTreeMap<u32, Parcel> = BTreeMap::new();
     let mut full = Vec::new();
     for group in groups {
         let node = home_of(map, group.partition);
         let new = || Parcel { node, groups: Vec::new(), size_bytes: 0 };
-        if repeat_of(&group.ops, is_once) == Repeat::Never {
+        if repeat_of(&group, writes) != Repeat::Safe {
             full.push(Parcel { groups: vec![group], ..new() });
             continue;
         }
@@ -267,6 +338,7 @@ struct Group {
     partition: PartitionId,
     places: Vec<usize>,
     ops: Vec<wire::KvOp>,
+    number: Option<wire::KvNumber>,
 }
 
 /// Groups that travel in one request.
@@ -281,6 +353,8 @@ struct Begun {
     answer: Option<tokio::sync::oneshot::Receiver<Result<wire::Response, Lost>>>,
 }
 
+/// How often a batch that never happened gets another number: other clients come meanwhile.
+const TICKETS_MAX: u32 = 8;
 /// What an operation takes in a request beside its key and value, at most.
 const OP_BYTES: usize = 64;
 
@@ -302,18 +376,27 @@ fn present(result: wire::KvResult) -> Option<Value> {
 }
 
 /// An append or a swap done twice is not the same as done once.
-fn repeat_of(ops: &[wire::KvOp], is_once: bool) -> Repeat {
+fn repeat_of(group: &Group, writes: &Writes) -> Repeat {
+    if group.number.is_some() {
+        return Repeat::Numbered { in_doubt: false };
+    }
+    let is_once = matches!(writes, Writes::Once);
     let is_safe = |op: &wire::KvOp| match op.kind() {
         KvKind::Lookup => true,
         KvKind::Insert | KvKind::Remove => !is_once,
         KvKind::Append | KvKind::Cas => false,
     };
-    if ops.iter().all(is_safe) { Repeat::Safe } else { Repeat::Never }
+    if group.ops.iter().all(is_safe) { Repeat::Safe } else { Repeat::Never }
 }
 
-fn kv_batch(map: &wire::ClusterMap, partition: PartitionId, ops: Vec<wire::KvOp>) -> wire::KvBatch {
-    let epoch = map.partitions[partition.0 as usize].epoch;
-    wire::KvBatch { partition: partition.0, epoch, ops }
+fn has_writes(ops: &[wire::KvOp]) -> bool {
+    ops.iter().any(|op| op.kind() != KvKind::Lookup)
+}
+
+fn kv_batch(map: &wire::ClusterMap, group: &Group) -> wire::KvBatch {
+    let epoch = map.partitions[group.partition.0 as usize].epoch;
+    let (partition, ops) = (group.partition.0, group.ops.clone());
+    wire::KvBatch { partition, epoch, ops, number: group.number }
 }
 
 fn results_of(
@@ -396,6 +479,9 @@ impl KeyWatch {
                     retry.rearm(opened);
                     self.look_again(&mut retry, &map, node, &Lost(MOVED.to_owned())).await?;
                 }
+                Checked::Forgotten { .. } => {
+                    return Err(ClientError::Protocol { node, what: "a watch has no number" });
+                }
                 Checked::Answer(response) => {
                     if !response.more {
                         self.responses = None;
@@ -451,7 +537,8 @@ mod tests {
 
     fn group(partition: u32, kind: KvKind, value_bytes: usize) -> Group {
         let ops = vec![operation(kind, b"k", &vec![0; value_bytes])];
-        Group { partition: PartitionId(partition), places: vec![partition as usize], ops }
+        let partition_id = PartitionId(partition);
+        Group { partition: partition_id, places: vec![partition as usize], ops, number: None }
     }
 
     #[test]
@@ -474,7 +561,7 @@ mod tests {
             group(5, KvKind::Insert, half),
             group(6, KvKind::Insert, half),
         ];
-        let mut sent: Vec<(u32, Vec<usize>)> = parcels(&map, groups, false)
+        let mut sent: Vec<(u32, Vec<usize>)> = parcels(&map, groups, &Writes::Plain)
             .into_iter()
             .map(|parcel| (parcel.node, parcel.groups.iter().map(|g| g.places[0]).collect()))
             .collect();
@@ -484,7 +571,15 @@ mod tests {
         let expected = [(0, together), (0, alone(1)), (0, alone(3)), (1, alone(4)), (0, alone(6))];
         assert_eq!(sent, expected);
         let groups = [KvKind::Insert, KvKind::Remove, KvKind::Lookup, KvKind::Lookup];
-        let groups = (0..4).zip(groups).map(|(at, kind)| group(at, kind, 0)).collect();
-        assert_eq!(parcels(&map, groups, true).len(), 3, "writes that happen once travel alone");
+        let four = || (0..4).zip(groups).map(|(at, kind)| group(at, kind, 0));
+        let once = parcels(&map, four().collect(), &Writes::Once);
+        assert_eq!(once.len(), 3, "writes that happen once travel alone");
+        let number = Some(wire::KvNumber { client: 1, sequence: 1, ticket: 0 });
+        let numbered = four().map(|group| match has_writes(&group.ops) {
+            true => Group { number, ..group },
+            false => group,
+        });
+        let numbered = parcels(&map, numbered.collect(), &Writes::Plain);
+        assert_eq!(numbered.len(), 3, "numbered writes travel alone");
     }
 }

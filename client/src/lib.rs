@@ -30,6 +30,7 @@ mod known;
 mod kv;
 mod link;
 mod nodes;
+mod numbered;
 mod retry;
 mod submit;
 

@@ -58,6 +58,35 @@ async fn keys_are_written_compared_and_removed() {
 }
 
 #[tokio::test]
+async fn numbered_writes_happen_once_and_outlive_forgotten_clients() {
+    let (_dir, nodes, client) = cluster(2).await;
+    // More clients than a partition remembers: the later ones need a ticket.
+    let clients = 2 + proto::limits::KV_NUMBERED_CLIENTS_MAX;
+    for number in 0..clients {
+        let kv = client.kv().numbered().unwrap();
+        kv.append(b"list", format!("{number};").as_bytes()).await.unwrap();
+    }
+    let all: String = (0..clients).map(|number| format!("{number};")).collect();
+    let found = client.kv().lookup(b"list").await.unwrap().unwrap();
+    assert_eq!(found.bytes, all);
+
+    let kv = client.kv().numbered().unwrap();
+    let key = |number: u32| format!("key-{number}").into_bytes();
+    let ops = (0..200).flat_map(|n| {
+        [operation(KvKind::Append, &key(n), b"x"), operation(KvKind::Lookup, &key(n), b"")]
+    });
+    let results = kv.each(ops.collect()).await.unwrap();
+    assert!(results.iter().skip(1).step_by(2).all(|result| result.value == "x"));
+
+    let number = proto::wire::KvNumber { client: 5, sequence: 9, ticket: u64::MAX };
+    let given = client.kv().with_number(number);
+    let [first, second] = [given.append(b"own", b"x").await, given.append(b"own", b"x").await];
+    assert_eq!(first.unwrap(), second.unwrap());
+    assert_eq!(client.kv().lookup(b"own").await.unwrap().unwrap().bytes, "x");
+    stop(nodes);
+}
+
+#[tokio::test]
 async fn many_operations_go_to_their_partitions_and_come_back_in_order() {
     let (_dir, nodes, client) = cluster(3).await;
     let kv = client.kv();

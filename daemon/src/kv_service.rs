@@ -14,13 +14,16 @@ use client::{Client, ClientError, ClientOptions};
 use proto::wire::{self, KvKind};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Request, Response, Status};
 
 use crate::rpc::kv_server::Kv;
 use crate::service::{Shared, stopping};
 
 /// How long a call waits for a node that is away.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The metadata that tells the ticket of a new number.
+const TICKET: &str = "starling-ticket";
 /// Changes of a key that its watcher has not read.
 const CHANGES_AHEAD: usize = 1;
 
@@ -48,9 +51,17 @@ impl KvService {
         Ok(known.insert(client).clone())
     }
 
-    async fn run(&self, ops: Vec<wire::KvOp>) -> Result<Vec<wire::KvResult>, Status> {
-        let client = self.client().await?;
-        match client.kv().each(ops).await {
+    async fn run(
+        &self,
+        ops: Vec<wire::KvOp>,
+        number: Option<wire::KvNumber>,
+    ) -> Result<Vec<wire::KvResult>, Status> {
+        let kv = self.client().await?.kv();
+        let kv = match number {
+            Some(number) => kv.with_number(number),
+            None => kv,
+        };
+        match kv.each(ops).await {
             Ok(results) => Ok(results),
             Err(error) => {
                 if matches!(error, ClientError::ClusterUnreachable(_)) {
@@ -61,8 +72,12 @@ impl KvService {
         }
     }
 
-    async fn one(&self, op: wire::KvOp) -> Result<Response<wire::KvResult>, Status> {
-        let mut results = self.run(vec![op]).await?;
+    async fn one(
+        &self,
+        op: wire::KvOp,
+        number: Option<wire::KvNumber>,
+    ) -> Result<Response<wire::KvResult>, Status> {
+        let mut results = self.run(vec![op], number).await?;
         results.pop().map(Response::new).ok_or_else(|| Status::internal("no result"))
     }
 }
@@ -78,6 +93,11 @@ fn status(error: &ClientError) -> Status {
         ClientError::Refused(_) => Status::invalid_argument(text),
         ClientError::Busy { .. } => Status::resource_exhausted(text),
         ClientError::Uncertain { .. } => Status::unknown(text),
+        ClientError::Forgotten { ticket, .. } => {
+            let mut metadata = MetadataMap::new();
+            metadata.insert(TICKET, MetadataValue::from(*ticket));
+            Status::with_metadata(Code::Unknown, text, metadata)
+        }
         ClientError::ClusterUnreachable(_) => Status::unavailable(text),
         _ => Status::internal(text),
     }
@@ -102,46 +122,49 @@ impl Kv for KvService {
         &self,
         request: Request<wire::KvPair>,
     ) -> Result<Response<wire::KvResult>, Status> {
-        let wire::KvPair { key, value } = request.into_inner();
-        self.one(operation(KvKind::Insert, key, value)).await
+        let wire::KvPair { key, value, number } = request.into_inner();
+        self.one(operation(KvKind::Insert, key, value), number).await
     }
 
     async fn lookup(
         &self,
         request: Request<wire::KvKey>,
     ) -> Result<Response<wire::KvResult>, Status> {
-        self.one(operation(KvKind::Lookup, request.into_inner().key, Bytes::new())).await
+        let wire::KvKey { key, .. } = request.into_inner();
+        self.one(operation(KvKind::Lookup, key, Bytes::new()), None).await
     }
 
     async fn remove(
         &self,
         request: Request<wire::KvKey>,
     ) -> Result<Response<wire::KvResult>, Status> {
-        self.one(operation(KvKind::Remove, request.into_inner().key, Bytes::new())).await
+        let wire::KvKey { key, number } = request.into_inner();
+        self.one(operation(KvKind::Remove, key, Bytes::new()), number).await
     }
 
     async fn append(
         &self,
         request: Request<wire::KvPair>,
     ) -> Result<Response<wire::KvResult>, Status> {
-        let wire::KvPair { key, value } = request.into_inner();
-        self.one(operation(KvKind::Append, key, value)).await
+        let wire::KvPair { key, value, number } = request.into_inner();
+        self.one(operation(KvKind::Append, key, value), number).await
     }
 
     async fn cas(
         &self,
         request: Request<wire::KvSwap>,
     ) -> Result<Response<wire::KvResult>, Status> {
-        let wire::KvSwap { key, value, expected, expect_absent } = request.into_inner();
+        let wire::KvSwap { key, value, expected, expect_absent, number } = request.into_inner();
         let op = operation(KvKind::Cas, key, value);
-        self.one(wire::KvOp { expected, expect_absent, ..op }).await
+        self.one(wire::KvOp { expected, expect_absent, ..op }, number).await
     }
 
     async fn batch(
         &self,
         request: Request<wire::KvOps>,
     ) -> Result<Response<wire::KvResults>, Status> {
-        let results = self.run(request.into_inner().ops).await?;
+        let wire::KvOps { ops, number } = request.into_inner();
+        let results = self.run(ops, number).await?;
         Ok(Response::new(wire::KvResults { results }))
     }
 

@@ -29,7 +29,7 @@ impl Refusals {
     pub(crate) fn refuse(&self, id: u64, text: &str) {
         let Some(queue) = self.queue.upgrade() else { return };
         let code = wire::ErrorCode::Refused as i32;
-        let error = wire::Error { code, text: text.to_owned(), retry_after_ns: 0 };
+        let error = wire::Error { code, text: text.to_owned(), ..Default::default() };
         let queued_bytes = Arc::clone(&self.queued_bytes);
         let response = wire::Response { id, error: Some(error), ..Default::default() };
         // One who does not read what it is told is cut off by the loop, or else never told more.
@@ -63,7 +63,7 @@ impl ReplySender {
         if bytes > limits::FRAME_BYTES_MAX - limits::RESPONSES_BYTES {
             let text = format!("the answer has {bytes} bytes, a frame holds fewer: ask for less");
             let error =
-                wire::Error { code: wire::ErrorCode::Refused as i32, text, retry_after_ns: 0 };
+                wire::Error { code: wire::ErrorCode::Refused as i32, text, ..Default::default() };
             response = wire::Response { id: response.id, error: Some(error), ..Default::default() };
             bytes = response.encoded_len();
         }

@@ -110,7 +110,7 @@ async fn what_was_answered_survives_a_restart() {
             value: value.into(),
             ..Default::default()
         };
-        Ask::Kv(wire::KvBatch { partition: partition.0, epoch: 1, ops: vec![op] })
+        Ask::Kv(wire::KvBatch { partition: partition.0, epoch: 1, ops: vec![op], number: None })
     };
     let mut session = Session::open(&nodes[home as usize], dir.path()).await;
     let answer = session.ask(batch(wire::KvKind::Insert, b"Chicago")).await;

@@ -286,7 +286,8 @@ async fn an_observer_may_not_write() {
     use wire::KvKind::{Append, Cas, Insert, Lookup, Remove};
     for kind in [Insert, Lookup, Remove, Append, Cas] {
         let op = |kind: wire::KvKind| wire::KvOp { kind: kind as i32, ..Default::default() };
-        let batch = wire::KvBatch { partition: 0, epoch: 1, ops: vec![op(Lookup), op(kind)] };
+        let batch =
+            wire::KvBatch { partition: 0, epoch: 1, ops: vec![op(Lookup), op(kind)], number: None };
         let many = wire::KvBatches { batches: vec![batch.clone()] };
         for body in [wire::request::Body::Kv(batch), wire::request::Body::KvMany(many)] {
             let request = wire::Request { id: 7, body: Some(body) };

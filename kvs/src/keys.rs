@@ -7,6 +7,8 @@ use proto::{JobId, PartitionId};
 
 /// User key-value records: `u ‖ user's key`.
 pub const USER: u8 = b'u';
+/// What a partition remembers of numbered batches: `n ‖ client ‖ place`.
+pub const NUMBERS: u8 = b'n';
 /// Task records of the scheduler's ledger: `t ‖ job ‖ kind ‖ index ...`.
 pub const TASK: u8 = b't';
 /// Job records: `j ‖ job ...`.
@@ -29,6 +31,24 @@ pub fn user(key: &[u8]) -> Vec<u8> {
     bytes.push(USER);
     bytes.extend_from_slice(key);
     bytes
+}
+
+/// The key of a numbered batch of a client; no client has the number 0 (see [`crate::Store`]).
+#[must_use]
+pub fn number(client: u64, place: u8) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(10);
+    bytes.push(NUMBERS);
+    bytes.extend_from_slice(&client.to_be_bytes());
+    bytes.push(place);
+    bytes
+}
+
+/// Takes apart what [`number`] made: client, place.
+#[must_use]
+pub fn parse_number(key: &[u8]) -> Option<(u64, u8)> {
+    let key: &[u8; 10] = key.try_into().ok()?;
+    let client = key[1..].first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*client), key[9]))
 }
 
 /// `namespace ‖ job`: the prefix of everything of one job in one namespace and partition.

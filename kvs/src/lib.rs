@@ -24,7 +24,7 @@ let insert = wire::KvOp {
     value: "Chicago".into(),
     ..wire::KvOp::default()
 };
-let batch = wire::KvBatch { partition: partition.0, epoch: 1, ops: vec![insert] };
+let batch = wire::KvBatch { partition: partition.0, epoch: 1, ops: vec![insert], number: None };
 let mut writes = Vec::new();
 let results = store.apply(&batch, &mut writes)?;
 assert_eq!(results[0].status(), wire::KvStatus::Ok);

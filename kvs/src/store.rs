@@ -20,10 +20,13 @@
 //! operation. A version is never used twice, not even across removal and restart: a batch that
 //! removes writes the count down too. So a watcher that compares versions misses no last state.
 //!
+//! **Once.** A batch with a number takes effect at most once, see [`numbers`].
+//!
 //! **On disk** a value is its version (u64, little-endian) followed by the user's bytes, under
 //! [`crate::keys::user`]; the count of a partition is the record of the empty user key.
 
 mod error;
+mod numbers;
 mod step;
 
 use std::sync::Arc;
@@ -37,6 +40,7 @@ use proto::{NodeId, PartitionId, wire};
 pub use error::{DamagedRecord, StoreError};
 
 use crate::{Record, Write, home, key_partition, keys};
+use numbers::{Numbers, Room};
 
 /// What an entry costs beside its key and value: table slot, allocations, version.
 const ENTRY_OVERHEAD_BYTES: u64 = 96;
@@ -49,6 +53,7 @@ pub struct Store {
     tables: HashMap<PartitionId, Table, FixedState>,
     used_bytes: u64,
     budget_bytes: u64,
+    room: Room,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +61,7 @@ struct Table {
     /// How many batches have changed it.
     version: u64,
     entries: HashMap<Box<[u8]>, Entry, FixedState>,
+    numbers: Numbers,
 }
 
 #[derive(Clone, Debug)]
@@ -75,13 +81,27 @@ impl Store {
     #[must_use]
     pub fn new(node: NodeId, map: Arc<wire::ClusterMap>) -> Self {
         let tables = HashMap::with_hasher(FixedState::default());
-        Self { node, map, tables, used_bytes: 0, budget_bytes: KV_NODE_BYTES_MAX }
+        Self {
+            node,
+            map,
+            tables,
+            used_bytes: 0,
+            budget_bytes: KV_NODE_BYTES_MAX,
+            room: Room::default(),
+        }
     }
 
     /// With another bound on memory than [`KV_NODE_BYTES_MAX`].
     #[must_use]
     pub fn with_budget(mut self, budget_bytes: u64) -> Self {
         self.budget_bytes = budget_bytes;
+        self
+    }
+
+    /// With other bounds on what each partition remembers of numbered batches.
+    #[cfg(test)]
+    fn with_room(mut self, room: Room) -> Self {
+        self.room = room;
         self
     }
 
@@ -94,26 +114,31 @@ impl Store {
     ) -> Result<Self, DamagedRecord> {
         let mut store = Self::new(node, map);
         for record in records {
-            if keys::namespace(&record.key) == Some(keys::USER) {
+            if matches!(keys::namespace(&record.key), Some(keys::USER | keys::NUMBERS)) {
                 store.load(&record)?;
             }
         }
         Ok(store)
     }
 
-    /// Takes one stored record of the user namespace back in, in any order.
+    /// Takes one stored record of a key or of a numbered batch back in, in any order.
     ///
     /// # Panics
     /// When the record belongs to another namespace.
     pub fn load(&mut self, record: &Record) -> Result<(), DamagedRecord> {
         let partition = record.partition;
         let damaged = |reason| DamagedRecord { partition, reason };
-        let [keys::USER, key @ ..] = &record.key[..] else {
-            panic!("a record of another namespace was given to the user's store");
-        };
         if partition.0 as usize >= self.map.partitions.len() {
             return Err(damaged("the cluster has no such partition"));
         }
+        if keys::namespace(&record.key) == Some(keys::NUMBERS) {
+            let numbers = &mut self.tables.entry(partition).or_default().numbers;
+            self.used_bytes += numbers.load(&record.key, &record.value).map_err(damaged)?;
+            return Ok(());
+        }
+        let [keys::USER, key @ ..] = &record.key[..] else {
+            panic!("a record of another namespace was given to the user's store");
+        };
         let (version, value) =
             record.value.split_first_chunk::<8>().ok_or_else(|| damaged("it has no version"))?;
         let version = u64::from_le_bytes(*version);
@@ -140,7 +165,7 @@ impl Store {
     pub fn forget(&mut self, partition: PartitionId) {
         let Some(table) = self.tables.remove(&partition) else { return };
         let bytes = table.entries.iter().map(|(key, entry)| entry.cost_bytes(key));
-        self.used_bytes -= bytes.sum::<u64>();
+        self.used_bytes -= bytes.sum::<u64>() + table.numbers.bytes();
     }
 
     /// Who holds what has changed.
@@ -150,7 +175,8 @@ impl Store {
     }
 
     /// Applies a batch: one result per operation, and in `writes` what must be in the log (and
-    /// synced, before the client is told). On an error nothing has changed.
+    /// synced, before the client is told). On an error no key has changed; that a numbered batch
+    /// was refused is written too.
     pub fn apply(
         &mut self,
         batch: &wire::KvBatch,
@@ -159,12 +185,29 @@ impl Store {
         let partition = PartitionId(batch.partition);
         self.check_home(partition, batch.epoch)?;
         self.check_limits(batch)?;
-        let table = self.tables.entry(partition).or_default();
-        let left_bytes = self.budget_bytes.saturating_sub(self.used_bytes);
-        let outcome = step::run(table, batch, left_bytes)?;
-        self.used_bytes = self.used_bytes.saturating_add_signed(outcome.grown_bytes);
-        outcome.changes.write(table, partition, batch, writes);
-        Ok(outcome.results)
+        let Self { tables, used_bytes, budget_bytes, room, .. } = self;
+        let table = tables.entry(partition).or_default();
+        if let Some(number) = &batch.number
+            && let Some(results) = table.numbers.answer(number)?
+        {
+            return Ok(results);
+        }
+        let left_bytes = budget_bytes.saturating_sub(*used_bytes);
+        let outcome = step::run(table, batch, left_bytes);
+        let results = match outcome {
+            Ok(outcome) => {
+                *used_bytes = used_bytes.saturating_add_signed(outcome.grown_bytes);
+                outcome.changes.write(table, partition, batch, writes);
+                Ok(outcome.results)
+            }
+            Err(error) => Err(error),
+        };
+        if let Some(number) = &batch.number {
+            let told = results.as_deref().ok();
+            let grown = table.numbers.note(partition, number, told, *room, writes);
+            *used_bytes = used_bytes.saturating_add_signed(grown);
+        }
+        results
     }
 
     /// The version of a key, 0 while it is absent.
@@ -271,5 +314,7 @@ impl Store {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod numbers_tests;
 #[cfg(test)]
 mod tests;

@@ -37,6 +37,7 @@ impl Watches {
                 code: ErrorCode::Busy as i32,
                 text,
                 retry_after_ns: 1 << 30,
+                ..Default::default()
             });
         }
         self.watches.push(Watch {
@@ -54,7 +55,7 @@ impl Watches {
         gone.map(|watch| {
             let text = format!("{partition} has another home: take the newer map and watch there");
             let code = ErrorCode::WrongEpoch as i32;
-            let error = Some(wire::Error { code, text, retry_after_ns: 0 });
+            let error = Some(wire::Error { code, text, ..Default::default() });
             (watch.client, wire::Response { id: watch.id, error, ..Default::default() })
         })
         .collect()
@@ -103,7 +104,7 @@ pub(crate) fn apply_many(
     let ops: usize = many.batches.iter().map(|batch| batch.ops.len()).sum();
     if ops > KV_OPS_MAX {
         let text = format!("{ops} operations at once; {KV_OPS_MAX} may be");
-        return Err(wire::Error { code: ErrorCode::Refused as i32, text, retry_after_ns: 0 });
+        return Err(wire::Error { code: ErrorCode::Refused as i32, text, ..Default::default() });
     }
     let mut all = wire::KvResults { results: Vec::with_capacity(ops) };
     let mut value_bytes = 0;
@@ -115,7 +116,7 @@ pub(crate) fn apply_many(
         if value_bytes > KV_REPLY_BYTES_MAX {
             // Not refused: asked partition by partition, each answer has a message of its own.
             let text = "the values are too large for one answer".to_owned();
-            return Err(wire::Error { code: ErrorCode::Busy as i32, text, retry_after_ns: 0 });
+            return Err(wire::Error { code: ErrorCode::Busy as i32, text, ..Default::default() });
         }
         all.results.extend(answer.results);
     }
@@ -125,7 +126,12 @@ pub(crate) fn apply_many(
 fn told(error: &StoreError) -> wire::Error {
     let code = error.code();
     let retry_after_ns = if code == ErrorCode::Busy { STEPS_HELD_RETRY.0 } else { 0 };
-    wire::Error { code: code as i32, text: error.to_string(), retry_after_ns }
+    wire::Error {
+        code: code as i32,
+        text: error.to_string(),
+        retry_after_ns,
+        ticket: error.ticket(),
+    }
 }
 
 #[cfg(test)]
@@ -146,7 +152,7 @@ mod tests {
             .expect("some key lies in every partition");
         let (key, value) = (key.into(), value.into());
         let op = wire::KvOp { kind: kind as i32, key, value, ..Default::default() };
-        wire::KvBatch { partition, epoch: 1, ops: vec![op] }
+        wire::KvBatch { partition, epoch: 1, ops: vec![op], ..Default::default() }
     }
 
     fn store() -> Store {
@@ -199,7 +205,12 @@ mod tests {
         assert_eq!(error.code(), ErrorCode::WrongEpoch);
 
         let op = batch(1, KvKind::Lookup, b"").ops.remove(0);
-        let half = wire::KvBatch { partition: 1, epoch: 1, ops: vec![op; KV_OPS_MAX / 2 + 1] };
+        let half = wire::KvBatch {
+            partition: 1,
+            epoch: 1,
+            ops: vec![op; KV_OPS_MAX / 2 + 1],
+            ..Default::default()
+        };
         let many = wire::KvBatches { batches: vec![half.clone(), half] };
         let error = apply_many(&mut store, &many, &mut writes).unwrap_err();
         assert_eq!(error.code(), ErrorCode::Refused);

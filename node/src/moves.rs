@@ -141,7 +141,7 @@ impl Node {
                 self.scheduler.adopt_job(record.partition, *state);
                 Ok(())
             }
-            Loaded::User => self.store.load(record).map_err(|error| error.to_string()),
+            Loaded::User => self.load_user(record).map_err(|error| error.to_string()),
             Loaded::Meta => Ok(()),
         }
     }

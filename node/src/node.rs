@@ -177,9 +177,17 @@ impl Node {
                 self.scheduler.load_job(*state);
                 Ok(())
             }
-            Loaded::User => self.store.load(record).map_err(|error| damaged(error.to_string())),
+            Loaded::User => self.load_user(record).map_err(|error| damaged(error.to_string())),
             Loaded::Meta => Ok(()),
         }
+    }
+
+    pub(crate) fn load_user(&mut self, record: &Record) -> Result<(), kvs::DamagedRecord> {
+        let forgets = self.own.mutant == Some(scheduler::Mutant::NumbersForgotten);
+        if forgets && kvs::keys::namespace(&record.key) == Some(kvs::keys::NUMBERS) {
+            return Ok(());
+        }
+        self.store.load(record)
     }
 
     fn begin(&mut self, now: Time) {
@@ -323,7 +331,7 @@ impl Node {
         if let Some(partition) = self.not_here(&body) {
             let text = format!("{partition} is not served here: take the newer map and ask again");
             let code = ErrorCode::WrongEpoch as i32;
-            let error = wire::Error { code, text, retry_after_ns: STEPS_HELD_RETRY.0 };
+            let error = wire::Error { code, text, retry_after_ns: STEPS_HELD_RETRY.0, ticket: 0 };
             // It promises nothing, so it waits for nothing.
             let body = Some(response::Body::Elsewhere(self.elsewhere(partition)));
             let response = wire::Response { id, error: Some(error), body, ..Default::default() };
@@ -337,7 +345,10 @@ impl Node {
             request::Body::Kv(_) | request::Body::KvMany(_) if self.is_overloaded() => {
                 self.answer(client, id, Err(busy("too much waits for copies of partitions")));
             }
-            request::Body::Kv(batch) => {
+            request::Body::Kv(mut batch) => {
+                if self.own.mutant == Some(scheduler::Mutant::NumberIgnored) {
+                    batch.number = None;
+                }
                 let result = kv::apply(&mut self.store, &batch, &mut self.writes);
                 self.answer_kv(client, id, result, &[batch]);
                 self.tell_watchers();
@@ -555,9 +566,9 @@ fn options(config: &Config) -> Options {
 
 fn busy(text: &str) -> wire::Error {
     let retry_after_ns = STEPS_HELD_RETRY.0;
-    wire::Error { code: ErrorCode::Busy as i32, text: text.into(), retry_after_ns }
+    wire::Error { code: ErrorCode::Busy as i32, text: text.into(), retry_after_ns, ticket: 0 }
 }
 
 fn refused(text: &str) -> wire::Error {
-    wire::Error { code: ErrorCode::Refused as i32, text: text.into(), retry_after_ns: 0 }
+    wire::Error { code: ErrorCode::Refused as i32, text: text.into(), ..Default::default() }
 }

@@ -69,7 +69,7 @@ fn put((partition, job): Place, kind: u8, index: u64, record: &impl Message) -> 
 pub(crate) enum Loaded {
     Ledger(JobId, LedgerRecord),
     Job(Box<wire::JobState>),
-    /// Of the user's key-value store.
+    /// Of the user's key-value store: a key, or a numbered batch.
     User,
     /// The shell's own.
     Meta,
@@ -78,7 +78,7 @@ pub(crate) enum Loaded {
 pub(crate) fn read(record: &Record) -> Result<Loaded, String> {
     let malformed = |error: prost::DecodeError| format!("a record does not decode: {error}");
     match keys::namespace(&record.key) {
-        Some(keys::USER) => Ok(Loaded::User),
+        Some(keys::USER | keys::NUMBERS) => Ok(Loaded::User),
         Some(keys::META) => Ok(Loaded::Meta),
         Some(keys::JOB) => {
             let state = wire::JobState::decode(record.value.as_slice()).map_err(malformed)?;

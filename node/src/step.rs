@@ -238,8 +238,7 @@ impl Node {
         effects.extend(out.forgotten.drain(..).map(|job| Effect::Forget { job }));
         effects.extend(out.erased.drain(..).map(|job| Effect::Erase { job }));
         effects.extend(out.fetches.drain(..).map(Effect::Fetch));
-        let launches = std::mem::take(&mut out.launches);
-        effects.extend(launches.into_iter().map(|launch| Effect::Launch(Box::new(launch))));
+        effects.extend(out.launches.drain(..).map(Effect::Launch));
     }
 
     /// What was decided so far becomes writes.

@@ -252,7 +252,7 @@ fn request(dice: &mut Dice) -> wire::request::Body {
         _ => {
             let op = wire::KvOp { kind: dice.below(9) as i32, ..Default::default() };
             let (partition, epoch) = (dice.below(9) as u32, dice.below(3));
-            Body::Kv(wire::KvBatch { partition, epoch, ops: vec![op] })
+            Body::Kv(wire::KvBatch { partition, epoch, ops: vec![op], number: None })
         }
     }
 }

@@ -358,6 +358,11 @@ pub const ACTIVATION_LATE: Span = Span::from_secs(10);
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
 pub const KV_OPS_MAX: usize = 65_536;
+/// Clients of one partition whose numbered batches it remembers, and batches of each.
+pub const KV_NUMBERED_CLIENTS_MAX: usize = 128;
+pub const KV_NUMBERS_MAX: usize = 16;
+/// An answer of a numbered batch above this size is not remembered, only that it was given.
+pub const KV_ANSWER_KEPT_BYTES: usize = 4 << 10;
 /// A line of operations as JSON, where any byte of a key or a value may be escaped; and how much of
 /// such lines is read ahead of their answers.
 pub const KV_LINE_BYTES_MAX: usize = 6 * (2 * VALUE_BYTES_MAX + KEY_BYTES_MAX) + 1024;

@@ -353,7 +353,7 @@ impl Scheduler {
 }
 
 fn error(code: ErrorCode, text: String) -> wire::Error {
-    wire::Error { code: code as i32, text, retry_after_ns: 0 }
+    wire::Error { code: code as i32, text, ..Default::default() }
 }
 pub(crate) fn refused(text: String) -> wire::Error {
     error(ErrorCode::Refused, text)

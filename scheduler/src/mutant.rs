@@ -77,6 +77,10 @@ pub enum Mutant {
     SummaryMadeAgain,
     /// No member that was away hears that a job was forgotten.
     ForgottenReturns,
+    /// A numbered batch of the key-value store is applied as often as it comes.
+    NumberIgnored,
+    /// A restarted node, or one that takes a partition over, does not know the numbers of before.
+    NumbersForgotten,
     /// Whatever a task that is done again reads is made again as well.
     AllRebuilt,
     /// What depends on a batch is said before any copy has it.
@@ -245,6 +249,9 @@ impl Mutant {
     /// Of what is kept of ended jobs, and what is not.
     pub const OF_THE_PAST: [Self; 2] = [Self::SummaryMadeAgain, Self::ForgottenReturns];
 
+    /// Of numbered batches of the key-value store.
+    pub const OF_NUMBERS: [Self; 2] = [Self::NumberIgnored, Self::NumbersForgotten];
+
     pub const ALL: [Self; 29] = [
         Self::CounterInsteadOfSet,
         Self::SpeakBeforeWriting,
@@ -281,7 +288,7 @@ impl Mutant {
     pub fn every() -> impl Iterator<Item = Self> {
         let lists = [&Self::ALL[..], &Self::OF_COPIES, &Self::OF_ONE_SIDE, &Self::OF_TAKE_OVER];
         let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS);
-        let few = few.chain(&Self::OF_OTHER_BYTES).chain(&Self::OF_ROUNDS);
+        let few = few.chain(&Self::OF_OTHER_BYTES).chain(&Self::OF_ROUNDS).chain(&Self::OF_NUMBERS);
         let few = few.chain(&Self::OF_THE_PAST);
         lists.into_iter().flatten().chain(few).copied()
     }
@@ -326,6 +333,8 @@ impl Mutant {
             Self::RoundIgnored => "round-ignored",
             Self::SummaryMadeAgain => "summary-made-again",
             Self::ForgottenReturns => "forgotten-returns",
+            Self::NumberIgnored => "number-ignored",
+            Self::NumbersForgotten => "numbers-forgotten",
             Self::AllRebuilt => "all-rebuilt",
             Self::AckBeforeBackups => "ack-before-backups",
             Self::ReleaseBeforeBackups => "release-before-backups",

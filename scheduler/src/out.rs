@@ -60,7 +60,7 @@ pub struct Out {
     pub reliable: Vec<(NodeId, Body)>,
     /// May be lost.
     pub loose: Vec<(NodeId, Body)>,
-    pub launches: Vec<Launch>,
+    pub launches: Vec<Box<Launch>>,
     pub fetches: Vec<Fetch>,
     pub kills: Vec<(TaskId, Attempt)>,
     pub discards: Vec<(TaskId, Attempt)>,

@@ -169,7 +169,7 @@ impl Scheduler {
         out.events.push(Event::Started { task, attempt, slot });
         let more = self.slots.more(slot).iter().filter(|_| !is_instant);
         out.events.extend(more.map(|&slot| Event::Widened { task, attempt, slot }));
-        out.launches.push(work.launch(task, attempt, slot));
+        out.launches.push(Box::new(work.launch(task, attempt, slot)));
     }
 
     /// An attempt launched here has ended.

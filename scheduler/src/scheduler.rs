@@ -23,7 +23,7 @@ use crate::hints::Hints;
 use crate::homes::Homes;
 use crate::jobs::Jobs;
 use crate::leaving::Leaving;
-use crate::ledger::{Ledger, State};
+use crate::ledger::Ledger;
 use crate::monitor::Monitor;
 use crate::out::Out;
 use crate::parked::Parked;
@@ -475,13 +475,8 @@ impl Scheduler {
 
     /// Puts a ready task where Algorithm 1 says.
     fn place(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let complete = |state: State, missing: u32| state == State::Waiting && missing == 0;
-        let placeable =
-            self.ledger.cell(task).is_some_and(|cell| complete(cell.state, cell.missing));
-        if !placeable || self.ledger.is_removed(task.job) {
-            return;
-        }
-        if self.ledger.awaits_verdict(now, task) {
+        let Some(is_suspect) = self.ledger.placeable(task) else { return };
+        if self.ledger.is_removed(task.job) || is_suspect && self.ledger.awaits_verdict(now, task) {
             return;
         }
         if self.ledger.awaits_release(now, task) {

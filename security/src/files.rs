@@ -19,6 +19,14 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
     Ok(bytes)
 }
 
+/// A number that cannot be guessed.
+///
+/// # Errors
+/// The system gives no random numbers.
+pub fn random_number() -> Result<u64, KeyError> {
+    random().map(u64::from_le_bytes)
+}
+
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -21,6 +21,7 @@ mod token;
 pub use authority::{Authority, Validity};
 pub use dial::Dialer;
 pub use error::KeyError;
+pub use files::random_number;
 pub use keyring::{Bundle, Keyring};
 pub use token::{SECRET_BYTES, Token, Tokens};
 

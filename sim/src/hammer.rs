@@ -117,7 +117,7 @@ impl World {
         let value = part.clone().unwrap_or_default();
         let op = wire::KvOp { kind: kind as i32, key: name, value, ..Default::default() };
         let epoch = self.epoch_at(node, partition);
-        let batch = wire::KvBatch { partition: partition.0, epoch, ops: vec![op] };
+        let batch = wire::KvBatch { partition: partition.0, epoch, ops: vec![op], number: None };
         let who = Who::Hammer(index);
         let id = self.request(who, node, request::Body::Kv(batch));
         let hammer = &mut self.hammers[index];

@@ -1,5 +1,6 @@
-//! Clients of the key-value store: one operation after another on a few shared keys. They never
-//! repeat an operation, so an unanswered one stays open in the history.
+//! Clients of the key-value store: one operation after another on a few shared keys. Clients that
+//! number their batches ask again until they are answered. The others never repeat an operation,
+//! so an unanswered one stays open in the history.
 
 use bytes::Bytes;
 use proto::wire::{KvKind, request, response};
@@ -15,6 +16,7 @@ struct Open {
     /// Of the history.
     at: (Bytes, usize),
     op: wire::KvOp,
+    number: Option<wire::KvNumber>,
     journey: Journey,
 }
 
@@ -24,6 +26,8 @@ pub(crate) struct KvClient {
     operations_left: u32,
     pace: Span,
     open: Option<Open>,
+    /// The last of its numbers, where it numbers its batches.
+    numbers: Option<u64>,
     /// Looks up every key once and asks until it is answered.
     closing: Vec<Bytes>,
     counter: u64,
@@ -61,6 +65,7 @@ impl World {
             operations_left: operations,
             pace,
             open: None,
+            numbers: None,
             closing: Vec::new(),
             counter: 0,
             metered: Vec::new(),
@@ -68,6 +73,11 @@ impl World {
             waits_since: None,
         });
         self.schedule(self.now, Happening::Wake { who: Who::Kv(client) });
+    }
+
+    /// The client made last numbers its batches from now on.
+    pub(crate) fn number_batches(&mut self) {
+        self.kv_clients.last_mut().expect("a client was made").numbers = Some(0);
     }
 
     /// A client of keys that this node is home of now. It is noted how
@@ -118,14 +128,20 @@ impl World {
         let partition = kvs::key_partition(&op.key, self.map.partitions.len() as u32);
         let at = self.history.called(op.clone(), self.now);
         let journey = self.journey(partition);
-        self.kv_ask(index, partition, Open { id: 0, at, op, journey });
+        let client = index as u64 + 1;
+        let number = self.kv_clients[index].numbers.as_mut().map(|last| {
+            *last += 1;
+            wire::KvNumber { client, sequence: *last, ticket: 0 }
+        });
+        self.kv_ask(index, partition, Open { id: 0, at, op, number, journey });
     }
 
     fn kv_ask(&mut self, index: usize, partition: PartitionId, open: Open) {
         let who = Who::Kv(index);
         let (home, epoch) = self.home_known_to(who, partition);
         let ops = vec![open.op.clone()];
-        let batch = wire::KvBatch { partition: partition.0, epoch, ops };
+        let number = open.number;
+        let batch = wire::KvBatch { partition: partition.0, epoch, ops, number };
         let id = self.request(who, home, request::Body::Kv(batch));
         self.kv_clients[index].open = Some(Open { id, ..open });
         let mut patience = self.dice.span(Span::from_millis(30), Span::from_millis(400));
@@ -198,10 +214,13 @@ impl World {
 
     pub(crate) fn kv_timed_out(&mut self, index: usize, request: u64) {
         let client = &mut self.kv_clients[index];
-        if client.open.take_if(|open| open.id == request).is_some() {
-            self.ask_for_newer_map(Who::Kv(index));
-            self.kv_next(index);
+        let Some(open) = client.open.take_if(|open| open.id == request) else { return };
+        self.ask_for_newer_map(Who::Kv(index));
+        if open.number.is_some() {
+            let partition = kvs::key_partition(&open.op.key, self.map.partitions.len() as u32);
+            return self.kv_ask(index, partition, open);
         }
+        self.kv_next(index);
     }
 
     fn kv_next(&mut self, index: usize) {

@@ -39,6 +39,7 @@ const LEARNING_PERMILLE: u64 = 400;
 const HOURS_APART_PERMILLE: u64 = 150;
 /// Of the second stream of a seed.
 const VARIES_STREAM: u64 = 0x6279_7465_7300_0000;
+const NUMBERS_STREAM: u64 = 0x6e75_6d62_6572_7300;
 /// How long faults strike.
 const TROUBLE_MIN: Span = Span::from_millis(100);
 const TROUBLE_MAX: Span = Span::from_secs(6);
@@ -60,6 +61,8 @@ pub(crate) struct Plan {
     kv_clients: u64,
     kv_keys: u64,
     hammers: Vec<HammerPlan>,
+    /// Which clients of the store number their batches: a stream of its own.
+    numbers: Dice,
     dice: Dice,
 }
 
@@ -211,6 +214,7 @@ impl Plan {
             kv_clients: dice.below(4),
             kv_keys: dice.between(1, 4),
             hammers,
+            numbers: Dice::new(seed ^ NUMBERS_STREAM),
             dice,
         }
     }
@@ -228,6 +232,9 @@ impl Plan {
             let operations = self.dice.between(5, 25) as u32;
             let pace = Span::from_millis(self.dice.pick(&[1, 20, 80]));
             world.add_kv_client(self.kv_keys, operations, pace);
+            if self.numbers.chance(500) {
+                world.number_batches();
+            }
         }
         for plan in self.hammers.clone() {
             world.add_hammer(plan, self.faults_for);

@@ -42,6 +42,11 @@ fn every_mutant_of_the_past_is_found() {
     all_are_found(&Mutant::OF_THE_PAST);
 }
 
+#[test]
+fn every_mutant_of_numbers_is_found() {
+    all_are_found(&Mutant::OF_NUMBERS);
+}
+
 fn all_are_found(mutants: &[Mutant]) {
     // The nodes' own assertions may fail too; their words would drown the table.
     std::panic::set_hook(Box::new(|_| {}));

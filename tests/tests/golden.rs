@@ -85,12 +85,14 @@ const SETS: [&str; 7] = [
     "GroupMessage",
     "MembershipMessage",
 ];
-const WHOLE: [&str; 10] = [
+const WHOLE: [&str; 12] = [
     "Packet",
     "Chunk",
     "JobCommit",
     "EndRecord",
     "CreditRecord",
+    "KvNumberRecord",
+    "KvForgottenRecord",
     "HolderRecord",
     "StartRecord",
     "VisibleRecord",
@@ -190,6 +192,8 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         "JobCommit" => again::<wire::JobCommit>(bytes),
         "EndRecord" => again::<wire::EndRecord>(bytes),
         "CreditRecord" => again::<wire::CreditRecord>(bytes),
+        "KvNumberRecord" => again::<wire::KvNumberRecord>(bytes),
+        "KvForgottenRecord" => again::<wire::KvForgottenRecord>(bytes),
         "HolderRecord" => again::<wire::HolderRecord>(bytes),
         "StartRecord" => again::<wire::StartRecord>(bytes),
         "VisibleRecord" => again::<wire::VisibleRecord>(bytes),

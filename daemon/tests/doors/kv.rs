@@ -21,10 +21,10 @@ async fn clients(nodes: &[NodeHandle], dir: &std::path::Path) -> Vec<KvClient<Ch
 }
 
 fn key(key: &str) -> wire::KvKey {
-    wire::KvKey { key: key.to_owned().into() }
+    wire::KvKey { key: key.to_owned().into(), number: None }
 }
 fn pair(key: &str, value: &str) -> wire::KvPair {
-    wire::KvPair { key: key.to_owned().into(), value: value.to_owned().into() }
+    wire::KvPair { key: key.to_owned().into(), value: value.to_owned().into(), number: None }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -47,6 +47,7 @@ async fn any_node_answers_for_any_key() {
             value: "jay".into(),
             expected: expected.into(),
             expect_absent: false,
+            number: None,
         };
         let conflict = clients[reader].cas(swap("finch")).await.unwrap().into_inner();
         assert_eq!(conflict.status(), KvStatus::Conflict);
@@ -62,6 +63,47 @@ async fn any_node_answers_for_any_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_numbered_call_happens_once_at_whatever_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = tokio::task::block_in_place(|| start_all(&options(dir.path(), 0, 3))).unwrap();
+    let mut clients = clients(&nodes, dir.path()).await;
+    let append = |client, sequence| wire::KvPair {
+        number: Some(wire::KvNumber { client, sequence, ticket: 0 }),
+        ..pair("bird", &format!("{client}.{sequence};"))
+    };
+    let mut versions = Vec::new();
+    for client in &mut clients {
+        versions.push(client.append(append(7, 1)).await.unwrap().into_inner().version);
+    }
+    assert_eq!(versions, [versions[0]; 3]);
+    // So long ago that the partition has forgotten it.
+    let last = 1 + proto::limits::KV_NUMBERS_MAX as u64;
+    for sequence in 2..=last {
+        clients[0].append(append(7, sequence)).await.unwrap();
+    }
+    let late = clients[1].append(append(7, 1)).await.unwrap_err();
+    assert_eq!(late.code(), Code::Unknown, "{late}");
+    assert_eq!(late.metadata().get("starling-ticket").unwrap(), "0");
+    // A client of which nothing is known, while the partition has forgotten clients.
+    for client in 100..=100 + proto::limits::KV_NUMBERED_CLIENTS_MAX as u64 {
+        clients[0]
+            .remove(wire::KvKey { number: append(client, 1).number, ..key("bird") })
+            .await
+            .ok();
+    }
+    let unknown = clients[2].append(append(9, 1)).await.unwrap_err();
+    let ticket = unknown.metadata().get("starling-ticket").unwrap().to_str().unwrap();
+    let number = wire::KvNumber { client: 9, sequence: 2, ticket: ticket.parse().unwrap() };
+    let known = wire::KvPair { number: Some(number), ..pair("bird", "new;") };
+    clients[2].append(known).await.unwrap();
+    let found = clients[1].lookup(key("bird")).await.unwrap().into_inner();
+    assert_eq!(found.value, "new;");
+    let nobody = wire::KvPair { number: Some(wire::KvNumber::default()), ..pair("bird", "x") };
+    let refused = clients[0].insert(nobody).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn batches_and_watches() {
     let dir = tempfile::tempdir().unwrap();
     let nodes = tokio::task::block_in_place(|| start_all(&options(dir.path(), 0, 3))).unwrap();
@@ -74,7 +116,8 @@ async fn batches_and_watches() {
         value: format!("v{number}").into(),
         ..Default::default()
     };
-    let all = |kind| wire::KvOps { ops: (0..100).map(|number| op(kind, number)).collect() };
+    let all =
+        |kind| wire::KvOps { ops: (0..100).map(|number| op(kind, number)).collect(), number: None };
     let inserted = clients[0].batch(all(KvKind::Insert)).await.unwrap().into_inner().results;
     assert_eq!(inserted.len(), 100);
     let found = clients[2].batch(all(KvKind::Lookup)).await.unwrap().into_inner().results;
@@ -166,7 +209,7 @@ async fn who_reads_slowly_gets_the_newest_change() {
     for number in 0..CHANGES {
         // More than the windows of the stream take.
         let value = vec![number as u8; 200_000].into();
-        let pair = wire::KvPair { key: "slow".into(), value };
+        let pair = wire::KvPair { key: "slow".into(), value, number: None };
         last = kv.insert(pair).await.unwrap().into_inner().version;
     }
     let mut heard = 0;

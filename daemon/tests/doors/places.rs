@@ -25,7 +25,7 @@ async fn served(node: &NodeHandle, dir: &Path, role: Role) -> Option<KvClient<Ch
     let call = async {
         let channel = dialer.connect(&address, |endpoint| endpoint).await.ok()?;
         let mut client = KvClient::new(channel);
-        client.lookup(wire::KvKey { key: "k".into() }).await.ok()?;
+        client.lookup(wire::KvKey { key: "k".into(), number: None }).await.ok()?;
         Some(client)
     };
     tokio::time::timeout(PATIENCE, call).await.ok()?

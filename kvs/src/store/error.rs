@@ -30,6 +30,12 @@ pub enum StoreError {
     ReplyTooLong { at: usize },
     #[error("no memory for keys and values is left here ({left_bytes} bytes): remove some keys")]
     Full { left_bytes: u64 },
+    #[error("a client and a sequence number are at least 1")]
+    NumberZero,
+    #[error("batch {sequence} of this client may have happened: its number is forgotten here")]
+    Forgotten { sequence: u64, ticket: u64 },
+    #[error("batch {sequence} of this client was answered before, and the answer is not kept")]
+    AnswerUnkept { sequence: u64 },
 }
 
 impl StoreError {
@@ -39,8 +45,15 @@ impl StoreError {
         match self {
             Self::NotHome { .. } | Self::WrongEpoch { .. } => wire::ErrorCode::WrongEpoch,
             Self::NotActive { .. } => wire::ErrorCode::Busy,
+            Self::Forgotten { .. } | Self::AnswerUnkept { .. } => wire::ErrorCode::Forgotten,
             _ => wire::ErrorCode::Refused,
         }
+    }
+
+    /// The ticket that a new number of the client needs where its number was forgotten.
+    #[must_use]
+    pub fn ticket(&self) -> u64 {
+        if let Self::Forgotten { ticket, .. } = self { *ticket } else { 0 }
     }
 }
 

@@ -114,7 +114,7 @@ proptest! {
             for partition in 0..PARTITIONS {
                 let here = |op: &&KvOp| key_partition(&op.key, PARTITIONS).0 == partition;
                 let ops = ops.iter().filter(here).cloned().collect();
-                let batch = KvBatch { partition, epoch: 1, ops };
+                let batch = KvBatch { partition, epoch: 1, ops, number: None };
                 let mut writes = Vec::new();
                 let results = store.apply(&batch, &mut writes).unwrap();
                 prop_assert_eq!(results, model.apply(&batch));

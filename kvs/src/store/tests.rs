@@ -22,7 +22,7 @@ fn cas(key: &str, expected: Option<&str>, value: &str) -> KvOp {
 }
 
 fn batch(ops: Vec<KvOp>) -> KvBatch {
-    KvBatch { partition: 0, epoch: 1, ops }
+    KvBatch { partition: 0, epoch: 1, ops, number: None }
 }
 
 fn apply(store: &mut Store, ops: Vec<KvOp>) -> Vec<KvResult> {
@@ -94,7 +94,7 @@ fn the_wrong_node_and_the_wrong_epoch_are_told_so() {
     let map = make_map(1, 2, 2);
     let theirs = crate::partitions_by_node(&map)[1][0];
     let mut store = Store::new(NodeId(0), Arc::new(map.clone()));
-    let request = KvBatch { partition: theirs.0, epoch: 1, ops: vec![] };
+    let request = KvBatch { partition: theirs.0, epoch: 1, ops: vec![], number: None };
     assert_eq!(refused(&mut store, &request).code(), ErrorCode::WrongEpoch);
 
     let mut newer = map;
@@ -104,7 +104,7 @@ fn the_wrong_node_and_the_wrong_epoch_are_told_so() {
     let stale = StoreError::WrongEpoch { partition: theirs, told: 1, current: 2 };
     assert_eq!(refused(&mut store, &request), stale);
     assert_eq!(store.apply(&KvBatch { epoch: 2, ..request }, &mut Vec::new()), Ok(vec![]));
-    let nowhere = KvBatch { partition: 2, epoch: 1, ops: vec![] };
+    let nowhere = KvBatch { partition: 2, epoch: 1, ops: vec![], number: None };
     assert_eq!(
         refused(&mut store, &nowhere),
         StoreError::NoPartition { partition: PartitionId(2) }

@@ -185,6 +185,15 @@ impl Ledger {
         }
     }
 
+    /// Whether a task that waits for no input has runs that died; `None`: it is not to be placed.
+    pub(crate) fn placeable(&self, task: TaskId) -> Option<bool> {
+        let index = task.local.index();
+        let segment = self.part(task)?.segment(index)?;
+        let cell = segment.cell(index)?;
+        let is_complete = cell.state == State::Waiting && cell.missing == 0;
+        is_complete.then(|| cell.in_doubt || segment.side(index).is_some())
+    }
+
     /// Whether a task that is ready is not to be placed yet: what its last run says of it is not
     /// known, or it rests.
     pub(crate) fn awaits_verdict(&mut self, now: Time, task: TaskId) -> bool {

@@ -67,6 +67,9 @@ impl Recalls {
 impl Ledger {
     /// Outputs that differ from what the attempt made that ended before.
     pub(crate) fn changed_outputs(&self, task: TaskId, sums: &[u64]) -> Vec<u32> {
+        if sums.is_empty() {
+            return Vec::new();
+        }
         let index = task.local.index();
         let segment = self.part(task).and_then(|part| part.segment(index));
         let before = segment.map(|segment| segment.output_sums(index)).unwrap_or_default();

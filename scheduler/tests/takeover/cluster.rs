@@ -421,7 +421,7 @@ impl Cluster {
         process.fetching.extend(out.fetches);
         for launch in out.launches {
             self.oracle.launched(NodeId(node as u32), &launch, &machine.objects);
-            process.running.insert((launch.task, launch.attempt), launch);
+            process.running.insert((launch.task, launch.attempt), *launch);
         }
     }
 

@@ -30,6 +30,8 @@ fn messages_are_refused_or_settle() {
             "JobCommit" => settles::<wire::JobCommit>(bytes),
             "EndRecord" => settles::<wire::EndRecord>(bytes),
             "CreditRecord" => settles::<wire::CreditRecord>(bytes),
+            "KvNumberRecord" => settles::<wire::KvNumberRecord>(bytes),
+            "KvForgottenRecord" => settles::<wire::KvForgottenRecord>(bytes),
             "HolderRecord" => settles::<wire::HolderRecord>(bytes),
             "StartRecord" => settles::<wire::StartRecord>(bytes),
             "VisibleRecord" => settles::<wire::VisibleRecord>(bytes),

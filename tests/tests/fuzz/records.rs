@@ -41,12 +41,16 @@ fn damaged_records_are_refused_or_loaded() {
         let Some((&[partition, index, kind, space], value)) = bytes.split_first_chunk() else {
             return;
         };
-        let space = [keys::USER, keys::TASK, keys::JOB, keys::META][usize::from(space) % 4];
+        let spaces = [keys::USER, keys::TASK, keys::JOB, keys::META, keys::NUMBERS];
+        let space = spaces[usize::from(space) % spaces.len()];
         let own = names[sample].bytes().next().unwrap_or(b'c').to_ascii_lowercase();
         let kind = if kind == 0 { own } else { kinds[usize::from(kind) % kinds.len()] };
         let record = Record {
             partition: PartitionId(u32::from(partition % 16)),
-            key: keys::job_record(space, JobId(1), kind, index.into()).to_vec(),
+            key: match space {
+                keys::NUMBERS => keys::number(index.into(), kind),
+                _ => keys::job_record(space, JobId(1), kind, index.into()).to_vec(),
+            },
             value: value.to_vec(),
         };
         let config = Config {

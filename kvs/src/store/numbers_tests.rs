@@ -1,0 +1,203 @@
+//! Numbered batches that come late, twice, after a restart, and from too many clients.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proto::limits::{KV_ANSWER_KEPT_BYTES, KV_NODE_BYTES_MAX};
+use proto::wire::{ErrorCode, KvBatch, KvKind, KvNumber, KvOp, KvResult, KvStatus};
+use proto::{NodeId, PartitionId};
+
+use super::Room;
+use crate::{Record, Store, StoreError, Write, make_map};
+
+const ROOM: Room = Room { clients: 3, numbers: 2 };
+const CLIENTS: u64 = 5;
+
+fn op(kind: KvKind, value: &str) -> KvOp {
+    let value = value.to_owned().into();
+    KvOp { kind: kind as i32, key: "k".into(), value, ..KvOp::default() }
+}
+
+fn batch(client: u64, sequence: u64, ticket: u64, ops: Vec<KvOp>) -> KvBatch {
+    let number = Some(KvNumber { client, sequence, ticket });
+    KvBatch { partition: 0, epoch: 1, ops, number }
+}
+
+#[derive(Default)]
+struct Disk(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Disk {
+    fn write(&mut self, writes: Vec<Write>) {
+        for write in writes {
+            match write.value {
+                Some(value) => drop(self.0.insert(write.key, value)),
+                None => drop(self.0.remove(&write.key)),
+            }
+        }
+    }
+    fn store(&self, room: Room) -> Store {
+        let partition = PartitionId(0);
+        let records = self.0.clone().into_iter();
+        let mut store = Store::new(NodeId(0), Arc::new(make_map(1, 1, 1))).with_room(room);
+        for (key, value) in records {
+            store.load(&Record { partition, key, value }).unwrap();
+        }
+        store
+    }
+}
+
+/// What a client has heard of its numbers.
+#[derive(Default, Clone)]
+struct Client {
+    ticket: u64,
+    last: u64,
+    /// Batches with the ticket that each was sent with, that may come again at any time.
+    sent: Vec<KvBatch>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send {
+        client: u64,
+        kind: KvKind,
+    },
+    /// A batch that was sent before comes once more, as it was.
+    Late {
+        client: u64,
+        which: usize,
+    },
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let kind = prop_oneof![Just(KvKind::Append), Just(KvKind::Remove), Just(KvKind::Cas)];
+    let step = prop_oneof![
+        5 => (1..=CLIENTS, kind).prop_map(|(client, kind)| Step::Send { client, kind }),
+        5 => (1..=CLIENTS, 0..9usize).prop_map(|(client, which)| Step::Late { client, which }),
+        1 => Just(Step::Restart),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None,
+        ..ProptestConfig::default() })]
+    /// The value of the key lists the batches that took effect since it was last removed.
+    #[test]
+    fn a_number_takes_effect_at_most_once(steps in steps()) {
+        let mut disk = Disk::default();
+        let mut store = disk.store(ROOM);
+        let mut clients = vec![Client::default(); CLIENTS as usize + 1];
+        let mut answers: BTreeMap<(u64, u64), Vec<KvResult>> = BTreeMap::new();
+        let mut happened = BTreeSet::new();
+        for step in steps {
+            let (request, is_first) = match step {
+                Step::Restart => {
+                    let used = store.used_bytes();
+                    store = disk.store(ROOM);
+                    prop_assert_eq!(store.used_bytes(), used);
+                    continue;
+                }
+                Step::Send { client, kind } => {
+                    let known = &mut clients[client as usize];
+                    known.last += 1;
+                    let mut change = op(kind, &format!("{client}.{};", known.last));
+                    change.expect_absent = true;
+                    let request = batch(client, known.last, known.ticket, vec![change]);
+                    known.sent.push(request.clone());
+                    (request, true)
+                }
+                Step::Late { client, which } => {
+                    let sent = &clients[client as usize].sent;
+                    let Some(at) = sent.len().checked_sub(1 + which) else { continue };
+                    (sent[at].clone(), false)
+                }
+            };
+            let number = request.number.unwrap();
+            let id = (number.client, number.sequence);
+            let before = store.lookup(PartitionId(0), b"k");
+            let mut writes = Vec::new();
+            let outcome = store.apply(&request, &mut writes);
+            let changed = store.lookup(PartitionId(0), b"k") != before;
+            disk.write(writes);
+            match outcome {
+                Ok(results) => {
+                    let first = answers.entry(id).or_insert_with(|| results.clone());
+                    prop_assert_eq!(&results, first, "the same answer again");
+                    prop_assert!(!changed || happened.insert(id), "{:?} happened twice", id);
+                }
+                Err(StoreError::Forgotten { ticket, .. }) => {
+                    prop_assert!(!changed);
+                    let known = &mut clients[id.0 as usize];
+                    // Known by now only if it was answered, or forgotten for its ticket.
+                    if is_first {
+                        known.ticket = ticket;
+                    }
+                }
+                Err(other) => prop_assert!(false, "{}", other),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_first_try_is_refused_for_its_ticket_alone() {
+    let mut store = Disk::default().store(ROOM);
+    let mut send = |client, sequence, ticket| {
+        let request = batch(client, sequence, ticket, vec![op(KvKind::Append, "x")]);
+        store.apply(&request, &mut Vec::new()).map(|results| results[0].version)
+    };
+    for client in 1..=4 {
+        assert_eq!(send(client, 1, 0), Ok(client));
+    }
+    // Client 1 was forgotten: it is refused, and so is one that never came.
+    let forgotten = |sequence| Err(StoreError::Forgotten { sequence, ticket: 1 });
+    assert_eq!(send(1, 1, 0), forgotten(1));
+    assert_eq!(send(5, 1, 0), forgotten(1));
+    assert_eq!(send(5, 2, 1), Ok(5));
+    assert_eq!(send(5, 2, 1), Ok(5), "again");
+    // Client 2 went for client 5. Of client 5 the two last numbers are remembered.
+    assert_eq!(send(5, 3, 1), Ok(6));
+    assert_eq!(send(5, 4, 1), Ok(7));
+    assert_eq!(send(5, 2, 1), Err(StoreError::Forgotten { sequence: 2, ticket: 2 }));
+    assert_eq!(StoreError::Forgotten { sequence: 2, ticket: 2 }.code(), ErrorCode::Forgotten);
+    assert_eq!(send(0, 1, 9), Err(StoreError::NumberZero));
+    assert_eq!(send(5, 0, 9), Err(StoreError::NumberZero));
+}
+
+#[test]
+fn refused_and_long_answers_are_remembered_without_their_results() {
+    let mut disk = Disk::default();
+    let mut writes = Vec::new();
+    let mut store = disk.store(ROOM).with_budget(2_000);
+    let long = "x".repeat(KV_ANSWER_KEPT_BYTES);
+    let full = batch(1, 1, 0, vec![op(KvKind::Insert, &long)]);
+    assert!(matches!(store.apply(&full, &mut writes), Err(StoreError::Full { .. })));
+    disk.write(std::mem::take(&mut writes));
+    // There is room now, and the client was told that there is none.
+    let mut store = disk.store(ROOM).with_budget(KV_NODE_BYTES_MAX);
+    let again = store.apply(&full, &mut writes);
+    assert_eq!(again, Err(StoreError::AnswerUnkept { sequence: 1 }));
+    assert!(writes.is_empty() && store.is_empty());
+
+    let insert = batch(1, 2, 0, vec![op(KvKind::Insert, &long), op(KvKind::Lookup, "")]);
+    assert_eq!(store.apply(&insert, &mut writes).unwrap().len(), 2);
+    let again = store.apply(&insert, &mut writes);
+    assert_eq!(again, Err(StoreError::AnswerUnkept { sequence: 2 }));
+
+    let swap = batch(1, 3, 0, vec![KvOp { expect_absent: true, ..op(KvKind::Cas, "y") }]);
+    let told = store.apply(&swap, &mut writes).unwrap();
+    assert_eq!(told[0].status(), KvStatus::Conflict);
+    assert_eq!(store.apply(&swap, &mut writes), Err(StoreError::AnswerUnkept { sequence: 3 }));
+}
+
+#[test]
+fn a_partition_that_is_forgotten_takes_its_numbers_along() {
+    let mut store = Disk::default().store(ROOM);
+    let insert = batch(1, 1, 0, vec![op(KvKind::Insert, "x")]);
+    store.apply(&insert, &mut Vec::new()).unwrap();
+    assert!(store.used_bytes() > 0);
+    store.forget(PartitionId(0));
+    assert_eq!(store.used_bytes(), 0);
+}
