@@ -310,6 +310,9 @@ impl Node {
         }
         let received = self.links.receive(packet);
         if let Some(incarnation) = received.incarnation {
+            if is_late {
+                self.scheduler.heard_late(from, incarnation);
+            }
             self.stirred |=
                 self.scheduler.on_peer_incarnation(now, from, incarnation, &mut self.out);
         }

@@ -304,7 +304,7 @@ impl Scheduler {
         // Of one that has restarted it may have been forgotten that it was there before.
         let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
         if let Some(before) = before.filter(|&before| before < incarnation) {
-            self.meet(peer, before);
+            self.meet_former(peer, before);
             self.note_death(now, (peer, before));
         }
         let has_tasks = self.ledger.away.contains_key(&peer);

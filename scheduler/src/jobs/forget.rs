@@ -124,8 +124,8 @@ impl Jobs {
         }
     }
 
-    /// The map has changed: a node that is home of a partition now may have got records of a job that
-    /// others have confirmed to be rid of.
+    /// The map has changed: a node that is home of a partition now may have got records of a job
+    /// that others have confirmed to be rid of.
     pub(crate) fn forget_again(&mut self, homes: &Homes, out: &mut Out) {
         let Some(looks) = &self.looks else { return };
         for job_id in &looks.forgetting {

@@ -132,10 +132,10 @@ fn a_forgotten_job_stays_forgotten() {
     instance.sandbox().write("keeps.toml", text);
     let id = submit(&instance, &["--wait", "--file", "keeps.toml"]);
     let other = submit(&instance, &["--", "sleep", "30"]);
-    let refused = instance.starling(&["job", "forget", &other]).expect_code(2);
+    let refused = instance.starling(&["job", "forget", &other]).expect_code(4);
     assert!(refused.stderr.contains("has not ended"), "{}", refused.stderr);
     assert!(refused.stderr.contains("job cancel"), "{}", refused.stderr);
-    instance.starling(&["job", "forget", "all"]).expect_code(2);
+    instance.starling(&["job", "forget", "all"]).expect_code(4);
     assert_eq!(recorded(&instance, &id)["state"], "finished", "nothing was forgotten");
     instance.starling(&["job", "cancel", &other]).ok();
     // A node that is away hears of it when it is back.
@@ -199,9 +199,9 @@ fn retention_removes_the_oldest_and_never_what_is_kept() {
     });
     assert_eq!(list()["tasks"], Value::Array(Vec::new()));
     assert_eq!(at(&["job", "info", "2", "--json"]).ok().json(), first, "the summary stays");
-    let output = at(&["job", "output", "2"]).expect_code(2);
+    let output = at(&["job", "output", "2"]).expect_code(4);
     assert!(output.stderr.contains("removed by retention"), "{}", output.stderr);
-    let retry = at(&["job", "retry", "2"]).expect_code(2);
+    let retry = at(&["job", "retry", "2"]).expect_code(4);
     assert!(retry.stderr.contains("removed by retention"), "{}", retry.stderr);
     at(&["job", "fetch", "1", "--output", sandbox.path("got").to_str().unwrap()]).ok();
     assert_eq!(fs::read_to_string(sandbox.path("got/k")).unwrap(), "kept\n");
