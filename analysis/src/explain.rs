@@ -92,6 +92,7 @@ impl Past {
                 };
                 format!("attempt {attempt} started on {}, slot {slot}{waited}", name(node))
             }
+            Event::Widened { slot, .. } => format!("it takes slot {slot} as well"),
             Event::Ended { .. } => ended(entry),
             Event::Committed { end, output_bytes, .. } => {
                 let made = match output_bytes {

@@ -7,11 +7,11 @@ bytes a task (where it ended, if it did) and a bounded series, however long the 
 
 use std::collections::BTreeMap;
 
+use proto::busy::BusySeries;
 use proto::event::{End, Event};
-use proto::{JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
+use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
 
 use crate::events::Entry;
-use crate::series::BusySeries;
 use crate::stages::Tally;
 use crate::waits::Slots;
 
@@ -59,6 +59,8 @@ pub struct Fold {
     pub(crate) slots: Slots,
     /// Of this kind no attempt counts among what slots did.
     loads: Option<u32>,
+    /// How many further slots attempts take that run.
+    wide: BTreeMap<(NodeId, TaskId, Attempt), u32>,
 }
 
 impl Fold {
@@ -75,7 +77,7 @@ impl Fold {
         Self { loads, ..self }
     }
 
-    /// Every attempt counts as one slot.
+    /// An attempt counts on the slots that it takes by the log: on one, where that does not say.
     pub fn push(&mut self, entry: &Entry) {
         self.push_sized(entry, 1);
     }
@@ -114,8 +116,15 @@ impl Fold {
                     self.slots.started(entry.node, slot, (task, attempt), entry.time);
                 }
             }
+            Event::Widened { task, attempt, slot } => {
+                *self.wide.entry((entry.node, task, attempt)).or_default() += 1;
+                if kind.is_none() || kind != self.loads {
+                    self.slots.started(entry.node, slot, (task, attempt), entry.time);
+                }
+            }
             Event::Ended { task, attempt, .. } => {
-                self.attempt_ended(entry, slots, kind);
+                let more = self.wide.remove(&(entry.node, task, attempt)).unwrap_or_default();
+                self.attempt_ended(entry, slots.max(1 + more), kind);
                 self.slots.ended(entry.node, (task, attempt), entry.time);
             }
             Event::Committed { task, end, node, output_bytes, .. } => {
@@ -253,6 +262,7 @@ pub fn task_of(event: &Event) -> Option<TaskId> {
         | Event::Stolen { task, .. }
         | Event::Fetched { task, .. }
         | Event::Started { task, .. }
+        | Event::Widened { task, .. }
         | Event::Ended { task, .. }
         | Event::Committed { task, .. }
         | Event::Replaced { task, .. }

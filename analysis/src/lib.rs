@@ -2,7 +2,8 @@
 What a run was, told from its event logs, and what no run of a graph can beat.
 
 [`events`] reads the logs of the nodes and merges them; [`Fold`] adds them up in one pass and
-[`RunReport`] is what `run --json` prints; [`TraceWriter`] turns them into a Chrome trace;
+[`RunReport`] is what `run --json` prints; [`past`] makes it of what
+is stored of an ended job; [`TraceWriter`] turns them into a Chrome trace;
 [`explain`](explain::explain) tells the story of one task; [`bounds`] are lower bounds of a graph;
 [`chart`] draws figures as SVG and puts them into pages.
 
@@ -24,8 +25,8 @@ pub mod chart;
 pub mod events;
 pub mod explain;
 pub mod fold;
+pub mod past;
 pub mod report;
-pub mod series;
 pub mod stages;
 pub mod trace;
 pub mod waits;

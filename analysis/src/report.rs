@@ -63,10 +63,10 @@ pub struct Reads {
 }
 
 impl Reads {
-    fn hit_rate(&self) -> f64 {
+    pub(crate) fn hit_rate(&self) -> f64 {
         ratio((self.local + self.copied) as f64, self.inputs as f64)
     }
-    fn hit_rate_strict(&self) -> f64 {
+    pub(crate) fn hit_rate_strict(&self) -> f64 {
         ratio(self.copied as f64, self.inputs.saturating_sub(self.local) as f64)
     }
 }
@@ -334,7 +334,7 @@ fn peak_rss_bytes(facts: &RunFacts) -> u64 {
 }
 
 /// Zero where there is nothing to divide by: JSON knows no NaN.
-fn ratio(part: f64, whole: f64) -> f64 {
+pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 

@@ -1,7 +1,8 @@
 /*!
 Writes a run as Chrome trace JSON, which Perfetto and chrome://tracing open.
 
-A process is a node, a thread is a slot; each attempt is one complete event. Steals, pushes, further
+A process is a node, a thread is a slot; each attempt is one complete event
+on each of its slots. Steals, pushes, further
 attempts and stale completions are instants, fetches are asynchronous spans beside the slots. It is
 written as it is read: only what is queued or running is kept in memory.
 */
@@ -20,9 +21,11 @@ use crate::events::Entry;
 const SLOT_UNKNOWN: u32 = 1 << 20;
 
 /// What is known of an attempt on a node before it ends.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Pending {
     slot: Option<u32>,
+    /// The further ones, of a wide task.
+    more: Vec<u32>,
     reason: Option<Reason>,
     queued: Option<Time>,
 }
@@ -85,8 +88,12 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             Event::Fetched { task, attempt, from, bytes, took } => {
                 self.fetched(node, time, (task, attempt), from, bytes, took)
             }
-            Event::Started { task, attempt, slot } => {
-                self.pending.entry((node, task, attempt)).or_default().slot = Some(slot);
+            Event::Started { task, attempt, slot } | Event::Widened { task, attempt, slot } => {
+                let pending = self.pending.entry((node, task, attempt)).or_default();
+                match pending.slot {
+                    None => pending.slot = Some(slot),
+                    Some(_) => pending.more.push(slot),
+                }
                 Ok(())
             }
             Event::Ended { .. } => self.ended(entry),
@@ -196,16 +203,10 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         let node = entry.node;
         let pending = self.pending.remove(&(node, task, attempt)).unwrap_or_default();
         let slot = pending.slot.unwrap_or(SLOT_UNKNOWN);
-        if self.threads.insert((node, slot)) {
-            let name = match pending.slot {
-                Some(slot) => format!("slot {slot}"),
-                None => "slot unknown".into(),
-            };
-            self.metadata("thread_name", node, slot, json!({"name": name}))?;
-        }
+        self.name_thread(node, slot)?;
         let name = (self.names)(task).unwrap_or_else(|| task.local.to_string());
         let waited = pending.queued.map_or(Span::ZERO, |queued| started.since(queued));
-        let event = json!({
+        let mut event = json!({
             "ph": "X", "name": name, "cat": "task", "pid": node.0, "tid": slot,
             "ts": self.micros(started), "dur": micros_of(entry.time.since(started)),
             "args": {
@@ -219,7 +220,27 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
                 "local_bytes": local_bytes,
             },
         });
+        if !pending.more.is_empty() {
+            event["args"]["slots"] = (pending.more.len() + 1).into();
+        }
+        for slot in pending.more {
+            self.name_thread(node, slot)?;
+            event["tid"] = slot.into();
+            self.write(event.clone())?;
+        }
+        event["tid"] = slot.into();
         self.write(event)
+    }
+
+    fn name_thread(&mut self, node: NodeId, slot: u32) -> io::Result<()> {
+        if !self.threads.insert((node, slot)) {
+            return Ok(());
+        }
+        let name = match slot {
+            SLOT_UNKNOWN => "slot unknown".into(),
+            slot => format!("slot {slot}"),
+        };
+        self.metadata("thread_name", node, slot, json!({"name": name}))
     }
 
     fn fetched(
@@ -411,6 +432,18 @@ mod tests {
         let expected =
             [json!({"name": "node 3"}), json!({"sort_index": 3}), json!({"name": "slot 1"})];
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_wide_task_is_drawn_on_all_its_slots() {
+        let mut story = story();
+        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(1, 2));
+        story.insert(5, entry(3, 9, Event::Widened { task, attempt, slot: 4 }));
+        let trace = trace(&story);
+        let events = trace["traceEvents"].as_array().unwrap();
+        let drawn = events.iter().filter(|event| event["ph"] == "X");
+        let drawn: Vec<_> = drawn.map(|it| (&it["tid"], &it["args"]["slots"])).collect();
+        assert_eq!(drawn, [(&json!(4), &json!(2)), (&json!(1), &json!(2))]);
     }
 
     #[test]

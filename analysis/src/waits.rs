@@ -7,7 +7,7 @@ use proto::{Attempt, NodeId, Span, TaskId, Time};
 use serde::Serialize;
 
 /// Means over the slots that ran something, but for those of fetches and launches. With `busy_s`
-/// they make up the makespan, where every slot ran something and no task takes several.
+/// they make up the makespan, where every slot ran something.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Waits {
     pub slots: u64,
@@ -76,9 +76,8 @@ impl Slots {
     pub(crate) fn ended(&mut self, node: NodeId, key: (TaskId, Attempt), at: Time) {
         let Some(slots) = self.by_node.get_mut(&node) else { return };
         let is_it = |slot: &&mut Slot| slot.running.is_some_and(|it| (it.0, it.1) == key);
-        if let Some(slot) = slots.iter_mut().find(is_it)
-            && let Some((.., since)) = slot.running.take()
-        {
+        for slot in slots.iter_mut().filter(is_it) {
+            let Some((.., since)) = slot.running.take() else { continue };
             slot.busy.0 += at.since(since).0;
             slot.attempts += 1;
             slot.last_end = slot.last_end.max(Some(at));

@@ -259,6 +259,7 @@ mod tests {
                 &Mutant::OF_SLOWNESS,
                 &Mutant::OF_OTHER_BYTES,
                 &Mutant::OF_ROUNDS,
+                &Mutant::OF_THE_PAST,
                 &Mutant::OF_NUMBERS,
             ];
             let here = lists.iter().any(|list| list.contains(&mutant));

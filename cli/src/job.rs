@@ -7,16 +7,15 @@ use serde::Serialize;
 
 use crate::args::TimeoutArgs;
 use crate::errors::{Done, Exit, Failure, heard};
+use crate::forget::ForgetArgs;
 use crate::jobs::{self, JobRow};
 use crate::kept::FetchArgs;
 use crate::retry::{self, RetryArgs};
 use crate::run::Deadline;
 use crate::selector::Selector;
-use crate::shown::shown;
-use crate::story::{self, Logs};
 use crate::streams::OutputArgs;
 use crate::units::Timespan;
-use crate::{Context, kept, run, streams, summary, units};
+use crate::{Context, forget, kept, past, run, streams, units};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum JobVerb {
@@ -53,6 +52,9 @@ pub(crate) enum JobVerb {
     },
     /// Run again what is not done of ended jobs: failed, skipped and cancelled tasks
     Retry(RetryArgs),
+    /// Remove what is known of ended jobs: events, records of tasks, what they printed, what is
+    /// kept for retries; kept results only with --results
+    Forget(ForgetArgs),
     /// Print what tasks wrote to their standard output; what was lost of it is named (exit code 3)
     Output(OutputArgs),
     /// Copy the outputs that tasks keep into a directory
@@ -74,7 +76,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
             JobVerb::List { jobs } => list(context, &client, jobs).await,
             JobVerb::Info { jobs, round } => {
                 for job in jobs::select(&client, jobs).await? {
-                    info(context, &client, job, *round).await?;
+                    past::info(context, &client, job, *round).await?;
                 }
                 Ok(Exit::Ok)
             }
@@ -96,6 +98,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
                 Ok(Exit::Ok)
             }
             JobVerb::Retry(args) => retry::run(context, &client, args).await,
+            JobVerb::Forget(args) => forget::run(context, &client, args).await,
             JobVerb::Output(args) => streams::run(context, &client, args).await,
             JobVerb::Fetch(args) => kept::fetch(context, &client, args).await,
         }
@@ -170,46 +173,6 @@ async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
         false => Err(Failure::lost(jobs::missing_text(&missing))
             .hint("the list is without them; start the nodes, or try again")),
     }
-}
-
-async fn info(
-    context: &Context,
-    client: &Client,
-    job: JobId,
-    round: Option<u32>,
-) -> Result<(), Failure> {
-    let state = match round {
-        Some(round) => client.job_in_round(job, round).await?,
-        None => client.job(job).await?,
-    };
-    let mut logs = Logs::read(client, job, None).await?;
-    // What came after the end of this round is of others.
-    logs.end(state.ended_ns);
-    let fold = logs.fold(job, None)?;
-    let mut facts = story::facts(&state, logs.states.clone());
-    if facts.ended.is_none() {
-        facts.ended = Some(proto::Time(now_ns()));
-    }
-    let report = story::report(&fold, &facts, &state);
-    if context.output.json {
-        return context.output.raw_line(&story::json(&report, &state, None));
-    }
-    let name = shown(&state.name);
-    let mut head = format!("{:12} {} {name}\n{:12} {}\n", "job", report.job, "state", report.state);
-    if let Some(round) = retry::round_line(&state) {
-        head += &format!("{:12} {round}\n", "round");
-    }
-    context.output.text(&(head + &summary::text(&report)))?;
-    if let Some(by) = jobs::canceller(&state) {
-        context.output.line(&format!("{:12} {by}", "cancelled by"))?;
-    }
-    if let Some(stall) = jobs::stall_line(&state) {
-        context.output.line(&format!("{:12} {stall}", "stalled"))?;
-    }
-    for failure in &jobs::counts(&state).failures {
-        context.output.line(&format!("{:12} {}", "failure", jobs::failure_line(failure)))?;
-    }
-    Ok(())
 }
 
 /// Every change of the state, as a line of JSON or on the terminal.

@@ -200,7 +200,7 @@ fn print(
 ) -> Result<(), Failure> {
     jobs::tell_failures(&context.output, state);
     heard(match context.output.json {
-        true => context.output.raw_line(&story::json(report, state, dir)),
+        true => context.output.raw_line(&story::json(report, state, dir, false)),
         false => context.output.text(&summary::text(report)),
     })
 }

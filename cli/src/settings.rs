@@ -11,13 +11,14 @@ use std::str::FromStr;
 use crate::errors::Failure;
 
 /// What can be set, and what holds when it is not.
-pub(crate) const KEYS: [(&str, &str); 25] = [
+pub(crate) const KEYS: [(&str, &str); 26] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
     ("captured_limit", "1GiB"),
     ("captured_store", "auto"),
     ("data", "virtual"),
     ("dir", ""),
+    ("history", "2GiB"),
     ("lengths", "measured"),
     ("nodes", "1"),
     ("order", "auto"),

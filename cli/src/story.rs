@@ -17,7 +17,7 @@ use workloads::{Graph, Plan};
 use crate::errors::{Done, Exit, Failure};
 use crate::output::say;
 use crate::selector::Selector;
-use crate::{Context, jobs};
+use crate::{Context, jobs, past};
 
 /// How long a node may take to tell its state.
 pub(crate) const STATE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -268,15 +268,24 @@ struct Told<'r> {
     /// Where a run put what its tasks keep.
     #[serde(skip_serializing_if = "Option::is_none")]
     results_dir: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    past: Option<past::PastRow>,
 }
 
-/// The report as one line of JSON; its schema comes first.
-pub(crate) fn json(report: &RunReport, state: &JobState, results: Option<&Path>) -> String {
+/// The report as one line of JSON; its schema comes first. `past`: with what is said of jobs of a
+/// cluster alone.
+pub(crate) fn json(
+    report: &RunReport,
+    state: &JobState,
+    results: Option<&Path>,
+    past: bool,
+) -> String {
     let (cancelled_by, failures) = (jobs::canceller(state), jobs::failure_rows(state));
     let results_dir = results.map(|dir| dir.display().to_string());
     let stall = jobs::StallRow::of(state);
     let round = jobs::later_round(state);
-    let told = Told { report, cancelled_by, failures, stall, round, results_dir };
+    let past = past.then(|| past::PastRow::of(state));
+    let told = Told { report, cancelled_by, failures, stall, round, results_dir, past };
     serde_json::to_string(&told).expect("numbers and strings always serialise")
 }
 

@@ -115,6 +115,10 @@ async fn of_job(
     let logs = Logs::read(client, job, one).await?;
     jobs::must_exist(client, job, &logs).await?;
     let some_are_away = client.nodes().into_iter().any(|node| !logs.has(node));
+    if let Some(text) = jobs::thinned_text(&client.job(job).await?) {
+        return Err(Failure::refused(format!("{text}, and what they printed"))
+            .hint(format!("'starling job info {}' still sums it up", job.0)));
+    }
     let mut records = Records::read(client, job, named, args.stderr, some_are_away).await?;
     let committed = logs.committed(job)?;
     records.complete(&committed);

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
 use crate::failures::Cause;
+use crate::output::say;
 use crate::selector::Selector;
 use crate::shown::shown;
 use crate::story::Logs;
@@ -53,6 +54,9 @@ struct TaskRow {
 #[derive(Serialize)]
 struct TaskList {
     tasks: Vec<TaskRow>,
+    /// Retention has removed records of tasks: these are what it has left.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    removed_by_retention: bool,
 }
 
 #[derive(Serialize)]
@@ -158,6 +162,10 @@ pub(crate) async fn find(
             None => of_one_array(one, entries.remove(one).unwrap_or_default())?,
         };
         if tasks.is_empty() {
+            if let Some(text) = jobs::thinned_text(&client.job(job).await?) {
+                return Err(Failure::refused(text)
+                    .hint(format!("'starling job info {}' still sums it up", job.0)));
+            }
             return Err(Failure::refused(format!("job {}: no task '{one}'", job.0))
                 .hint(format!("'starling task list {}' shows its tasks", job.0)));
         }
@@ -197,10 +205,12 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
         | TaskVerb::Explain(named)
         | TaskVerb::Cancel(named)) = verb;
         let job = one_job(&client, &named.job).await?;
-        let mut found = find(&client, job, named.tasks.as_deref()).await?;
-        complete(&client, job, &mut found).await?;
+        let found = find(&client, job, named.tasks.as_deref()).await?;
         match verb {
-            TaskVerb::List(_) => list(context, &found),
+            TaskVerb::List(_) => {
+                let removed = jobs::thinned_text(&client.job(job).await?);
+                list(context, &found, removed)
+            }
             TaskVerb::Info(_) => {
                 for task in &found {
                     info(context, &client, job, task).await?;
@@ -232,41 +242,17 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
     })
 }
 
-/// Tells of tasks whose records have left the memory of their homes what the event logs know.
-async fn complete(client: &Client, job: JobId, found: &mut [TaskState]) -> Result<(), Failure> {
-    let is_bare = |task: &TaskState| {
-        !task.placed && matches!(task.phase(), TaskPhase::TaskDone | TaskPhase::TaskFailed)
-    };
-    if !found.iter().any(is_bare) {
-        return Ok(());
-    }
-    let failures = jobs::counts(&client.job(job).await?).failures;
-    let one = match found {
-        [task] => Some(LocalId(task.local)),
-        _ => None,
-    };
-    let committed = Logs::read(client, job, one).await?.committed(job)?;
-    for task in found.iter_mut().filter(|task| is_bare(task)) {
-        if let Some(ended) = committed.get(&LocalId(task.local)) {
-            task.placed = true;
-            task.node = ended.node.0;
-            task.attempt = ended.attempt.0;
-        }
-        if let Some(failure) = failures.iter().find(|failure| failure.local == task.local) {
-            task.name.clone_from(&failure.name);
-            task.exit_code = failure.exit_code;
-        }
-    }
-    Ok(())
-}
-
-fn list(context: &Context, found: &[TaskState]) -> Done {
+/// `removed`: retention has left no more than these, in words.
+fn list(context: &Context, found: &[TaskState], removed: Option<String>) -> Done {
     let tasks: Vec<TaskRow> = found.iter().map(TaskRow::new).collect();
     if context.output.json {
-        context.output.json(&TaskList { tasks })?;
+        context.output.json(&TaskList { tasks, removed_by_retention: removed.is_some() })?;
     } else {
         let rows: Vec<_> = tasks.into_iter().map(TaskRow::cells).collect();
         context.output.table(&TaskRow::HEADER, &rows)?;
+        if let Some(text) = removed {
+            say(&format!("note: {text}; 'job info' still sums it up"));
+        }
     }
     Ok(Exit::Ok)
 }

@@ -11,6 +11,7 @@ use workloads::quantity;
 
 use crate::Context;
 use crate::errors::{Done, Exit, Failure};
+use crate::history::History;
 use crate::settings::Settings;
 use crate::units::{self, Bandwidth, Factor, Size, Timespan};
 
@@ -59,6 +60,10 @@ pub(crate) struct TuningArgs {
     /// Objects on a node above which nothing is taken in [default: 95 % of the file system]
     #[arg(long, value_name = "SIZE")]
     pub(crate) store_hard: Option<Size>,
+    /// Events and records of ended jobs that a node keeps: a size, an age, or both (2GiB,30d), or
+    /// none for no bound; the oldest go first, kept results never [default: 2GiB]
+    #[arg(long, value_name = "BOUND")]
+    pub(crate) history: Option<History>,
 }
 
 /// Scheduling policies by name.
@@ -172,6 +177,8 @@ impl TuningArgs {
             cache_bytes: self.cache.map(|Size(bytes)| bytes),
             store_soft_bytes: self.store_soft.map(|Size(bytes)| bytes),
             store_hard_bytes: self.store_hard.map(|Size(bytes)| bytes),
+            history_bytes: self.history.map(|history| history.bytes),
+            history_age_ns: self.history.map(|history| history.age.0),
         }
     }
 
@@ -195,6 +202,7 @@ impl TuningArgs {
             cache: settings.pick_optional(self.cache, "cache")?,
             store_soft: settings.pick_optional(self.store_soft, "store_soft")?,
             store_hard: settings.pick_optional(self.store_hard, "store_hard")?,
+            history: Some(settings.pick(self.history, "history")?),
         };
         let tuned = Tuning::default().with(&all.change());
         tuned.map_err(|error| Failure::usage(error.to_string()))
@@ -221,6 +229,8 @@ pub(crate) fn flags(tuning: &Tuning) -> Vec<String> {
     flag("steal-interval", span(tuning.steal_interval_start));
     flag("steal-bound", span(tuning.steal_interval_bound));
     flag("cache", format!("{}B", tuning.cache_bytes));
+    let history = History { bytes: tuning.history_bytes, age: tuning.history_age };
+    flag("history", history.to_string());
     // Without limits of its own a node goes by its file system.
     let marks = [("store-soft", tuning.store_soft_bytes), ("store-hard", tuning.store_hard_bytes)];
     for (name, bytes) in marks.into_iter().filter(|(_, bytes)| *bytes != UNLIMITED_BYTES) {
@@ -247,6 +257,11 @@ pub(crate) struct Shown {
     cache_bytes: Option<u64>,
     store_soft_bytes: Option<u64>,
     store_hard_bytes: Option<u64>,
+    /// Absent where there is no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history_age_s: Option<f64>,
 }
 
 impl From<&wire::Tuning> for Shown {
@@ -266,8 +281,15 @@ impl From<&wire::Tuning> for Shown {
             cache_bytes: tuning.cache_bytes,
             store_soft_bytes: tuning.store_soft_bytes,
             store_hard_bytes: tuning.store_hard_bytes,
+            history_bytes: tuning.history_bytes.filter(|&bytes| bytes != UNLIMITED_BYTES),
+            history_age_s: tuning.history_age_ns.filter(|&ns| ns != u64::MAX).map(seconds),
         }
     }
+}
+
+fn history(tuning: &wire::Tuning) -> Option<History> {
+    let (bytes, age) = (tuning.history_bytes?, Span(tuning.history_age_ns?));
+    Some(History { bytes, age })
 }
 
 fn lengths(tuning: &wire::Tuning) -> Option<String> {
@@ -299,6 +321,7 @@ pub(crate) fn rows(tuning: &wire::Tuning) -> Vec<Vec<String>> {
         ("cache", tuning.cache_bytes.map(size)),
         ("store, soft mark", tuning.store_soft_bytes.map(size)),
         ("store, hard mark", tuning.store_hard_bytes.map(size)),
+        ("history", history(tuning).map(History::shown)),
     ];
     let row = |(name, value): (&str, Option<String>)| Some(vec![name.to_owned(), value?]);
     rows.into_iter().filter_map(row).collect()
@@ -356,6 +379,8 @@ mod tests {
             cache_bytes: 1,
             store_soft_bytes: 2,
             store_hard_bytes: 3,
+            history_bytes: 77,
+            history_age: Span::from_secs(9),
         };
         for tuning in [tuning, Tuning::default()] {
             let words = std::iter::once("node".to_owned()).chain(flags(&tuning));

@@ -90,6 +90,14 @@ impl Client {
         self.job_state(job, request::Body::Retry(retry)).await
     }
 
+    /// Removes all that is known of an ended job; with `results` what its tasks keep as well.
+    /// Repeated, it changes nothing.
+    pub async fn forget(&self, job: JobId, results: bool) -> Result<(), ClientError> {
+        let forget = request::Body::Forget(wire::JobForget { job: job.0, results });
+        let answer = self.ask_home(self.job_partition(job), forget).await;
+        answer.map(drop).map_err(|e| name_unknown(e, job, None))
+    }
+
     async fn job_state(
         &self,
         job: JobId,

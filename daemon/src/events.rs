@@ -8,15 +8,23 @@ state/events/events-<incarnation>-<number>.log
 A block is what [`proto::event::Encoder`] made and [`proto::event::Decoder`] reads. A log may end
 inside a frame (the process was killed): the reader leaves out the torn end of a segment, and
 because every incarnation begins a new segment, nothing is ever written behind one.
+
+Where all segments together take more than they may, or are too old, the oldest go: those of which
+every job has its summary (`segments`).
 */
 
-use std::fs::{self, File, OpenOptions};
+mod segments;
+
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use proto::event::{Decoder, Encoder};
 use proto::{Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, Time, limits};
+
+pub use segments::Bounds;
+use segments::Segments;
 
 const MAGIC: [u8; 4] = *b"SEV1";
 const HEADER_BYTES: usize = 16;
@@ -33,13 +41,18 @@ pub struct EventLog {
     file: File,
     file_bytes: u64,
     number: u32,
+    /// No event that is in the file is later.
+    last: Time,
+    segments: Segments,
 }
 
 impl EventLog {
     /// Begins the first segment of this incarnation.
     pub fn open(dir: &Path, node: NodeId, incarnation: Incarnation) -> io::Result<Self> {
+        let segments = Segments::list(dir)?;
         let file = create(dir, incarnation, 0)?;
         Ok(Self {
+            segments,
             dir: dir.to_path_buf(),
             node,
             incarnation,
@@ -48,6 +61,7 @@ impl EventLog {
             file,
             file_bytes: 0,
             number: 0,
+            last: Time::ZERO,
         })
     }
 
@@ -78,15 +92,18 @@ impl EventLog {
 
     /// Writes what is buffered.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.first = None;
+        let first = self.first.take();
         if self.encoder.is_empty() {
             return Ok(());
         }
-        if self.file_bytes >= limits::EVENT_SEGMENT_BYTES {
+        if self.file_bytes >= self.segments.segment_bytes {
+            let path = path(&self.dir, self.incarnation, self.number);
+            self.segments.closed(path, self.file_bytes, self.last);
             self.number += 1;
             self.file = create(&self.dir, self.incarnation, self.number)?;
             self.file_bytes = 0;
         }
+        self.last = first.unwrap_or_default() + limits::EVENT_FLUSH_AFTER;
         let block = self.encoder.take();
         let mut frame = Vec::with_capacity(HEADER_BYTES + block.len());
         frame.extend_from_slice(&MAGIC);
@@ -98,10 +115,27 @@ impl EventLog {
         self.file_bytes += frame.len() as u64;
         Ok(())
     }
+
+    /// Removes the oldest segments as long as all take more than they may, or the oldest is too
+    /// old. `floor`: what is older is of no open job.
+    pub fn prune(&mut self, now: Time, bounds: Bounds, floor: impl FnOnce() -> Time) {
+        self.segments.segment_bytes = bounds.segment_bytes();
+        self.segments.prune(now, self.file_bytes, bounds, floor);
+    }
+
+    /// When something gets too old.
+    #[must_use]
+    pub fn prune_due(&self, bounds: Bounds) -> Option<Time> {
+        self.segments.due(bounds)
+    }
+}
+
+fn path(dir: &Path, incarnation: Incarnation, number: u32) -> PathBuf {
+    dir.join(format!("events-{:010}-{number:06}.log", incarnation.0))
 }
 
 fn create(dir: &Path, incarnation: Incarnation, number: u32) -> io::Result<File> {
-    let path = dir.join(format!("events-{:010}-{number:06}.log", incarnation.0));
+    let path = path(dir, incarnation, number);
     OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
 }
 
@@ -157,6 +191,7 @@ fn subject(event: &Event) -> Subject {
         | Event::Stolen { task, .. }
         | Event::Fetched { task, .. }
         | Event::Started { task, .. }
+        | Event::Widened { task, .. }
         | Event::Ended { task, .. }
         | Event::Committed { task, .. }
         | Event::Replaced { task, .. }
@@ -180,15 +215,7 @@ pub struct Reader {
 
 impl Reader {
     pub fn open(dir: &Path, filter: Filter) -> io::Result<Self> {
-        let mut segments = Vec::new();
-        for entry in fs::read_dir(dir)? {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with("events-") && name.ends_with(".log") {
-                segments.push(path);
-            }
-        }
-        segments.sort(); // Zero-padded numbers: name order is time order.
+        let segments = segments::paths(dir)?;
         Ok(Self { segments: segments.into_iter(), current: None, filter })
     }
 
@@ -201,7 +228,12 @@ impl Reader {
                 return Ok(Some(block));
             }
             match self.segments.next() {
-                Some(path) => self.current = Some(io::BufReader::new(File::open(path)?)),
+                Some(path) => match File::open(path) {
+                    Ok(file) => self.current = Some(io::BufReader::new(file)),
+                    // Removed meanwhile.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                },
                 None => return Ok(None),
             }
         }
@@ -293,6 +325,8 @@ const _: () = assert!(limits::EVENT_FLUSH_AFTER.0 > Span::ZERO.0);
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn read(dir: &Path, filter: Filter) -> Vec<(Time, Event)> {

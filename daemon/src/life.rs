@@ -403,8 +403,14 @@ impl Life {
             let (launch, deadline) = (&options.launch, options.deadline);
             let awaited = options.awaited.clone().unwrap_or_else(|| shared.others.all());
             let voters = if place.moves() { place.map_at_first().voters } else { Vec::new() };
-            let formed =
-                rendezvous::wait_for_all(shared, &awaited, launch, deadline, looks_for_begun, &voters);
+            let formed = rendezvous::wait_for_all(
+                shared,
+                &awaited,
+                launch,
+                deadline,
+                looks_for_begun,
+                &voters,
+            );
             let formed = formed.await?;
             if let Formed::Without(missing) = &formed {
                 let text = format!("begins without others: {}", missing.join("; "));

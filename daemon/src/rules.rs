@@ -68,6 +68,7 @@ pub fn least_role_of_request(body: Option<&Body>) -> Role {
             | Body::Commit(_)
             | Body::Cancel(_)
             | Body::Retry(_)
+            | Body::Forget(_)
             | Body::Tune(_)
             | Body::Propose(_),
         ) => false,

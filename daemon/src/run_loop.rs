@@ -31,7 +31,7 @@ use wire::link_frame::Body;
 use crate::clock::Clock;
 use crate::data::Smalls;
 use crate::error::{NodeError, StartError};
-use crate::events::EventLog;
+use crate::events::{Bounds, EventLog};
 use crate::inbox::{Incoming, Local};
 use crate::instance::{EndMark, Scribe};
 use crate::links;
@@ -41,6 +41,7 @@ use crate::notable::notable;
 use crate::replies::ReplySender;
 use crate::scrub::Pass;
 use crate::service::Shared;
+use crate::stats;
 use crate::store::{RocksStore, StoreError};
 use crate::sync::SyncThread;
 use crate::transfer::Transfers;
@@ -133,6 +134,11 @@ pub(crate) struct State {
     told_late_at: Time,
 }
 
+fn history(node: &Node) -> Bounds {
+    let (bytes, age) = node.history();
+    Bounds { bytes, age }
+}
+
 impl Loop {
     /// Runs until it is told to stop, or dead to the cluster. What was acknowledged is durable when
     /// it returns.
@@ -195,6 +201,7 @@ impl Loop {
         let deadlines = [
             self.node.deadline(),
             self.events.flush_due(),
+            self.events.prune_due(history(&self.node)),
             self.transfers.deadline(),
             self.state.durability.due(&self.node),
         ];
@@ -361,6 +368,10 @@ impl Loop {
                     }
                     None => state.held.push(Effect::Launch(launch)),
                 },
+                Effect::Measure => {
+                    let (cpu_ns, peak_rss_bytes) = (stats::cpu_ns(), stats::peak_rss_bytes());
+                    state.inputs.push(Input::Measured { cpu_ns, peak_rss_bytes });
+                }
                 Effect::Fetch(fetch) if Transfers::is_free(&fetch) => {
                     let (object, number, result) = (fetch.object, fetch.number, Ok(()));
                     state.inputs.push(Input::Fetched { object, number, result });
@@ -439,6 +450,11 @@ impl Loop {
                     aside.iter().for_each(|directory| executor::Uploads::remove(directory));
                 });
             }
+            Effect::Erase { job } => {
+                // Beside the loop: packs may be large. What stays is not found any more.
+                let executor = Arc::clone(executor);
+                tokio::task::spawn_blocking(move || executor.streams().forget(job));
+            }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
             Effect::Damaged { partition, what } => {
                 let reason = format!("a record of {partition}: {what}");
@@ -455,7 +471,9 @@ impl Loop {
                     let _ = local.send(Local::Read(reader.page(&request)));
                 });
             }
-            Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
+            Effect::Persist(_) | Effect::Trace(_) | Effect::Measure => {
+                unreachable!("carried out when sorted")
+            }
         }
         Ok(())
     }
@@ -535,6 +553,8 @@ impl Loop {
         for flushed in waiting {
             let _ = flushed.send(()); // Whoever asked may be gone.
         }
+        let node = &self.node;
+        self.events.prune(now, history(node), || node.history_floor(now));
         Ok(())
     }
 

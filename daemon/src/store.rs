@@ -203,6 +203,10 @@ impl RocksStore {
                     self.value.extend_from_slice(&checksum(&self.key, value));
                     to_write.put(&self.key, &self.value);
                 }
+                None if keys::is_whole_job(&write.key) => {
+                    let (from, to) = prefix_range(write.partition, &write.key);
+                    to_write.delete_range(from, to);
+                }
                 None => to_write.delete(&self.key),
             }
         }

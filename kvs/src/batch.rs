@@ -7,7 +7,7 @@ use proto::PartitionId;
 pub struct Write {
     pub partition: PartitionId,
     pub key: Vec<u8>,
-    /// `None` removes the key.
+    /// `None` removes the key; of a whole job ([`crate::keys::is_whole_job`]), its records.
     pub value: Option<Vec<u8>>,
 }
 

@@ -76,6 +76,19 @@ pub fn parse_job_record(key: &[u8]) -> Option<(JobId, u8, u64)> {
     Some((JobId(number(1)?), key[9], number(10)?))
 }
 
+/// Whether a removal of this key means all records of a job in a partition: it is
+/// [`job_prefix`] of the ledger's records, and no record has such a key.
+#[must_use]
+pub fn is_whole_job(key: &[u8]) -> bool {
+    key.len() == 9 && namespace(key) == Some(TASK)
+}
+
+/// Whether a record is one of those that go with the removal of this key.
+#[must_use]
+pub fn goes_with(key: &[u8], removed: &[u8]) -> bool {
+    is_whole_job(removed) && key.starts_with(removed)
+}
+
 /// The key under which a node's store keeps a record: `partition ‖ key`.
 #[must_use]
 pub fn stored(partition: PartitionId, key: &[u8]) -> Vec<u8> {
@@ -121,6 +134,10 @@ mod tests {
         assert_eq!(parse_stored(&stored[3]), Some((PartitionId(65_536), &b"zz"[..])));
         assert_eq!(parse_stored(b"abc"), None);
         assert_eq!(parse_job_record(b"t"), None);
+        let job = job_prefix(TASK, JobId(3));
+        assert!(is_whole_job(&job) && goes_with(&job_record(TASK, JobId(3), 1, 7), &job));
+        assert!(!goes_with(&job_record(TASK, JobId(4), 1, 7), &job));
+        assert!(!is_whole_job(&job_record(JOB, JobId(3), 0, 0)) && !is_whole_job(b"uabcdefgh"));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub enum Input {
     Files { tasks: Vec<TaskId> },
     /// The answer to [`Effect::Read`].
     Read(Page),
+    /// The answer to [`Effect::Measure`]: processor time and the most memory of this process.
+    Measured { cpu_ns: u64, peak_rss_bytes: u64 },
     /// Every batch up to `seq` is on stable storage.
     Persisted { seq: u64 },
     /// The members or the partition table changed. Also tells a peer's address and slots. Only
@@ -67,6 +69,8 @@ pub enum Effect {
         attempt: Attempt,
     },
     Fetch(Fetch),
+    /// Report `Input::Measured`.
+    Measure,
     /// Read records of a partition; report `Input::Read`.
     Read(PageRequest),
     /// The outputs of this attempt will never be wanted.
@@ -81,6 +85,10 @@ pub enum Effect {
     },
     /// The job is over: whatever the shell has of it goes, but for outputs that are to be kept.
     Forget {
+        job: JobId,
+    },
+    /// The job is forgotten: what its tasks printed goes.
+    Erase {
         job: JobId,
     },
     /// The map takes this incarnation for dead. Nothing more comes from it: all that it runs is to

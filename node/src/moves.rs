@@ -36,6 +36,7 @@ impl Node {
             request::Body::Job(query) | request::Body::WatchJob(query) => vec![of_job(query.job)],
             request::Body::Explain(query) => vec![LocalId(query.local).partition()],
             request::Body::Retry(retry) => vec![of_job(retry.job)],
+            request::Body::Forget(forget) => vec![of_job(forget.job)],
             request::Body::Cancel(cancel) if cancel.locals.is_empty() => vec![of_job(cancel.job)],
             request::Body::Cancel(cancel) => {
                 cancel.locals.iter().map(|&local| LocalId(local).partition()).collect()

@@ -9,9 +9,9 @@ use proto::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use proto::wire::message::Body;
 use proto::wire::{ErrorCode, request, response};
 use proto::{
-    Attempt, ClientId, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire,
+    Attempt, ClientId, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
-use scheduler::{Answer, Homes, Options, Out, Scheduler};
+use scheduler::{Answer, Homes, Options, Out, Scheduler, Usage};
 
 use crate::config::Own;
 use crate::kv::{self, Watches};
@@ -65,7 +65,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4160);
+const _: () = assert!(size_of::<Node>() <= 4320);
 
 /// The stored records do not make sense together.
 #[derive(Debug, thiserror::Error)]
@@ -235,6 +235,9 @@ impl Node {
             Input::Fetched { object, number, result } => {
                 self.scheduler.on_fetched(now, object, number, result, &mut self.out);
             }
+            Input::Measured { cpu_ns, peak_rss_bytes } => {
+                self.on_measured(now, cpu_ns, peak_rss_bytes);
+            }
             Input::Stored { objects } => self.scheduler.on_stored(now, &objects),
             Input::Files { tasks } => self.scheduler.on_files(now, &tasks),
             Input::Persisted { seq } => {
@@ -277,12 +280,19 @@ impl Node {
         }
     }
 
+    fn on_measured(&mut self, now: Time, cpu_ns: u64, peak_rss_bytes: u64) {
+        let usage = Usage { cpu_ns, peak_rss_bytes, messages: self.messages() };
+        self.scheduler.on_measured(now, usage, &mut self.out);
+    }
+
     fn on_packet(&mut self, now: Time, mut packet: wire::Packet) {
         let from = NodeId(packet.from);
         if packet.to != self.own.node.0 || from == self.own.node {
             return;
         }
-        if self.replica.is_some() && packet.from_incarnation > 0 {
+        // One that was for an earlier life comes late: of what it tells this life was no witness.
+        let is_late = ![0, self.own.incarnation.0].contains(&packet.to_incarnation);
+        if self.replica.is_some() && packet.from_incarnation > 0 && !is_late {
             self.scheduler.meet(from, Incarnation(packet.from_incarnation));
         }
         if let Some(member) = &mut self.member
@@ -300,6 +310,9 @@ impl Node {
         }
         let received = self.links.receive(packet);
         if let Some(incarnation) = received.incarnation {
+            if is_late {
+                self.scheduler.heard_late(from, incarnation);
+            }
             self.stirred |=
                 self.scheduler.on_peer_incarnation(now, from, incarnation, &mut self.out);
         }
@@ -492,6 +505,17 @@ impl Node {
     #[must_use]
     pub fn is_over(&self, job: JobId) -> Option<bool> {
         self.scheduler.is_over(job)
+    }
+
+    /// How much history it is to keep, and how old.
+    #[must_use]
+    pub fn history(&self) -> (u64, Span) {
+        self.scheduler.history()
+    }
+    /// Events before this are of jobs whose summaries are written.
+    #[must_use]
+    pub fn history_floor(&self, now: Time) -> Time {
+        self.scheduler.history_floor(now)
     }
 
     /// What blocks a job that gets no further, at its home.

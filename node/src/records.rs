@@ -45,6 +45,15 @@ pub(crate) fn write_facts(
         let key = keys::job_record(keys::JOB, job, 0, 0).to_vec();
         writes.push(Write { partition, key, value: Some(state.encode_to_vec()) });
     }
+    for &job in &facts.dropped_jobs {
+        let partition = kvs::job_partition(job, partitions);
+        let key = keys::job_record(keys::JOB, job, 0, 0).to_vec();
+        writes.push(Write { partition, key, value: None });
+    }
+    for &(partition, job) in &facts.forgotten {
+        let key = keys::job_prefix(keys::TASK, job).to_vec();
+        writes.push(Write { partition, key, value: None });
+    }
     for &((partition, job), chunk) in &facts.dropped_chunks {
         let key = keys::job_record(keys::TASK, job, CHUNK, chunk.into()).to_vec();
         writes.push(Write { partition, key, value: None });

@@ -77,7 +77,11 @@ impl Node {
             self.route();
         }
         self.number_batch(now, effects);
+        self.scheduler.count_events(now, &self.out.events);
         effects.extend(std::mem::take(&mut self.out.events).into_iter().map(Effect::Trace));
+        if std::mem::take(&mut self.out.measure) {
+            effects.push(Effect::Measure);
+        }
         if let Some(member) = &mut self.member {
             member.flush(self.own.node, self.own.incarnation, effects);
         }
@@ -232,6 +236,7 @@ impl Node {
             effects.push(Effect::Evict { objects: std::mem::take(&mut out.evicted) });
         }
         effects.extend(out.forgotten.drain(..).map(|job| Effect::Forget { job }));
+        effects.extend(out.erased.drain(..).map(|job| Effect::Erase { job }));
         effects.extend(out.fetches.drain(..).map(Effect::Fetch));
         effects.extend(out.launches.drain(..).map(Effect::Launch));
     }
@@ -400,6 +405,10 @@ fn waits_for_sync(body: &Body) -> bool {
         Body::Recalled(_) => true,
         // It follows the credits of the attempt before.
         Body::Recall(_) => true,
+        // A member would never hear the end of a job whose commit is lost. What it has counted
+        // goes only when the summary is sure.
+        Body::PartAsk(_) => true,
+        Body::PartTell(tell) => tell.forgotten,
         // That there is no such job must not be heard after what a later commit of it has begun.
         Body::JobEnd(end) => !end.unknown,
         Body::MovedReply(_) => true,

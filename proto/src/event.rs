@@ -101,6 +101,8 @@ pub enum Event {
     Fetched { task: TaskId, attempt: Attempt, from: NodeId, bytes: u64, took: Span },
     /// An attempt began in a slot of this node.
     Started { task: TaskId, attempt: Attempt, slot: u32 },
+    /// An attempt that has just begun takes this slot as well.
+    Widened { task: TaskId, attempt: Attempt, slot: u32 },
     /// An attempt ended on this node.
     Ended {
         task: TaskId,
@@ -223,10 +225,10 @@ impl Encoder {
                 self.numbers(&[from.0.into(), bytes, took.0]);
                 7
             }
-            Event::Started { task, attempt, slot } => {
+            Event::Started { task, attempt, slot } | Event::Widened { task, attempt, slot } => {
                 self.task(task, attempt);
                 self.number(slot.into());
-                8
+                if matches!(event, Event::Started { .. }) { 8 } else { 33 }
             }
             Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } => {
                 let ran = self.last.saturating_sub(started.0);
@@ -476,7 +478,7 @@ impl<'a> Decoder<'a> {
                 wait_max: Span(self.number()?),
                 steal: [Span(self.number()?), Span(self.number()?)],
             }),
-            4..=13 | 25 | 27..=29 | 32 => self.task_event(tag),
+            4..=13 | 25 | 27..=29 | 32 | 33 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
         }
     }
@@ -507,6 +509,7 @@ impl<'a> Decoder<'a> {
                 took: Span(self.number()?),
             },
             8 => Event::Started { task, attempt, slot: self.small()? },
+            33 => Event::Widened { task, attempt, slot: self.small()? },
             9 => Event::Ended {
                 task,
                 attempt,

@@ -13,6 +13,7 @@ assert_eq!(task.partition(), PartitionId(7)); // the home is found with no look-
 ```
 */
 
+pub mod busy;
 pub mod entry;
 pub mod event;
 pub mod id;
@@ -20,6 +21,7 @@ pub mod limits;
 pub mod marks;
 pub mod spared;
 mod stall;
+pub mod tally;
 pub mod time;
 pub mod work;
 

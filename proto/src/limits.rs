@@ -4,9 +4,11 @@ use crate::time::Span;
 
 mod hosts;
 mod logs;
+mod past;
 mod shell;
 pub use hosts::*;
 pub use logs::*;
+pub use past::*;
 pub use shell::*;
 
 /// Wire and disk format; a frame or a state directory of another version is refused.

@@ -8,6 +8,7 @@ use crate::Scheduler;
 use crate::jobs::Watched;
 use crate::ledger::{End, State, check_places};
 use crate::out::{Answer, Out};
+use crate::work::is_upload;
 
 /// Why nothing runs.
 pub(crate) const KEEPERS_ALONE: &str =
@@ -31,10 +32,12 @@ impl Scheduler {
                 None => Err(unknown_job(query.job)),
             },
             request::Body::Retry(retry) => self.retry_job(now, retry, out),
+            request::Body::Forget(forget) => self.forget_job(now, *forget, out),
             request::Body::WatchJob(query) => {
                 match self.jobs.watch(JobId(query.job), client, id, out) {
                     Watched::Answered => return Some(()),
                     Watched::Unknown => Err(unknown_job(query.job)),
+                    Watched::Forgotten(text) => Err(refused(text)),
                     Watched::TooMany => {
                         Err(busy(format!("job {} is watched by too many", query.job)))
                     }
@@ -73,6 +76,7 @@ impl Scheduler {
         let tuning =
             self.options.tuning.with(change).map_err(|error| refused(error.to_string()))?;
         self.retune(tuning, out);
+        self.jobs.retain_soon();
         Ok(response::Body::Accepted(wire::Accepted {}))
     }
 
@@ -141,6 +145,22 @@ impl Scheduler {
         }
     }
 
+    fn forget_job(
+        &mut self,
+        now: Time,
+        forget: wire::JobForget,
+        out: &mut Out,
+    ) -> Result<response::Body, wire::Error> {
+        if self.homes.job_home(JobId(forget.job)) != self.options.me {
+            return Err(wrong_home(u32::MAX));
+        }
+        match self.jobs.forget(now, forget, &self.homes, out) {
+            Some(Ok(())) => Ok(response::Body::Accepted(wire::Accepted {})),
+            Some(Err(text)) => Err(refused(text)),
+            None => Err(unknown_job(forget.job)),
+        }
+    }
+
     /// A page of tasks; those this node runs right now are shown as running. After the last page
     /// come tasks of other homes that run here: their homes know only that we hold them.
     fn list(&self, query: &wire::TasksQuery) -> wire::TaskStates {
@@ -187,6 +207,43 @@ impl Scheduler {
         let cell = segment.cell(task.local.index())?;
         let is_done = cell.state == State::Ended(End::Done);
         is_done.then(|| (cell.attempt, segment.captured(task.local.index())))
+    }
+
+    /// Whether a job has ended; `None` where this node knows of no such job.
+    #[must_use]
+    pub fn has_ended(&self, job: JobId) -> Option<bool> {
+        self.ledger.jobs.get(&job).map(|job| job.ended)
+    }
+
+    /// Whether nothing of a job is needed any more but what is to be kept; `None` where this node
+    /// knows of no such job.
+    #[must_use]
+    pub fn is_over(&self, job: JobId) -> Option<bool> {
+        let ended = self.has_ended(job)?;
+        Some(ended && !self.ledger.keeps_data(job))
+    }
+
+    /// What blocks a job that gets no further, at its home.
+    #[must_use]
+    pub fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
+        self.jobs.blocker_of(job)
+    }
+
+    /// Whether a task is staged here that stands for a file of its submitter; `None` where this
+    /// node is not its home.
+    #[must_use]
+    pub fn awaits_file(&self, task: TaskId) -> Option<bool> {
+        let here = || {
+            let live = self.has_ended(task.job) == Some(false);
+            live && self.ledger.spec(task).is_some_and(|spec| is_upload(spec))
+        };
+        self.homes.is_home_of(task).then(here)
+    }
+
+    /// Whether this node has a copy of a partition, or is its home.
+    #[must_use]
+    pub fn has_copy(&self, partition: PartitionId) -> bool {
+        self.homes.has_copy(self.options.me, partition)
     }
 
     /// Why the task is where it is, as far as this node knows: as its home, its holder, or both.
@@ -284,7 +341,7 @@ impl Scheduler {
     }
 
     /// The policy as it was set, and what ADAPTIVE makes of it now.
-    fn policy_text(&self) -> String {
+    pub(crate) fn policy_text(&self) -> String {
         let (set, holds) = (self.options.tuning.policy, self.policy());
         if set == holds {
             set.name().to_owned()

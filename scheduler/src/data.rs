@@ -443,6 +443,15 @@ impl Scheduler {
         }
     }
 
+    /// What tasks of a forgotten job keep goes as well.
+    pub(crate) fn forget_results(&mut self, job: JobId) {
+        let gone = self.data.objects.forget_results(job);
+        for object in &gone {
+            self.object_changed(object);
+        }
+        self.data.going.extend(gone.into_iter().map(Going::Object));
+    }
+
     /// What an earlier incarnation left here counts against the budgets, and copies of it serve.
     pub fn on_stored(&mut self, now: Time, objects: &[Stored]) {
         let mut kept = BTreeSet::new();

@@ -27,6 +27,8 @@ pub(crate) struct Deaths(Option<Box<Known>>);
 struct Known {
     /// Lives of others that this one has heard of itself, the last few of each.
     lives: BTreeMap<NodeId, VecDeque<Incarnation>>,
+    /// Lives of others that were heard of by what came late, for an earlier life of this node.
+    late: BTreeMap<NodeId, Incarnation>,
     /// How some lives ended, as told.
     ends: BTreeMap<Death, LifeEnd>,
     /// Nodes that were seen to die lately.
@@ -58,6 +60,11 @@ impl Deaths {
                 lives.pop_front();
             }
         }
+    }
+
+    /// What is known of that life was said before this one began.
+    fn is_late(&self, (node, incarnation): Death) -> bool {
+        self.0.as_ref().is_some_and(|known| known.late.get(&node) == Some(&incarnation))
     }
 
     fn has_met(&self, (node, incarnation): Death) -> bool {
@@ -106,6 +113,21 @@ impl Scheduler {
         }
     }
 
+    /// Something came late from this incarnation of a node: it was for an earlier life of this one,
+    /// which is no witness of what happened before it began.
+    pub fn heard_late(&mut self, node: NodeId, incarnation: Incarnation) {
+        if (node.0 as usize) < self.homes.nodes() {
+            self.deaths.known().late.insert(node, incarnation);
+        }
+    }
+
+    /// As [`Self::meet`], of one that was heard of before the one that there is now.
+    pub(crate) fn meet_former(&mut self, node: NodeId, incarnation: Incarnation) {
+        if !self.deaths.is_late((node, incarnation)) {
+            self.meet(node, incarnation);
+        }
+    }
+
     /// The cluster takes it for dead, or it has started again.
     pub(crate) fn note_death(&mut self, now: Time, death: Death) {
         if self.has_met(death) {
@@ -114,7 +136,8 @@ impl Scheduler {
     }
 
     fn has_met(&self, death: Death) -> bool {
-        self.peers.get(&death.0) == Some(&death.1) || self.deaths.has_met(death)
+        let is_known = self.peers.get(&death.0) == Some(&death.1) && !self.deaths.is_late(death);
+        is_known || self.deaths.has_met(death)
     }
 
     /// What is known by now of the deaths that are in doubt.

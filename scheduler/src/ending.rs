@@ -48,7 +48,7 @@ impl Touched {
         self.files.jobs.remove(&job);
         self.jobs.remove(&job).is_some()
     }
-    fn round(&self, job: JobId) -> u32 {
+    pub(crate) fn round(&self, job: JobId) -> u32 {
         self.jobs.get(&job).copied().unwrap_or_default()
     }
     fn has_file(&mut self, now: Time, job: JobId) {

@@ -204,6 +204,21 @@ impl Homes {
         (0..self.map.members.len())
             .map(|node| NodeId(u32::try_from(node).expect("nodes are bounded")))
     }
+    pub(crate) fn map_epoch(&self) -> u64 {
+        self.map.epoch
+    }
+    /// By the map this node is home of a partition that it does not serve yet.
+    pub(crate) fn is_to_serve_more(&self) -> bool {
+        let mut all = (0..self.partitions()).map(PartitionId).zip(&self.map.partitions);
+        self.moves()
+            && all.any(|(at, it)| it.replicas.first() == Some(&self.me.0) && !self.is_mine(at))
+    }
+    /// Those that are there, or may come back.
+    pub(crate) fn not_removed(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let removed = wire::MemberPhase::Removed as i32;
+        let there = self.map.members.iter().zip(self.members());
+        there.filter(move |(member, _)| member.phase != removed).map(|(_, node)| node)
+    }
     /// It hands over what it has.
     #[must_use]
     pub(crate) fn is_leaving(&self, node: NodeId) -> bool {

@@ -1,5 +1,8 @@
 //! The records of the jobs homed on this node: commit, sums, end, and who watches.
 
+mod forget;
+mod parts;
+pub(crate) mod retention;
 mod rounds;
 mod watch;
 
@@ -14,6 +17,7 @@ use crate::Mutant;
 use crate::client::wrong_home;
 use crate::homes::Homes;
 use crate::out::{Answer, Out};
+use parts::Collection;
 use watch::{Looks, Watch};
 
 #[derive(Debug)]
@@ -23,14 +27,18 @@ struct Job {
     counts: BTreeMap<u32, wire::PartitionCount>,
     watchers: Vec<(ClientId, u64)>,
     watch: Watch,
+    /// What its members have told of rounds that have no summary, by round.
+    collections: BTreeMap<u32, Collection>,
 }
 
 /// What came of a wish to watch a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Watched {
     Answered,
     Unknown,
     TooMany,
+    /// It was forgotten, in words.
+    Forgotten(String),
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +64,9 @@ impl Jobs {
     ) -> Result<(), String> {
         let job_id = JobId(commit.job);
         if let Some(job) = self.jobs.get(&job_id) {
+            if job.is_forgotten() {
+                return Err(job.forgotten_text());
+            }
             if job.state.total == 0 {
                 return Err(format!("job {} was cancelled before its commit", commit.job));
             }
@@ -89,8 +100,9 @@ impl Jobs {
             partitions: commit.partitions,
             ..Default::default()
         };
-        out.facts.jobs.insert(job_id, state.clone());
-        let job = Job::new(state);
+        let mut job = Job::new(state);
+        job.begin_parts(homes, out);
+        out.facts.jobs.insert(job_id, job.state.clone());
         job.tell_homes(homes, out);
         self.looks.get_or_insert_default().is_due = true;
         self.jobs.insert(job_id, job);
@@ -104,22 +116,35 @@ impl Jobs {
     }
 
     /// After recovery: homes may not have been told, and their reports are gone from memory.
-    pub(crate) fn resume(&mut self, homes: &Homes, out: &mut Out) {
+    pub(crate) fn resume(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         for job in self.jobs.values_mut().filter(|job| job.state.ended_ns == 0) {
             job.resume(homes, out);
+        }
+        for job_id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.collect(now, job_id, homes, out);
+            self.go_on_forgetting(job_id, homes, out);
         }
     }
 
     /// Jobs whose records come with a partition; those that go on are told of anew, as after a
     /// recovery.
-    pub(crate) fn take_over(&mut self, states: Vec<wire::JobState>, homes: &Homes, out: &mut Out) {
+    pub(crate) fn take_over(
+        &mut self,
+        now: Time,
+        states: Vec<wire::JobState>,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
         for state in states {
+            let job_id = JobId(state.job);
             let mut job = Job::new(state);
             self.looks.get_or_insert_default().is_due = true;
             if job.state.ended_ns == 0 {
                 job.resume(homes, out);
             }
-            self.jobs.insert(JobId(job.state.job), job);
+            self.jobs.insert(job_id, job);
+            self.collect(now, job_id, homes, out);
+            self.go_on_forgetting(job_id, homes, out);
         }
     }
 
@@ -198,6 +223,7 @@ impl Jobs {
             job.cancel_again_at(from, out);
         }
         job.notify(out);
+        self.collect(now, job_id, homes, out);
     }
 
     /// Cancels a whole job. `None`: it is not known here.
@@ -247,6 +273,7 @@ impl Jobs {
             submitted_ns: now.0,
             ended_ns: now.0.max(1),
             cancelled_by: by.to_owned(),
+            summary: Some(wire::JobSummary { recorded_ns: now.0.max(1), ..Default::default() }),
             ..Default::default()
         };
         out.facts.jobs.insert(job_id, state.clone());
@@ -268,6 +295,9 @@ impl Jobs {
     ) -> Option<Result<wire::JobState, String>> {
         let job_id = JobId(query.job);
         let job = self.jobs.get_mut(&job_id)?;
+        if job.is_forgotten() {
+            return Some(Err(job.forgotten_text()));
+        }
         if query.fetches && !job.state.fetched {
             job.state.fetched = true;
             out.facts.jobs.insert(job_id, job.state.clone());
@@ -280,13 +310,13 @@ impl Jobs {
     }
     /// All of them, without what only a look at one job needs.
     pub(crate) fn summaries(&self) -> impl Iterator<Item = wire::JobState> + '_ {
-        self.jobs.values().map(|job| {
+        self.jobs.values().filter(|job| !job.is_forgotten()).map(|job| {
             let sum = job
                 .state
                 .sum
                 .as_ref()
                 .map(|sum| wire::PartitionCount { failures: Vec::new(), ..sum.clone() });
-            wire::JobState { partitions: Vec::new(), sum, ..job.told_state() }
+            wire::JobState { partitions: Vec::new(), sum, summary: None, ..job.told_state() }
         })
     }
 
@@ -299,6 +329,9 @@ impl Jobs {
         out: &mut Out,
     ) -> Watched {
         let Some(job) = self.jobs.get_mut(&job_id) else { return Watched::Unknown };
+        if job.is_forgotten() {
+            return Watched::Forgotten(job.forgotten_text());
+        }
         if job.state.ended_ns == 0 && !job.watchers.contains(&(client, id)) {
             if job.watchers.len() >= WATCHERS_MAX {
                 return Watched::TooMany;
@@ -318,15 +351,15 @@ impl Jobs {
 impl Job {
     fn new(state: wire::JobState) -> Self {
         let (counts, watchers) = (BTreeMap::new(), Vec::new());
-        Self { state, counts, watchers, watch: Watch::default() }
+        Self { state, counts, watchers, watch: Watch::default(), collections: BTreeMap::new() }
     }
 
     /// As clients see it.
     fn told_state(&self) -> wire::JobState {
         let stall = self.watch.stall().filter(|_| self.state.ended_ns == 0).cloned();
         // What only the home needs, and what may be large, stays here.
-        let (rounds, retried) = (Vec::new(), Vec::new());
-        wire::JobState { stall, rounds, retried, ..self.state.clone() }
+        let (rounds, retried, members) = (Vec::new(), Vec::new(), Vec::new());
+        wire::JobState { stall, rounds, retried, members, ..self.state.clone() }
     }
 
     fn homes(&self, homes: &Homes) -> BTreeSet<NodeId> {
@@ -469,10 +502,12 @@ impl Job {
     fn notify(&mut self, out: &mut Out) {
         let partitions = std::mem::take(&mut self.state.partitions);
         let rounds = std::mem::take(&mut self.state.rounds);
+        let members = std::mem::take(&mut self.state.members);
         for &(client, id) in &self.watchers {
             self.answer(client, id, self.told_state(), out);
         }
         (self.state.partitions, self.state.rounds) = (partitions, rounds);
+        self.state.members = members;
         if self.state.ended_ns != 0 {
             self.watchers.clear();
         }

@@ -36,6 +36,7 @@ mod ending;
 mod ending_tests;
 mod estimate;
 mod fetching;
+mod forget;
 mod grant;
 mod guests;
 #[cfg(test)]
@@ -60,6 +61,9 @@ mod objects;
 mod offering;
 mod out;
 mod parked;
+mod parts;
+#[cfg(test)]
+mod past_tests;
 mod policy;
 mod pushing;
 mod queue;
@@ -104,7 +108,8 @@ pub use lengths::Lengths;
 pub use monitor::{Adaptive, excess};
 pub use mutant::Mutant;
 pub use out::{Answer, Facts, Out, Place};
+pub use parts::Usage;
 pub use policy::{Assumptions, Decision, Located, Policy, decide};
 pub use route::{Piece, reroute};
 pub use scheduler::{Options, Scheduler, Stats};
-pub use tuning::{Order, Tuning, TuningError, UNLIMITED_BYTES};
+pub use tuning::{Order, Tuning, TuningError, UNLIMITED_AGE, UNLIMITED_BYTES};

@@ -73,6 +73,10 @@ pub enum Mutant {
     NothingRebuilt,
     /// A skip of an earlier round of a job ends a task of this one.
     RoundIgnored,
+    /// A home that restarts or takes over makes the summaries of ended jobs again.
+    SummaryMadeAgain,
+    /// No member that was away hears that a job was forgotten.
+    ForgottenReturns,
     /// A numbered batch of the key-value store is applied as often as it comes.
     NumberIgnored,
     /// A restarted node, or one that takes a partition over, does not know the numbers of before.
@@ -252,6 +256,8 @@ impl Mutant {
 
     /// Of rounds of jobs.
     pub const OF_ROUNDS: [Self; 1] = [Self::RoundIgnored];
+    /// Of what is kept of ended jobs, and what is not.
+    pub const OF_THE_PAST: [Self; 2] = [Self::SummaryMadeAgain, Self::ForgottenReturns];
 
     /// Of numbered batches of the key-value store.
     pub const OF_NUMBERS: [Self; 2] = [Self::NumberIgnored, Self::NumbersForgotten];
@@ -293,7 +299,7 @@ impl Mutant {
         let lists = [&Self::ALL[..], &Self::OF_COPIES, &Self::OF_ONE_SIDE, &Self::OF_TAKE_OVER];
         let few = Self::OF_CRASHES.iter().chain(&Self::OF_SLOWNESS);
         let few = few.chain(&Self::OF_OTHER_BYTES).chain(&Self::OF_ROUNDS);
-        let few = few.chain(&Self::OF_NUMBERS).chain(&Self::OF_GROWTH);
+        let few = few.chain(&Self::OF_NUMBERS).chain(&Self::OF_GROWTH).chain(&Self::OF_THE_PAST);
         lists.into_iter().flatten().chain(few).copied()
     }
 
@@ -335,6 +341,8 @@ impl Mutant {
             Self::HandedOnUnsaid => "handed-on-unsaid",
             Self::NothingRebuilt => "nothing-rebuilt",
             Self::RoundIgnored => "round-ignored",
+            Self::SummaryMadeAgain => "summary-made-again",
+            Self::ForgottenReturns => "forgotten-returns",
             Self::NumberIgnored => "number-ignored",
             Self::NumbersForgotten => "numbers-forgotten",
             Self::AllRebuilt => "all-rebuilt",

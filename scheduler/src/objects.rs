@@ -291,6 +291,18 @@ impl Objects {
     }
 }
 
+impl Objects {
+    /// The job is forgotten with what its tasks keep.
+    pub(crate) fn forget_results(&mut self, job: JobId) -> Vec<ObjectId> {
+        let of_job = self.entries.range(first_of(job)..).take_while(|(o, _)| o.task.job == job);
+        let gone: Vec<_> = of_job.map(|(&object, _)| object).collect();
+        for &object in &gone {
+            self.remove(object);
+        }
+        gone
+    }
+}
+
 /// Takes every object of the job out of a table.
 pub(crate) fn remove_of_job<T>(table: &mut BTreeMap<ObjectId, T>, job: JobId) {
     let of_job = table.range(first_of(job)..).take_while(|(object, _)| object.task.job == job);

@@ -24,6 +24,10 @@ pub struct Facts {
     pub jobs: BTreeMap<JobId, wire::JobState>,
     /// Staged chunks that go, by number.
     pub dropped_chunks: Vec<(Place, u32)>,
+    /// All records of these go, after what else is written.
+    pub forgotten: Vec<Place>,
+    /// Records of jobs homed here that go.
+    pub dropped_jobs: Vec<JobId>,
 }
 
 impl Facts {
@@ -37,6 +41,8 @@ impl Facts {
             && self.starts.is_none()
             && self.jobs.is_empty()
             && self.dropped_chunks.is_empty()
+            && self.forgotten.is_empty()
+            && self.dropped_jobs.is_empty()
     }
 }
 
@@ -59,6 +65,8 @@ pub struct Out {
     pub kills: Vec<(TaskId, Attempt)>,
     pub discards: Vec<(TaskId, Attempt)>,
     pub events: Vec<Event>,
+    /// The shell is to measure what this node has used.
+    pub measure: bool,
     pub answers: Vec<Answer>,
     /// Completions for other homes, gathered into one message a home and step.
     pub completions: BTreeMap<NodeId, Vec<wire::Completion>>,
@@ -67,6 +75,8 @@ pub struct Out {
     pub evicted: Vec<ObjectId>,
     /// Jobs of which nothing is needed any more.
     pub forgotten: Vec<JobId>,
+    /// Jobs of which what they printed goes as well.
+    pub erased: Vec<JobId>,
     /// Copies that came or went, by the home that keeps track of them.
     pub copies: BTreeMap<NodeId, wire::Copies>,
     /// Objects to ask for, and answers to those who asked.

@@ -36,6 +36,7 @@ pub(crate) fn all(body: &Body, homes: &Homes, holds: impl Fn(PartitionId) -> boo
             totals.into_iter().all(|total| exists(PartitionId(total.partition)))
         }
         Body::Counts(counts) => exists(homes.job_partition(JobId(counts.job))),
+        Body::PartTell(tell) => exists(homes.job_partition(JobId(tell.job))),
         Body::NotHeld(not_held) => not_held.tasks.iter().all(|held| local(held.local)),
         Body::Moved(moved) => moved.tasks.iter().all(|held| local(held.local)),
         Body::Consumed(consumed) => consumed.outputs.iter().all(|output| local(output.task)),
@@ -81,6 +82,9 @@ pub(crate) fn split<K: Ord>(
         }
         Body::Counts(counts) => {
             vec![(key(homes.job_partition(JobId(counts.job))), Body::Counts(counts))]
+        }
+        Body::PartTell(tell) => {
+            vec![(key(homes.job_partition(JobId(tell.job))), Body::PartTell(tell))]
         }
         Body::NotHeld(not_held) => group(not_held.tasks, |held| local(held.local))
             .map(|(key, tasks)| (key, Body::NotHeld(wire::NotHeld { tasks })))

@@ -164,9 +164,11 @@ impl Scheduler {
             real,
             handed_on: false,
         };
-        let slot = slot.unwrap_or(0);
+        let (slot, is_instant) = (slot.unwrap_or(0), slot.is_none());
         self.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });
+        let more = self.slots.more(slot).iter().filter(|_| !is_instant);
+        out.events.extend(more.map(|&slot| Event::Widened { task, attempt, slot }));
         out.launches.push(Box::new(work.launch(task, attempt, slot)));
     }
 

@@ -27,6 +27,7 @@ use crate::ledger::Ledger;
 use crate::monitor::Monitor;
 use crate::out::Out;
 use crate::parked::Parked;
+use crate::parts::Parts;
 use crate::policy::{Assumptions, Decision, Located, decide, parent_of};
 use crate::queue::{Ready, ReadyQueue};
 use crate::rank::rank;
@@ -37,7 +38,7 @@ use crate::staging::Staged;
 use crate::steal::{Move, Thief};
 use crate::takeover::Loading;
 use crate::told::ToldEnds;
-use crate::work::{BundleBuilder, Work, is_upload};
+use crate::work::{BundleBuilder, Work};
 use crate::{LedgerRecord, Mutant, Policy, RecordError, Tuning};
 
 /// What a scheduler is told when it starts.
@@ -126,6 +127,7 @@ pub struct Scheduler {
     /// This node leaves the cluster.
     pub(crate) leaving: Option<Box<Leaving>>,
     pub(crate) told_ends: ToldEnds,
+    pub(crate) parts: Box<Parts>,
 }
 
 impl Scheduler {
@@ -167,6 +169,7 @@ impl Scheduler {
             reconciler: Reconciler::default(),
             leaving: None,
             told_ends: ToldEnds::default(),
+            parts: Box::default(),
             homes,
             options,
         };
@@ -197,7 +200,8 @@ impl Scheduler {
     pub fn resume(&mut self, now: Time, out: &mut Out) {
         self.ledger.resume(now, out);
         self.ledger.ask_for_rounds(|_| true, &self.homes, out);
-        self.jobs.resume(&self.homes, out);
+        self.parts.born(now);
+        self.jobs.resume(now, &self.homes, out);
     }
 
     #[must_use]
@@ -279,6 +283,8 @@ impl Scheduler {
             Body::StallAsk(ask) => self.on_stall_ask(now, &ask, out),
             Body::DeathAsk(ask) => self.on_death_ask(from, &ask, out),
             Body::DeathTell(tell) => self.on_death_tell(from, &tell),
+            Body::PartAsk(ask) => self.on_part_ask(ask, out),
+            Body::PartTell(tell) => self.jobs.on_part(now, tell, &self.homes, out),
             Body::Pulse(pulse) => self.jobs.on_pulse(from, pulse, self.homes.nodes()),
             Body::NotHome(not_home) => self.on_not_home(now, from, &not_home),
         }
@@ -298,7 +304,7 @@ impl Scheduler {
         // Of one that has restarted it may have been forgotten that it was there before.
         let restarted = before.unwrap_or(Incarnation(1)) < incarnation;
         if let Some(before) = before.filter(|&before| before < incarnation) {
-            self.meet(peer, before);
+            self.meet_former(peer, before);
             self.note_death(now, (peer, before));
         }
         let has_tasks = self.ledger.away.contains_key(&peer);
@@ -318,6 +324,8 @@ impl Scheduler {
             let of_peer = |local: LocalId| homes.owner(local.partition()) == Some(peer);
             self.ledger.ask_again(of_peer, homes, out);
             self.ledger.recall_again(homes, out);
+            self.jobs.ask_parts_again(peer, out);
+            self.jobs.forget_again_at(peer, homes, out);
             self.ask_where_again(now, |_, flight| flight.home == Some(peer), out);
             let homes = &self.homes;
             // The end of a job may have died with its home before it was told.
@@ -402,6 +410,8 @@ impl Scheduler {
         self.expire_staged(now, out);
         self.reconcile(now, out);
         self.jobs.look(now, &self.homes, out);
+        self.jobs.tend_collections(now, &self.homes, out);
+        self.jobs.retain(now, &self.options.tuning, &self.homes, out);
         self.tell_consumed(out);
         self.give_room_back();
     }
@@ -433,43 +443,6 @@ impl Scheduler {
         }
     }
 
-    /// Whether a job has ended; `None` where this node knows of no such job.
-    #[must_use]
-    pub fn has_ended(&self, job: JobId) -> Option<bool> {
-        self.ledger.jobs.get(&job).map(|job| job.ended)
-    }
-
-    /// Whether nothing of a job is needed any more but what is to be kept; `None` where this node
-    /// knows of no such job.
-    #[must_use]
-    pub fn is_over(&self, job: JobId) -> Option<bool> {
-        let ended = self.has_ended(job)?;
-        Some(ended && !self.ledger.keeps_data(job))
-    }
-
-    /// What blocks a job that gets no further, at its home.
-    #[must_use]
-    pub fn blocker_of(&self, job: JobId) -> Option<&wire::Stall> {
-        self.jobs.blocker_of(job)
-    }
-
-    /// Whether a task is staged here that stands for a file of its submitter; `None` where this
-    /// node is not its home.
-    #[must_use]
-    pub fn awaits_file(&self, task: TaskId) -> Option<bool> {
-        let here = || {
-            let live = self.has_ended(task.job) == Some(false);
-            live && self.ledger.spec(task).is_some_and(|spec| is_upload(spec))
-        };
-        self.homes.is_home_of(task).then(here)
-    }
-
-    /// Whether this node has a copy of a partition, or is its home.
-    #[must_use]
-    pub fn has_copy(&self, partition: PartitionId) -> bool {
-        self.homes.has_copy(self.options.me, partition)
-    }
-
     /// When it wants to act again; `now` or earlier when work is left over.
     #[must_use]
     pub fn deadline(&self, now: Time) -> Option<Time> {
@@ -488,6 +461,8 @@ impl Scheduler {
             self.ledger.next_release(),
             self.reconciler.deadline(),
             self.jobs.next_look(),
+            self.jobs.next_collection(),
+            self.jobs.next_retention(),
             self.asking.deadline(),
             self.deaths.deadline(),
             self.parked.deadline(),

@@ -31,6 +31,10 @@ impl Slots {
         }
         first
     }
+    /// The further slots of a task that takes several.
+    pub(crate) fn more(&self, first: u32) -> &[u32] {
+        self.wide.get(&first).map(AsRef::as_ref).unwrap_or_default()
+    }
     pub(crate) fn give_back(&mut self, first: Option<u32>) {
         let Some(first) = first else { return };
         let fresh = self.free.insert(first);

@@ -82,9 +82,10 @@ impl Scheduler {
         if self.options.mutant != Some(Mutant::HoldersUnasked) {
             self.ask_about_held(now, partition, &claimed, out);
         }
-        self.jobs.take_over(jobs, &self.homes, out);
+        self.jobs.take_over(now, jobs, &self.homes, out);
         self.parked.served_here(partition);
         self.release_parked(now, out);
+        self.confirm_forgotten(out);
     }
 
     /// What this node holds for the earlier home it now holds for itself.
@@ -254,6 +255,8 @@ impl Scheduler {
         self.ledger.ready.extend(self.homeless.drain(..));
         self.consider_leaving(out);
         self.look_for_takers(now, &older);
+        self.jobs.forget_again(&self.homes, out);
+        self.confirm_forgotten(out);
         let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();
         if changed.is_empty() {
             return;

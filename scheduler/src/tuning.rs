@@ -3,8 +3,9 @@
 use std::str::FromStr;
 
 use proto::limits::{
-    CACHE_BYTES_DEFAULT, STEAL_INTERVAL_BOUND, STEAL_INTERVAL_START, STEAL_NEIGHBOURS_SET_MAX,
-    STORE_HARD_PERCENT, STORE_SOFT_PERCENT, TUNED_SPAN_MAX, WAIT_MAX_DEFAULT,
+    CACHE_BYTES_DEFAULT, HISTORY_BYTES_DEFAULT, STEAL_INTERVAL_BOUND, STEAL_INTERVAL_START,
+    STEAL_NEIGHBOURS_SET_MAX, STORE_HARD_PERCENT, STORE_SOFT_PERCENT, TUNED_SPAN_MAX,
+    WAIT_MAX_DEFAULT,
 };
 use proto::{Span, wire};
 
@@ -70,8 +71,14 @@ pub struct Tuning {
     pub store_soft_bytes: u64,
     /// All objects: nothing is taken in above it.
     pub store_hard_bytes: u64,
+    /// Events and records of ended jobs: above it the oldest go.
+    pub history_bytes: u64,
+    /// And those that are older; [`UNLIMITED_AGE`]: none is too old.
+    pub history_age: Span,
 }
 
+/// An age that nothing reaches.
+pub const UNLIMITED_AGE: Span = Span(u64::MAX);
 /// A byte budget that bounds nothing.
 pub const UNLIMITED_BYTES: u64 = u64::MAX;
 
@@ -100,6 +107,8 @@ impl Default for Tuning {
             cache_bytes: CACHE_BYTES_DEFAULT,
             store_soft_bytes: UNLIMITED_BYTES,
             store_hard_bytes: UNLIMITED_BYTES,
+            history_bytes: HISTORY_BYTES_DEFAULT,
+            history_age: UNLIMITED_AGE,
         }
     }
 }
@@ -203,6 +212,8 @@ impl Tuning {
         set(&mut self.cache_bytes, change.cache_bytes);
         set(&mut self.store_soft_bytes, change.store_soft_bytes);
         set(&mut self.store_hard_bytes, change.store_hard_bytes);
+        set(&mut self.history_bytes, change.history_bytes);
+        set(&mut self.history_age, change.history_age_ns.map(Span));
         if let (Some(hard), None) = (change.store_hard_bytes, change.store_soft_bytes) {
             self.store_soft_bytes = self.store_soft_bytes.min(soft_below(hard));
         }
@@ -227,6 +238,8 @@ impl Tuning {
             cache_bytes: Some(self.cache_bytes),
             store_soft_bytes: Some(self.store_soft_bytes),
             store_hard_bytes: Some(self.store_hard_bytes),
+            history_bytes: Some(self.history_bytes),
+            history_age_ns: Some(self.history_age.0),
         }
     }
 }
@@ -248,6 +261,8 @@ mod tests {
             cache_bytes: 1,
             store_soft_bytes: 2,
             store_hard_bytes: 3,
+            history_bytes: 4,
+            history_age: Span::from_secs(5),
             ..Tuning::default()
         };
         assert_eq!(Tuning::default().with(&tuning.to_wire()), Ok(tuning));

@@ -1,6 +1,7 @@
 //! Clients that submit a job each: chunks, commit, watch; with lost requests, repeats and deaths.
 
 mod cancels;
+mod forgets;
 mod rounds;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use proto::wire::{ErrorCode, request, response};
 use proto::{ClientId, JobId, LocalId, Span, Time, wire};
 
 use self::rounds::round_of;
-use crate::checkers::{Violation, bound, durable, one_attempt, progress, removal};
+use crate::checkers::{Violation, bound, durable, one_attempt, past, progress, removal};
 use crate::queue::{Connection, Happening, Who};
 use crate::stale::partition_of;
 use crate::truth::{JobTruth, Promise};
@@ -46,6 +47,8 @@ pub struct ClientPlan {
     pub asks_again: u32,
     /// How often it retries its job, while some tasks are not done.
     pub retries: u32,
+    /// It has its job forgotten in the end.
+    pub forgets: bool,
 }
 
 impl ClientPlan {
@@ -62,6 +65,7 @@ impl ClientPlan {
             cancels_early_permille: 0,
             asks_again: 0,
             retries: 0,
+            forgets: false,
         }
     }
 }
@@ -79,6 +83,7 @@ enum Ask {
     CancelTasks(Vec<LocalId>),
     /// To this round.
     Retry(u32),
+    Forget,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +110,8 @@ pub(crate) struct JobClient {
     committed_by: Option<u64>,
     /// What it has heard of, or asked for.
     round: u32,
+    /// Requests before this one may be answered as if the job was not forgotten.
+    forgotten_before: Option<u64>,
 }
 
 impl JobClient {
@@ -138,6 +145,7 @@ impl World {
             asks: BTreeMap::new(),
             committed_by: None,
             round: 0,
+            forgotten_before: None,
         });
         self.schedule(at, Happening::Wake { who: Who::Job(client) });
         client
@@ -296,6 +304,7 @@ impl World {
                 let locals = Vec::new();
                 request::Body::Retry(wire::JobRetry { job: job.0, round, locals, by })
             }
+            Ask::Forget => request::Body::Forget(wire::JobForget { job: job.0, results: false }),
         };
         let partition = partition_of(&body, self.map.partitions.len() as u32);
         let partition = partition.expect("each of these is about one");
@@ -353,7 +362,7 @@ impl World {
                     self.ask(index, Ask::Watch);
                 }
             }
-            Stage::Ended => self.ask(index, Ask::Query),
+            Stage::Ended => self.look_back(index),
             Stage::Dead => {}
         }
     }
@@ -421,6 +430,7 @@ impl World {
                 self.commit_accepted(index, id);
             }
             (Ask::Cancel, Some(response::Body::Cancelled(_))) => {}
+            (Ask::Forget, Some(response::Body::Accepted(_))) => self.forgotten(index),
             (Ask::Forbid, Some(response::Body::Cancelled(_))) => self.forbidden(index),
             (Ask::CancelTasks(named), Some(response::Body::Cancelled(answer))) => {
                 let verdict = removal::on_answered(self.truth(index), &named, &answer);
@@ -433,6 +443,9 @@ impl World {
                 self.retried(index, round, &state);
             }
             (ask @ (Ask::Watch | Ask::Query), Some(response::Body::Job(state))) => {
+                let (asked_after, next) = (self.is_asked_after(index, id), self.next_request);
+                let verdict = past::on_told(self.truth(index), &state, (id, next), asked_after);
+                self.judge(verdict);
                 self.job_told(index, &state, &ask, response.more);
             }
             (ask, body) => {
@@ -460,6 +473,7 @@ impl World {
                 let at = self.now + Span::from_millis(20);
                 self.schedule(at, Happening::Timeout { who: Who::Job(index), request: id });
             }
+            ErrorCode::Refused | ErrorCode::Unknown if self.is_of_the_past(index, &ask) => {}
             // Asked before the commit, and told after its answer.
             ErrorCode::Unknown if self.clients[index].committed_by.is_some_and(|c| id < c) => {}
             ErrorCode::Unknown => {
@@ -557,6 +571,7 @@ impl World {
                 let after = self.dice.span(Span::ZERO, Span::from_secs(2));
                 self.schedule(self.now + after, Happening::Wake { who: Who::Job(index) });
             }
+            self.forgets_later(index);
         }
     }
 

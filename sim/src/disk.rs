@@ -75,6 +75,10 @@ impl Disk {
         }
         for write in &batch.writes {
             let partition = write.partition;
+            if write.value.is_none() && keys::is_whole_job(&write.key) {
+                self.take_prefix(partition, &write.key, &mut undo.old);
+                continue;
+            }
             let key = keys::stored(partition, &write.key);
             let is_own = is_own_record(&write.key);
             let before = if is_own { self.copy(partition) } else { CopyState::default() };
@@ -135,6 +139,13 @@ impl Disk {
             let value = self.put(key.clone(), None);
             (key, value)
         }));
+    }
+
+    /// Whether any partition has a record whose key begins so.
+    pub(crate) fn has_records(&self, prefix: &[u8]) -> bool {
+        let short =
+            |key: &Key| keys::parse_stored(key).is_some_and(|(_, short)| short.starts_with(prefix));
+        self.live.keys().any(short)
     }
 
     /// What is said of the copy of a partition.

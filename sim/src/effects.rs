@@ -266,8 +266,10 @@ impl World {
                     self.machines[index].let_go(&object);
                 }
             }
+            Effect::Measure => self.measure(index),
             Effect::Read(request) => self.read(index, request),
-            Effect::Forget { .. } => {} // What the core knows of it goes by itself.
+            // What the core knows of it goes by itself.
+            Effect::Forget { .. } | Effect::Erase { .. } => {}
             Effect::Damaged { partition, what } => {
                 unreachable!("n{index} has a damaged record of {partition}: {what}")
             }
@@ -308,6 +310,12 @@ impl World {
                 self.trace_event(index, &event);
             }
         }
+    }
+
+    /// As if it was busy all the time.
+    fn measure(&mut self, index: usize) {
+        let (cpu_ns, peak_rss_bytes) = (self.now.0, 1 << 20);
+        self.deliver(index, Input::Measured { cpu_ns, peak_rss_bytes });
     }
 
     fn read(&mut self, index: usize, request: PageRequest) {

@@ -181,7 +181,7 @@ impl World {
         if is_fair && self.homes_move() {
             self.must_keep()?;
         }
-        Ok(())
+        if is_fair { self.must_be_forgotten() } else { Ok(()) }
     }
 
     /// What is to be kept of tasks that are done lies on a machine that is left.

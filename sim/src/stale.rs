@@ -186,6 +186,7 @@ pub(crate) fn partition_of(body: &request::Body, partitions: u32) -> Option<Part
         request::Body::Commit(commit) => of_job(commit.job),
         request::Body::WatchJob(query) | request::Body::Job(query) => of_job(query.job),
         request::Body::Retry(retry) => of_job(retry.job),
+        request::Body::Forget(forget) => of_job(forget.job),
         request::Body::Cancel(cancel) => match cancel.locals.first() {
             Some(&local) => Some(LocalId(local).partition()),
             None => of_job(cancel.job),

@@ -24,6 +24,10 @@ const GENERATED_PERMILLE: u64 = 250;
 const COMMANDS_PERMILLE: u64 = 300;
 /// Out of a thousand jobs, those that are retried while some of their tasks are not done.
 const RETRIED_PERMILLE: u64 = 400;
+/// Jobs that are forgotten in the end.
+const FORGOTTEN_PERMILLE: u64 = 300;
+/// Clusters that keep no history for long.
+const AGED_PERMILLE: u64 = 300;
 /// Of so many seeds one has its tasks counted at every step of its nodes.
 const CENSUS_EACH_STEP_SEEDS: u64 = 40;
 /// Out of a thousand seeds with copies, those with clients that read without pause.
@@ -171,6 +175,7 @@ impl Plan {
             jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
         }
         retry_some(&mut Dice::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
+        forget_some(&mut Dice::new(seed.rotate_left(40) ^ 0x00f0_46e7), &mut jobs);
         let spreads = faultless && nodes > 1 && matches!(world.tuning.policy, Policy::Mlb);
         let spread = spreads.then(|| {
             let tasks = SPREAD_TASKS_PER_SLOT * total_slots(&world);
@@ -183,6 +188,7 @@ impl Plan {
         if later.chance(HOURS_APART_PERMILLE) {
             world.skew_max = Span::from_secs(3_600);
         }
+        age_history(&mut Dice::new(seed.rotate_left(48) ^ 0x0000_a6ed), &mut world);
         if !faultless {
             wear(&mut nasty, &mut world);
         }
@@ -304,6 +310,21 @@ fn retry_some(dice: &mut Dice, jobs: &mut [(Work, Homes, ClientPlan)]) {
             plan.retries = dice.between(1, 3) as u32;
             work.fail_at_first(dice);
         }
+    }
+}
+
+/// Some nodes do not keep history for long. With clocks that are far apart no age means anything.
+fn age_history(dice: &mut Dice, world: &mut WorldOptions) {
+    let ages = [Span::from_secs(20), Span::from_secs(60)];
+    if dice.chance(AGED_PERMILLE) && world.skew_max < Span::from_secs(2) {
+        world.tuning.history_age = dice.pick(&ages);
+    }
+}
+
+/// Some clients have their jobs forgotten.
+fn forget_some(dice: &mut Dice, jobs: &mut [(Work, Homes, ClientPlan)]) {
+    for (_, _, plan) in jobs {
+        plan.forgets = dice.chance(FORGOTTEN_PERMILLE);
     }
 }
 
@@ -445,5 +466,6 @@ fn client_plan(dice: &mut Dice, faultless: bool, faults_for: Span) -> ClientPlan
         cancels_early_permille: if faultless { 0 } else { 10 },
         asks_again: dice.below(3) as u32,
         retries: 0, // Drawn apart: what other seeds draw stays what it was.
+        forgets: false,
     }
 }

@@ -116,6 +116,11 @@ pub(crate) struct JobTruth {
     /// Its client died before it sent the commit: it must vanish.
     pub abandoned: bool,
     pub told: Option<wire::JobState>,
+    /// Of each round, as a client was told first, and the number of its next request.
+    pub summaries: BTreeMap<u32, (wire::JobSummary, u64)>,
+    /// Its client wants it forgotten, and was told that it is.
+    pub may_be_forgotten: bool,
+    pub is_forgotten: bool,
 }
 
 impl JobTruth {
@@ -179,6 +184,9 @@ impl JobTruth {
             heard: BTreeSet::new(),
             abandoned: false,
             told: None,
+            summaries: BTreeMap::new(),
+            may_be_forgotten: false,
+            is_forgotten: false,
         }
     }
 

@@ -43,6 +43,11 @@ fn every_mutant_of_rounds_is_found() {
 }
 
 #[test]
+fn every_mutant_of_the_past_is_found() {
+    all_are_found(&Mutant::OF_THE_PAST);
+}
+
+#[test]
 fn every_mutant_of_numbers_is_found() {
     all_are_found(&Mutant::OF_NUMBERS);
 }

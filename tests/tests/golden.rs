@@ -201,7 +201,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-const EVENT_KINDS: usize = 23;
+const EVENT_KINDS: usize = 24;
 
 fn events() -> [Event; EVENT_KINDS] {
     let task = TaskId::new(0x0102_0304, 5 << 40 | 6);
@@ -235,6 +235,7 @@ fn events() -> [Event; EVENT_KINDS] {
         Event::Replaced { task, attempt, why: Again::HolderRestarted },
         Event::Stale { task, attempt },
         Event::Woken { task },
+        Event::Widened { task, attempt, slot: 5 },
         Event::JobEnded { job, end: End::Done },
         Event::Dismissed { task, attempt },
         Event::Shifted { tasks: 2_000, wait_max: Span(20_000_000_000) },

@@ -207,6 +207,27 @@ impl Streams {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
+    /// What a job printed is found no more, and goes with the last other job of its segment.
+    pub fn forget(&self, job: JobId) {
+        let mut state = self.state();
+        if state.segments.last().is_some_and(|open| open.jobs.contains_key(&job)) {
+            self.close(&mut state); // So that it gets a sidecar, which says what is in it.
+        }
+        state.segments.retain_mut(|segment| {
+            if segment.jobs.remove(&job).is_none() {
+                return true;
+            }
+            if segment.jobs.is_empty() {
+                // What cannot be removed is found at the next start.
+                let _ = segment::remove(&self.directory, segment.number);
+            } else {
+                // Without a new sidecar it is found again at the next start.
+                let _ = segment::store_sidecar(&self.directory, segment);
+            }
+            !segment.jobs.is_empty()
+        });
+    }
+
     /// Removes the oldest segments until the new bytes fit into the room. Whether they do. What
     /// was in them is named as lost when it is asked for.
     pub fn make_room(&self, new_bytes: u64, room_bytes: u64) -> bool {

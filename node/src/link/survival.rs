@@ -35,6 +35,9 @@ pub(crate) fn survives_restart(body: &Body) -> bool {
         | Body::Located(_)
         // Who leaves asks again.
         | Body::HandOver(_)
+        // The home of the job asks again.
+        | Body::PartAsk(_)
+        | Body::PartTell(_)
         | Body::StallAsk(_)
         | Body::Pulse(_)
         | Body::DeathAsk(_)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use kvs::keys::is_whole_job;
 use kvs::replica::{is_own_record, position};
 use kvs::{Page, PageRequest, Write};
 use proto::limits::{COPIES_FILLING_MAX, COPY_PAGE_BYTES};
@@ -330,7 +331,8 @@ fn filling_change(
 /// The records of a page but for those that the learner knows newer values of.
 fn page_writes(page: &Page, changed: &BTreeSet<Bytes>) -> Vec<wire::RecordWrite> {
     let is_older = |key: &[u8]| {
-        let is_older = changed.contains(key);
+        let whole_job = key.get(..9).is_some_and(|job| is_whole_job(job) && changed.contains(job));
+        let is_older = changed.contains(key) || whole_job;
         if is_older {
             mark(Mark::PageIsOlder);
         }

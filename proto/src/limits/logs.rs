@@ -3,6 +3,8 @@
 use crate::Span;
 
 pub const EVENT_SEGMENT_BYTES: u64 = 64 << 20;
+/// Segments of a log with a small bound, at least.
+pub const EVENT_SEGMENTS_MIN: u64 = 8;
 /// Events gathered in memory before they are written, and how long at most.
 pub const EVENT_BLOCK_BYTES: usize = 64 << 10;
 pub const EVENT_FLUSH_AFTER: Span = Span::from_millis(100);

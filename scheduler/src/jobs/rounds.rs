@@ -26,6 +26,7 @@ impl Jobs {
         }
         if job.round() != retry.round {
             job.open_round(now, retry);
+            job.begin_parts(homes, out);
             out.facts.jobs.insert(job_id, job.state.clone());
             job.tell_homes(homes, out);
             self.looks.get_or_insert_default().is_due = true;
@@ -59,6 +60,12 @@ impl Job {
 
     fn may_retry(&self, retry: &wire::JobRetry) -> Result<(), String> {
         let (job, round) = (self.state.job, self.round());
+        if self.is_forgotten() {
+            return Err(self.forgotten_text());
+        }
+        if self.is_thinned() {
+            return Err(format!("{}: submit it again", self.thinned_text()));
+        }
         if retry.locals.len() > RETRY_TASKS_MAX || retry.by.len() > NAME_BYTES_MAX {
             return Err(format!("at most {RETRY_TASKS_MAX} tasks may be named to be run again"));
         }
@@ -95,6 +102,8 @@ impl Job {
             retried: std::mem::replace(&mut state.retried, retry.locals.clone()),
             opened_ns: std::mem::replace(&mut state.opened_ns, now.0),
             opened_by: std::mem::replace(&mut state.opened_by, retry.by.clone()),
+            summary: state.summary.take(),
+            members: std::mem::take(&mut state.members),
         };
         state.rounds.push(past);
         state.set_phase(wire::JobPhase::Running);
@@ -114,8 +123,10 @@ impl Job {
             retried: past.retried,
             opened_ns: past.opened_ns,
             opened_by: past.opened_by,
+            summary: past.summary,
             settings: Some(wire::JobSettings { round, ..settings }),
             rounds: Vec::new(),
+            members: Vec::new(),
             stall: None,
             ..self.state.clone()
         })

@@ -16,6 +16,7 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Event, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
+use super::retention::Retention;
 use super::{Job, Jobs};
 use crate::homes::Homes;
 use crate::out::Out;
@@ -44,6 +45,11 @@ pub(super) struct Looks {
     from: JobId,
     /// Jobs that stalled, since the start.
     stalls: u64,
+    /// Jobs of which the members are asked what they did.
+    pub(super) collecting: BTreeSet<JobId>,
+    /// Forgotten jobs of which some member may have something yet.
+    pub(super) forgetting: BTreeSet<JobId>,
+    pub(super) retention: Retention,
 }
 
 /// What one round of questions came to.

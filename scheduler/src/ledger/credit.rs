@@ -58,6 +58,9 @@ impl Delivery {
             self.round = round;
         }
     }
+    pub(super) fn job(&self) -> proto::JobId {
+        self.parent.job
+    }
     pub(super) fn partition(&self) -> PartitionId {
         self.parent.partition()
     }

@@ -7,6 +7,7 @@ use proto::work::Captured;
 use proto::{JobId, LocalId, PartitionId, TaskId, wire};
 
 use super::Ledger;
+use super::packed::Brief;
 use super::segment::{End, State};
 use crate::homes::Homes;
 
@@ -18,11 +19,31 @@ impl Ledger {
         if let Some(name) = own {
             return name.to_owned();
         }
-        let entry = self.cell(task).map(|cell| cell.entry);
-        match (self.spec(task), entry) {
-            (Some(spec), Some(entry)) => proto::entry::expand(&spec.name, entry),
-            _ => String::new(),
+        let Some(brief) = self.brief(task) else { return String::new() };
+        match (brief.name, self.spec_of(task.job, brief.spec)) {
+            (Some(name), _) => name.into(),
+            (None, Some(spec)) => proto::entry::expand(&spec.name, brief.entry),
+            (None, None) => String::new(),
         }
+    }
+
+    fn spec_of(&self, job: JobId, number: u32) -> Option<&wire::Spec> {
+        self.jobs.get(&job)?.specs.get(number as usize).map(AsRef::as_ref)
+    }
+
+    /// What is told of a task whether or not its record is still in memory.
+    fn brief(&self, task: TaskId) -> Option<Brief> {
+        let index = task.local.index();
+        let segment = self.part(task)?.segment(index)?;
+        let Some(cell) = segment.cell(index) else { return segment.brief(index) };
+        Some(Brief {
+            node: cell.holder,
+            attempt: cell.attempt,
+            spec: cell.spec,
+            entry: cell.entry,
+            exit_code: segment.side(index).map_or(0, |side| side.exit_code),
+            name: None,
+        })
     }
 
     pub(crate) fn task_state(&self, task: TaskId) -> Option<wire::TaskState> {
@@ -38,7 +59,7 @@ impl Ledger {
             State::Ended(End::Cancelled) => Phase::TaskCancelled,
             State::Ended(End::Skipped) => Phase::TaskSkipped,
         };
-        let cell = segment.cell(index);
+        let brief = self.brief(task)?;
         let has_result = matches!(state, State::Ended(End::Done | End::Failed));
         let ran = has_result || state == State::Ready;
         let captured = if has_result { segment.captured(index) } else { Captured::default() };
@@ -46,26 +67,26 @@ impl Ledger {
             local: task.local.0,
             name: self.name(task),
             phase: phase as i32,
-            attempt: cell.map_or(0, |cell| cell.attempt.0),
-            node: cell.map_or(0, |cell| cell.holder.0),
-            exit_code: segment.side(index).map_or(0, |side| side.exit_code),
-            placed: ran && cell.is_some(),
+            attempt: brief.attempt.0,
+            node: brief.node.0,
+            exit_code: brief.exit_code,
+            placed: ran,
             output_sizes: segment
                 .side(index)
                 .map(|side| side.output_sizes.as_slice())
                 .filter(|sizes| sizes.len() <= TASK_SIZES_TOLD_MAX)
                 .unwrap_or_default()
                 .to_vec(),
-            entry: self.entry(task),
+            entry: self.entry_of(task.job, &brief),
             stdout_bytes: captured.stdout_bytes,
             stderr_bytes: captured.stderr_bytes,
         })
     }
 
     /// The entry of a task of an array.
-    fn entry(&self, task: TaskId) -> Option<u64> {
-        let is_of_array = proto::entry::is_template(&self.spec(task)?.name);
-        self.cell(task).filter(|_| is_of_array).map(|cell| cell.entry)
+    fn entry_of(&self, job: JobId, brief: &Brief) -> Option<u64> {
+        let is_of_array = proto::entry::is_template(&self.spec_of(job, brief.spec)?.name);
+        is_of_array.then_some(brief.entry)
     }
 
     /// A page of the job's tasks homed here, in the order of their ids.
@@ -100,7 +121,8 @@ impl Ledger {
         let Some(cell) = self.cell(task) else {
             lines
                 .push("it ended; its record has left memory, the event log has its history".into());
-            return Some(wire::Explanation { task: Some(state), lines, ..Default::default() });
+            let (task, argv) = (Some(state), self.argv(task));
+            return Some(wire::Explanation { task, lines, argv, ..Default::default() });
         };
         if !job.visible {
             lines.push("its job is not committed yet: the submission is still under way".into());
@@ -144,9 +166,11 @@ impl Ledger {
     /// The command of a task as it was written, with the entry of an array filled in: the beginning
     /// of one that is long.
     fn argv(&self, task: TaskId) -> Vec<String> {
-        let Some(spec) = self.spec(task) else { return Vec::new() };
+        let Some(brief) = self.brief(task) else { return Vec::new() };
+        let Some(spec) = self.spec_of(task.job, brief.spec) else { return Vec::new() };
         let Some(wire::spec::Body::Command(command)) = &spec.body else { return Vec::new() };
-        let (entry, mut room_bytes) = (self.entry(task), ARGV_TOLD_BYTES_MAX);
+        let entry = self.entry_of(task.job, &brief);
+        let mut room_bytes = ARGV_TOLD_BYTES_MAX;
         let mut argv = Vec::new();
         for argument in &command.argv {
             let mut text = entry

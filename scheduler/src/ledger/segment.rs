@@ -6,6 +6,7 @@ use proto::work::Captured;
 use proto::{Attempt, Incarnation, NodeId, Span, wire};
 
 use super::Crash;
+use super::packed::{Brief, Packed};
 
 /// The state of a task at its home. Whether a ready one runs already is its holder's knowledge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +96,8 @@ pub(crate) struct Segment {
     cells: Vec<Cell>,
     /// How each task ended, two bits each, once freed.
     freed: Vec<u8>,
+    /// And what is still told of it.
+    briefs: Packed,
     child_runs: Vec<Run>,
     edges: Vec<EdgeOut>,
     parent_runs: Vec<Run>,
@@ -128,6 +131,7 @@ impl Segment {
             length,
             cells: Vec::new(),
             freed: Vec::new(),
+            briefs: Packed::default(),
             child_runs: Vec::new(),
             edges: Vec::new(),
             parent_runs: Vec::new(),
@@ -388,7 +392,11 @@ impl Segment {
     pub(crate) fn restore(&mut self) {
         self.retired = false;
     }
-    /// Lets go of everything but how each task ended and how much it printed.
+    /// What is still told of a task, once freed.
+    pub(crate) fn brief(&self, index: u64) -> Option<Brief> {
+        self.briefs.get(self.at(index))
+    }
+    /// Frees everything but how each task ended, its name, and how much it printed.
     pub(crate) fn free(&mut self) {
         assert_eq!(self.open, 0, "only a finished segment is freed");
         if self.is_freed() {
@@ -400,8 +408,17 @@ impl Segment {
             freed[at / 4] |= (end as u8) << (at % 4 * 2);
         }
         let bare = Self::empty(self.number, self.first, self.length);
+        let briefs = (0..).zip(&self.cells).map(|(at, cell)| Brief {
+            node: cell.holder,
+            attempt: cell.attempt,
+            spec: cell.spec,
+            entry: cell.entry,
+            exit_code: self.sides.get(&at).map_or(0, |side| side.exit_code),
+            name: self.names.get(&at).cloned(),
+        });
+        let briefs = Packed::new(briefs);
         let captured = std::mem::take(&mut self.captured);
-        *self = Self { freed, captured, retired: true, ..bare };
+        *self = Self { freed, briefs, captured, retired: true, ..bare };
     }
     pub(crate) fn is_freed(&self) -> bool {
         self.cells.is_empty()

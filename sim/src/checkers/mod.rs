@@ -16,6 +16,7 @@ pub(crate) mod lists;
 pub(crate) mod once;
 pub(crate) mod one_attempt;
 pub(crate) mod order;
+pub(crate) mod past;
 pub(crate) mod poison;
 pub(crate) mod progress;
 pub(crate) mod quiet;

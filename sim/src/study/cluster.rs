@@ -386,6 +386,10 @@ impl Cluster<'_, '_> {
                     counts.add(Part::Fetch, 1.0);
                     self.held.push(effect);
                 }
+                Effect::Measure => {
+                    let cpu_ns = self.loop_busy[index].0;
+                    inputs.push(Input::Measured { cpu_ns, peak_rss_bytes: 0 });
+                }
                 other => self.held.push(other),
             }
         }
@@ -397,7 +401,7 @@ impl Cluster<'_, '_> {
         let mut held = std::mem::take(&mut self.held);
         for effect in held.drain(..) {
             match effect {
-                Effect::Persist(_) | Effect::Trace(_) => unreachable!("carried out when sorted"),
+                Effect::Persist(_) | Effect::Trace(_) | Effect::Measure => unreachable!("sorted"),
                 Effect::Send { packet, .. } => self.send(done, packet),
                 Effect::Reply { response, .. } => {
                     self.queue.push(done + self.transport.latency(), What::Response(response));
@@ -414,8 +418,7 @@ impl Cluster<'_, '_> {
                         self.machines[index].objects.remove(&object);
                     }
                 }
-                Effect::Forget { .. } => {}
-                // A study keeps one copy of each partition, and its map stays as it is.
+                Effect::Forget { .. } | Effect::Erase { .. } => {}
                 Effect::Read(_)
                 | Effect::Damaged { .. }
                 | Effect::Fenced { .. }

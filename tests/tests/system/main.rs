@@ -21,6 +21,7 @@ mod left_behind;
 mod lockless;
 mod lost_output;
 mod one_attempt;
+mod past;
 mod poison;
 mod ranks;
 mod recorded;

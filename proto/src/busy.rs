@@ -1,6 +1,6 @@
 //! Busy slots over time, in a bounded number of buckets, whatever the length of the run.
 
-use proto::{Span, Time};
+use crate::{Span, Time, wire};
 
 /// A series never has more buckets than this; beyond it neighbours merge and the width doubles.
 pub const BUCKETS_MAX: usize = 256;
@@ -63,6 +63,48 @@ impl BusySeries {
             .collect()
     }
 
+    /// As it is stored, in `buckets_max` buckets at most. `None`: nothing was busy.
+    #[must_use]
+    pub fn to_wire(&self, buckets_max: usize) -> Option<wire::BusyTime> {
+        let mut series = self.clone();
+        while series.busy_ns.len() > buckets_max.max(1) {
+            series.halve();
+        }
+        let Self { width_ns, first, busy_ns } = series;
+        (!busy_ns.is_empty()).then_some(wire::BusyTime { width_ns, first, busy_ns })
+    }
+
+    /// What another node has sent. `None`: it makes no sense.
+    #[must_use]
+    pub fn from_wire(stored: &wire::BusyTime) -> Option<Self> {
+        let wire::BusyTime { width_ns, first, ref busy_ns } = *stored;
+        let is_doubled =
+            width_ns % WIDTH_START.0 == 0 && (width_ns / WIDTH_START.0).is_power_of_two();
+        let fits = busy_ns.len() <= BUCKETS_MAX;
+        let end = first.checked_add(BUCKETS_MAX as u64)?.checked_mul(width_ns);
+        (is_doubled && fits && end.is_some()).then(|| Self {
+            width_ns,
+            first,
+            busy_ns: busy_ns.clone(),
+        })
+    }
+
+    /// Adds what was busy elsewhere.
+    pub fn merge(&mut self, mut other: Self) {
+        let Some(last) = (other.busy_ns.len() as u64).checked_sub(1) else { return };
+        self.reach(other.first * other.width_ns, (other.first + last + 1) * other.width_ns);
+        while self.width_ns < other.width_ns {
+            self.halve();
+        }
+        while other.width_ns < self.width_ns {
+            other.halve();
+        }
+        for (bucket, busy_ns) in (other.first..).zip(other.busy_ns) {
+            let index = (bucket - self.first) as usize;
+            self.busy_ns[index] = self.busy_ns[index].saturating_add(busy_ns);
+        }
+    }
+
     /// Makes the buckets cover `start..end`.
     fn reach(&mut self, start: u64, end: u64) {
         loop {
@@ -93,7 +135,7 @@ impl BusySeries {
             if bucket == merged.len() {
                 merged.push(0);
             }
-            merged[bucket] += busy;
+            merged[bucket] = busy.saturating_add(merged[bucket]);
         }
         self.first = base;
         self.width_ns *= 2;
@@ -125,6 +167,28 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn two_series_together_are_one(
+            intervals in prop::collection::vec(
+                (any::<bool>(), 0u64..1 << 36, 1u64..1 << 34, 1u32..8), 1..40
+            )
+        ) {
+            let (mut one, mut other) = (BusySeries::default(), BusySeries::default());
+            let mut both = BusySeries::default();
+            for &(is_one, start, length, slots) in &intervals {
+                let part = if is_one { &mut one } else { &mut other };
+                part.add(Time(start), Time(start + length), slots);
+                both.add(Time(start), Time(start + length), slots);
+            }
+            for part in [&one, &other] {
+                let back = part.to_wire(usize::MAX).map(|stored| BusySeries::from_wire(&stored));
+                prop_assert!(back.is_none_or(|back| back.as_ref() == Some(part)));
+            }
+            one.merge(other);
+            prop_assert_eq!(one.busy_ns.iter().sum::<u64>(), both.busy_ns.iter().sum::<u64>());
+            prop_assert_eq!(one.to_wire(8), both.to_wire(8));
+        }
+
         #[test]
         fn no_busy_time_is_lost_and_buckets_stay_bounded(
             intervals in prop::collection::vec((0u64..1 << 45, 1u64..1 << 40, 1u32..8), 1..40)

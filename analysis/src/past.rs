@@ -1,0 +1,252 @@
+//! The report of a job that has ended, from what was stored of it then. It never changes.
+
+use proto::busy::BusySeries;
+use proto::tally;
+use proto::wire::{JobState, JobSummary, Part};
+use proto::{Span, Time};
+
+use crate::report::{
+    AttemptCounts, DataCounts, NodeRow, Reads, RunReport, Series, StealCounts, TaskCounts, ratio,
+};
+use crate::waits::Waits;
+
+/// Clocks of several processes differ by a little; what is more than that is shown.
+const CLOCKS_DIFFER: f64 = 1.02;
+
+/// `None` where the round has no summary (yet). `word`: its state.
+#[must_use]
+pub fn report(state: &JobState, word: &str) -> Option<RunReport> {
+    let summary = state.summary.as_ref()?;
+    let mut all = Part::default();
+    summary.parts.iter().for_each(|part| tally::merge(&mut all, part));
+    let round = state.settings.map_or(0, |settings| settings.round);
+    let begin = Time(if round > 0 { state.opened_ns } else { state.submitted_ns });
+    let end = Time(state.ended_ns);
+    let makespan_s = end.since(begin).as_secs_f64();
+    let share = |ns: u64, slots: u32| {
+        let share = ratio(Span(ns).as_secs_f64(), f64::from(slots) * makespan_s);
+        if share <= CLOCKS_DIFFER { share.min(1.0) } else { share }
+    };
+    let tasks = task_counts(state, &all, round);
+    let first_start = Time(all.first_start_ns);
+    let busy = summary.busy.as_ref().and_then(BusySeries::from_wire).unwrap_or_default();
+    Some(RunReport {
+        schema: 1,
+        job: state.job.to_string(),
+        state: word.to_owned(),
+        nodes: nodes(summary),
+        slots: all.slots,
+        policy: policies(summary),
+        tasks,
+        makespan_s,
+        first_start_s: first_start.since(begin).as_secs_f64(),
+        throughput_per_s: ratio(tasks.done as f64, makespan_s),
+        work_s: Span(all.work_ns).as_secs_f64(),
+        efficiency: share(all.work_ns, all.slots),
+        utilization: share(all.busy_ns, all.slots),
+        data: data_counts(state, &all),
+        steals: StealCounts { tried: all.steals_tried, won: all.steals_won, tasks: all.stolen },
+        pushes: all.pushed,
+        messages: all.messages,
+        reconciler_wakeups: all.woken,
+        cpu_s: Span(all.cpu_ns).as_secs_f64(),
+        peak_rss_bytes: all.peak_rss_bytes,
+        attempts: AttemptCounts { replaced: all.replaced, stale: all.stale },
+        utilization_series: Series {
+            step_s: busy.width().as_secs_f64(),
+            values: busy.shares(begin, end, all.slots),
+        },
+        per_node: summary
+            .parts
+            .iter()
+            .filter(|part| part.merged == 0)
+            .map(|part| NodeRow {
+                node: part.node,
+                slots: part.slots,
+                executions: part.executions,
+                busy_s: Span(part.busy_ns).as_secs_f64(),
+                utilization: share(part.busy_ns, part.slots),
+                bytes_moved: part.moved_bytes,
+                bytes_read_local: part.local_bytes,
+                fetches: part.fetches,
+                stolen: part.stolen,
+                pushed: part.pushed,
+                locality_hit_rate: locality(part),
+                ..NodeRow::default()
+            })
+            .collect(),
+        waits: waits(&all, begin, end),
+        ..RunReport::default()
+    })
+}
+
+/// Those that have told, those told together, and those that have told nothing.
+fn nodes(summary: &JobSummary) -> u32 {
+    let told = |node: &&u32| summary.parts.iter().any(|it| it.merged == 0 && it.node == **node);
+    let silent = summary.missing.iter().filter(|node| !told(node)).count() as u32;
+    silent + summary.parts.iter().map(|part| part.merged.max(1)).sum::<u32>()
+}
+
+fn policies(summary: &JobSummary) -> String {
+    let mut policies: Vec<&str> = summary.parts.iter().map(|part| part.policy.as_str()).collect();
+    policies.retain(|policy| !policy.is_empty());
+    policies.sort_unstable();
+    policies.dedup();
+    policies.join(", ")
+}
+
+/// What homes count of executions they count over all rounds.
+fn task_counts(state: &JobState, all: &Part, round: u32) -> TaskCounts {
+    let sum = state.sum.clone().unwrap_or_default();
+    let counted = if round > 0 { 0 } else { sum.executions };
+    TaskCounts {
+        total: state.total,
+        edges: state.edges,
+        done: sum.done,
+        failed: sum.failed,
+        cancelled: sum.cancelled,
+        skipped: sum.skipped,
+        executions: all.executions.max(counted),
+    }
+}
+
+fn data_counts(state: &JobState, all: &Part) -> DataCounts {
+    let sum = state.sum.clone().unwrap_or_default();
+    let reads = Reads { inputs: sum.inputs, local: sum.inputs_local, copied: sum.inputs_copied };
+    DataCounts {
+        bytes_produced: all.produced_bytes,
+        bytes_moved: all.moved_bytes,
+        bytes_read_local: all.local_bytes,
+        locality_hit_rate: locality(all),
+        cache_hit_rate: reads.hit_rate(),
+        cache_hit_rate_strict: reads.hit_rate_strict(),
+        reads: reads.inputs,
+        bytes_read_remote: 0,
+    }
+}
+
+fn locality(part: &Part) -> f64 {
+    ratio(part.local_bytes as f64, part.local_bytes as f64 + part.moved_bytes as f64)
+}
+
+fn waits(all: &Part, begin: Time, end: Time) -> Waits {
+    let (slots, attempts) = (all.used_slots, all.slot_attempts);
+    let mean = |ns: u64, over: u64| Span(ns).as_secs_f64() / over.max(1) as f64;
+    let until_first = Time(all.first_start_ns).since(begin).as_secs_f64();
+    Waits {
+        slots,
+        fill_s: if slots > 0 { until_first + mean(all.fill_ns, slots) } else { 0.0 },
+        busy_s: mean(all.busy_ns, slots),
+        paused_s: mean(all.paused_ns, slots),
+        drain_s: mean(all.drain_ns, slots),
+        told_s: if slots > 0 { end.since(Time(all.last_end_ns)).as_secs_f64() } else { 0.0 },
+        launch_lag_s: mean(all.paused_ns, attempts.saturating_sub(slots)),
+        attempt_s: mean(all.busy_ns, attempts),
+        fetches: all.fetches,
+        fetch_s: mean(all.fetch_ns, all.fetches),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::event::{End, Event};
+    use proto::tally::Tally;
+    use proto::{Attempt, JobId, NodeId, TaskId, wire};
+
+    use super::*;
+    use crate::events::Entry;
+    use crate::fold::Fold;
+    use crate::report::RunFacts;
+
+    const S: u64 = 1_000_000_000;
+
+    /// On two nodes of two slots: wide tasks one after another, and narrow ones on one slot.
+    fn story() -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let mut add = |node, at: u64, event| {
+            entries.push(Entry { node: NodeId(node), time: Time(at * S), event });
+        };
+        for (number, node, slots, from, to) in [
+            (1, 0, &[0, 1][..], 11, 14),
+            (2, 0, &[0, 1], 15, 18),
+            (3, 1, &[0], 12, 13),
+            (4, 1, &[0], 13, 19),
+        ] {
+            let (task, attempt) = (TaskId::new(1, number), Attempt(1));
+            add(node, from, Event::Started { task, attempt, slot: slots[0] });
+            for &slot in &slots[1..] {
+                add(node, from, Event::Widened { task, attempt, slot });
+            }
+            let (end, started) = (End::Done, Time(from * S));
+            let ended =
+                Event::Ended { task, attempt, end, started, moved_bytes: 2, local_bytes: 6 };
+            add(node, to, ended);
+            let committed =
+                Event::Committed { task, attempt, end, node: NodeId(node), output_bytes: 5 };
+            add(node, to, committed);
+        }
+        entries
+    }
+
+    fn state(entries: &[Entry]) -> JobState {
+        let mut busy = BusySeries::default();
+        let parts = (0..2).map(|node| {
+            let mut tally = Tally::default();
+            let of_node = entries.iter().filter(|entry| entry.node == NodeId(node));
+            of_node.for_each(|entry| tally.push(entry.time, &entry.event));
+            let mut part = Part { node, slots: 2, policy: "mdl".to_owned(), ..tally.part() };
+            busy.merge(BusySeries::from_wire(&part.busy.take().unwrap()).unwrap());
+            part
+        });
+        let parts = parts.collect();
+        JobState {
+            job: 1,
+            total: 4,
+            submitted_ns: 10 * S,
+            ended_ns: 20 * S,
+            sum: Some(wire::PartitionCount { done: 4, executions: 4, ..Default::default() }),
+            summary: Some(JobSummary {
+                recorded_ns: 1,
+                parts,
+                missing: Vec::new(),
+                busy: busy.to_wire(64),
+            }),
+            ..JobState::default()
+        }
+    }
+
+    #[test]
+    fn what_was_stored_says_what_the_log_said() {
+        let entries = story();
+        let state = state(&entries);
+        let past = report(&state, "finished").unwrap();
+        let mut fold = Fold::of_job(JobId(1));
+        entries.iter().for_each(|entry| fold.push(entry));
+        let facts = RunFacts {
+            slots: 4,
+            submitted: Some(Time(10 * S)),
+            ended: Some(Time(20 * S)),
+            ..RunFacts::default()
+        };
+        let logged = RunReport::new(&fold, &facts);
+        assert_eq!((past.work_s, past.utilization), (19.0, 0.475));
+        assert_eq!((past.work_s, past.utilization), (logged.work_s, logged.utilization));
+        assert_eq!(past.waits, logged.waits);
+        assert_eq!(past.waits.slots, 3);
+        assert_eq!(past.data, logged.data);
+        assert_eq!(past.first_start_s, logged.first_start_s);
+        assert_eq!((past.nodes, past.policy.as_str()), (2, "mdl"));
+        let series = &past.utilization_series;
+        let busy_s: f64 = series.values.iter().map(|share| share * series.step_s * 4.0).sum();
+        assert!((busy_s - 19.0).abs() < 0.1, "{busy_s}");
+    }
+
+    #[test]
+    fn nothing_hides_more_work_than_the_slots_could_do() {
+        let mut state = state(&story());
+        state.ended_ns = 12 * S;
+        assert!((report(&state, "finished").unwrap().utilization - 2.375).abs() < 1e-9);
+        state.summary = None;
+        assert!(report(&state, "finished").is_none());
+    }
+}

@@ -1,0 +1,213 @@
+//! What one node does for one job, added up from the node's own events as they come.
+
+use crate::busy::{BUCKETS_MAX, BusySeries};
+use crate::event::{End, Event};
+use crate::{Attempt, TaskId, Time, wire};
+
+/// One slot of the node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Slot {
+    running: Option<(TaskId, Attempt)>,
+    first_start: Time,
+    last_end: Time,
+    attempts: u64,
+}
+
+/// Adds up one node's events of one job. They come in their order.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Tally {
+    part: wire::Part,
+    slots: Vec<Slot>,
+    busy: BusySeries,
+}
+
+impl Tally {
+    pub fn push(&mut self, now: Time, event: &Event) {
+        let part = &mut self.part;
+        match *event {
+            Event::Started { task, attempt, slot } | Event::Widened { task, attempt, slot } => {
+                self.start((task, attempt), slot);
+            }
+            Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } => {
+                let width = self.end((task, attempt), started, now);
+                let ran_ns = now.since(started).0.saturating_mul(width.into());
+                let part = &mut self.part;
+                part.executions += 1;
+                part.busy_ns = part.busy_ns.saturating_add(ran_ns);
+                if end == End::Done {
+                    part.work_ns = part.work_ns.saturating_add(ran_ns);
+                }
+                part.moved_bytes = part.moved_bytes.saturating_add(moved_bytes);
+                part.local_bytes = part.local_bytes.saturating_add(local_bytes);
+                if part.first_start_ns == 0 || started.0 < part.first_start_ns {
+                    part.first_start_ns = started.0;
+                }
+                part.last_end_ns = part.last_end_ns.max(now.0);
+                self.busy.add(started, now, width);
+            }
+            Event::Fetched { took, .. } => {
+                part.fetches += 1;
+                part.fetch_ns = part.fetch_ns.saturating_add(took.0);
+            }
+            Event::Stolen { .. } => part.stolen += 1,
+            Event::Pushed { .. } => part.pushed += 1,
+            Event::Committed { output_bytes, .. } => {
+                part.produced_bytes = part.produced_bytes.saturating_add(output_bytes);
+            }
+            Event::Replaced { .. } => part.replaced += 1,
+            Event::Stale { .. } => part.stale += 1,
+            Event::Woken { .. } => part.woken += 1,
+            _ => {}
+        }
+    }
+
+    fn start(&mut self, what: (TaskId, Attempt), slot: u32) {
+        let slot = slot as usize;
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, Slot::default());
+        }
+        self.slots[slot].running = Some(what);
+    }
+
+    /// Frees the slots of an attempt. Returns how many there were; one that ended before it had any
+    /// counts as one.
+    fn end(&mut self, what: (TaskId, Attempt), started: Time, ended: Time) -> u32 {
+        let mut width = 0;
+        for slot in self.slots.iter_mut().filter(|slot| slot.running == Some(what)) {
+            slot.running = None;
+            if slot.attempts == 0 {
+                slot.first_start = started;
+            } else {
+                self.part.paused_ns += started.since(slot.last_end).0;
+            }
+            slot.attempts += 1;
+            slot.last_end = ended;
+            width += 1;
+        }
+        width.max(1)
+    }
+
+    /// What it comes to so far.
+    #[must_use]
+    pub fn part(&self) -> wire::Part {
+        let used = || self.slots.iter().filter(|slot| slot.attempts > 0);
+        let (first, last) = (Time(self.part.first_start_ns), Time(self.part.last_end_ns));
+        let sum = |of: &dyn Fn(&Slot) -> u64| used().map(of).fold(0, u64::saturating_add);
+        wire::Part {
+            used_slots: used().count() as u64,
+            fill_ns: sum(&|slot| slot.first_start.since(first).0),
+            drain_ns: sum(&|slot| last.since(slot.last_end).0),
+            slot_attempts: sum(&|slot| slot.attempts),
+            busy: self.busy.to_wire(BUCKETS_MAX),
+            ..self.part.clone()
+        }
+    }
+}
+
+/// Adds what another node did.
+pub fn merge(sum: &mut wire::Part, part: &wire::Part) {
+    let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+    if part.used_slots > 0 {
+        rebase(sum, part);
+    }
+    add(&mut sum.used_slots, part.used_slots);
+    add(&mut sum.paused_ns, part.paused_ns);
+    add(&mut sum.slot_attempts, part.slot_attempts);
+    sum.slots = sum.slots.saturating_add(part.slots);
+    add(&mut sum.executions, part.executions);
+    add(&mut sum.busy_ns, part.busy_ns);
+    add(&mut sum.work_ns, part.work_ns);
+    add(&mut sum.moved_bytes, part.moved_bytes);
+    add(&mut sum.local_bytes, part.local_bytes);
+    add(&mut sum.fetches, part.fetches);
+    add(&mut sum.fetch_ns, part.fetch_ns);
+    add(&mut sum.stolen, part.stolen);
+    add(&mut sum.pushed, part.pushed);
+    add(&mut sum.produced_bytes, part.produced_bytes);
+    add(&mut sum.replaced, part.replaced);
+    add(&mut sum.stale, part.stale);
+    add(&mut sum.woken, part.woken);
+    add(&mut sum.cpu_ns, part.cpu_ns);
+    add(&mut sum.peak_rss_bytes, part.peak_rss_bytes);
+    add(&mut sum.messages, part.messages);
+    add(&mut sum.steals_tried, part.steals_tried);
+    add(&mut sum.steals_won, part.steals_won);
+    sum.others_ran |= part.others_ran;
+    sum.began_late |= part.began_late;
+    sum.unmeasured |= part.unmeasured;
+}
+
+/// What is counted from a first start and to a last end is counted from and to those of both.
+fn rebase(sum: &mut wire::Part, part: &wire::Part) {
+    let first = match sum.used_slots {
+        0 => part.first_start_ns,
+        _ => sum.first_start_ns.min(part.first_start_ns),
+    };
+    let last = sum.last_end_ns.max(part.last_end_ns);
+    let shift = |by: u64, slots: u64| by.saturating_mul(slots);
+    let fill = |it: &wire::Part| {
+        it.fill_ns.saturating_add(shift(it.first_start_ns.saturating_sub(first), it.used_slots))
+    };
+    let drain = |it: &wire::Part| {
+        it.drain_ns.saturating_add(shift(last.saturating_sub(it.last_end_ns), it.used_slots))
+    };
+    let (fill_ns, drain_ns) =
+        (fill(sum).saturating_add(fill(part)), drain(sum).saturating_add(drain(part)));
+    (sum.fill_ns, sum.drain_ns) = (fill_ns, drain_ns);
+    (sum.first_start_ns, sum.last_end_ns) = (first, last);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn ended(task: TaskId, started: u64) -> Event {
+        Event::Ended {
+            task,
+            attempt: Attempt(1),
+            end: End::Done,
+            started: Time(started * S),
+            moved_bytes: 3,
+            local_bytes: 4,
+        }
+    }
+
+    fn run(tally: &mut Tally, number: u64, slots: &[u32], from: u64, to: u64) {
+        let (task, attempt) = (TaskId::new(1, number), Attempt(1));
+        tally.push(Time(from * S), &Event::Started { task, attempt, slot: slots[0] });
+        for &slot in &slots[1..] {
+            tally.push(Time(from * S), &Event::Widened { task, attempt, slot });
+        }
+        tally.push(Time(to * S), &ended(task, from));
+    }
+
+    #[test]
+    fn a_wide_task_counts_on_all_its_slots() {
+        let mut tally = Tally::default();
+        run(&mut tally, 1, &[0, 2], 10, 14);
+        run(&mut tally, 2, &[0], 15, 16);
+        let part = tally.part();
+        assert_eq!((part.executions, part.busy_ns, part.work_ns), (2, 9 * S, 9 * S));
+        assert_eq!((part.used_slots, part.slot_attempts), (2, 3));
+        assert_eq!((part.fill_ns, part.paused_ns, part.drain_ns), (0, S, 2 * S));
+        assert_eq!((part.moved_bytes, part.local_bytes), (6, 8));
+        assert_eq!(part.busy.unwrap().busy_ns.iter().sum::<u64>(), 9 * S);
+    }
+
+    #[test]
+    fn the_parts_of_two_nodes_are_the_slots_of_both() {
+        let (mut one, mut other) = (Tally::default(), Tally::default());
+        run(&mut one, 1, &[0], 10, 14);
+        run(&mut other, 2, &[1], 12, 20);
+        let mut sum = wire::Part::default();
+        for part in [wire::Part::default(), one.part(), other.part()] {
+            merge(&mut sum, &part);
+        }
+        // The second slot starts 2 s after the first, which ends 6 s before it.
+        assert_eq!((sum.fill_ns, sum.drain_ns, sum.used_slots), (2 * S, 6 * S, 2));
+        assert_eq!((sum.first_start_ns, sum.last_end_ns), (10 * S, 20 * S));
+        assert_eq!((sum.executions, sum.busy_ns), (2, 12 * S));
+    }
+}

@@ -1,0 +1,149 @@
+//! Jobs that are forgotten, at their own homes. What stays of one is a mark, so that it never comes
+//! back: a member that was away hears of it when it is back.
+
+use proto::marks::{Mark, mark};
+use proto::wire::PartStage;
+use proto::wire::message::Body;
+use proto::{JobId, NodeId, Time, wire};
+
+use super::{Job, Jobs};
+use crate::Mutant;
+use crate::homes::Homes;
+use crate::out::Out;
+
+impl Job {
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.state.forgotten_ns != 0
+    }
+
+    pub(super) fn is_thinned(&self) -> bool {
+        self.state.thinned_ns != 0
+    }
+
+    /// What a client that asks for it is told.
+    pub(super) fn forgotten_text(&self) -> String {
+        let day = &Time(self.state.forgotten_ns).utc()[..10];
+        format!("job {} was forgotten on {day}", self.state.job)
+    }
+
+    fn forget_ask(&self, homes: &Homes) -> Body {
+        Body::PartAsk(wire::PartAsk {
+            job: self.state.job,
+            round: self.round(),
+            stage: if self.is_forgotten() { PartStage::Forget } else { PartStage::Thin } as i32,
+            since_ns: 0,
+            results: self.state.forgets_results,
+            map_epoch: homes.map_epoch(),
+        })
+    }
+
+    /// Those that may have some of it yet hear of it, if they can.
+    pub(super) fn ask_to_forget(&self, homes: &Homes, out: &mut Out) {
+        let members = self.state.members.iter().map(|&node| NodeId(node));
+        let there = members.filter(|&node| !homes.is_gone(node));
+        out.reliable.extend(there.map(|node| (node, self.forget_ask(homes))));
+    }
+}
+
+/// Those that may have something of a job. What a node that is gone has of records it gets from
+/// others when it is back; results it may have alone.
+pub(super) fn may_have(results: bool, homes: &Homes) -> Vec<u32> {
+    let stays = |node: &NodeId| results || !homes.is_gone(*node);
+    homes.not_removed().filter(stays).map(|node| node.0).collect()
+}
+
+impl Jobs {
+    /// Removes all that is known of an ended job. `None`: there is no such job. An error says why
+    /// it is refused.
+    pub(crate) fn forget(
+        &mut self,
+        now: Time,
+        forget: wire::JobForget,
+        homes: &Homes,
+        out: &mut Out,
+    ) -> Option<Result<(), String>> {
+        let job_id = JobId(forget.job);
+        let job = self.jobs.get_mut(&job_id)?;
+        if job.state.ended_ns == 0 {
+            let text = "has not ended: only an ended job can be forgotten";
+            return Some(Err(format!("job {} {text}", forget.job)));
+        }
+        let results = forget.results || job.state.forgets_results;
+        if job.is_forgotten() && results == job.state.forgets_results {
+            return Some(Ok(()));
+        }
+        mark(Mark::JobForgotten);
+        let round = job.round();
+        job.state = wire::JobState {
+            job: forget.job,
+            phase: wire::JobPhase::Finished as i32,
+            ended_ns: job.state.ended_ns,
+            settings: Some(wire::JobSettings { round, ..Default::default() }),
+            forgotten_ns: if job.is_forgotten() { job.state.forgotten_ns } else { now.0.max(1) },
+            forgets_results: results,
+            members: may_have(results, homes),
+            ..Default::default()
+        };
+        job.collections.clear();
+        job.counts.clear();
+        out.facts.jobs.insert(job_id, job.state.clone());
+        job.ask_to_forget(homes, out);
+        self.looks.get_or_insert_default().forgetting.insert(job_id);
+        Some(Ok(()))
+    }
+
+    /// A member has nothing of a job any more.
+    pub(super) fn on_forgotten(&mut self, job_id: JobId, node: u32, out: &mut Out) {
+        let Some(job) = self.jobs.get_mut(&job_id) else { return };
+        if !job.is_forgotten() && !job.is_thinned() {
+            return;
+        }
+        let before = job.state.members.len();
+        job.state.members.retain(|&member| member != node);
+        if before > 0 && job.state.members.is_empty() {
+            out.facts.jobs.insert(job_id, job.state.clone());
+            if let Some(looks) = &mut self.looks {
+                looks.forgetting.remove(&job_id);
+                looks.retention.is_due = true;
+            }
+        }
+    }
+
+    /// The records of a job have come here: if it is forgotten, the members hear so again.
+    pub(super) fn go_on_forgetting(&mut self, job_id: JobId, homes: &Homes, out: &mut Out) {
+        let Some(job) = self.jobs.get_mut(&job_id) else { return };
+        let looks = self.looks.get_or_insert_default();
+        looks.retention.is_due |= job.state.ended_ns != 0;
+        if !job.is_forgotten() && !job.is_thinned() {
+            return;
+        }
+        if !job.state.members.is_empty() && self.mutant != Some(Mutant::ForgottenReturns) {
+            job.state.members = may_have(job.state.forgets_results, homes);
+            job.ask_to_forget(homes, out);
+            looks.forgetting.insert(job_id);
+        }
+    }
+
+    /// The map has changed: a node that is home of a partition now may have got records of a job
+    /// that others have confirmed to be rid of.
+    pub(crate) fn forget_again(&mut self, homes: &Homes, out: &mut Out) {
+        let Some(looks) = &self.looks else { return };
+        for job_id in &looks.forgetting {
+            let Some(job) = self.jobs.get_mut(job_id) else { continue };
+            job.state.members = may_have(job.state.forgets_results, homes);
+            if self.mutant != Some(Mutant::ForgottenReturns) {
+                job.ask_to_forget(homes, out);
+            }
+        }
+    }
+
+    /// A member is there again.
+    pub(crate) fn forget_again_at(&self, peer: NodeId, homes: &Homes, out: &mut Out) {
+        let forgetting = self.looks.iter().flat_map(|looks| &looks.forgetting);
+        for job in forgetting.filter_map(|job_id| self.jobs.get(job_id)) {
+            if job.state.members.contains(&peer.0) {
+                out.reliable.push((peer, job.forget_ask(homes)));
+            }
+        }
+    }
+}

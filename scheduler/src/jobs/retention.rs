@@ -1,0 +1,227 @@
+//! Retention: the home of jobs has the oldest ended ones thinned where there is more history than
+//! this node is to keep. Of a thinned job the record stays, with its summary; later that goes, too.
+
+use proto::limits::{
+    HISTORY_JOB_BYTES, HISTORY_JOBS_AGE_FACTOR, HISTORY_JOBS_PER_LOOK, HISTORY_JOBS_SHARE,
+    HISTORY_LOOK_INTERVAL, HISTORY_PART_BYTES, HISTORY_RECORDS_SHARE, HISTORY_TASK_BYTES,
+};
+use proto::marks::{Mark, mark};
+use proto::{JobId, Span, Time};
+
+use super::forget::may_have;
+use super::{Job, Jobs};
+use crate::Tuning;
+use crate::homes::Homes;
+use crate::out::Out;
+
+/// When the history of the jobs homed here is looked at.
+#[derive(Debug, Default)]
+pub(super) struct Retention {
+    /// A job was recorded, or has come here with its summary.
+    pub(super) is_due: bool,
+    looked: Time,
+    /// When something gets too old.
+    at: Option<Time>,
+}
+
+/// An ended job whose history may go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Old {
+    ended: Time,
+    job: JobId,
+    is_thinned: bool,
+    /// Only this record is left of it.
+    is_bare: bool,
+    tasks_bytes: u64,
+    job_bytes: u64,
+}
+
+/// What is to go, oldest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Goes {
+    thinned: Vec<JobId>,
+    dropped: Vec<JobId>,
+    /// When something that stays gets too old.
+    at: Option<Time>,
+    /// More than one look may remove.
+    is_more: bool,
+}
+
+fn choose(now: Time, mut old: Vec<Old>, tuning: &Tuning) -> Goes {
+    old.sort_unstable();
+    let sum = |of: fn(&Old) -> u64| old.iter().map(of).fold(0, u64::saturating_add);
+    let mut jobs_bytes = sum(|it| it.job_bytes);
+    let tasks = sum(|it| if it.is_thinned { 0 } else { it.tasks_bytes });
+    let mut all_bytes = jobs_bytes.saturating_add(tasks);
+    let all_max = tuning.history_bytes / HISTORY_RECORDS_SHARE;
+    let jobs_max = tuning.history_bytes / HISTORY_JOBS_SHARE;
+    let age = tuning.history_age.0;
+    let bare_age = age.saturating_mul(HISTORY_JOBS_AGE_FACTOR);
+    let dies = |it: &Old, age: u64| Time(it.ended.0.saturating_add(age));
+    let mut goes = Goes::default();
+    for it in &old {
+        if goes.thinned.len() + goes.dropped.len() >= HISTORY_JOBS_PER_LOOK {
+            goes.is_more = true;
+            break;
+        }
+        let (dies, is_over) = match it.is_thinned {
+            true => (dies(it, bare_age), jobs_bytes > jobs_max),
+            false => (dies(it, age), all_bytes > all_max),
+        };
+        if !is_over && dies > now {
+            goes.at = Some(goes.at.map_or(dies, |at| at.min(dies)));
+        } else if !it.is_thinned {
+            all_bytes = all_bytes.saturating_sub(it.tasks_bytes);
+            goes.thinned.push(it.job);
+        } else if it.is_bare {
+            all_bytes = all_bytes.saturating_sub(it.job_bytes);
+            jobs_bytes = jobs_bytes.saturating_sub(it.job_bytes);
+            goes.dropped.push(it.job);
+        }
+    }
+    goes.at = goes.at.filter(|&at| at.0 < u64::MAX);
+    goes
+}
+
+impl Job {
+    fn old(&self, nodes: u64) -> Option<Old> {
+        let state = &self.state;
+        let is_thinned = state.thinned_ns != 0 || self.is_forgotten();
+        let has_ended = state.ended_ns != 0 && (state.summary.is_some() || is_thinned);
+        let parts = state.summary.iter().chain(state.rounds.iter().flat_map(|it| &it.summary));
+        let parts = parts.map(|it| it.parts.len() as u64).sum::<u64>();
+        let pieces = parts + state.partitions.len() as u64 / 8;
+        has_ended.then(|| Old {
+            ended: Time(state.ended_ns),
+            job: JobId(state.job),
+            is_thinned,
+            is_bare: is_thinned && state.members.is_empty(),
+            tasks_bytes: state.total.saturating_mul(HISTORY_TASK_BYTES) / nodes,
+            job_bytes: HISTORY_JOB_BYTES + pieces.saturating_mul(HISTORY_PART_BYTES),
+        })
+    }
+
+    fn thin(&mut self, now: Time, homes: &Homes, out: &mut Out) {
+        mark(Mark::JobThinned);
+        self.state.thinned_ns = now.0.max(1);
+        self.state.members = may_have(false, homes);
+        out.facts.jobs.insert(JobId(self.state.job), self.state.clone());
+    }
+
+    /// What a client that wants more of it is told.
+    pub(super) fn thinned_text(&self) -> String {
+        let day = &Time(self.state.thinned_ns).utc()[..10];
+        format!("the task records of job {} were removed by retention on {day}", self.state.job)
+    }
+}
+
+impl Jobs {
+    /// Removes the oldest history where there is too much.
+    pub(crate) fn retain(&mut self, now: Time, tuning: &Tuning, homes: &Homes, out: &mut Out) {
+        let Some(looks) = &mut self.looks else { return };
+        let retention = &mut looks.retention;
+        let too_old = retention.at.is_some_and(|at| at <= now);
+        let rested = retention.looked + HISTORY_LOOK_INTERVAL <= now;
+        if !too_old && !(retention.is_due && rested) {
+            return;
+        }
+        let nodes = homes.living().count().max(1) as u64;
+        let old = self.jobs.values().filter_map(|job| job.old(nodes)).collect();
+        let goes = choose(now, old, tuning);
+        (retention.looked, retention.is_due, retention.at) = (now, goes.is_more, goes.at);
+        for job_id in goes.thinned {
+            let Some(job) = self.jobs.get_mut(&job_id) else { continue };
+            job.thin(now, homes, out);
+            looks.forgetting.insert(job_id);
+            job.ask_to_forget(homes, out);
+            looks.retention.is_due = true; // The record may have to go as well.
+        }
+        for job_id in goes.dropped {
+            mark(Mark::JobDropped);
+            self.jobs.remove(&job_id);
+            out.facts.dropped_jobs.push(job_id);
+        }
+    }
+
+    pub(crate) fn next_retention(&self) -> Option<Time> {
+        let retention = &self.looks.as_ref()?.retention;
+        let due = retention.is_due.then_some(retention.looked + HISTORY_LOOK_INTERVAL);
+        due.into_iter().chain(retention.at).min()
+    }
+
+    /// The bounds have changed.
+    pub(crate) fn retain_soon(&mut self) {
+        if let Some(looks) = &mut self.looks {
+            looks.retention.is_due = true;
+        }
+    }
+
+    /// When the oldest job homed here began that has no summary.
+    pub(crate) fn oldest_open(&self) -> Option<Time> {
+        let open = self.jobs.values().filter(|job| {
+            let state = &job.state;
+            let began_before = state.members.is_empty() && state.ended_ns != 0;
+            !job.is_forgotten() && state.summary.is_none() && !began_before
+        });
+        open.map(|job| Time(job.state.submitted_ns)).min()
+    }
+}
+
+/// How long ago something must have been to be of no open job.
+pub(crate) fn floor(open: impl Iterator<Item = Time>, now: Time, margin: Span) -> Time {
+    let oldest = open.min().unwrap_or(now).min(now);
+    Time(oldest.0.saturating_sub(margin.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn old(job: u64, is_thinned: bool) -> Old {
+        let ended = Time(job * S);
+        let is_bare = is_thinned;
+        Old { ended, job: JobId(job), is_thinned, is_bare, tasks_bytes: 100, job_bytes: 10 }
+    }
+
+    fn tuning(history_bytes: u64, age_s: u64) -> Tuning {
+        let history_age = if age_s == 0 { Span(u64::MAX) } else { Span(age_s * S) };
+        Tuning { history_bytes, history_age, ..Tuning::default() }
+    }
+
+    #[test]
+    fn the_oldest_tasks_go_first_and_no_more_than_is_needed() {
+        let jobs = || (1..=5).rev().map(|job| old(job, false)).collect();
+        // 550 bytes of records; half of the bound is for records.
+        let goes = choose(Time(9 * S), jobs(), &tuning(2 * 350, 0));
+        assert_eq!(goes.thinned, [JobId(1), JobId(2)]);
+        assert_eq!((goes.dropped, goes.at, goes.is_more), (vec![], None, false));
+        assert_eq!(choose(Time(9 * S), jobs(), &tuning(2 * 550, 0)), Goes::default());
+    }
+
+    #[test]
+    fn records_of_jobs_go_when_they_alone_are_too_many_and_nobody_has_more_of_them() {
+        let mut jobs: Vec<Old> = (1..=4).map(|job| old(job, true)).collect();
+        jobs[0].is_bare = false;
+        let goes = choose(Time(9 * S), jobs, &tuning(8 * 25, 0));
+        assert_eq!(goes.dropped, [JobId(2), JobId(3)]);
+    }
+
+    #[test]
+    fn what_is_too_old_goes_and_the_rest_when_it_is() {
+        let jobs = vec![old(1, true), old(2, false), old(5, false)];
+        let goes = choose(Time(9 * S), jobs.clone(), &tuning(u64::MAX, 4));
+        assert_eq!((goes.thinned, goes.dropped), (vec![JobId(2), JobId(5)], vec![]));
+        assert_eq!(goes.at, Some(Time(41 * S)), "the record of a job stays ten times as long");
+        let goes = choose(Time(41 * S), jobs, &tuning(u64::MAX, 4));
+        assert_eq!(goes.dropped, [JobId(1)]);
+    }
+
+    #[test]
+    fn events_are_of_no_open_job_when_they_are_older_than_each() {
+        let open = [Time(50 * S), Time(70 * S)];
+        assert_eq!(floor(open.into_iter(), Time(90 * S), Span(S)), Time(49 * S));
+        assert_eq!(floor(std::iter::empty(), Time(90 * S), Span(S)), Time(89 * S));
+    }
+}

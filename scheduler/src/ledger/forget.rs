@@ -1,0 +1,40 @@
+//! A job that is forgotten: its records go, those on the disk as well.
+
+use proto::JobId;
+
+use super::Ledger;
+use super::segment::State;
+use crate::out::Out;
+
+impl Ledger {
+    /// Whether tasks of it homed here keep something.
+    pub(crate) fn has_results(&self, job_id: JobId) -> bool {
+        let specs = self.jobs.get(&job_id).into_iter().flat_map(|job| &job.specs);
+        specs.into_iter().any(|spec| spec.outputs.iter().any(|output| output.keep))
+    }
+
+    /// All of it goes. It has ended: nothing waits for its tasks.
+    pub(crate) fn forget_job(&mut self, job_id: JobId, out: &mut Out) {
+        let Some(job) = self.jobs.remove(&job_id) else { return };
+        self.live.remove(&job_id);
+        for (&partition, part) in &job.parts {
+            let waits = |index: &u64| part.state(*index) == Some(State::Waiting);
+            self.waiting -= part.indices().filter(waits).count() as u64;
+            out.facts.forgotten.push((partition, job_id));
+        }
+        for tasks in self.away.values_mut() {
+            tasks.retain(|task| task.job != job_id);
+        }
+        self.away.retain(|_, tasks| !tasks.is_empty());
+        self.deliveries.retain(|delivery| delivery.job() != job_id);
+        self.activations.retain(|activation| activation.job != job_id);
+        self.removals.retain(|removal| removal.job() != job_id);
+        self.ready.retain(|task| task.job != job_id);
+        self.unreleased.retain(|(_, task)| task.job != job_id);
+        self.mourning.retain(|task| task.job != job_id);
+        self.early.retain(|(_, ask)| ask.job != job_id.0);
+        self.ahead.retain(|ahead| ahead.child.job != job_id);
+        self.recalls.forget_job(job_id);
+        self.readers.forget_job(job_id);
+    }
+}

@@ -1,0 +1,190 @@
+//! What this node does for jobs: counted from their beginning until their homes have stored it.
+
+use std::collections::BTreeMap;
+
+use proto::limits::{TALLIES_MAX, TALLY_UNBEGUN_MAX};
+use proto::tally::Tally;
+use proto::wire::PartStage;
+use proto::wire::message::Body;
+use proto::{Event, JobId, TaskId, Time, wire};
+
+use crate::Scheduler;
+use crate::out::Out;
+
+/// What a node as a whole has used and done since it started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    pub cpu_ns: u64,
+    pub peak_rss_bytes: u64,
+    pub messages: u64,
+}
+
+/// What the node had done as a whole when a job began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Base {
+    usage: Usage,
+    steals_tried: u64,
+    steals_won: u64,
+    executions: u64,
+    /// Tasks of other jobs ran.
+    others_ran: bool,
+}
+
+/// What it does for one round of a job.
+#[derive(Debug, Default)]
+struct Counted {
+    /// When the first was heard of it.
+    since: Time,
+    tally: Tally,
+    base: Option<Base>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    /// By job and round.
+    counted: BTreeMap<(JobId, u32), Box<Counted>>,
+    /// Questions that wait until the shell has measured what the node has used.
+    asked: Vec<wire::PartAsk>,
+    /// Jobs to be forgotten, of which this node may get records yet.
+    pub(crate) unconfirmed: Vec<wire::PartAsk>,
+    /// Attempts that ended here, of all jobs.
+    executions: u64,
+    /// When this incarnation started.
+    born: Time,
+}
+
+impl Parts {
+    pub(crate) fn born(&mut self, now: Time) {
+        self.born = now;
+    }
+
+    pub(crate) fn forget(&mut self, job: JobId) {
+        self.counted.retain(|&(of, _), _| of != job);
+        self.asked.retain(|ask| ask.job != job.0);
+    }
+
+    /// Since when something is counted that is not recorded yet.
+    pub(crate) fn open(&self, now: Time) -> impl Iterator<Item = Time> + '_ {
+        // Of an ended job something may be made again: no home says that this is recorded.
+        let is_open = move |counted: &&Box<Counted>| {
+            counted.base.is_some() || now.since(counted.since) < TALLY_UNBEGUN_MAX
+        };
+        self.counted.values().filter(is_open).map(|counted| counted.since)
+    }
+
+    fn of(&mut self, now: Time, job: JobId, round: u32) -> &mut Counted {
+        let key = (job, round);
+        if self.counted.len() >= TALLIES_MAX && !self.counted.contains_key(&key) {
+            self.counted.pop_first(); // Its home has been away for very long.
+        }
+        let fresh = || Box::new(Counted { since: now, ..Counted::default() });
+        self.counted.entry(key).or_insert_with(fresh)
+    }
+}
+
+fn job_of(event: &Event) -> Option<JobId> {
+    match *event {
+        Event::Started { task, .. }
+        | Event::Widened { task, .. }
+        | Event::Ended { task, .. }
+        | Event::Fetched { task, .. }
+        | Event::Stolen { task, .. }
+        | Event::Pushed { task, .. }
+        | Event::Committed { task, .. }
+        | Event::Replaced { task, .. }
+        | Event::Stale { task, .. }
+        | Event::Woken { task, .. } => Some(task.job),
+        _ => None,
+    }
+}
+
+impl Scheduler {
+    /// Adds up the events of a step.
+    pub fn count_events(&mut self, now: Time, events: &[Event]) {
+        let mut at = 0;
+        while let Some(event) = events.get(at) {
+            let Some(job) = job_of(event) else {
+                at += 1;
+                continue;
+            };
+            let as_home = self.ledger.jobs.get(&job).map_or(0, |job| job.round());
+            let counted = self.parts.of(now, job, as_home.max(self.data.touched.round(job)));
+            let mut executions = 0;
+            let of_job = events[at..].iter().take_while(|event| job_of(event) == Some(job));
+            for event in of_job {
+                counted.tally.push(now, event);
+                executions += u64::from(matches!(event, Event::Ended { .. }));
+                at += 1;
+            }
+            self.parts.executions += executions;
+        }
+    }
+
+    /// The home of a job asks, or says that it has begun or is recorded.
+    pub(crate) fn on_part_ask(&mut self, ask: wire::PartAsk, out: &mut Out) {
+        let job = JobId(ask.job);
+        if matches!(ask.stage(), PartStage::Forget | PartStage::Thin) {
+            return self.on_forget(&ask, out);
+        }
+        if ask.stage() == PartStage::Recorded {
+            self.parts.counted.remove(&(job, ask.round));
+            return;
+        }
+        if !self.parts.asked.contains(&ask) {
+            self.parts.asked.push(ask);
+        }
+        out.measure = true;
+    }
+
+    /// The shell has measured what this node has used.
+    pub fn on_measured(&mut self, now: Time, usage: Usage, out: &mut Out) {
+        for ask in std::mem::take(&mut self.parts.asked) {
+            let job = JobId(ask.job);
+            let base = Base {
+                usage,
+                steals_tried: self.stats.steals_tried,
+                steals_won: self.stats.steals_won,
+                executions: self.parts.executions,
+                others_ran: self.runs_others(job),
+            };
+            if ask.stage() == PartStage::Begins {
+                self.parts.of(now, job, ask.round).base.get_or_insert(base);
+                continue;
+            }
+            let part = Some(self.part(&ask, &base));
+            let tell = wire::PartTell { job: ask.job, round: ask.round, part, forgotten: false };
+            out.reliable.push((self.homes.job_home(job), Body::PartTell(tell)));
+        }
+    }
+
+    fn runs_others(&self, job: JobId) -> bool {
+        let is_other = |(task, _): (&TaskId, _)| task.job != job;
+        self.running.first_key_value().is_some_and(is_other)
+            || self.running.last_key_value().is_some_and(is_other)
+    }
+
+    fn part(&self, ask: &wire::PartAsk, now: &Base) -> wire::Part {
+        let counted = self.parts.counted.get(&(JobId(ask.job), ask.round));
+        let known = counted.and_then(|counted| counted.base);
+        // What ran before this incarnation started an earlier one has counted, and is gone.
+        let began_late = known.is_none() && self.parts.born.0 >= ask.since_ns;
+        let base = known.or(began_late.then(Base::default));
+        let mut part = counted.map(|counted| counted.tally.part()).unwrap_or_default();
+        part.node = self.options.me.0;
+        part.incarnation = self.options.incarnation.0;
+        part.slots = self.options.slots;
+        part.policy = self.policy_text();
+        part.tuning = Some(self.options.tuning.to_wire());
+        part.began_late = began_late;
+        part.unmeasured = base.is_none();
+        part.peak_rss_bytes = now.usage.peak_rss_bytes;
+        let Some(base) = base else { return part };
+        part.cpu_ns = now.usage.cpu_ns.saturating_sub(base.usage.cpu_ns);
+        part.messages = now.usage.messages.saturating_sub(base.usage.messages);
+        part.steals_tried = now.steals_tried - base.steals_tried;
+        part.steals_won = now.steals_won - base.steals_won;
+        let others = (now.executions - base.executions) > part.executions;
+        part.others_ran = others || base.others_ran || now.others_ran;
+        part
+    }
+}

@@ -1,0 +1,209 @@
+//! What is kept of ended jobs, and what is not: what the home of one demands and tells.
+
+use proto::wire::message::Body;
+use proto::wire::{JobPhase, PartStage, request, response};
+use proto::{ClientId, JobId, NodeId, PartitionId, Time, wire};
+
+use crate::out::Out;
+use crate::{LedgerRecord, Policy, Scheduler, Tuning, Usage, test_nodes};
+
+const MINE: PartitionId = PartitionId(0);
+const S: u64 = 1_000_000_000;
+
+/// Home of job 1, which has ended at 5 s and is not recorded; of two nodes.
+fn home(tuning: Tuning) -> (Scheduler, Out) {
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    let mut home = test_nodes::scheduler(0, 1, tuning, homes);
+    home.load_job(state());
+    let spec = wire::Spec::default();
+    let (specs, tasks) = (vec![spec], vec![wire::Task::default()]);
+    let chunk = wire::Chunk { job: 1, specs, tasks, ..Default::default() };
+    let ended =
+        wire::VisibleRecord { chunks: 1, ended: true, settings: settings(), ..Default::default() };
+    let end = wire::EndRecord {
+        index: vec![0],
+        attempt: vec![7],
+        verdict: vec![0],
+        node: vec![1],
+        ..Default::default()
+    };
+    for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(ended), LedgerRecord::End(end)]
+    {
+        home.load(Time(6 * S), MINE, JobId(1), record).expect("records fit one another");
+    }
+    let mut out = Out::default();
+    home.resume(Time(6 * S), &mut out);
+    (home, out)
+}
+
+fn settings() -> Option<wire::JobSettings> {
+    Some(wire::JobSettings::default())
+}
+
+fn state() -> wire::JobState {
+    let sum = wire::PartitionCount { done: 1, ..Default::default() };
+    let mut state = wire::JobState {
+        job: 1,
+        total: 1,
+        submitted_ns: 2 * S,
+        ended_ns: 5 * S,
+        settings: settings(),
+        sum: Some(sum),
+        members: vec![0, 1],
+        ..Default::default()
+    };
+    state.set_phase(JobPhase::Finished);
+    state
+}
+
+fn asked(out: &Out, stage: PartStage) -> Vec<u32> {
+    let asked = out.reliable.iter().filter_map(|(to, body)| match body {
+        Body::PartAsk(ask) if ask.stage() == stage => Some(to.0),
+        _ => None,
+    });
+    asked.collect()
+}
+
+fn tell(node: u32, began_late: bool) -> Body {
+    let part = wire::Part { node, busy_ns: 10, slots: 1, began_late, ..Default::default() };
+    Body::PartTell(wire::PartTell { job: 1, part: Some(part), ..Default::default() })
+}
+
+fn ask(home: &mut Scheduler, body: request::Body, out: &mut Out) -> wire::Response {
+    let mut body = body;
+    home.on_request(Time(30 * S), ClientId(1), 9, &mut body, out);
+    out.answers.pop().expect("each request is answered").response
+}
+
+fn query() -> request::Body {
+    request::Body::Job(wire::JobQuery { job: 1, ..Default::default() })
+}
+
+fn told(home: &mut Scheduler) -> wire::JobState {
+    match ask(home, query(), &mut Out::default()).body {
+        Some(response::Body::Job(state)) => state,
+        other => panic!("no state: {other:?}"),
+    }
+}
+
+/// Both members have told.
+fn recorded(tuning: Tuning) -> Scheduler {
+    let (mut home, mut out) = home(tuning);
+    for node in 0..2 {
+        home.on_message(Time(7 * S), NodeId(node), tell(node, false), &mut out);
+    }
+    home
+}
+
+#[test]
+fn a_round_without_a_summary_is_asked_for_and_recorded_once_all_have_told() {
+    let (mut home, mut out) = home(Tuning::of(Policy::Mlb));
+    assert_eq!(asked(&out, PartStage::Ends), [0, 1]);
+    home.on_message(Time(7 * S), NodeId(1), tell(1, false), &mut out);
+    assert!(told(&mut home).summary.is_none() && out.facts.jobs.is_empty());
+    home.on_message(Time(7 * S), NodeId(0), tell(0, false), &mut out);
+    let summary = told(&mut home).summary.expect("all have told");
+    assert_eq!(out.facts.jobs[&JobId(1)].summary.as_ref(), Some(&summary), "it is stored");
+    assert_eq!(summary.parts.iter().map(|part| part.busy_ns).sum::<u64>(), 20);
+    assert!(summary.missing.is_empty());
+    assert_eq!(asked(&out, PartStage::Recorded), [0, 1]);
+    home.on_message(Time(8 * S), NodeId(0), tell(0, true), &mut out);
+    assert_eq!(told(&mut home).summary, Some(summary), "it never changes");
+}
+
+#[test]
+fn who_does_not_tell_or_started_late_is_named() {
+    let (mut home, mut out) = home(Tuning::of(Policy::Mlb));
+    home.on_message(Time(7 * S), NodeId(0), tell(0, true), &mut out);
+    let due = home.deadline(Time(7 * S)).expect("it waits for the other");
+    home.act(due, &mut out);
+    let summary = told(&mut home).summary;
+    let mut at = due;
+    // The first deadline may be of something else.
+    while at < Time(20 * S) && told(&mut home).summary.is_none() {
+        at = Time(at.0 + S);
+        home.act(at, &mut out);
+    }
+    let summary =
+        summary.or_else(|| told(&mut home).summary).expect("a home waits for a bounded time");
+    assert_eq!(summary.missing, [0, 1]);
+    assert_eq!(summary.parts.len(), 1);
+}
+
+#[test]
+fn a_member_tells_what_it_did_since_the_beginning() {
+    let homes = test_nodes::homes(1, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    let mut member = test_nodes::scheduler(1, 3, Tuning::of(Policy::Mdl), homes);
+    let mut out = Out::default();
+    member.resume(Time(S), &mut out);
+    let ask = |stage: PartStage| {
+        Body::PartAsk(wire::PartAsk {
+            job: 1,
+            stage: stage as i32,
+            since_ns: 2,
+            ..Default::default()
+        })
+    };
+    let usage = |cpu_ns| Usage { cpu_ns, peak_rss_bytes: 7, messages: cpu_ns / 10 };
+    member.on_message(Time(2 * S), NodeId(0), ask(PartStage::Begins), &mut out);
+    assert!(std::mem::take(&mut out.measure));
+    member.on_measured(Time(2 * S), usage(1_000), &mut out);
+    member.on_message(Time(9 * S), NodeId(0), ask(PartStage::Ends), &mut out);
+    member.on_measured(Time(9 * S), usage(1_500), &mut out);
+    let Some((NodeId(0), Body::PartTell(tell))) = out.reliable.pop() else { panic!("no part") };
+    let part = tell.part.expect("it has one");
+    assert_eq!((part.cpu_ns, part.messages, part.slots), (500, 50, 3));
+    assert!(part.policy == "mdl" && !part.began_late && !part.unmeasured && !part.others_ran);
+}
+
+/// Both members have nothing of the job any more.
+fn confirm(home: &mut Scheduler, out: &mut Out) {
+    for node in 0..2 {
+        let part = Some(wire::Part { node, ..Default::default() });
+        let tell = wire::PartTell { job: 1, part, forgotten: true, ..Default::default() };
+        home.on_message(Time(32 * S), NodeId(node), Body::PartTell(tell), out);
+    }
+}
+
+#[test]
+fn a_forgotten_job_leaves_a_mark_and_nothing_else() {
+    let mut home = recorded(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    let forget = || request::Body::Forget(wire::JobForget { job: 1, results: false });
+    assert!(ask(&mut home, forget(), &mut out).error.is_none());
+    assert_eq!(asked(&out, PartStage::Forget), [0, 1]);
+    let error = ask(&mut home, query(), &mut out).error.expect("it is forgotten");
+    assert_eq!(error.text, "job 1 was forgotten on 1970-01-01");
+    let stored = out.facts.jobs[&JobId(1)].clone();
+    assert_eq!((stored.total, stored.summary, stored.members), (0, None, vec![0, 1]));
+    // Its own ask comes back to it as to any member.
+    let own = out.reliable.iter().find(|(to, _)| to.0 == 0).expect("asked above").1.clone();
+    home.on_message(Time(31 * S), NodeId(0), own, &mut out);
+    assert_eq!(out.facts.forgotten, [(MINE, JobId(1))]);
+    assert_eq!((home.has_ended(JobId(1)), &out.erased[..]), (None, &[JobId(1)][..]));
+    confirm(&mut home, &mut out);
+    assert!(out.facts.jobs[&JobId(1)].members.is_empty(), "no member is asked again");
+    assert!(ask(&mut home, forget(), &mut out).error.is_none(), "it is forgotten already");
+}
+
+#[test]
+fn retention_leaves_the_record_of_a_job_and_refuses_to_retry_it() {
+    let history_age = proto::Span(10 * S);
+    let mut home = recorded(Tuning { history_age, ..Tuning::default() });
+    let summary = told(&mut home).summary;
+    let mut out = Out::default();
+    home.act(Time(14 * S), &mut out);
+    assert!(asked(&out, PartStage::Thin).is_empty());
+    home.act(Time(20 * S), &mut out);
+    assert_eq!(asked(&out, PartStage::Thin), [0, 1]);
+    let state = told(&mut home);
+    assert_eq!((state.thinned_ns, state.summary), (20 * S, summary));
+    let retry = wire::JobRetry { job: 1, round: 1, ..Default::default() };
+    let error = ask(&mut home, request::Body::Retry(retry), &mut out).error.expect("refused");
+    assert!(error.text.contains("removed by retention on 1970-01-01"), "{}", error.text);
+    confirm(&mut home, &mut out);
+    home.act(Time(40 * S), &mut out);
+    assert!(out.facts.dropped_jobs.is_empty());
+    home.act(Time(105 * S), &mut out);
+    assert_eq!(out.facts.dropped_jobs, [JobId(1)], "its record stays ten times as long");
+}

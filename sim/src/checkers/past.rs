@@ -1,0 +1,65 @@
+//! *Past*: what was recorded of an ended round of a job never changes, whatever dies and whichever
+//! home tells it; and nothing of a job that was forgotten ever comes back.
+
+use kvs::keys;
+use proto::{JobId, wire};
+
+use super::{Jobs, Verdict, Violation};
+use crate::machine::Machine;
+use crate::truth::JobTruth;
+
+const NAME: &str = "past";
+
+/// A client is told the state of a job; `id`: of its request, `next`: of the next one.
+/// `asked_after`: after it was told that the job is forgotten.
+pub(crate) fn on_told(
+    truth: &mut JobTruth,
+    state: &wire::JobState,
+    (id, next): (u64, u64),
+    asked_after: bool,
+) -> Verdict {
+    if asked_after {
+        let text = format!("{}: it is told of, and was forgotten before: {state:?}", truth.job);
+        return Err(Violation::new(NAME, text));
+    }
+    let round = state.settings.map_or(0, |settings| settings.round);
+    let Some(summary) = &state.summary else {
+        // What was asked before the summary was told may be answered late.
+        return match truth.summaries.get(&round) {
+            Some((_, before)) if id >= *before => {
+                Err(Violation::new(NAME, format!("{}: its summary is gone", truth.job)))
+            }
+            _ => Ok(()),
+        };
+    };
+    let (known, _) = truth.summaries.entry(round).or_insert_with(|| (summary.clone(), next));
+    if known != summary {
+        let text = format!(
+            "{}: the summary of round {round} was {known:?}, and is {summary:?}",
+            truth.job
+        );
+        return Err(Violation::new(NAME, text));
+    }
+    Ok(())
+}
+
+/// Whether some machine has anything of a job that was forgotten, in memory or on its disk.
+pub(crate) fn remains(jobs: &Jobs, machines: &[Machine]) -> Option<String> {
+    let forgotten = jobs.values().filter(|job| job.is_forgotten);
+    forgotten.flat_map(|job| machines.iter().map(move |it| (job.job, it))).find_map(|(job, it)| {
+        let node = it.node.as_ref()?;
+        if node.has_ended(job).is_some() {
+            return Some(format!("a home of {job} has it in memory"));
+        }
+        it.disk.has_records(&keys::job_prefix(keys::TASK, job)).then(|| on_disk(job))
+    })
+}
+
+fn on_disk(job: JobId) -> String {
+    format!("records of {job} are on a disk")
+}
+
+/// What was forgotten is still there when all is quiet.
+pub(crate) fn stays(what: &str) -> Violation {
+    Violation::new(NAME, format!("{what}, long after it was forgotten"))
+}
