@@ -268,8 +268,10 @@ fn keepers_alone_run_nothing_and_say_so() {
     };
     wait_until("some task waits", || waiting().is_some());
     let task = waiting().expect("seen just now");
-    let why = instance.starling(&["task", "explain", &sleeper, &task]).ok();
-    assert!(why.stdout.contains("no node that is there"), "{why:?}");
+    wait_until("it says what it waits for", || {
+        let why = instance.starling(&["task", "explain", &sleeper, &task]).ok();
+        why.stdout.contains("no node that is there")
+    });
     instance.starling(&["up"]).ok();
     instance.starling(&["job", "wait", &sleeper]).ok();
     instance.down();
