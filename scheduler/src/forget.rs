@@ -33,7 +33,8 @@ impl Scheduler {
             }
             return;
         }
-        let part = Some(wire::Part { node: self.options.me.0, ..Default::default() });
+        let part = wire::Part { node: self.options.me.0, ..Default::default() };
+        let part = Some(Box::new(part));
         let tell = wire::PartTell { job: ask.job, round: ask.round, part, forgotten: true };
         out.reliable.push((self.homes.job_home(job), Body::PartTell(tell)));
     }

@@ -66,7 +66,7 @@ fn asked(out: &Out, stage: PartStage) -> Vec<u32> {
 
 fn tell(node: u32, began_late: bool) -> Body {
     let part = wire::Part { node, busy_ns: 10, slots: 1, began_late, ..Default::default() };
-    Body::PartTell(wire::PartTell { job: 1, part: Some(part), ..Default::default() })
+    Body::PartTell(wire::PartTell { job: 1, part: Some(part.into()), ..Default::default() })
 }
 
 fn ask(home: &mut Scheduler, body: request::Body, out: &mut Out) -> wire::Response {
@@ -159,7 +159,7 @@ fn a_member_tells_what_it_did_since_the_beginning() {
 /// Both members have nothing of the job any more.
 fn confirm(home: &mut Scheduler, out: &mut Out) {
     for node in 0..2 {
-        let part = Some(wire::Part { node, ..Default::default() });
+        let part = Some(wire::Part { node, ..Default::default() }.into());
         let tell = wire::PartTell { job: 1, part, forgotten: true, ..Default::default() };
         home.on_message(Time(32 * S), NodeId(node), Body::PartTell(tell), out);
     }
