@@ -32,7 +32,7 @@ use proto::wire::LifeEnd;
 use proto::{Incarnation, NodeId, limits};
 use serde::{Deserialize, Serialize};
 
-use crate::error::StartError;
+use crate::error::{NodeError, StartError};
 pub(crate) use former::EndMark;
 pub use grown::MembersFile;
 pub(crate) use grown::Scribe;
@@ -292,9 +292,17 @@ impl StateDir {
     /// Comes back when the directory is no longer the one that this has locked.
     pub(crate) async fn gone(&self) {
         let mut looks = 0;
-        while looks < limits::STATE_GONE_LOOKS {
+        while looks < limits::STATE_GONE_LOOKS && !self.lock.is_taken() {
             tokio::time::sleep(Duration::from_nanos(limits::STATE_LOOKED_AT_EVERY.0)).await;
             looks = if self.is_there() { 0 } else { looks + 1 };
+        }
+    }
+    /// Why it has ended when [`Self::gone`] has come back.
+    pub(crate) fn gone_error(&self, node: NodeId) -> NodeError {
+        let path = self.path.clone();
+        match self.lock.is_taken() {
+            true => NodeError::DirectoryTaken { node, path },
+            false => NodeError::DirectoryGone { node, path },
         }
     }
     #[must_use]

@@ -332,20 +332,14 @@ impl Life {
                 }
             },
             _ = stop.wait_for(|stop| *stop) => return Err(StartError::Stopped.into()),
-            () = self.state.gone() => {
-                let path = self.state.path().to_path_buf();
-                return Err(NodeError::DirectoryGone { node, path });
-            }
+            () = self.state.gone() => return Err(self.state.gone_error(node)),
         }
         let progress = Arc::clone(&place.progress);
         let (run, (inbox, local), state) = self.recover(place, &own)?;
         progress.set(Phase::Ready);
         let result = tokio::select! {
             result = run.run(inbox, local, stop) => result,
-            () = state.gone() => {
-                let path = state.path().to_path_buf();
-                Err(NodeError::DirectoryGone { node, path })
-            }
+            () = state.gone() => Err(state.gone_error(node)),
             served = &mut server => Err(failed(match served {
                 Ok(Ok(())) => "the server ended".to_owned(),
                 Ok(Err(error)) => error.to_string(),
