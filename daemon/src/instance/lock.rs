@@ -65,13 +65,13 @@ impl DirLock {
 
     /// As [`Self::take`], without waiting. `None`: another has it.
     pub fn try_to_take(dir: &Path, name: &str) -> Result<Option<Self>, StartError> {
-        Self::try_with(dir, name, is_local(dir), locks::take)
+        Self::try_with(dir, name, is_local, locks::take)
     }
 
     fn try_with(
         dir: &Path,
         name: &str,
-        is_local: bool,
+        is_local: impl Fn(&File) -> bool,
         lock: impl Fn(&File) -> io::Result<Taken>,
     ) -> Result<Option<Self>, StartError> {
         let path = dir.join(name);
@@ -84,7 +84,7 @@ impl DirLock {
             Taken::Held => return Ok(None),
         };
         let path_of_beat = path.with_extension("beat");
-        let beat = match missing.is_some() || !is_local {
+        let beat = match missing.is_some() || !is_local(&file) {
             // Its file system may have had no locks.
             false if is_beaten(&path_of_beat) => return Ok(None),
             false => {
@@ -143,11 +143,11 @@ pub(crate) fn is_free(dir: &Path, name: &str) -> bool {
     }
 }
 
-/// Whether no other machine can have the directory. One that is not known may be shared.
-fn is_local(dir: &Path) -> bool {
+/// Whether no other machine can have the file. A file system that is not known may be shared.
+fn is_local(file: &File) -> bool {
     // The kernel's numbers have 32 bits; of some the highest is taken for a sign.
     let kind = |found: rustix::fs::StatFs| found.f_type as u64 & 0xFFFF_FFFF;
-    rustix::fs::statfs(dir).is_ok_and(|found| LOCAL.contains(&kind(found)))
+    rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&kind(found)))
 }
 
 /// The process that writes a beat.
@@ -441,14 +441,15 @@ mod tests {
     #[test]
     fn on_a_file_system_that_may_be_shared_a_lock_has_a_beat() {
         let dir = tempfile::tempdir().unwrap();
+        let shared = |_: &File| false;
         let none = |_: &File| Ok(Taken::NoLocks(io::ErrorKind::Unsupported.into()));
-        let first = DirLock::try_with(dir.path(), "lock", false, locks::take).unwrap().unwrap();
+        let first = DirLock::try_with(dir.path(), "lock", shared, locks::take).unwrap().unwrap();
         assert!(first.missing().is_none());
-        assert!(DirLock::try_with(dir.path(), "lock", false, none).unwrap().is_none());
+        assert!(DirLock::try_with(dir.path(), "lock", shared, none).unwrap().is_none());
         drop(first);
-        assert!(DirLock::try_with(dir.path(), "lock", false, none).unwrap().is_some());
+        assert!(DirLock::try_with(dir.path(), "lock", shared, none).unwrap().is_some());
         assert!(!dir.path().join("lock.beat").exists());
-        assert!(!is_local(Path::new("/proc")), "it is not known");
+        assert!(!is_local(&File::open("/proc/self/stat").unwrap()), "it is not known");
     }
 
     #[test]
