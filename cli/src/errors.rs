@@ -154,6 +154,8 @@ impl From<NodeError> for Failure {
             error @ NodeError::Removed { .. } => {
                 Self::lost(error.to_string()).hint("'starling node --join' makes it a new one")
             }
+            error @ NodeError::DirectoryTaken { .. } => Self::lost(error.to_string())
+                .hint("give each node a directory of its own; see 'starling node list'"),
             error => Self::lost(error.to_string())
                 .hint("start it again: what it accepted is on its disk"),
         }

@@ -61,10 +61,12 @@ pub(crate) fn listen(
 /// How many CPUs of how many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cpus {
-    /// That this process may use.
+    /// Of the affinity mask of this process.
+    mask: u32,
+    /// That this process may use: of the mask, and what a quota leaves.
     own: u32,
-    /// That all processes of the job on this machine may use together.
-    job: u32,
+    /// That all processes of the job on this machine may use together, if that is known.
+    job: Option<u32>,
     machine: u32,
 }
 
@@ -73,19 +75,39 @@ impl Cpus {
         let own = crate::embed::default_slots(1);
         let read =
             |path: &str| Some(count(&std::fs::read_to_string(path).ok()?)).filter(|&n| n > 0);
-        let machine = read("/sys/devices/system/cpu/online").unwrap_or(own).max(own);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let mask = mask.map_or(own, count).max(own);
+        let machine = read("/sys/devices/system/cpu/online").unwrap_or(mask).max(mask);
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-        let job = read(&format!("/sys/fs/cgroup{group}/cpuset.cpus.effective"));
-        Self { own, job: job.unwrap_or(machine).max(own), machine }
+        let job = sets(&groups).iter().find_map(|path| read(path)).map(|job| job.max(mask));
+        Self { mask, own, job, machine }
     }
 
     /// The share of one of `ranks` processes on this machine. Where each is bound to CPUs of its
     /// own, that is what it has; else they divide what all have.
     fn share(self, ranks: u32) -> u32 {
-        let is_bound = self.own < self.machine && self.own.saturating_mul(ranks) <= self.job;
-        if is_bound { self.own } else { (self.own / ranks).max(1) }
+        let have_room = |job| self.mask.saturating_mul(ranks) <= job;
+        // Of a quota all have a part, also of one that is as large as the mask of each.
+        let is_bound = self.mask < self.machine && self.job.is_some_and(have_room);
+        if is_bound && self.own == self.mask { self.own } else { (self.own / ranks).max(1) }
     }
+}
+
+/// The files that may tell the CPUs of the job, by the control groups of this process.
+fn sets(groups: &str) -> Vec<String> {
+    let of = |line: &str| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        match controllers {
+            "" => Some(vec![format!("/sys/fs/cgroup{group}/cpuset.cpus.effective")]),
+            it if it.split(',').any(|name| name == "cpuset") => {
+                let dir = format!("/sys/fs/cgroup/cpuset{group}");
+                Some(vec![format!("{dir}/cpuset.effective_cpus"), format!("{dir}/cpuset.cpus")])
+            }
+            _ => None,
+        }
+    };
+    groups.lines().filter_map(of).flatten().collect()
 }
 
 /// The CPUs of a list as the kernel writes it: "0-3,7".
@@ -112,8 +134,8 @@ pub(crate) fn slots(context: &Context, launcher: Option<&Launcher>) -> u32 {
 fn share(cpus: Cpus, launcher: &Launcher) -> (u32, Option<String>) {
     let ranks = launcher.local_size.unwrap_or(1);
     let slots = cpus.share(ranks);
-    let Cpus { own, machine, .. } = cpus;
-    let notice = if own == 1 && machine > 1 {
+    let Cpus { mask, own, machine, .. } = cpus;
+    let notice = if mask == 1 && machine > 1 {
         Some(format!("notice: 1 of {machine} CPUs by the affinity mask; see -c, --cpu-bind=none"))
     } else if slots < own {
         Some(format!(
@@ -165,18 +187,32 @@ mod tests {
     }
 
     #[test]
+    fn both_versions_of_control_groups_tell_the_set() {
+        assert_eq!(sets("0::/job_5\n"), ["/sys/fs/cgroup/job_5/cpuset.cpus.effective"]);
+        let first = "9:cpu,cpuacct:/a\n4:cpuset:/slurm/job_5\n1:name=systemd:/b\n";
+        let dir = "/sys/fs/cgroup/cpuset/slurm/job_5";
+        let files = [format!("{dir}/cpuset.effective_cpus"), format!("{dir}/cpuset.cpus")];
+        assert_eq!(sets(first), files);
+        assert!(sets("").is_empty());
+    }
+
+    #[test]
     fn ranks_of_one_machine_divide_its_cpus_unless_each_is_bound() {
-        let cpus = |own, job| Cpus { own, job, machine: 128 };
+        let cpus = |own, job| Cpus { mask: own, own, job: Some(job), machine: 128 };
         assert_eq!(cpus(128, 128).share(1), 128);
         assert_eq!(cpus(128, 128).share(4), 32);
         assert_eq!(cpus(32, 128).share(4), 32, "each is bound to a quarter");
         assert_eq!(cpus(32, 32).share(4), 8, "all are confined to the same 32");
         assert_eq!(cpus(128, 128).share(1000), 1);
+        let unknown = Cpus { job: None, ..cpus(32, 128) };
+        assert_eq!(unknown.share(4), 8, "nothing tells whether they are bound");
+        let quota = Cpus { mask: 128, ..cpus(16, 128) };
+        assert_eq!(quota.share(4), 4, "a quota binds no rank");
     }
 
     #[test]
     fn the_notice_says_what_is_unexpected() {
-        let cpus = |own| Cpus { own, job: 128, machine: 128 };
+        let cpus = |own| Cpus { mask: own, own, job: Some(128), machine: 128 };
         assert_eq!(share(cpus(128), &launcher(4, Some(1), None)), (128, None));
         let (slots, notice) = share(cpus(128), &launcher(4, Some(4), None));
         assert!(slots == 32 && notice.unwrap().contains("4 ranks of slurm"));

@@ -7,6 +7,7 @@ mod campaign;
 mod captured;
 mod check;
 mod config;
+mod elsewhere;
 mod embed;
 mod errors;
 mod eval;
@@ -94,11 +95,19 @@ impl Context {
     /// Where [`Self::dir`] is, whoever owns it.
     pub(crate) fn dir_path(&self) -> Result<std::path::PathBuf, Failure> {
         let chosen = self.settings.pick_optional(self.dir.clone(), "dir")?;
-        let dir = chosen.unwrap_or_else(|| {
-            let user = rustix::process::getuid().as_raw();
-            settings::default_dir(|name| std::env::var(name).ok(), user)
-        });
-        let dir = places::expand(&dir, places::Scope { flag: "--dir", rank: Err(ALL_SHARE) })?;
+        // A variable holds a path as it is: nodes tell it to tasks. A user's text has placeholders.
+        let origin = self.settings.get("dir").map(|(_, origin)| origin);
+        let is_text = self.dir.is_some() || origin != Some(settings::DIR_VARIABLE);
+        let dir = match chosen {
+            Some(text) if is_text => {
+                places::expand(&text, places::Scope { flag: "--dir", rank: Err(ALL_SHARE) })?
+            }
+            Some(dir) => dir,
+            None => {
+                let user = rustix::process::getuid().as_raw();
+                settings::default_dir(|name| std::env::var(name).ok(), user)
+            }
+        };
         std::path::absolute(&dir).map_err(|error| Failure::file(&dir, &error))
     }
 

@@ -1,9 +1,10 @@
 //! `starling node`: one node in the foreground; or the nodes of an instance.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use daemon::instance::{DirLock, Instance};
+use daemon::instance::{DirLock, FailureFile, Instance};
 use daemon::launcher::Launcher;
 use daemon::{Listen, NodeHandle, NodeOptions, StartError, Which};
 use proto::NodeId;
@@ -15,6 +16,8 @@ use crate::places::{self, Scope};
 use crate::tuning::TuningArgs;
 use crate::units::Timespan;
 use crate::{Context, launched, node_list};
+
+const CLAIM_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -78,7 +81,8 @@ struct StartArgs {
     token: Option<Token>,
     /// Where to listen: the address by which the other nodes reach this one; or 'auto' (auto:PORT):
     /// all addresses of this machine, of which the others find out which they reach [default:
-    /// 127.0.0.1:0; under a launcher auto, unless it says that all ranks are on one machine]
+    /// 127.0.0.1:0; with --rendezvous under a launcher auto, unless that says that all ranks are on
+    /// one machine]
     #[arg(long, value_name = "ADDR")]
     listen: Option<Listen>,
     /// Of all addresses those of these interfaces or networks alone: hsn0,ib0,10.1.0.0/16
@@ -166,14 +170,42 @@ fn start(context: &Context, args: StartArgs) -> Done {
     };
     let told = launched::Told { rank: args.rank, expect: args.expect };
     let launcher = args.rendezvous.is_some().then(|| launched::find(told)).transpose()?.flatten();
-    let seat = seat(&args, &dir, launcher.as_ref())?;
-    let Seat { node, expect, grow, rank, awaited, state_dir, _claim } = seat;
+    let with_parent = args.with_parent;
+    let is_together = args.rendezvous.is_some();
+    let (rank, launch) = (args.rank, launcher.as_ref().map(|found| found.launch.clone()));
+    let rank = rank.or_else(|| launcher.as_ref().map(|found| found.rank)).filter(|_| is_together);
+    let (options, claim) = options_of(context, args, &dir, launcher)
+        .inspect_err(|failure| note_failure(&dir, rank, launch.unwrap_or_default(), failure))?;
+    let of = if options.grow { String::new() } else { format!(" of {}", options.expect) };
+    let handle = daemon::start(options)?;
+    let (node, address) = (handle.node(), handle.listens_on());
+    context.output.note(&format!("node {node}{of} listens on {address}"));
+    live(handle, with_parent, claim)
+}
+
+/// Tells the other ranks that wait for this one why it does not come.
+fn note_failure(dir: &Path, rank: Option<u32>, launch: String, failure: &Failure) {
+    let (Some(rank), Ok(instance)) = (rank, Instance::open(dir)) else { return };
+    let first_nodes = client::Instance::new(dir).cluster().map_or(u32::MAX, |it| it.nodes);
+    let Some(node) = instance.node_of_rank(rank, first_nodes) else { return };
+    let reason = failure.message.clone();
+    instance.note_failure(node, Some(&FailureFile { launch, reason }));
+}
+
+fn options_of(
+    context: &Context,
+    args: StartArgs,
+    dir: &Path,
+    launcher: Option<Launcher>,
+) -> Result<(NodeOptions, Option<DirLock>), Failure> {
+    let seat = seat(&args, dir, launcher.as_ref())?;
+    let Seat { node, expect, grow, rank, awaited, state_dir, claim } = seat;
     let tuning = args.tuning.resolve(context)?;
     if args.insecure {
         crate::embed::warn_insecure();
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
-    let replicas = replicas(context, &args, &dir)?;
+    let replicas = replicas(context, &args, dir)?;
     let options = NodeOptions {
         state_dir,
         slots: slots.unwrap_or_else(|| launched::slots(context, launcher.as_ref())),
@@ -194,13 +226,9 @@ fn start(context: &Context, args: StartArgs) -> Done {
         deadline: args.deadline.0,
         launch: launcher.map(|found| found.launch).unwrap_or_default(),
         begin_together: args.rendezvous.is_some(),
-        ..NodeOptions::new(&dir, node, expect)
+        ..NodeOptions::new(dir, node, expect)
     };
-    let handle = daemon::start(options)?;
-    let (node, address) = (handle.node(), handle.address());
-    let of = if grow { String::new() } else { format!(" of {expect}") };
-    context.output.note(&format!("node {node}{of} listens on {address}"));
-    live(handle, args.with_parent)
+    Ok((options, claim))
 }
 
 /// Which node this process is to be.
@@ -215,7 +243,7 @@ struct Seat {
     /// The nodes that are started together with it; `None`: all first ones.
     awaited: Option<Vec<NodeId>>,
     state_dir: Option<PathBuf>,
-    _claim: Option<DirLock>,
+    claim: Option<DirLock>,
 }
 
 fn seat(args: &StartArgs, dir: &Path, launcher: Option<&Launcher>) -> Result<Seat, Failure> {
@@ -224,13 +252,13 @@ fn seat(args: &StartArgs, dir: &Path, launcher: Option<&Launcher>) -> Result<Sea
     if joins && launcher.is_none() {
         let state_dir = state_dir(args, Err("the cluster gives the number later"))?;
         let (node, expect, grow) = (NodeId(0), size, true);
-        let (rank, awaited, _claim) = (None, None, None);
-        return Ok(Seat { node, expect, grow, rank, awaited, state_dir, _claim });
+        let (rank, awaited, claim) = (None, None, None);
+        return Ok(Seat { node, expect, grow, rank, awaited, state_dir, claim });
     }
-    let (place, _claim) = rank(args, dir, launcher, size)?;
+    let (place, claim) = rank(args, dir, launcher, size)?;
     let state_dir = state_dir(args, Ok(place))?;
     let (node, expect, grow) = (NodeId(place), size, false);
-    let first = Seat { node, expect, grow, rank: None, awaited: None, state_dir, _claim };
+    let first = Seat { node, expect, grow, rank: None, awaited: None, state_dir, claim };
     match args.rendezvous.is_some() && args.join.is_none() {
         true => first.in_next_launch(dir, place),
         false => Ok(first),
@@ -284,8 +312,10 @@ fn replicas(context: &Context, args: &StartArgs, dir: &Path) -> Result<Option<u3
     crate::embed::check_replicas(replicas, proto::limits::NODES_MAX).map(Some)
 }
 
-/// Until the node is told to stop: by a client, a signal, or the end of its parent.
-fn live(handle: NodeHandle, with_parent: bool) -> Done {
+/// Until the node is told to stop: by a client, a signal, the end of its parent, or as another
+/// process has taken its place.
+fn live(handle: NodeHandle, with_parent: bool, claim: Option<DirLock>) -> Done {
+    let node = handle.node();
     let stopper = handle.stopper();
     if with_parent {
         let stopper = stopper.clone();
@@ -306,7 +336,7 @@ fn live(handle: NodeHandle, with_parent: bool) -> Done {
                 Err(error) => Err(error.into()),
             }
         });
-        let mut exit = Exit::Ok;
+        let (mut exit, mut is_taken) = (Exit::Ok, false);
         let ended = loop {
             tokio::select! {
                 ended = &mut life => break ended,
@@ -314,11 +344,28 @@ fn live(handle: NodeHandle, with_parent: bool) -> Done {
                     exit = signal;
                     stopper.stop();
                 }
+                () = taken(claim.as_ref()), if !is_taken => {
+                    is_taken = true;
+                    stopper.stop();
+                }
             }
         };
         ended.expect("a node's panic is a value")?;
-        Ok(exit)
+        match is_taken {
+            true => Err(Failure::lost(format!(
+                "node {node} stopped: another process has taken its place in the directory"
+            ))),
+            false => Ok(exit),
+        }
     })
+}
+
+/// Comes back when another process has written its beat over that of the claim.
+async fn taken(claim: Option<&DirLock>) {
+    let Some(claim) = claim else { return std::future::pending().await };
+    while !claim.is_taken() {
+        tokio::time::sleep(CLAIM_LOOKED_AT_EVERY).await;
+    }
 }
 
 /// Waits for a signal; the exit code that it asks for.

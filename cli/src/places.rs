@@ -16,8 +16,23 @@ pub(crate) struct Scope<'f> {
 
 /// The directory that a text means here. `$$`, `{{` and `}}` stand for themselves, once.
 pub(crate) fn expand(text: &Path, scope: Scope<'_>) -> Result<PathBuf, Failure> {
+    expand_with(text, scope, |name| std::env::var(name).ok())
+}
+
+/// As [`expand`], with the variables of another process.
+pub(crate) fn expand_with(
+    text: &Path,
+    scope: Scope<'_>,
+    env: impl Fn(&str) -> Option<String>,
+) -> Result<PathBuf, Failure> {
     let Some(plain) = text.to_str() else { return Ok(text.to_owned()) };
-    expand_text(plain, scope, |name| std::env::var(name).ok()).map(PathBuf::from)
+    expand_text(plain, scope, env).map(PathBuf::from)
+}
+
+/// The text that [`expand`] turns into this directory.
+pub(crate) fn escape(dir: &Path) -> PathBuf {
+    let Some(plain) = dir.to_str() else { return dir.to_owned() };
+    plain.replace('$', "$$").replace('{', "{{").replace('}', "}}").into()
 }
 
 fn expand_text(
@@ -113,6 +128,9 @@ mod tests {
         let host = daemon::host_name();
         assert_eq!(expanded("/tmp/{host}-{rank}", Ok(0)).unwrap(), format!("/tmp/{host}-0"));
         assert_eq!(expanded("/a$$b/{{x}}", Ok(0)).unwrap(), "/a$b/{x}");
+        let odd = "/a$b/{rank}/$$/}}{{x";
+        let escaped = escape(Path::new(odd));
+        assert_eq!(expanded(escaped.to_str().unwrap(), Ok(0)).unwrap(), odd);
     }
 
     #[test]

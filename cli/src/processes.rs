@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use crate::args::{CapturedArgs, ScrubArgs};
 use crate::embed::ClusterPlan;
 use crate::errors::{Exit, Failure, plain};
+use crate::places;
 
 /// How long a cluster on one machine may take to come up.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -67,7 +68,8 @@ pub(crate) fn spawn(
     let program = std::env::current_exe()
         .map_err(|error| Failure::lost(format!("cannot find this program: {}", plain(&error))))?;
     let mut command = Command::new(&program);
-    command.arg("--dir").arg(dir).arg("node");
+    // The node expands what it is told.
+    command.arg("--dir").arg(places::escape(dir)).arg("node");
     match &seat {
         Seat::Member(node) => {
             command.args(["--rank", &node.to_string(), "--expect", &plan.nodes.to_string()]);
@@ -209,7 +211,8 @@ pub(crate) fn is_node(pid: u32, dir: &Path) -> bool {
     }
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    is_node_line(&words, &cwd, dir).unwrap_or_else(|| is_this_program(pid))
+    is_node_line(&words, &cwd, dir, |name| variable_of(pid, name))
+        .unwrap_or_else(|| is_this_program(pid))
 }
 
 /// A program's name; that of a running one may have been replaced on disk since it started.
@@ -220,7 +223,12 @@ fn program_name(path: &Path) -> Option<String> {
 
 /// Whether a command line (words that end with a zero) starts a node, and not one of another
 /// directory. `None`: a line without a directory may have it from the environment.
-fn is_node_line(line: &[u8], cwd: &Path, dir: &Path) -> Option<bool> {
+fn is_node_line(
+    line: &[u8],
+    cwd: &Path,
+    dir: &Path,
+    env: impl Fn(&str) -> Option<String>,
+) -> Option<bool> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).skip(1).collect();
     if !words.contains(&&b"node"[..]) {
         return Some(false);
@@ -238,7 +246,19 @@ fn is_node_line(line: &[u8], cwd: &Path, dir: &Path) -> Option<bool> {
         None
     };
     let named = value_of("--rendezvous").or_else(|| value_of("--dir"))?;
-    Some(resolved(&cwd.join(std::ffi::OsStr::from_bytes(named))) == resolved(dir))
+    let named = Path::new(std::ffi::OsStr::from_bytes(named));
+    let scope = places::Scope { flag: "--dir", rank: Err(crate::ALL_SHARE) };
+    // One that cannot be expanded has started no node.
+    let named = places::expand_with(named, scope, env).unwrap_or_else(|_| named.to_owned());
+    Some(resolved(&cwd.join(named)) == resolved(dir))
+}
+
+/// A variable that a process was started with.
+fn variable_of(pid: u32, name: &str) -> Option<String> {
+    let all = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut all = all.split(|byte| *byte == 0);
+    let value = all.find_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    std::str::from_utf8(value).ok().map(str::to_owned)
 }
 
 /// The node processes of the instance in `dir`, by their command lines, with the places they were
@@ -249,7 +269,8 @@ pub(crate) fn nodes_of(dir: &Path) -> Vec<(u32, u32)> {
     let node = |pid: u32| {
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
-        let is_one = is_node_line(&words, &cwd, dir) == Some(true) && is_this_program(pid);
+        let line = is_node_line(&words, &cwd, dir, |name| variable_of(pid, name));
+        let is_one = line == Some(true) && is_this_program(pid);
         let mut words = words.split(|byte| *byte == 0).skip_while(|word| *word != b"--rank");
         let rank = std::str::from_utf8(words.nth(1)?).ok()?.parse().ok()?;
         (is_one && is_alive(pid)).then_some((rank, pid))
@@ -307,8 +328,13 @@ mod tests {
     fn a_node_is_known_by_its_words_and_directory() {
         let is_node = |line: &str, dir: &str| {
             let line = line.replace(' ', "\0") + "\0";
-            is_node_line(line.as_bytes(), Path::new("/home/me"), Path::new(dir))
+            let env = |name: &str| (name == "SCRATCH").then(|| "/scratch/me".to_owned());
+            is_node_line(line.as_bytes(), Path::new("/home/me"), Path::new(dir), env)
         };
+        let meet = "starling node --rendezvous $SCRATCH/meet";
+        assert_eq!(is_node(meet, "/scratch/me/meet"), Some(true), "it is expanded there");
+        assert_eq!(is_node("starling --dir /a$$b/{{c}} node", "/a$b/{c}"), Some(true));
+        assert_eq!(is_node("starling --dir $UNSET/a node", "/run/a"), Some(false));
         assert_eq!(is_node("starling --dir /run/a node --rank 0", "/run/a"), Some(true));
         assert_eq!(is_node("starling node --dir=a", "/home/me/a"), Some(true));
         assert_eq!(is_node("starling node --rendezvous /run/a", "/run/a"), Some(true));

@@ -44,6 +44,9 @@ pub(crate) const KEYS: [(&str, &str); 26] = [
 pub(crate) const CONFIG: &str = "STARLING_CONFIG";
 pub(crate) const CONFIG_NONE: &str = "none";
 
+/// Where nodes tell a task their directory.
+pub(crate) const DIR_VARIABLE: &str = "STARLING_DIR";
+
 #[derive(Clone, Debug)]
 struct Layer {
     origin: String,

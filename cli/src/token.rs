@@ -56,13 +56,16 @@ fn make(context: &Context, life: Duration) -> Done {
     let token = made.map_err(|error| {
         Failure::refused(error.to_string()).hint("run this where a node of the instance runs")
     })?;
-    let addresses = instance.addresses().into_values().map(|file| file.address).collect();
+    let lists: Vec<String> = instance.addresses().into_values().map(|it| it.address).collect();
+    let each = |list: &String| list.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let addresses = lists.iter().flat_map(each).collect();
     let made = Made { token: token.to_string(), expires_s: life.as_secs(), addresses };
     if context.output.json {
         context.output.json(&made)?;
     } else {
         context.output.line(&made.token)?;
-        let address = made.addresses.first().map_or("ADDR", String::as_str);
+        // All addresses of one node: the other machine finds out which it reaches.
+        let address = lists.first().map_or("ADDR", String::as_str);
         context.output.note(&format!(
             "on the other machine: STARLING_TOKEN=TOKEN starling node --join {address} \
              --listen ADDR --expect N --rank R"

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::Context;
 use crate::args::ClusterArgs;
+use crate::elsewhere::{self, Elsewhere};
 use crate::embed::{ClusterPlan, Lasts, Present};
 use crate::errors::{Done, Exit, Failure};
 use crate::growth::{self, Launch, Waiting};
@@ -198,47 +199,82 @@ fn make_private(dir: &Path) -> Result<(), Failure> {
 pub(crate) fn down(context: &Context, _: &DownArgs) -> Done {
     let dir = context.dir()?;
     let instance = Instance::new(&dir);
-    let listed = instance.addresses().into_iter().map(|(node, address)| (node, address.pid));
-    let mut pids: Vec<(u32, u32)> =
-        listed.filter(|(_, pid)| processes::is_node(*pid, &dir)).collect();
+    let (mut pids, elsewhere) = listed(&instance, &dir);
     // Those whose files were removed run all the same, and answer no client.
     let strays: Vec<(u32, u32)> = processes::nodes_of(&dir)
         .into_iter()
         .filter(|(_, pid)| !pids.iter().any(|(_, known)| known == pid))
         .collect();
-    if pids.is_empty() && strays.is_empty() {
+    let no_process = pids.is_empty() && strays.is_empty();
+    if no_process && elsewhere.is_empty() {
         instance.cluster()?;
-    }
-    signal(&strays, &dir, Signal::TERM);
-    if pids.is_empty() && strays.is_empty() {
         context.output.note("no node is running");
         return Ok(Exit::Ok);
     }
+    signal(&strays, &dir, Signal::TERM);
     crate::block_on(async {
         let options = ClientOptions { patience: Duration::from_secs(2) };
-        match Client::connect_with(&dir, options).await {
-            _ if pids.is_empty() => {}
-            Ok(client) => {
+        let client = match pids.is_empty() && elsewhere.is_empty() {
+            true => None,
+            false => Client::connect_with(&dir, options).await.ok(),
+        };
+        let (asked, silent) = match &client {
+            Some(client) => elsewhere::ask(client, elsewhere).await?,
+            None => (Vec::new(), elsewhere),
+        };
+        match &client {
+            Some(client) => {
                 for (node, _) in &pids {
                     client.stop_node(NodeId(*node), false).await?;
                 }
             }
-            // Nobody listens to us; the processes still can be asked.
-            Err(_) => signal(&pids, &dir, Signal::TERM),
+            // No node answers; the processes still can be asked.
+            None => signal(&pids, &dir, Signal::TERM),
         }
         pids.extend(strays);
-        if !gone(&pids, &dir, STOP_WITHIN).await {
-            signal(&pids, &dir, Signal::TERM);
-            if !gone(&pids, &dir, TERMINATE_WITHIN).await {
-                context.output.note("warning: killing nodes that do not stop");
-                signal(&pids, &dir, Signal::KILL);
-            }
+        let are_gone = elsewhere::gone(&asked, &instance, STOP_WITHIN);
+        end(context, &pids, &dir).await?;
+        if !are_gone.await {
+            return Err(still_there());
         }
-        match gone(&pids, &dir, TERMINATE_WITHIN).await {
-            true => Ok(Exit::Ok),
-            false => Err(Failure::lost("some nodes do not end").hint("see 'starling node list'")),
+        elsewhere::silence(&silent)?;
+        if no_process && asked.is_empty() {
+            context.output.note("no node is running");
         }
+        Ok(Exit::Ok)
     })
+}
+
+/// The nodes that are processes here, with their numbers; and the others that have address files.
+fn listed(instance: &Instance, dir: &Path) -> (Vec<(u32, u32)>, Vec<Elsewhere>) {
+    let (mut pids, mut others) = (Vec::new(), Vec::new());
+    for (node, file) in instance.addresses() {
+        let host = elsewhere::other_host(&file.host);
+        match host.is_none() && processes::is_node(file.pid, dir) {
+            true => pids.push((node, file.pid)),
+            false => others.push(Elsewhere { node, incarnation: file.incarnation, host }),
+        }
+    }
+    (pids, others)
+}
+
+/// Waits for the end of processes that were asked to stop, and makes it come.
+async fn end(context: &Context, pids: &[(u32, u32)], dir: &Path) -> Result<(), Failure> {
+    if !gone(pids, dir, STOP_WITHIN).await {
+        signal(pids, dir, Signal::TERM);
+        if !gone(pids, dir, TERMINATE_WITHIN).await {
+            context.output.note("warning: killing nodes that do not stop");
+            signal(pids, dir, Signal::KILL);
+        }
+    }
+    match gone(pids, dir, TERMINATE_WITHIN).await {
+        true => Ok(()),
+        false => Err(still_there()),
+    }
+}
+
+fn still_there() -> Failure {
+    Failure::lost("some nodes do not end").hint("see 'starling node list'")
 }
 
 /// Ends the nodes whose state directory was removed under them: they notice it by themselves, but

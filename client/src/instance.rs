@@ -31,6 +31,9 @@ pub struct AddressFile {
     pub address: String,
     pub pid: u32,
     pub slots: u32,
+    /// The name of its machine.
+    #[serde(default)]
+    pub host: String,
 }
 
 /// One instance's directory.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use proto::{NodeId, limits, wire};
 
@@ -12,12 +13,14 @@ use crate::instance::{AddressFile, Instance};
 #[derive(Debug)]
 pub(crate) struct AddressBook {
     instance: Instance,
+    /// When this process began.
+    begun: SystemTime,
     heard: Mutex<BTreeMap<NodeId, AddressFile>>,
 }
 
 impl AddressBook {
     pub(crate) fn new(instance: Instance) -> Self {
-        Self { instance, heard: Mutex::new(BTreeMap::new()) }
+        Self { instance, begun: SystemTime::now(), heard: Mutex::new(BTreeMap::new()) }
     }
 
     /// From another node's map, when the directory is not shared.
@@ -66,9 +69,14 @@ impl AddressBook {
         }
     }
 
-    /// Why a node of a launch did not start, where it has said so.
+    /// Why a node of a launch did not start, where it has said so. Launches without a name are the
+    /// same launch only if they began at the same time.
     pub(crate) fn failure(&self, node: NodeId, launch: &str) -> Option<String> {
-        self.instance.read_failure(node).filter(|it| it.launch == launch).map(|it| it.reason)
+        let (failure, written) = self.instance.read_failure(node)?;
+        // The clock of the file system may be behind ours.
+        let since = self.begun - Duration::from_nanos(limits::FAILURE_CLOCKS_DIFFER.0);
+        let is_of_launch = failure.launch == launch && (!launch.is_empty() || written >= since);
+        is_of_launch.then_some(failure.reason)
     }
 
     pub(crate) fn read(&self, node: NodeId) -> Option<AddressFile> {
@@ -84,7 +92,32 @@ impl AddressBook {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::StartError;
     use proto::Incarnation;
+
+    #[test]
+    fn a_failure_of_an_earlier_launch_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let instance = Instance::open(dir.path()).unwrap();
+        let mut book = AddressBook::new(instance.clone());
+        let write = |launch: &str| {
+            let error = StartError::KeeperAlone;
+            instance.note_failure_of_start(NodeId(1), launch, &error);
+        };
+        write("slurm-7.0");
+        assert!(book.failure(NodeId(1), "slurm-7.0").is_some());
+        assert!(book.failure(NodeId(1), "slurm-7.0.1").is_none());
+        write("");
+        assert!(book.failure(NodeId(1), "").is_some());
+        book.begun += Duration::from_secs(60);
+        assert!(book.failure(NodeId(1), "").is_none(), "it was there before we began");
+        write("slurm-7.0");
+        assert!(book.failure(NodeId(1), "slurm-7.0").is_some(), "its clock is behind");
+        instance.note_failure(NodeId(1), None);
+        let path = dir.path().to_owned();
+        instance.note_failure_of_start(NodeId(1), "", &StartError::InUse { path });
+        assert!(instance.read_failure(NodeId(1)).is_none(), "the node runs");
+    }
 
     #[test]
     fn the_newest_life_of_a_node_counts() {

@@ -171,6 +171,8 @@ pub enum NodeError {
     Removed { node: proto::NodeId },
     #[error("node {node} stopped: its state directory {} was removed or replaced", path.display())]
     DirectoryGone { node: proto::NodeId, path: PathBuf },
+    #[error("node {node} stopped: another process has taken the directory {}", path.display())]
+    DirectoryTaken { node: proto::NodeId, path: PathBuf },
     #[error("node {node} stopped: cannot serve: {reason}")]
     Serve { node: proto::NodeId, reason: String },
     #[error("node {node} stopped by a broken invariant: {what}")]

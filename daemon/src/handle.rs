@@ -14,6 +14,7 @@ use crate::error::{NodeError, StartError};
 pub struct NodeHandle {
     pub(crate) node: NodeId,
     pub(crate) address: SocketAddr,
+    pub(crate) listens_on: String,
     pub(crate) incarnation: Incarnation,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) progress: Arc<Progress>,
@@ -90,6 +91,11 @@ impl NodeHandle {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+    /// As [`Self::address`], for people: all addresses that count.
+    #[must_use]
+    pub fn listens_on(&self) -> &str {
+        &self.listens_on
     }
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {

@@ -16,6 +16,7 @@ Files appear whole (written under another name, synced, then linked or renamed),
 shared file system sees a file or none.
 */
 
+mod failed;
 mod former;
 mod grown;
 mod lock;
@@ -32,7 +33,8 @@ use proto::wire::LifeEnd;
 use proto::{Incarnation, NodeId, limits};
 use serde::{Deserialize, Serialize};
 
-use crate::error::StartError;
+use crate::error::{NodeError, StartError};
+pub use failed::FailureFile;
 pub(crate) use former::EndMark;
 pub use grown::MembersFile;
 pub(crate) use grown::Scribe;
@@ -80,13 +82,6 @@ pub struct AddressFile {
     /// The name of its machine, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-}
-
-/// `nodes/<id>/failed.json`: a node that a launcher started says why it does not come.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct FailureFile {
-    pub launch: String,
-    pub reason: String,
 }
 
 const DB: &str = "db";
@@ -199,24 +194,6 @@ impl Instance {
         (file.format == limits::FORMAT_VERSION && file.node == node.0).then_some(file)
     }
 
-    fn failure_path(&self, node: NodeId) -> PathBuf {
-        self.node_dir(node).join("failed.json")
-    }
-    /// Says why a node does not start, or that it may.
-    pub fn note_failure(&self, node: NodeId, failure: Option<&FailureFile>) {
-        let path = self.failure_path(node);
-        // Where that cannot be written the others wait until their deadline.
-        let _ = match failure {
-            Some(failure) => make_private_dir(&self.node_dir(node))
-                .and_then(|()| replace(&path, to_json(failure).as_bytes())),
-            None => fs::remove_file(&path).map_err(|e| StartError::io("remove", &path, e)),
-        };
-    }
-    #[must_use]
-    pub fn read_failure(&self, node: NodeId) -> Option<FailureFile> {
-        serde_json::from_slice(&fs::read(self.failure_path(node)).ok()?).ok()
-    }
-
     /// Of all nodes that say where they listen.
     #[must_use]
     pub fn read_addresses(&self) -> Vec<AddressFile> {
@@ -292,9 +269,17 @@ impl StateDir {
     /// Comes back when the directory is no longer the one that this has locked.
     pub(crate) async fn gone(&self) {
         let mut looks = 0;
-        while looks < limits::STATE_GONE_LOOKS {
+        while looks < limits::STATE_GONE_LOOKS && !self.lock.is_taken() {
             tokio::time::sleep(Duration::from_nanos(limits::STATE_LOOKED_AT_EVERY.0)).await;
             looks = if self.is_there() { 0 } else { looks + 1 };
+        }
+    }
+    /// Why it has ended when [`Self::gone`] has come back.
+    pub(crate) fn gone_error(&self, node: NodeId) -> NodeError {
+        let path = self.path.clone();
+        match self.lock.is_taken() {
+            true => NodeError::DirectoryTaken { node, path },
+            false => NodeError::DirectoryGone { node, path },
         }
     }
     #[must_use]

@@ -107,7 +107,7 @@ const KINDS: &[Kind] = &[
         name: "pals",
         beside: "",
         rank: "PALS_RANKID",
-        size: &["PALS_SIZE"],
+        size: &["PALS_SIZE", "PMI_SIZE"],
         local_size: &["PALS_LOCAL_SIZE"],
         hosts: &[],
         prefix: "pals",
@@ -183,8 +183,16 @@ const KINDS: &[Kind] = &[
 /// One was found that does not say how many processes it has started, or what it says is wrong.
 pub fn detect(env: impl Fn(&str) -> Option<String>) -> Result<Option<Launcher>, NotUnderstood> {
     let is_there = |name: &str| name.is_empty() || env(name).is_some();
-    let found = KINDS.iter().find(|kind| is_there(kind.beside) && is_there(kind.rank));
-    found.map(|kind| kind.understand(&env)).transpose()
+    let found = KINDS.iter().filter(|kind| is_there(kind.beside) && is_there(kind.rank));
+    let mut first = None;
+    for kind in found {
+        match kind.understand(&env) {
+            Ok(launcher) => return Ok(Some(launcher)),
+            // The variables of another kind may tell what these leave open.
+            Err(error) => _ = first.get_or_insert(error),
+        }
+    }
+    first.map_or(Ok(None), Err)
 }
 
 /// [`detect`] on the environment of this process.
@@ -208,8 +216,9 @@ impl Kind {
         let Some(rank) = rank else { return wrong("that is no rank".to_owned()) };
         let local_size = first(self.local_size).or_else(|| self.local_size_of_slurm(env));
         let hosts = first(self.hosts).or_else(|| self.hosts_by_list(env));
+        // Where ranks are uneven that differs from rank to rank: only where nothing else tells.
         let by_hosts = || match self.name {
-            "pals" => Some(local_size? * hosts?),
+            "pals" => local_size?.checked_mul(hosts?),
             _ => None,
         };
         let Some(size) = first(self.size).or_else(by_hosts) else {
@@ -226,7 +235,10 @@ impl Kind {
         let step = match (self.name, &id) {
             ("slurm", Some(_)) => {
                 let step = env("SLURM_STEP_ID").or_else(|| env("SLURM_STEPID"));
-                format!(".{}", step.unwrap_or_default())
+                // A job that was put back into the queue has the same number when it begins again.
+                let restart = env("SLURM_RESTART_COUNT").filter(|it| it != "0");
+                let restart = restart.map(|it| format!(".r{it}")).unwrap_or_default();
+                format!(".{}{restart}", step.unwrap_or_default())
             }
             _ => String::new(),
         };
@@ -237,9 +249,11 @@ impl Kind {
 
     fn no_size(&self) -> String {
         match (self.name, self.size) {
-            ("pals", _) => "neither PALS_SIZE nor PALS_LOCAL_SIZE and PBS_NODEFILE say how many \
+            ("pals", _) => {
+                "neither PALS_SIZE nor PMI_SIZE nor PALS_LOCAL_SIZE and PBS_NODEFILE say how many \
                             processes there are"
-                .to_owned(),
+                    .to_owned()
+            }
             (_, []) => "it does not say how many processes there are".to_owned(),
             (_, names) => format!("{} does not say how many processes there are", names.join(", ")),
         }
@@ -324,6 +338,8 @@ mod tests {
         let found = with(&step);
         assert_eq!((found.rank, found.size, found.launch.as_str()), (1, 2, "slurm-5.3"));
         assert!(!found.is_on_one_host(), "nothing says so");
+        let again = with(&[&step[..], &[("SLURM_RESTART_COUNT", "2")]].concat());
+        assert_eq!(again.launch, "slurm-5.3.r2", "it was put back into the queue");
         let on = |name, value| with(&[&step[..], &[(name, value)]].concat());
         assert!(on("SLURM_STEP_NUM_NODES", "1").is_on_one_host());
         assert_eq!(on("SLURM_STEP_NUM_NODES", "2").local_size, Some(1));
@@ -375,8 +391,28 @@ mod tests {
         let found = with(&[("PALS_RANKID", "3"), ("PALS_LOCAL_SIZE", "2"), ("PBS_NODEFILE", file)]);
         assert_eq!((found.size, found.local_size, found.hosts), (4, Some(2), Some(2)));
         assert!(!found.is_on_one_host());
+        let uneven = [
+            ("PALS_RANKID", "4"),
+            ("PALS_LOCAL_SIZE", "2"),
+            ("PMI_RANK", "4"),
+            ("PMI_SIZE", "5"),
+            ("PBS_NODEFILE", file),
+        ];
+        let found = with(&uneven);
+        assert_eq!((found.name, found.rank, found.size), ("pals", 4, 5));
+        let many = u32::MAX.to_string();
+        let many = [("PALS_RANKID", "3"), ("PALS_LOCAL_SIZE", &many), ("PBS_NODEFILE", file)];
+        assert!(try_with(&many).is_err());
         let error = try_with(&[("PALS_RANKID", "3"), ("PALS_LOCAL_SIZE", "2")]).unwrap_err();
         assert!(error.to_string().contains("PBS_NODEFILE"), "{error}");
+    }
+
+    #[test]
+    fn what_one_kind_leaves_open_a_later_one_tells() {
+        let found = with(&[("FLUX_TASK_RANK", "1"), ("PMI_RANK", "1"), ("PMI_SIZE", "3")]);
+        assert_eq!((found.name, found.rank, found.size), ("pmi", 1, 3));
+        let error = try_with(&[("FLUX_TASK_RANK", "1"), ("PMI_RANK", "1")]).unwrap_err();
+        assert_eq!(error.name, "flux", "the first is named");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::error::{NodeError, StartError};
 use crate::events::EventLog;
 use crate::handle::{Phase, Progress};
 use crate::inbox::{Incoming, Local};
-use crate::instance::{self, AddressFile, ClusterFile, FailureFile, Instance, Scribe, StateDir};
+use crate::instance::{self, AddressFile, ClusterFile, Instance, Scribe, StateDir};
 use crate::listen::{Bound, host_name};
 use crate::log::NodeLog;
 use crate::members::Members;
@@ -163,40 +163,43 @@ impl Place {
     }
 
     /// Tells the others of the launch that this one does not come.
-    pub(crate) fn note_failure(&self, error: &StartError) {
-        let (launch, reason) = (self.options.launch.clone(), error.to_string());
+    fn note_failure(&self, error: &StartError) {
         if self.options.begin_together {
-            let failure = FailureFile { launch, reason };
-            self.instance.note_failure(self.options.node, Some(&failure));
+            let (node, launch) = (self.options.node, &self.options.launch);
+            self.instance.note_failure_of_start(node, launch, error);
         }
     }
 
     /// Once: what is not protected, where the file system has no locks or links.
     fn warn_of_lacks(&self, state: &StateDir, store: &RocksStore) {
         let (locks, links) = (state.lacks_locks(), security::once::has_lacked_links());
-        let mut lacks = Vec::new();
+        let (mut lacks, path) = (Vec::new(), state.path().display());
         if let Some(why) = &locks {
             let watched_s = limits::BEAT_WATCHED_FOR.0 / 1_000_000_000;
             lacks.push(format!(
-                "no file locks ({why}): a second start of this node is kept out by a beat in a \
-                 file, and one that was suspended for {watched_s} s is not protected from it"
+                "the file system of {path} has no file locks ({why}): a second start of this node \
+                 is kept out by a beat in a file, and one that was suspended for {watched_s} s is \
+                 not protected from it"
             ));
         }
         if store.lacks_locks() {
-            let text = "no file locks of POSIX: the lock of the store holds on this machine only";
-            lacks.push(text.to_owned());
+            lacks.push(format!(
+                "the file system of {path} has no file locks of POSIX: the lock of the store holds \
+                 on this machine only"
+            ));
         }
         if links {
-            let text = "no hard links: of nodes that make the directory at the same time one that \
-                        dies is waited for, and inputs are copied";
-            lacks.push(text.to_owned());
+            lacks.push(format!(
+                "the file system of {} has no hard links: of nodes that make the directory at the \
+                 same time one that dies is waited for",
+                self.options.dir.display()
+            ));
         }
         if lacks.is_empty() || self.is_warned.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (node, path) = (self.options.node, state.path().display());
-        let lacks = lacks.join("; ");
-        (self.options.say)(&format!("node {node}: warning: the file system of {path} has {lacks}"));
+        let (node, lacks) = (self.options.node, lacks.join("; "));
+        (self.options.say)(&format!("node {node}: warning: {lacks}"));
     }
 
     /// The life of the node's thread.
@@ -232,9 +235,7 @@ impl Place {
                 // Told to whoever waits for the start, or else when the node is joined.
                 Err(NodeError::Start(error)) => {
                     shared.log.line(&format!("did not start: {error}"));
-                    if !matches!(error, StartError::Missing { .. } | StartError::Stopped) {
-                        self.note_failure(&error);
-                    }
+                    self.note_failure(&error);
                     self.progress.set(Phase::Failed(Some(error)));
                     return Ok(());
                 }
@@ -332,20 +333,14 @@ impl Life {
                 }
             },
             _ = stop.wait_for(|stop| *stop) => return Err(StartError::Stopped.into()),
-            () = self.state.gone() => {
-                let path = self.state.path().to_path_buf();
-                return Err(NodeError::DirectoryGone { node, path });
-            }
+            () = self.state.gone() => return Err(self.state.gone_error(node)),
         }
         let progress = Arc::clone(&place.progress);
         let (run, (inbox, local), state) = self.recover(place, &own)?;
         progress.set(Phase::Ready);
         let result = tokio::select! {
             result = run.run(inbox, local, stop) => result,
-            () = state.gone() => {
-                let path = state.path().to_path_buf();
-                Err(NodeError::DirectoryGone { node, path })
-            }
+            () = state.gone() => Err(state.gone_error(node)),
             served = &mut server => Err(failed(match served {
                 Ok(Ok(())) => "the server ended".to_owned(),
                 Ok(Err(error)) => error.to_string(),

@@ -120,6 +120,8 @@ pub(crate) struct Bound {
     pub(crate) data_address: String,
     /// The first of the addresses.
     pub(crate) first: SocketAddr,
+    /// Where it listens, for people.
+    pub(crate) text: String,
     /// No interface is up: only this machine can reach the node, though it is to listen for all.
     pub(crate) is_alone: bool,
     /// Connections to other addresses of the machine are not taken; empty: to any are.
@@ -133,8 +135,8 @@ pub(crate) fn bind(listen: &Listen) -> Result<Bound, StartError> {
             let (calls, bound) = take(*address, &[])?;
             let (data, data_bound) = take(SocketAddr::new(address.ip(), 0), &[])?;
             let (address, data_address) = (bound.to_string(), data_bound.to_string());
-            let (first, only, is_alone) = (bound, vec![], false);
-            return Ok(Bound { calls, data, address, data_address, first, is_alone, only });
+            let (first, text, only, is_alone) = (bound, address.clone(), vec![], false);
+            return Ok(Bound { calls, data, address, data_address, first, text, is_alone, only });
         }
         Listen::Auto { port, only } => (*port, only),
     };
@@ -152,9 +154,19 @@ pub(crate) fn bind(listen: &Listen) -> Result<Bound, StartError> {
         address: list(bound.port()),
         data_address: list(data_bound.port()),
         first: SocketAddr::new(told[0], bound.port()),
+        text: text_of(&told, bound.port(), !only.is_empty()),
         is_alone: only.is_empty() && told.iter().all(IpAddr::is_loopback),
         only: if only.is_empty() { vec![] } else { told },
     })
+}
+
+fn text_of(told: &[IpAddr], port: u16, are_chosen: bool) -> String {
+    let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+    let told = told.join(", ");
+    match are_chosen {
+        true => format!("all addresses, port {port}; takes connections to these alone: {told}"),
+        false => format!("all addresses, port {port}; told: {told}"),
+    }
 }
 
 /// The addresses that others are told, best first. At least one.
@@ -163,9 +175,17 @@ fn told(found: Vec<Interface>, only: &[Which]) -> Result<Vec<IpAddr>, StartError
         [] => !it.is_loopback(),
         only => only.iter().any(|which| which.takes(it)),
     };
-    let mut told: Vec<IpAddr> =
-        found.iter().filter(|it| is_wanted(it)).map(|it| it.address).collect();
-    told.truncate(limits::ADDRESSES_MAX);
+    let wanted: Vec<&Interface> = found.iter().filter(|it| is_wanted(it)).collect();
+    // Where there is no room for all, the best address of each network comes before second ones.
+    let earlier_of_network = |at: usize| {
+        let is_same = |it: &&&Interface| is_in(it.address, wanted[at].address, wanted[at].prefix);
+        wanted[..at].iter().filter(is_same).count()
+    };
+    let mut chosen: Vec<usize> = (0..wanted.len()).collect();
+    chosen.sort_by_key(|&at| earlier_of_network(at));
+    chosen.truncate(limits::ADDRESSES_MAX);
+    chosen.sort_unstable();
+    let mut told: Vec<IpAddr> = chosen.into_iter().map(|at| wanted[at].address).collect();
     if told.is_empty() && !only.is_empty() {
         let only: Vec<String> = only.iter().map(ToString::to_string).collect();
         let up = found.iter().map(|it| format!("{} ({})", it.name, it.address));
@@ -257,6 +277,18 @@ mod tests {
     }
 
     #[test]
+    fn each_network_is_told_before_a_second_address_of_one() {
+        let of = |text: &str| Interface::plain("hsn0", text.parse().unwrap(), 24);
+        let mut found: Vec<Interface> = (1..=9).map(|n| of(&format!("10.0.0.{n}"))).collect();
+        found.extend([of("10.1.0.1"), of("192.0.2.1"), of("fd00::1")]);
+        let told = told(found, &[]).unwrap();
+        let texts: Vec<String> = told.iter().map(ToString::to_string).collect();
+        let first = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"];
+        assert_eq!(texts[..5], first);
+        assert_eq!(texts[5..], ["10.1.0.1", "192.0.2.1", "fd00::1"]);
+    }
+
+    #[test]
     fn all_addresses_are_bound_and_told_with_their_ports() {
         let only = vec![Which::Name("lo".to_owned())];
         let bound = bind(&Listen::Auto { port: 0, only }).unwrap();
@@ -268,6 +300,8 @@ mod tests {
             TcpStream::connect(address).unwrap();
         }
         assert_eq!(bound.only.len(), calls.len());
+        assert!(bound.text.starts_with("all addresses, port "), "{}", bound.text);
+        assert!(bound.text.contains("alone: 127.0.0.1"), "{}", bound.text);
         let one = bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
         assert_eq!(one.address, one.first.to_string());
         assert!(one.only.is_empty());

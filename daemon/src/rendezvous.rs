@@ -119,13 +119,11 @@ pub(crate) async fn knock(shared: Arc<Shared>) {
 }
 
 async fn look(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greeting, Missing> {
-    let found = greet(shared, node, launch).await;
-    match shared.addresses.failure(node, launch) {
-        Some(reason) if found.is_err() => {
-            Err(Missing { seen: format!("did not start: {reason}"), has_failed: true })
-        }
-        _ => found.map_err(Missing::from),
-    }
+    let greeted = greet(shared, node, launch).await;
+    greeted.map_err(|seen| match shared.addresses.failure(node, launch) {
+        Some(reason) => Missing { seen: format!("did not start: {reason}"), has_failed: true },
+        None => seen.into(),
+    })
 }
 
 async fn greet(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greeting, String> {

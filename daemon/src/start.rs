@@ -38,7 +38,20 @@ pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
 }
 
 /// Starts one node. It listens when this returns; [`NodeHandle::wait_ready`] waits for the others.
-pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
+/// Where nodes begin together one that does not start tells the others why.
+pub fn start(options: NodeOptions) -> Result<NodeHandle, StartError> {
+    // No one waits for a node whose number the cluster is to tell.
+    if !options.begin_together || options.grow {
+        return try_to_start(options);
+    }
+    let instance = Instance::open(&options.dir)?;
+    let (node, launch) = (options.node, options.launch.clone());
+    instance.note_failure(node, None);
+    let started = try_to_start(options);
+    started.inspect_err(|error| instance.note_failure_of_start(node, &launch, error))
+}
+
+fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     options.check()?;
     let insecure = options.insecure;
     let resolve = |name: &str| resolve_join(name, insecure);
@@ -85,16 +98,16 @@ pub fn start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
         renewals: 0,
         options,
     };
-    place.instance.note_failure(place.options.node, None);
-    let life = place.begin(found.incarnation).inspect_err(|error| place.note_failure(error))?;
-    let address = place.bound.first;
+    let life = place.begin(found.incarnation)?;
+    let (address, listens_on) = (place.bound.first, place.bound.text.clone());
     drop(joins); // Its state directory is locked by now.
     let (node, incarnation) = (place.options.node, life.incarnation());
     let thread = std::thread::Builder::new()
         .name(format!("{node}-loop"))
         .spawn(move || place.live(life))
         .map_err(StartError::Thread)?;
-    Ok(NodeHandle { node, address, incarnation, stop, progress, thread: Some(thread) })
+    let thread = Some(thread);
+    Ok(NodeHandle { node, address, listens_on, incarnation, stop, progress, thread })
 }
 
 /// Gets a number from the cluster to join, or finds the one that this directory had.

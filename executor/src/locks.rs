@@ -1,11 +1,16 @@
-//! Locks and hard links, on file systems that may have none: Lustre without flock, FUSE, AFS.
+//! Locks and hard links, on file systems that may have none: Lustre without flock, AFS, some FUSE
+//! file systems.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+
+/// Copies that this process has begun: each has a name of its own until it is whole.
+static COPIES: AtomicU64 = AtomicU64::new(0);
 
 /// What came of an attempt to lock a file.
 #[derive(Debug)]
@@ -60,7 +65,7 @@ fn link_or_copy_with(
         return Err(io::ErrorKind::AlreadyExists.into());
     }
     let mut part = to.as_os_str().to_owned();
-    part.push(".copy");
+    part.push(format!(".{}-{}.part", std::process::id(), COPIES.fetch_add(1, Ordering::Relaxed)));
     let part = Path::new(&part);
     let copied = fs::copy(from, part).and_then(|_| fs::rename(part, to));
     copied.inspect_err(|_| {

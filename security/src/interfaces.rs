@@ -7,10 +7,13 @@ not accepted yet.
 */
 #![expect(clippy::host_endian_bytes, reason = "the kernel speaks in the machine's own order")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use proto::limits;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -19,6 +22,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 pub struct Interface {
     pub name: String,
     pub address: IpAddr,
+    /// The bits of the address that are those of its network.
+    pub prefix: u8,
     kind: Kind,
     /// In Mbit/s; 0: the interface does not say.
     speed: u64,
@@ -36,6 +41,12 @@ enum Kind {
 }
 
 impl Interface {
+    /// One that is neither a bridge nor a loopback, and does not tell its speed.
+    #[must_use]
+    pub fn plain(name: &str, address: IpAddr, prefix: u8) -> Self {
+        Self { name: name.to_owned(), address, prefix, kind: Kind::Plain, speed: 0 }
+    }
+
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.kind == Kind::Loopback
@@ -56,7 +67,6 @@ const LINK_INFO_KIND: u16 = 1;
 const ADDRESS: u16 = 1;
 const ADDRESS_LOCAL: u16 = 2;
 const UP: u32 = 1;
-const LOOPBACK: u32 = 8;
 /// It has a carrier: the kernel says the first a moment later than the second.
 const RUNNING: u32 = 0x40;
 const LOWER_UP: u32 = 0x1_0000;
@@ -70,8 +80,33 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 pub fn list() -> io::Result<Vec<Interface>> {
     let links = links(&ask(GET_LINK, HEAD_BYTES)?);
     let mut found = addresses(&ask(GET_ADDRESS, 8)?, &links);
+    for it in &mut found {
+        it.speed = speed(&it.name);
+    }
     found.sort_by_key(|it| (it.kind, std::cmp::Reverse(it.speed), it.address.is_ipv6()));
     Ok(found)
+}
+
+/// The addresses of this machine, as they were a moment ago.
+pub(crate) fn own() -> Arc<BTreeSet<IpAddr>> {
+    type Known = Option<(Instant, Arc<BTreeSet<IpAddr>>)>;
+    static KNOWN: Mutex<Known> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let lasts = Duration::from_nanos(limits::OWN_ADDRESSES_LAST.0);
+    match &*known {
+        Some((at, own)) if at.elapsed() < lasts => Arc::clone(own),
+        _ => {
+            let own = Arc::new(ask_own().unwrap_or_default());
+            *known = Some((Instant::now(), Arc::clone(&own)));
+            own
+        }
+    }
+}
+
+fn ask_own() -> io::Result<BTreeSet<IpAddr>> {
+    let links = links(&ask(GET_LINK, HEAD_BYTES)?);
+    let found = addresses(&ask(GET_ADDRESS, 8)?, &links);
+    Ok(found.into_iter().map(|it| it.address).collect())
 }
 
 /// All that the kernel answers to one question.
@@ -157,9 +192,6 @@ fn links(answer: &[u8]) -> BTreeMap<u32, (String, Kind)> {
                 _ => {}
             }
         }
-        if flags & LOOPBACK != 0 {
-            kind = Kind::Loopback;
-        }
         let is_up = flags & UP != 0 && flags & (RUNNING | LOWER_UP) != 0;
         is_up.then_some((index, (name, kind)))
     };
@@ -186,13 +218,14 @@ fn addresses(answer: &[u8], links: &BTreeMap<u32, (String, Kind)>) -> Vec<Interf
         }
         let address = local.or(plain)?;
         let (kind, is_usable) = match address {
+            // An interface may have others: of routes to the machine, whatever its networks are.
+            it if it.is_loopback() => (Kind::Loopback, true),
             IpAddr::V4(it) if it.is_link_local() => (kind.max(Kind::Link), true),
             IpAddr::V6(it) => (kind, !it.is_unicast_link_local()),
             IpAddr::V4(_) => (kind, true),
         };
         let is_usable = is_usable && body[2] & NOT_USABLE == 0;
-        let speed = speed(&name);
-        is_usable.then_some(Interface { name, address, kind, speed })
+        is_usable.then_some(Interface { name, address, prefix: body[1], kind, speed: 0 })
     };
     let of_addresses = messages(answer).filter(|(kind, _)| *kind == NEW_ADDRESS);
     of_addresses.filter_map(|(_, body)| address(body)).collect()
@@ -217,6 +250,13 @@ mod tests {
             |it: &Interface| matches!(it.address, IpAddr::V6(it) if it.is_unicast_link_local());
         assert!(!found.iter().any(of_link), "{found:?}");
         assert!(found.is_sorted_by_key(|it| it.kind), "{found:?}");
+    }
+
+    #[test]
+    fn the_own_addresses_are_asked_for_once_in_a_while() {
+        let first = own();
+        assert!(first.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        assert!(Arc::ptr_eq(&first, &own()));
     }
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -245,7 +285,7 @@ mod tests {
     }
 
     fn address(index: u32, flags: u8, address: IpAddr) -> Vec<u8> {
-        let mut body = vec![0, 0, flags, 0];
+        let mut body = vec![0, 24, flags, 0];
         body.extend(index.to_ne_bytes());
         body.extend(match address {
             IpAddr::V4(it) => attribute(ADDRESS_LOCAL, &it.octets()),
@@ -258,7 +298,7 @@ mod tests {
     fn links_that_are_down_and_addresses_that_nobody_else_can_use_do_not_count() {
         let up = UP | RUNNING;
         let told = [
-            link(1, up | LOOPBACK, "lo", ""),
+            link(1, up | 8, "lo", ""),
             link(2, UP | LOWER_UP, "eth0", "veth"),
             link(3, UP, "eth1", "veth"),
             link(4, up, "docker0", "bridge"),
@@ -267,6 +307,7 @@ mod tests {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let told = [
             address(1, 0, ip("127.0.0.1")),
+            address(1, 0, ip("10.255.0.7")),
             address(4, 0, ip("172.17.0.1")),
             address(3, 0, ip("10.3.0.1")),
             address(2, 0, ip("169.254.7.7")),
@@ -278,6 +319,9 @@ mod tests {
         let mut found: Vec<_> = addresses(&told.concat(), &links);
         found.sort_by_key(|it| (it.kind, it.address.is_ipv6()));
         let texts: Vec<String> = found.iter().map(|it| it.address.to_string()).collect();
-        assert_eq!(texts, ["10.2.0.1", "fd00::1", "172.17.0.1", "169.254.7.7", "127.0.0.1"]);
+        assert_eq!(
+            texts,
+            ["10.255.0.7", "10.2.0.1", "fd00::1", "172.17.0.1", "169.254.7.7", "127.0.0.1"]
+        );
     }
 }

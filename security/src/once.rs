@@ -9,7 +9,7 @@ file that was read may be replaced. That takes a death between two calls of the 
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub fn give_name(whole: &Path, path: &Path) -> io::Result<()> {
     named
 }
 
-/// Whether an error of a link says that the file system has none.
+/// Whether an error of a link says that the file system has no hard links.
 fn lacks_links(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     let missing =
@@ -51,30 +51,68 @@ fn give_name_with(
     patience: Duration,
     link: impl Fn(&Path, &Path) -> io::Result<()>,
 ) -> io::Result<()> {
+    give_name_as(whole, path, patience, link, |whole, path| fs::rename(whole, path))
+}
+
+fn give_name_as(
+    whole: &Path,
+    path: &Path,
+    patience: Duration,
+    link: impl Fn(&Path, &Path) -> io::Result<()>,
+    rename: impl Fn(&Path, &Path) -> io::Result<()>,
+) -> io::Result<()> {
     match link(whole, path) {
         Err(error) if lacks_links(&error) => LACKS_LINKS.store(true, Ordering::Relaxed),
         linked => return linked,
     }
     let claim = claim_of(path);
-    let begun = Instant::now();
+    // The text of the claim that was seen last, and since when.
+    let (mut seen, mut since) = (None, Instant::now());
     loop {
         if path.exists() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         match OpenOptions::new().create_new(true).write(true).open(&claim) {
-            Ok(_) => break,
+            Ok(mut file) => {
+                // One whose text cannot be written is empty, as others are.
+                let _ = file.write_all(&random_text());
+                break;
+            }
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            // Its maker is gone: the next process to come has it.
-            Err(_) if begun.elapsed() > patience => _ = fs::remove_file(&claim),
-            Err(_) => std::thread::sleep(LOOK_EVERY),
+            Err(_) => {
+                let text = fs::read(&claim).ok();
+                if text != seen {
+                    (seen, since) = (text, Instant::now());
+                } else if seen.is_some() && since.elapsed() > patience {
+                    // Its maker is gone: the next process to come has it.
+                    remove_claim(&claim, seen.take().as_deref());
+                    since = Instant::now();
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
         }
     }
     let named = match path.exists() {
         true => Err(io::ErrorKind::AlreadyExists.into()),
-        false => fs::rename(whole, path),
+        false => rename(whole, path),
     };
     let _ = fs::remove_file(&claim);
     named
+}
+
+/// Tells one claim from another.
+fn random_text() -> [u8; 16] {
+    let mut text = [0; 16];
+    // Without it a claim is like an empty one.
+    let _ = fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut text));
+    text
+}
+
+/// Removes a claim if its text is still this one.
+fn remove_claim(claim: &Path, text: Option<&[u8]>) {
+    if fs::read(claim).ok().as_deref() == text {
+        let _ = fs::remove_file(claim);
+    }
 }
 
 fn claim_of(path: &Path) -> PathBuf {
@@ -86,6 +124,8 @@ fn claim_of(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
 
     fn no_links(_: &Path, _: &Path) -> io::Result<()> {
@@ -116,6 +156,34 @@ mod tests {
             assert_eq!(made.iter().filter(|(was_first, _)| *was_first).count(), 1, "{made:?}");
             assert!(made.iter().all(|(_, seen)| *seen == made[0].1), "{made:?}");
             assert!(!claim_of(&path).exists());
+        }
+    }
+
+    #[test]
+    fn a_dead_claim_is_given_up_by_many_and_the_next_is_not() {
+        for _ in 0..5 {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("it");
+            fs::write(claim_of(&path), "dead").unwrap();
+            let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let make = |number: usize| {
+                let whole = dir.path().join(format!("whole-{number}"));
+                fs::write(&whole, number.to_string()).unwrap();
+                give_name_as(&whole, &path, Duration::from_millis(300), no_links, |from, to| {
+                    most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    // Slower than the looks of those that wait.
+                    std::thread::sleep(Duration::from_millis(60));
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    fs::rename(from, to)
+                })
+                .is_ok()
+            };
+            let made: usize = std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    (0..8).map(|number| scope.spawn(move || make(number))).collect();
+                threads.into_iter().map(|it| usize::from(it.join().unwrap())).sum()
+            });
+            assert_eq!((made, most.into_inner()), (1, 1), "one at a time, and one in all");
         }
     }
 

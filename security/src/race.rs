@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proto::limits;
 use tokio::task::JoinSet;
@@ -60,8 +60,7 @@ fn in_order(candidates: Vec<SocketAddr>) -> Vec<SocketAddr> {
     if candidates.len() < 2 {
         return candidates;
     }
-    let own = interfaces::list().unwrap_or_default();
-    let own = own.into_iter().map(|it| it.address).collect();
+    let own = interfaces::own();
     good(|known| sorted(candidates, &own, known))
 }
 
@@ -149,6 +148,7 @@ pub fn first_blocking<T: Send + 'static>(
     let mut left = in_order(candidates).into_iter().take(limits::ADDRESSES_MAX).peekable();
     let (sender, ended) = mpsc::channel();
     let (mut running, mut lost) = (0_usize, Lost::default());
+    let deadline = Instant::now() + Duration::from_nanos(limits::RACE_PATIENCE.0);
     loop {
         if let Some(address) = left.next() {
             let (sender, open) = (sender.clone(), open.clone());
@@ -161,7 +161,15 @@ pub fn first_blocking<T: Send + 'static>(
         }
         let next = match left.peek() {
             Some(_) => ended.recv_timeout(stagger()).ok(),
-            None => ended.recv().ok(),
+            None => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let next = ended.recv_timeout(left).ok();
+                if next.is_none() {
+                    lost.add(io::ErrorKind::TimedOut.into());
+                    return Err(lost.told());
+                }
+                next
+            }
         };
         match next {
             Some((address, Ok(opened))) => {
@@ -180,8 +188,6 @@ pub fn first_blocking<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     fn at(text: &str) -> SocketAddr {

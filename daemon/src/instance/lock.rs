@@ -2,14 +2,15 @@
 That a directory has one user at a time.
 
 A lock of the file system does that, where there is one. Where there is none (Lustre without flock,
-AFS, some of FUSE) a *beat* stands in for it: a file that names the process and is written again and
-again. A start that finds a beat of its own machine looks whether that process is there. One that
+AFS, some FUSE file systems) a *beat* stands in for it: a file that names the process and is written
+again and again. A start that finds a beat of its own machine looks whether that process is there. One that
 finds a beat of another machine watches whether it goes on. A node that finds another's beat in
 place of its own ends. So a second start is refused while the first node is well. A node that slept
 for long enough and wakes may write until its next beat: that is said to the user.
 
-On Lustre the beat is written even where there are locks: with `localflock` they hold on one
-machine.
+The beat is written even where there are locks, unless the file system is one of this machine alone.
+With `localflock` of Lustre they hold on one machine; and a machine whose lock daemon is down has
+none, while others have.
 */
 
 use std::fs::{self, File, OpenOptions};
@@ -25,10 +26,11 @@ use std::time::{Duration, Instant};
 use executor::locks::{self, Taken};
 use proto::{Span, limits};
 
-use super::{random_u64, replace};
+use super::{random_u64, temporary, write_synced};
 use crate::error::StartError;
 
-const LUSTRE: u64 = 0x0BD0_0BD0;
+/// The file systems of one machine, as `statfs` tells them: ext, xfs, btrfs, tmpfs, zfs, overlayfs.
+const LOCAL: [u64; 6] = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x2FC1_2FC1, 0x794C_7630];
 
 fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.0)
@@ -63,18 +65,27 @@ impl DirLock {
 
     /// As [`Self::take`], without waiting. `None`: another has it.
     pub fn try_to_take(dir: &Path, name: &str) -> Result<Option<Self>, StartError> {
+        Self::try_with(dir, name, is_local, locks::take)
+    }
+
+    fn try_with(
+        dir: &Path,
+        name: &str,
+        is_local: impl Fn(&File) -> bool,
+        lock: impl Fn(&File) -> io::Result<Taken>,
+    ) -> Result<Option<Self>, StartError> {
         let path = dir.join(name);
         let mut options = OpenOptions::new();
         let options = options.create(true).truncate(false).write(true).mode(0o600);
         let file = options.open(&path).map_err(|e| StartError::io("write", &path, e))?;
-        let missing = match locks::take(&file).map_err(|e| StartError::io("lock", &path, e))? {
+        let missing = match lock(&file).map_err(|e| StartError::io("lock", &path, e))? {
             Taken::Ours => None,
             Taken::NoLocks(error) => Some(error),
             Taken::Held => return Ok(None),
         };
         let path_of_beat = path.with_extension("beat");
-        let beat = match missing.is_some() || is_lustre(dir) {
-            // Another machine may have the file system without locks.
+        let beat = match missing.is_some() || !is_local(&file) {
+            // Its file system may have had no locks.
             false if is_beaten(&path_of_beat) => return Ok(None),
             false => {
                 // What one that is gone has left; most often there is none.
@@ -93,7 +104,7 @@ impl DirLock {
     /// was removed or replaced, and another process may use what is there now.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        if self.beat.as_ref().is_some_and(|beat| beat.is_lost.load(Ordering::Relaxed)) {
+        if self.is_taken() {
             return false;
         }
         let (Ok(held), found) = (self.file.metadata(), fs::metadata(&self.path)) else {
@@ -107,6 +118,12 @@ impl DirLock {
                     && !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
             }
         }
+    }
+
+    /// Whether another process has written its beat over ours.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.beat.as_ref().is_some_and(|beat| beat.is_lost.load(Ordering::Relaxed))
     }
 
     /// What the directory lacks, where the file system has no locks.
@@ -126,8 +143,11 @@ pub(crate) fn is_free(dir: &Path, name: &str) -> bool {
     }
 }
 
-fn is_lustre(dir: &Path) -> bool {
-    rustix::fs::statfs(dir).is_ok_and(|found| found.f_type as u64 == LUSTRE)
+/// Whether no other machine can have the file. A file system that is not known may be shared.
+fn is_local(file: &File) -> bool {
+    // The kernel's numbers have 32 bits; of some the highest is taken for a sign.
+    let kind = |found: rustix::fs::StatFs| found.f_type as u64 & 0xFFFF_FFFF;
+    rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&kind(found)))
 }
 
 /// The process that writes a beat.
@@ -150,6 +170,13 @@ impl Owner {
         Ok(Self { machine: machine(), pid, begun, number: random_u64()?, beats: 0 })
     }
 
+    /// Takes its beat back, unless another's is there.
+    fn withdraw(&self, path: &Path) {
+        if Self::read(path).is_some_and(|now| now.number == self.number) {
+            let _ = fs::remove_file(path);
+        }
+    }
+
     fn read(path: &Path) -> Option<Self> {
         let text = fs::read_to_string(path).ok()?;
         let mut words = text.split_whitespace();
@@ -163,8 +190,32 @@ impl Owner {
     }
 
     fn write(&self, path: &Path) -> Result<(), StartError> {
+        self.write_apart(path)?.give_name(path)
+    }
+
+    /// The slow part: all but the name.
+    fn write_apart(&self, path: &Path) -> Result<Apart, StartError> {
         let Self { machine, pid, begun, number, beats } = self;
-        replace(path, format!("{machine} {pid} {begun} {number} {beats}\n").as_bytes())
+        let text = format!("{machine} {pid} {begun} {number} {beats}\n");
+        let apart = Apart(temporary(path)?);
+        write_synced(&apart.0, text.as_bytes())?;
+        Ok(apart)
+    }
+}
+
+/// A whole file under another name; it goes unless it gets its own.
+struct Apart(PathBuf);
+
+impl Apart {
+    /// The directory is not synced: a beat means nothing after its machine has gone down.
+    fn give_name(self, path: &Path) -> Result<(), StartError> {
+        fs::rename(&self.0, path).map_err(|e| StartError::io("write", path, e))
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -221,15 +272,44 @@ struct Beat {
 impl Beat {
     /// `None`: the directory is in use.
     fn begin(path: &Path) -> Result<Option<Self>, StartError> {
-        if is_beaten(path) {
-            return Ok(None);
+        Self::begin_with(path, |apart, path| apart.give_name(path))
+    }
+
+    /// Of two that begin at once the later rename wins, and the other sees that when it has waited.
+    /// So no rename may come later than that after its look: one that did is taken back.
+    fn begin_with(
+        path: &Path,
+        name: impl Fn(Apart, &Path) -> Result<(), StartError>,
+    ) -> Result<Option<Self>, StartError> {
+        let settled = duration(limits::BEAT_SETTLES_IN);
+        for _ in 0..limits::BEAT_BEGINS_MAX {
+            if is_beaten(path) {
+                return Ok(None);
+            }
+            let owner = Owner::this()?;
+            let apart = owner.write_apart(path)?;
+            // Writing may have taken long.
+            let since = Instant::now();
+            if is_beaten(path) {
+                return Ok(None);
+            }
+            name(apart, path)?;
+            if since.elapsed() > settled {
+                owner.withdraw(path);
+                // One that has lost its beat to ours writes it again.
+                std::thread::sleep(duration(limits::BEAT_EVERY) + settled);
+                continue;
+            }
+            std::thread::sleep(settled);
+            return match Owner::read(path).is_some_and(|now| now.number == owner.number) {
+                true => Self::go_on(path, owner).map(Some),
+                false => Ok(None), // Another began at the same time, and was later.
+            };
         }
-        let mut owner = Owner::this()?;
-        owner.write(path)?;
-        std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
-        if Owner::read(path).is_none_or(|now| now.number != owner.number) {
-            return Ok(None); // Another began at the same time, and was later.
-        }
+        Err(StartError::io("write in time", path, io::ErrorKind::TimedOut.into()))
+    }
+
+    fn go_on(path: &Path, mut owner: Owner) -> Result<Self, StartError> {
         let is_lost = Arc::new(AtomicBool::new(false));
         let (end, ended) = mpsc::channel::<()>();
         let (lost, number, theirs) = (Arc::clone(&is_lost), owner.number, path.to_owned());
@@ -244,13 +324,13 @@ impl Beat {
                     _ => {}
                 }
                 owner.beats += 1;
-                // Where nothing can be written the node has other sorrows.
+                // Where nothing can be written the node ends by its other writes.
                 let _ = owner.write(&theirs);
             }
         };
         let thread = std::thread::Builder::new().name("beat".to_owned()).spawn(beat);
         let thread = Some(thread.map_err(StartError::Thread)?);
-        Ok(Some(Self { path: path.to_owned(), number, is_lost, end: Some(end), thread }))
+        Ok(Self { path: path.to_owned(), number, is_lost, end: Some(end), thread })
     }
 }
 
@@ -318,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_anothers_beat_in_place_of_its_own_knows_that_it_has_lost() {
+    fn a_process_that_finds_another_beat_in_place_of_its_own_has_lost() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock.beat");
         let ours = begin(&path).unwrap();
@@ -330,6 +410,46 @@ mod tests {
         }
         drop(ours);
         assert!(path.exists(), "it is the other's");
+    }
+
+    #[test]
+    fn a_beat_that_comes_too_late_after_the_look_is_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock.beat");
+        // Another has begun between our look and our rename.
+        let others = std::cell::RefCell::new(None);
+        let slow = |apart: Apart, path: &Path| {
+            if others.borrow().is_none() {
+                *others.borrow_mut() = begin(path);
+                std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
+            }
+            apart.give_name(path)
+        };
+        let ours = Beat::begin_with(&path, slow).unwrap();
+        let other = others.into_inner().unwrap();
+        assert!(ours.is_none() && !other.is_lost.load(Ordering::Relaxed));
+        let always = |apart: Apart, path: &Path| {
+            std::thread::sleep(2 * duration(limits::BEAT_SETTLES_IN));
+            apart.give_name(path)
+        };
+        drop((ours, other));
+        let error = Beat::begin_with(&path, always).unwrap_err().to_string();
+        assert!(error.contains("in time"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn on_a_file_system_that_may_be_shared_a_lock_has_a_beat() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = |_: &File| false;
+        let none = |_: &File| Ok(Taken::NoLocks(io::ErrorKind::Unsupported.into()));
+        let first = DirLock::try_with(dir.path(), "lock", shared, locks::take).unwrap().unwrap();
+        assert!(first.missing().is_none());
+        assert!(DirLock::try_with(dir.path(), "lock", shared, none).unwrap().is_none());
+        drop(first);
+        assert!(DirLock::try_with(dir.path(), "lock", shared, none).unwrap().is_some());
+        assert!(!dir.path().join("lock.beat").exists());
+        assert!(!is_local(&File::open("/proc/self/stat").unwrap()), "it is not known");
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Machines {
     }
 
     fn try_to_make(&self, second: Second) -> Result<(), String> {
-        run("unshare --uts true")?;
+        run("unshare --uts --pid --fork --kill-child --mount-proc true")?;
         let names = [self.name(0), self.name(1)];
         for name in &names {
             run(&format!("ip netns add {name}"))?;
@@ -103,7 +103,9 @@ impl Machines {
     /// A command on one of them.
     fn command(&self, at: usize) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name(at), "unshare", "--uts", "sh", "-c"]);
+        command.args(["netns", "exec", &self.name(at), "unshare", "--uts"]);
+        // No process of the one is seen by the other.
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
         command.arg("echo $0 > /proc/sys/kernel/hostname && exec \"$@\"");
         command.arg(HOSTS[at]).arg(binary());
         command

@@ -111,6 +111,28 @@ fn a_node_starts_where_files_cannot_be_locked() {
 }
 
 #[test]
+fn a_machine_whose_lock_daemon_is_down_starts_no_second_node() {
+    if !can_inject() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    // The first has locks, on a file system that is not known to be this machine's own.
+    let lock = sandbox.path("d/nodes/0/state/lock").display().to_string();
+    let injected = ["-P", &lock, "-e", "trace=fstatfs", "-e", "inject=fstatfs:error=ENOSYS"];
+    let directory = sandbox.path("d").display().to_string();
+    let first = node(&sandbox, &directory, &injected);
+    let starling =
+        |arguments: &[&str]| sandbox.starling(&[&["--dir", &directory][..], arguments].concat());
+    wait_until("the node is up", || starling(&["node", "list"]).code == 0);
+    let injected = ["-e", "trace=flock", "-e", "inject=flock:error=ENOLCK"];
+    let second = node(&sandbox, &directory, &injected).end().expect_code(4);
+    assert!(second.stderr.contains("is in use by another node"), "{second:?}");
+    starling(&["down"]).ok();
+    let said = first.end().ok().stderr;
+    assert!(!said.contains("warning"), "it has locks: {said}");
+}
+
+#[test]
 fn a_node_that_was_killed_leaves_no_beat_that_keeps_it_out() {
     if !can_inject() {
         return;

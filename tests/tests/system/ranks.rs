@@ -234,6 +234,96 @@ fn where_the_others_are_too_few_they_end_at_once_and_name_the_reason() {
 }
 
 #[test]
+fn a_reason_is_told_whatever_a_rank_lacks() {
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let busy = busy.local_addr().expect("it has one").to_string();
+    for (flag, value, reason) in [
+        ("--listen", &busy[..], "cannot listen on"),
+        ("--state-dir", "$NOT_SET_ANYWHERE/x", "$NOT_SET_ANYWHERE is not set"),
+        ("--partitions", "3", "power of two"),
+    ] {
+        let sandbox = Sandbox::new();
+        let meet = text(&sandbox.path("meet"));
+        let start = |rank: &str, more: &[&str]| {
+            let variables = [("PMI_RANK", rank), ("PMI_SIZE", "2")];
+            let arguments = ["--rendezvous", &meet, "--slots", "1"];
+            node(&sandbox, &variables, &[&arguments, more].concat())
+        };
+        let begun = Instant::now();
+        let other = start("0", &[]);
+        let fails = start("1", &[flag, value]).end();
+        assert!(fails.code != 0 && fails.stderr.contains(reason), "{fails:?}");
+        let other = other.end().expect_code(3);
+        assert!(other.stderr.contains("node 1 did not start") && other.stderr.contains(reason));
+        assert!(begun.elapsed() < Duration::from_secs(50), "not after the deadline of a minute");
+    }
+}
+
+#[test]
+fn a_failure_of_an_earlier_launch_ends_no_later_one() {
+    let sandbox = Sandbox::new();
+    let (meet, ranks) = launch(&sandbox, 2, 0);
+    ranks.into_iter().for_each(|rank| _ = rank.end());
+    let failed = sandbox.path("meet/nodes/0/failed.json");
+    let written = std::fs::File::options().write(true).open(&failed).expect("it said why");
+    let earlier = std::time::SystemTime::now() - Duration::from_secs(60);
+    written.set_modified(earlier).expect("it is ours");
+    let start = |rank: &str| {
+        let variables = [("PMI_RANK", rank), ("PMI_SIZE", "2")];
+        node(&sandbox, &variables, &["--rendezvous", &meet, "--slots", "1"])
+    };
+    let second = start("1");
+    // Long enough for a look at the file.
+    std::thread::sleep(Duration::from_secs(2));
+    let ranks = vec![start("0"), second];
+    use_and_end(&sandbox, &meet, 2, ranks);
+}
+
+#[test]
+fn a_rendezvous_directory_with_a_variable_is_found_by_down() {
+    let sandbox = Sandbox::new();
+    let scratch = text(&sandbox.path("."));
+    let variables = [("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("SCRATCH", &scratch)];
+    let arguments = ["--rendezvous", "$SCRATCH/meet", "--slots", "1"];
+    let rank = node(&sandbox, &variables, &arguments);
+    let meet = text(&sandbox.path("meet"));
+    let starling =
+        |arguments: &[&str]| sandbox.starling(&[&["--dir", &meet][..], arguments].concat());
+    wait_until("the node is up", || starling(&["node", "list"]).code == 0);
+    // Without its file the process is known by its words alone.
+    std::fs::remove_file(sandbox.path("meet/nodes/0/address.json")).expect("it is there");
+    let rank_is_known = starling(&["down"]);
+    assert!(!rank_is_known.stderr.contains("no node is running"), "{rank_is_known:?}");
+    rank.end();
+}
+
+#[test]
+fn a_directory_may_have_the_characters_of_placeholders() {
+    let sandbox = Sandbox::new();
+    let odd = sandbox.path("a$b{rank}");
+    std::fs::create_dir(&odd).expect("a directory");
+    let starling = |arguments: &[&str]| {
+        let mut command = Command::new("env");
+        // The default directory, and that of a run, lie in it.
+        command.current_dir(&odd).arg(format!("TMPDIR={}", text(&odd)));
+        command.arg(binary()).args(arguments);
+        sandbox.start_command(command).end()
+    };
+    starling(&["run", "--nodes", "1", "--slots", "1", "bag:tasks=3"]).ok();
+    starling(&["up", "--nodes", "2", "--slots", "1"]).ok();
+    let script = format!("cd / && {} job list --json", text(binary()));
+    starling(&["submit", "--wait", "--name", "inner", "--", "sh", "-c", &script]).ok();
+    let seen = starling(&["job", "output", "last"]).ok().stdout;
+    assert!(seen.contains("inner"), "{seen}");
+    starling(&["down"]).ok();
+    let escaped = text(&odd).replace('$', "$$").replace('{', "{{").replace('}', "}}");
+    let directory = format!("{escaped}/c");
+    starling(&["--dir", &directory, "up", "--nodes", "1", "--slots", "1"]).ok();
+    assert!(odd.join("c/cluster.json").exists());
+    starling(&["--dir", &directory, "down"]).ok();
+}
+
+#[test]
 fn a_rank_whose_disk_is_full_ends_alone() {
     let Some(disk) = SmallDisk::mount() else { return };
     let sandbox = Sandbox::new();
