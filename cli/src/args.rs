@@ -86,8 +86,9 @@ pub(crate) struct ClusterArgs {
     /// there are fewer [default: 1, or all that there are]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(proto::limits::NODES_MAX)))]
     pub(crate) nodes: Option<u32>,
-    /// Executing threads of each node; 0 makes keepers, which keep copies and vote and run nothing
-    /// [default: its share of the machine's CPUs]
+    /// Executing threads of each node; 0 makes keepers, which keep copies and vote and run nothing:
+    /// of an instance that is there the nodes that join, not those that are there. Slots turn
+    /// stopped keepers back where none joins [default: as before; else a share of the CPUs]
     #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(proto::limits::SLOTS_MAX)))]
     pub(crate) slots: Option<u32>,
     #[command(flatten)]

@@ -139,7 +139,9 @@ impl From<StartError> for Failure {
             | StartError::JoinNotLoopback { .. }
             | StartError::AutoInsecure
             | StartError::NoAddress { .. } => Exit::Usage,
-            StartError::Missing { .. } | StartError::Join { .. } => Exit::Lost,
+            StartError::Missing { .. } | StartError::LostState { .. } | StartError::Join { .. } => {
+                Exit::Lost
+            }
             _ => Exit::Refused,
         };
         let hint = Some(error.hint()).filter(|hint| !hint.is_empty()).map(str::to_owned);

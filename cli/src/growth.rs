@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, Instance};
-use kvs::membership::{awaited, is_serving};
+use kvs::membership::{awaited, is_serving, member};
+use proto::NodeId;
+use proto::wire::{self, MemberPhase};
 
 use crate::Context;
 use crate::errors::Failure;
@@ -36,16 +38,16 @@ impl Launch {
         is_running: impl Fn(&u32) -> bool,
         replicas: u32,
     ) -> Result<Self, Failure> {
-        let later = instance.joined().into_iter().filter(|&node| node >= first);
-        let known: Vec<u32> =
-            (0..first).chain(later).filter(|&node| !instance.has_left(node)).collect();
+        let known = daemon::instance::Instance::open(instance.dir())?.startable(first);
+        let known: Vec<u32> = known.into_iter().map(|node| node.0).collect();
         let wanted = wanted.map_or(known.len(), |wanted| wanted as usize);
         let dir = instance.dir().display();
         if replicas <= 1 && wanted != known.len() {
             let nodes = number_of(known.len() as u64, "node");
             let text = format!("{dir} has a cluster of {nodes} with --replicas 1");
-            return Err(Failure::refused(text)
-                .hint("leave out --nodes; nodes come and go where --replicas is 2 or more"));
+            let hint = "it stays so; leave out --nodes, or submit to an instance in another --dir: \
+                        it keeps 2 copies by default";
+            return Err(Failure::refused(text).hint(hint));
         }
         let (mut nodes, mut rest): (Vec<u32>, Vec<u32>) =
             known.iter().copied().partition(&is_running);
@@ -72,9 +74,31 @@ pub(crate) struct Waiting {
     pub(crate) partitions: usize,
     /// Nodes that agree on the map and do not run, where these are half of them or more.
     pub(crate) voters: Vec<u32>,
+    /// Nodes that were not started and that the others have given up.
+    pub(crate) given_up: Vec<u32>,
 }
 
 impl Waiting {
+    /// By the map that a node of the launch has.
+    fn of(map: &wire::ClusterMap, away: &[u32]) -> Self {
+        let of_these = |nodes: &[u32]| -> Vec<u32> {
+            nodes.iter().copied().filter(|node| away.contains(node)).collect()
+        };
+        let is_down = |node: u32| {
+            let member = member(map, NodeId(node));
+            member.is_none_or(|it| matches!(it.phase(), MemberPhase::Down | MemberPhase::Removed))
+        };
+        let waits = awaited(map);
+        let voters = of_these(&map.voters);
+        let lacks_majority = voters.len() * 2 >= map.voters.len();
+        Self {
+            nodes: waits.nodes.into_iter().filter(|node| away.contains(node)).collect(),
+            partitions: waits.partitions,
+            voters: if lacks_majority { voters } else { Vec::new() },
+            given_up: away.iter().copied().filter(|&node| is_down(node)).collect(),
+        }
+    }
+
     /// For a human: what became of the nodes that were not started.
     pub(crate) fn lines(&self, launch: &Launch) -> Vec<String> {
         let Launch { away, nodes, new } = launch;
@@ -104,16 +128,39 @@ impl Waiting {
             ));
         }
         let others = away.iter().filter(|node| !self.nodes.contains(node));
-        let others: Vec<u32> = others.filter(|node| !self.voters.contains(node)).copied().collect();
-        if !others.is_empty() {
+        let others = others.filter(|node| !self.voters.contains(node)).copied();
+        let (given_up, unnoticed): (Vec<u32>, Vec<u32>) =
+            others.partition(|node| self.given_up.contains(node));
+        if !given_up.is_empty() {
             lines.push(format!(
                 "{} {} not started and given up: other nodes serve what they had",
-                named(&others),
-                are(&others)
+                named(&given_up),
+                are(&given_up)
+            ));
+        }
+        if !unnoticed.is_empty() {
+            lines.push(format!(
+                "warning: {} {} not started and not given up yet: what they were home of waits",
+                named(&unnoticed),
+                are(&unnoticed)
             ));
         }
         lines
     }
+}
+
+/// Why nodes do not answer, some of which have lost their state.
+pub(crate) fn explain(failure: Failure, lost: &[u32]) -> Failure {
+    if lost.is_empty() {
+        return failure;
+    }
+    let have = if lost.len() == 1 { "has" } else { "have" };
+    let text = format!(
+        "{} {have} lost the state directory, and no node that has its own tells the map: {}",
+        named(lost),
+        failure.message
+    );
+    Failure::lost(text).hint("start more nodes ('starling up'), or put the directory back")
 }
 
 fn named(nodes: &[u32]) -> String {
@@ -129,17 +176,13 @@ pub(crate) async fn wait_for_losses(context: &Context, away: &[u32]) -> Result<W
         let map = client.newest_map(MAP_PATIENCE).await;
         let unnoticed = away.iter().filter(|&&node| is_serving(&map, node));
         let unnoticed: Vec<u32> = unnoticed.copied().collect();
-        if unnoticed.is_empty() {
-            let waits = awaited(&map);
-            let nodes = waits.nodes.into_iter().filter(|node| away.contains(node)).collect();
-            return Ok(Waiting { nodes, partitions: waits.partitions, voters: Vec::new() });
-        }
-        if Instant::now() >= deadline {
-            let voters = map.voters.iter().filter(|voter| away.contains(voter));
-            let voters: Vec<u32> = voters.copied().collect();
-            let is_majority = voters.len() * 2 >= map.voters.len();
-            let voters = if is_majority { voters } else { Vec::new() };
-            return Ok(Waiting { voters, ..Waiting::default() });
+        let is_over = Instant::now() >= deadline;
+        if unnoticed.is_empty() || is_over {
+            let mut waiting = Waiting::of(&map, away);
+            if unnoticed.is_empty() {
+                waiting.voters.clear(); // A majority has agreed that they are down.
+            }
+            return Ok(waiting);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -149,7 +192,7 @@ pub(crate) async fn wait_for_losses(context: &Context, away: &[u32]) -> Result<W
 mod tests {
     use super::*;
 
-    fn instance(first: u32, joined: &[u32], left: &[u32]) -> (tempfile::TempDir, Instance) {
+    fn instance(joined: &[u32], left: &[u32]) -> (tempfile::TempDir, Instance) {
         let dir = tempfile::tempdir().unwrap();
         for (nodes, name) in [(joined, "late"), (left, "removed")] {
             for node in nodes {
@@ -158,14 +201,13 @@ mod tests {
                 std::fs::write(state.join(name), "1").unwrap();
             }
         }
-        let _ = first;
         let instance = Instance::new(dir.path());
         (dir, instance)
     }
 
     #[test]
     fn those_that_run_stay_and_the_first_ones_come() {
-        let (_dir, there) = instance(3, &[3, 5], &[1]);
+        let (_dir, there) = instance(&[3, 5], &[1]);
         let of = |wanted, running: &[u32], replicas| {
             Launch::of(&there, 3, wanted, |node| running.contains(node), replicas)
         };
@@ -185,18 +227,34 @@ mod tests {
     }
 
     #[test]
+    fn only_what_the_map_calls_down_is_given_up() {
+        let mut map = kvs::make_replicated_map(1, 4, 8, 2);
+        for member in &mut map.members {
+            member.phase = MemberPhase::Up as i32;
+        }
+        let torn = Waiting::of(&map, &[1, 2, 3]);
+        assert_eq!((torn.given_up.as_slice(), torn.voters.as_slice()), (&[][..], &[1, 2][..]));
+        map.members[3].phase = MemberPhase::Down as i32;
+        let calm = Waiting::of(&map, &[3]);
+        assert_eq!((calm.given_up.as_slice(), calm.voters.as_slice()), (&[3][..], &[][..]));
+    }
+
+    #[test]
     fn what_waits_is_named_with_its_cure() {
         let launch = Launch { nodes: vec![0, 1], new: 0, away: vec![2, 3] };
-        let waiting = Waiting { nodes: vec![2, 3], partitions: 7, voters: Vec::new() };
+        let waiting = Waiting { nodes: vec![2, 3], partitions: 7, ..Waiting::default() };
         let lines = waiting.lines(&launch);
         assert!(
             lines[0].contains("7 partitions") && lines[0].contains("up --nodes 4"),
             "{lines:?}"
         );
         assert!(lines[0].contains("node drain n2 n3"), "{lines:?}");
-        let calm = Waiting::default().lines(&launch);
+        let calm = Waiting { given_up: vec![2, 3], ..Waiting::default() }.lines(&launch);
         assert!(calm[0].contains("n2, n3 are not started and given up"), "{calm:?}");
         let torn = Waiting { voters: vec![2], ..Waiting::default() };
-        assert!(torn.lines(&launch)[0].contains("majority"), "{torn:?}");
+        let lines = torn.lines(&launch);
+        assert!(lines[0].contains("majority"), "{lines:?}");
+        assert!(lines[1].contains("n3 is not started and not given up"), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("other nodes serve")), "{lines:?}");
     }
 }

@@ -24,6 +24,7 @@ mod kv;
 mod kv_batch;
 mod launched;
 mod measured;
+mod member_slots;
 mod node;
 mod node_list;
 mod output;

@@ -280,19 +280,22 @@ impl Seat {
             Ok(_) | Err(client::ClientError::NoInstance { .. }) => return Ok(self),
             Err(error) => return Err(error.into()),
         };
-        let instance = Instance::open(dir)?;
-        let node_of = |rank: u32| instance.node_of_rank(rank, cluster.nodes);
+        let (instance, expect) = (Instance::open(dir)?, cluster.nodes);
+        let size = self.expect.max(rank.saturating_add(1)).min(proto::limits::NODES_MAX);
+        let seats = instance.seats(size, expect, self.state_dir.is_some());
         // A further node needs the state that it had.
-        let has_state = |node: &NodeId| {
-            let own = instance.node_dir(*node).join("state");
-            let state = self.state_dir.clone().unwrap_or(own);
-            node.0 < cluster.nodes || state.join("late").exists()
+        let has_state = |node: &NodeId| match &self.state_dir {
+            Some(state) => node.0 < expect || state.join("late").exists(),
+            None => true,
         };
-        let expect = cluster.nodes;
-        match node_of(rank).filter(has_state) {
+        match seats.get(rank as usize).copied().flatten().filter(has_state) {
             Some(node) => {
-                let others = (0..self.expect).filter_map(node_of).filter(|&other| other != node);
-                let awaited = Some(others.collect());
+                if node.0 != rank {
+                    instance.note_rank(rank, node)?;
+                }
+                // One that has joined may be lost with its state, and then it joins as another.
+                let first = seats.into_iter().flatten().filter(|other| other.0 < expect);
+                let awaited = Some(first.filter(|&other| other != node).collect());
                 Ok(Self { node, expect, awaited, ..self })
             }
             // The cluster tells its number.

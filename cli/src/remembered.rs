@@ -27,6 +27,12 @@ impl Context {
     }
 }
 
+/// With how many slots the last `up` started nodes that were no keepers beside others.
+pub(crate) fn slots(dir: &Path) -> Result<Option<u32>, Failure> {
+    let values = read(&dir.join(FILE))?;
+    Ok(values.and_then(|values| values.get("slots")?.parse().ok()))
+}
+
 fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, Failure> {
     let file = match File::open(path) {
         Ok(file) => file,

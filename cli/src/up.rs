@@ -15,6 +15,7 @@ use crate::elsewhere::{self, Elsewhere};
 use crate::embed::{ClusterPlan, Lasts, Present};
 use crate::errors::{Done, Exit, Failure};
 use crate::growth::{self, Launch, Waiting};
+use crate::member_slots::MemberSlots;
 use crate::processes::{self, Life, NodeProcess, Seat};
 use crate::remembered;
 use crate::units::number_of;
@@ -44,6 +45,8 @@ struct Up {
     /// Of these, those that have the only copies of some partitions, and of how many.
     waits_for: Vec<u32>,
     waiting_partitions: usize,
+    /// Of these, nodes that agree on the map, where without them no majority does.
+    votes_missing: Vec<u32>,
 }
 
 /// A node that loses its store may take as long to end.
@@ -90,43 +93,83 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     };
     let launch = Launch::of(&instance, plan.nodes, wanted, running, plan.replicas)?;
     let missing: Vec<u32> = launch.nodes.iter().copied().filter(|node| !running(node)).collect();
-    let (joined, waiting) = crate::block_on(async {
-        let mut started = Started(Vec::new());
-        for &node in &missing {
-            // A keeper stays one.
-            let slots = if instance.is_keeper(node) { 0 } else { plan.slots };
-            let plan = ClusterPlan { slots, ..plan.clone() };
-            started.0.push(processes::spawn(&dir, Seat::Member(node), &plan, Life::Own)?);
-        }
-        processes::await_listening(&dir, &mut started.0).await?;
-        if let Err(failure) = await_answers(context, &launch, &missing).await {
-            // A node that ended after it listened says why.
-            tokio::time::sleep(END_PATIENCE).await;
-            let ended = started.0.iter_mut().find_map(NodeProcess::ended);
-            return Err(ended.unwrap_or(failure));
-        }
-        let joined = join_new(context, &dir, &plan, &launch, &mut started).await?;
-        started.stay();
-        let waiting = match launch.away.is_empty() {
-            true => Waiting::default(),
-            false => growth::wait_for_losses(context, &launch.away).await?,
-        };
-        Ok::<_, Failure>((joined, waiting))
-    })?;
+    let members = MemberSlots {
+        asked: plan.slots,
+        is_flag: args.cluster.slots.is_some(),
+        joins: launch.new > 0,
+        last: remembered::slots(&dir)?,
+        default: crate::embed::default_slots(plan.nodes),
+    };
+    let slots_of = |node: u32| match present {
+        Some(_) => members.of(instance.is_keeper(node), instance.has_state(node)),
+        None => plan.slots,
+    };
+    let plans =
+        missing.iter().map(|&node| (node, ClusterPlan { slots: slots_of(node), ..plan.clone() }));
+    let plans: Vec<(u32, ClusterPlan)> = plans.collect();
+    let (joined, waiting) = crate::block_on(start(context, &dir, &plan, &launch, &plans))?;
     if plan.slots > 0 || present.is_none() {
         remembered::write(&dir, &plan)?; // Keepers are remembered one by one.
     }
-    let started: Vec<u32> = missing.into_iter().chain(joined).collect();
+    let started = missing.into_iter().chain(joined).collect();
+    tell(context, &dir, launch, started, waiting)
+}
+
+/// Starts the nodes of the instance that are to run, with a plan for each, then those that join:
+/// the numbers of these, and what waits for nodes that are not started.
+async fn start(
+    context: &Context,
+    dir: &Path,
+    plan: &ClusterPlan,
+    launch: &Launch,
+    members: &[(u32, ClusterPlan)],
+) -> Result<(Vec<u32>, Waiting), Failure> {
+    let mut started = Started(Vec::new());
+    let lost = without_state(dir, members);
+    for (node, plan) in members {
+        started.0.push(processes::spawn(dir, Seat::Member(*node), plan, Life::Own)?);
+    }
+    processes::await_listening(dir, &mut started.0).await?;
+    let missing: Vec<u32> = members.iter().map(|(node, _)| *node).collect();
+    if let Err(failure) = await_answers(context, launch, &missing).await {
+        // A node that ended after it listened says why.
+        tokio::time::sleep(END_PATIENCE).await;
+        let ended = started.0.iter_mut().find_map(NodeProcess::ended);
+        return Err(ended.unwrap_or_else(|| growth::explain(failure, &lost)));
+    }
+    let joined = join_new(context, dir, plan, launch, &mut started).await?;
+    started.stay();
+    let waiting = match launch.away.is_empty() {
+        true => Waiting::default(),
+        false => growth::wait_for_losses(context, &launch.away).await?,
+    };
+    Ok((joined, waiting))
+}
+
+/// Those that have lost their state: the cluster has begun before.
+fn without_state(dir: &Path, members: &[(u32, ClusterPlan)]) -> Vec<u32> {
+    let has_begun = dir.join("begun").exists();
+    let nodes = members.iter().map(|(node, _)| *node);
+    nodes.filter(|&node| has_begun && !Instance::new(dir).has_state(node)).collect()
+}
+
+fn tell(
+    context: &Context,
+    dir: &Path,
+    launch: Launch,
+    started: Vec<u32>,
+    waiting: Waiting,
+) -> Done {
     let nodes = launch.nodes.len() as u32 + launch.new;
     if context.output.json {
-        let dir = dir.display().to_string();
-        let Waiting { nodes: waits_for, partitions: waiting_partitions, .. } = waiting;
-        let away = launch.away;
-        context.output.json(&Up { dir, nodes, started, away, waits_for, waiting_partitions })?;
+        let (dir, away) = (dir.display().to_string(), launch.away);
+        let (waits_for, waiting_partitions) = (waiting.nodes, waiting.partitions);
+        let votes_missing = waiting.voters;
+        let up = Up { dir, nodes, started, away, waits_for, waiting_partitions, votes_missing };
+        context.output.json(&up)?;
     } else {
-        let (started, dir) = (started.len(), dir.display());
         let nodes = number_of(u64::from(nodes), "node");
-        context.output.note(&format!("started {started} of {nodes} in {dir}"));
+        context.output.note(&format!("started {} of {nodes} in {}", started.len(), dir.display()));
         for line in waiting.lines(&launch) {
             context.output.note(&line);
         }
@@ -161,7 +204,7 @@ async fn join_new(
     Ok(joined)
 }
 
-/// A node that begins anew may be away for a moment.
+/// A node that begins again may be away for a moment.
 async fn await_answer(client: &Client, node: NodeId) -> Result<(), ClientError> {
     let deadline = Instant::now() + READY_PATIENCE;
     loop {

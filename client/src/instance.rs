@@ -105,27 +105,15 @@ impl Instance {
         serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
     }
 
-    /// Nodes that have a state directory here and came to the cluster after it had begun.
-    #[must_use]
-    pub fn joined(&self) -> Vec<u32> {
-        let entries = std::fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();
-        let number =
-            |entry: std::fs::DirEntry| -> Option<u32> { entry.file_name().to_str()?.parse().ok() };
-        let has = |node: u32, name: &str| self.state(node).join(name).exists();
-        let mut joined: Vec<u32> = entries.filter_map(number).collect();
-        joined.retain(|&node| has(node, "late"));
-        joined.sort_unstable();
-        joined
-    }
-    /// Whether a node has left the cluster for good.
-    #[must_use]
-    pub fn has_left(&self, node: u32) -> bool {
-        self.state(node).join("removed").exists()
-    }
     /// Whether a node was a keeper when it ran last.
     #[must_use]
     pub fn is_keeper(&self, node: u32) -> bool {
         self.state(node).join("keeper").exists()
+    }
+    /// Whether a node's state is here.
+    #[must_use]
+    pub fn has_state(&self, node: u32) -> bool {
+        self.state(node).exists()
     }
     fn state(&self, node: u32) -> PathBuf {
         self.dir.join("nodes").join(node.to_string()).join("state")

@@ -58,6 +58,8 @@ pub enum StartError {
     Io { doing: &'static str, path: PathBuf, error: io::Error },
     #[error("{} is damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
+    #[error("cannot lock {} within {waited_s} s: another node has it", path.display())]
+    Busy { path: PathBuf, waited_s: u64 },
     #[error("{} belongs to a cluster of {found}, {wanted} asked for", path.display())]
     OtherCluster { path: PathBuf, found: String, wanted: String },
     #[error("{} belongs to a cluster that keeps {found} copies of each partition, {wanted} asked for",
@@ -69,6 +71,12 @@ pub enum StartError {
     Removed { node: proto::NodeId },
     #[error("{} is empty, and what was there was the only record of who holds what", path.display())]
     LostMap { path: PathBuf },
+    #[error(
+        "{} is empty, its cluster has begun before, and within {waited_s} s no node came that has \
+         its state: {missing}",
+        path.display()
+    )]
+    LostState { path: PathBuf, waited_s: u64, missing: String },
     #[error("{present} of {expected} nodes came within {waited_s} s; missing: {missing}")]
     Missing { present: u32, expected: u32, waited_s: u64, missing: String },
     #[error("no node could be joined within {waited_s} s: {seen}")]
@@ -122,13 +130,19 @@ impl StartError {
             Self::NoSpace { .. } => "free some space, or give a --dir on another device",
             Self::OtherCluster { .. } => "ask for the same number of nodes, or give another --dir",
             Self::LostMap { .. } => {
-                "put the node's old state directory back; from three nodes on any one may be lost"
+                "put the node's old state directory back, or begin a new cluster in another \
+                 directory; from three nodes on any one may be lost"
+            }
+            Self::LostState { .. } => {
+                "launch the nodes that have their state, or put this one's old state directory \
+                 back; a new cluster needs another directory"
             }
             Self::Removed { .. } => {
                 "'starling node --join' makes it a new one, from another --state-dir"
             }
             Self::KeeperAlone => "give the node slots, or make a cluster with --replicas 2",
             Self::OtherReplicas { .. } => "leave out --replicas, or give another --dir",
+            Self::Busy { .. } => "give a longer --deadline, or start fewer new nodes at a time",
             Self::Missing { .. } | Self::NoMember { .. } => {
                 "look at the log of the missing nodes, or give a longer deadline"
             }

@@ -5,10 +5,12 @@ other, and the state directory of one node.
 ```text
 D/keys/                    what nodes and clients show each other, see `security::Keyring`
 D/cluster.json             id, number of nodes and of partitions; written once, by whoever is first
+D/begun                    the cluster was complete once
 D/members.json             the nodes there are since others have come
-D/ranks/<rank>             which node a launcher's rank is that was not among the first
+D/ranks/<rank>             which node a launcher's rank is, where that is not the one of its number
 D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/failed.json   why a node that a launcher started did not come up
+D/nodes/<id>/removed       the node has left the cluster
 D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
                            objects/, tasks/, log
 ```
@@ -234,10 +236,7 @@ impl StateDir {
         check_owner(path, rustix::process::geteuid().as_raw())?;
         let lock = DirLock::take(path, LOCK)?;
         check_format(path)?;
-        if let Ok(node) = fs::read_to_string(path.join(REMOVED)) {
-            let node = NodeId(node.trim().parse().unwrap_or_default());
-            return Err(StartError::Removed { node });
-        }
+        check_not_removed(path)?;
         for part in ["events", "streams", "objects", "tasks"] {
             let path = path.join(part);
             private::own_dir(&path).map_err(|e| StartError::io("create", &path, e))?;
@@ -389,6 +388,12 @@ pub(crate) fn free_store(state: &Path) -> Option<u64> {
 /// The node of this state directory has left the cluster.
 pub(crate) fn note_removed(state: &Path, node: NodeId) -> Result<(), StartError> {
     replace(&state.join(REMOVED), format!("{}\n", node.0).as_bytes())
+}
+
+/// That the node of this state directory has not left the cluster.
+pub(crate) fn check_not_removed(state: &Path) -> Result<(), StartError> {
+    let Ok(node) = fs::read_to_string(state.join(REMOVED)) else { return Ok(()) };
+    Err(StartError::Removed { node: NodeId(node.trim().parse().unwrap_or_default()) })
 }
 
 /// Makes the state directory of a node that the cluster has taken in under this store.

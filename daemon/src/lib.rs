@@ -60,6 +60,7 @@ mod options;
 mod parts;
 mod peers;
 mod rendezvous;
+mod renew;
 mod replies;
 pub mod rules;
 mod run_loop;

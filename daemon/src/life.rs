@@ -32,7 +32,7 @@ use crate::members::Members;
 use crate::options::NodeOptions;
 use crate::parts::{Presence, limits_of_store, open_store, start_executor};
 use crate::peers::{Identity, Others};
-use crate::rendezvous::Formed;
+use crate::rendezvous::{Formed, LooksFor, Wait};
 use crate::run_loop::{Ended, Loop, State};
 use crate::scrub::Scrub;
 use crate::service::{self, Shared};
@@ -94,7 +94,7 @@ impl Drop for StartGuard {
 
 impl Place {
     /// Whether partitions have copies, and homes move to where these are.
-    fn moves(&self) -> bool {
+    pub(crate) fn moves(&self) -> bool {
         self.cluster.replicas > 1
     }
 
@@ -218,6 +218,7 @@ impl Place {
                     let error = StartError::Removed { node };
                     shared.log.line(&error.to_string());
                     instance::note_removed(&self.options.state_path(), node)?;
+                    self.instance.note_left(node)?;
                     return Err(NodeError::Removed { node });
                 }
                 Ok(Ended::Fenced { restart: Some(least) }) => {
@@ -247,33 +248,6 @@ impl Place {
             drop(shared);
             life = self.begin(known)?;
         }
-    }
-
-    /// Whether the node goes on without its records: others have copies of them. The map is kept
-    /// by those who vote on it; of fewer than three nodes that is one alone.
-    fn may_renew(&self, error: &StoreError) -> bool {
-        // Where others have come since, they may agree without this node.
-        let grown = self.instance.read_members().map(|file| file.voters);
-        let voters = grown.unwrap_or_else(|| self.map_at_first().voters);
-        let is_alone = voters == [self.options.node.0];
-        self.moves() && error.is_loss() && !is_alone && self.renewals < limits::RECORDS_RENEWED_MAX
-    }
-
-    /// Gives this node's copies up. Loudly, and nothing is thrown away.
-    fn renew(&mut self, why: &str) -> Result<(), StartError> {
-        self.renewals += 1;
-        let state = StateDir::open(&self.options.state_path())?;
-        let aside = state.give_up_records()?;
-        // What it promised to the others is gone too: it begins like one that comes later.
-        state.set_late()?;
-        state.set_formed()?;
-        (self.options.say)(&format!(
-            "node {} gives its copies up: {why}; what was left of them is in {}, and it is filled \
-             anew from the other nodes",
-            self.options.node,
-            aside.display()
-        ));
-        Ok(())
     }
 
     fn say(&self, shared: &Shared, what: &str) {
@@ -317,6 +291,7 @@ impl Life {
         tokio::spawn(data::serve(Arc::clone(&self.shared), data_listener));
         tokio::spawn(doors::keep_fresh(Arc::clone(&self.shared)));
         let mut stop = self.shared.stop.subscribe();
+        let had_begun = place.instance.has_begun();
         let own = self.appear(place)?;
         let mut presence = Presence {
             instance: place.instance.clone(),
@@ -325,7 +300,7 @@ impl Life {
             goes_on: false,
         };
         tokio::select! {
-            formed = self.form(place) => match formed? {
+            formed = self.form(place, had_begun) => match formed? {
                 None => {}
                 Some(known) => {
                     presence.goes_on = true;
@@ -388,25 +363,17 @@ impl Life {
     /// Finds the others. A node that comes back to a cluster that was complete need not wait,
     /// unless all of them begin together: then the others are of an earlier launch, or not there.
     /// `Some`: the cluster knew this node with another directory, up to that incarnation.
-    async fn form(&self, place: &mut Place) -> Result<Option<Incarnation>, StartError> {
+    async fn form(
+        &self,
+        place: &mut Place,
+        had_begun: bool,
+    ) -> Result<Option<Incarnation>, StartError> {
         let (shared, options) = (&self.shared, &place.options);
         let goes_alone = self.state.was_formed() && !options.begin_together;
         if goes_alone || self.state.is_late() {
             tokio::spawn(rendezvous::knock(Arc::clone(shared)));
         } else {
-            let looks_for_begun = place.moves() && !self.state.was_formed();
-            let (launch, deadline) = (&options.launch, options.deadline);
-            let awaited = options.awaited.clone().unwrap_or_else(|| shared.others.all());
-            let voters = if place.moves() { place.map_at_first().voters } else { Vec::new() };
-            let formed = rendezvous::wait_for_all(
-                shared,
-                &awaited,
-                launch,
-                deadline,
-                looks_for_begun,
-                &voters,
-            );
-            let formed = formed.await?;
+            let formed = self.wait_for_others(place, had_begun).await?;
             if let Formed::Without(missing) = &formed {
                 let text = format!("begins without others: {}", missing.join("; "));
                 shared.log.line(&text);
@@ -430,8 +397,32 @@ impl Life {
             self.state.set_formed()?;
             shared.identity.set_formed();
         }
+        if place.moves() {
+            place.instance.note_begun()?; // Nothing has been acknowledged before.
+        }
         shared.others.higher(shared.identity.node).for_each(|peer| links::start(shared, peer));
         Ok(None)
+    }
+
+    /// `had_begun`: the cluster of the directory had, before the others could see this node.
+    async fn wait_for_others(&self, place: &Place, had_begun: bool) -> Result<Formed, StartError> {
+        let (options, all) = (&place.options, self.shared.others.all());
+        // The nodes of this launch alone do not tell a node without state whether there are others.
+        let (looks_for, awaited) = match (place.moves(), self.state.was_formed()) {
+            (true, false) if had_begun => (LooksFor::Begun, all),
+            (true, false) => (LooksFor::AllOrBegun, all),
+            _ => (LooksFor::All, options.awaited.clone().unwrap_or(all)),
+        };
+        let voters = if place.moves() { place.map_at_first().voters } else { Vec::new() };
+        let wait = Wait {
+            awaited: &awaited,
+            launch: &options.launch,
+            deadline: options.deadline,
+            looks_for,
+            voters: &voters,
+            state: self.state.path(),
+        };
+        rendezvous::wait_for_all(&self.shared, &wait).await
     }
 
     /// Builds the core from what an earlier incarnation left on disk. The state directory stays
@@ -483,11 +474,10 @@ impl Life {
         }
         let log = Arc::clone(&self.shared);
         let say = move |line: &str| log.log.refusal(line);
-        let mut scribe = Scribe::start(place.instance.clone(), say);
-        scribe.note(core.map(), place.cluster.nodes);
+        let mut scribe = Scribe::start(place.instance.clone(), place.map_at_first(), say);
+        scribe.note(core.map());
         let run = Loop {
             scribe,
-            first_nodes: place.cluster.nodes,
             transfers: Transfers::new(Arc::clone(&self.shared), self.local_sender.clone()),
             shared: self.shared,
             node: core,
@@ -573,7 +563,7 @@ impl Place {
         }
     }
 
-    fn map_at_first(&self) -> wire::ClusterMap {
+    pub(crate) fn map_at_first(&self) -> wire::ClusterMap {
         let id = self.cluster.id().expect("checked when it was read");
         let ClusterFile { nodes, partitions, replicas, .. } = self.cluster;
         kvs::make_replicated_map(id, nodes, partitions, replicas)

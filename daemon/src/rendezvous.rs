@@ -8,6 +8,7 @@ counts.
 */
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,30 @@ pub(crate) enum Formed {
     Without(Vec<String>),
 }
 
+/// What a node that begins looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LooksFor {
+    /// It has its state, or homes never move: all that are awaited.
+    All,
+    /// It has no state, and as far as is known no cluster has begun: all of them, or one that was
+    /// part of a cluster before.
+    AllOrBegun,
+    /// It has no state, and the cluster has begun: a node that was part of it. Without one this
+    /// node would found a second cluster of the same id.
+    Begun,
+}
+
+/// What to wait for, and how long.
+pub(crate) struct Wait<'a> {
+    pub(crate) awaited: &'a [NodeId],
+    pub(crate) launch: &'a str,
+    pub(crate) deadline: Duration,
+    pub(crate) looks_for: LooksFor,
+    pub(crate) voters: &'a [u32],
+    /// Where this node's state is, or was.
+    pub(crate) state: &'a Path,
+}
+
 /// Why a node does not count as there.
 struct Missing {
     seen: String,
@@ -51,20 +76,17 @@ impl From<String> for Missing {
     }
 }
 
-/// Returns when all nodes that are awaited have answered; if the caller `looks_for_begun`, also
-/// when one has that was part of the cluster before and knows its map. One that has said that it
-/// does not start is not waited for: the others go on where most of the `voters` are among them.
+/// Returns when all nodes that are awaited have answered; if this node looks for a cluster that has
+/// begun, also when one has that was part of it and knows its map. One that has said that it does
+/// not start is not waited for: the others go on where most of the voters are among them.
 pub(crate) async fn wait_for_all(
     shared: &Arc<Shared>,
-    awaited: &[NodeId],
-    launch: &str,
-    deadline: Duration,
-    looks_for_begun: bool,
-    voters: &[u32],
+    wait: &Wait<'_>,
 ) -> Result<Formed, StartError> {
     let start = Instant::now();
-    let mut wait = LOOK_AFTER;
-    let mut missing: BTreeMap<NodeId, Missing> = awaited
+    let mut pause = LOOK_AFTER;
+    let mut missing: BTreeMap<NodeId, Missing> = wait
+        .awaited
         .iter()
         .copied()
         .map(|node| (node, "has not said where it listens".to_owned().into()))
@@ -73,38 +95,67 @@ pub(crate) async fn wait_for_all(
         let nodes: Vec<NodeId> = missing.keys().copied().collect();
         let count = nodes.len();
         for node in nodes {
-            match look(shared, node, launch).await {
-                Ok(greeting) if greeting.formed && looks_for_begun => {
-                    // Its loop may wait for us: it is asked again with the next look.
-                    let dialer = shared.doors.dialer();
-                    let asked = map_of(&greeting.address, &dialer);
-                    match tokio::time::timeout(MAP_PATIENCE, asked).await {
-                        Ok(Ok(map)) => return Ok(Formed::Begun(map)),
-                        Ok(Err(reason)) => _ = missing.insert(node, reason.into()),
-                        Err(_) => {
-                            let seen = "does not tell the map yet".to_owned();
-                            _ = missing.insert(node, seen.into());
-                        }
-                    }
-                }
-                Ok(_) => _ = missing.remove(&node),
+            match find(shared, node, wait).await {
+                Ok(Some(map)) => return Ok(Formed::Begun(map)),
+                Ok(None) => _ = missing.remove(&node),
                 Err(seen) => _ = missing.insert(node, seen),
             }
         }
-        if missing.is_empty() {
+        let only_begun = wait.looks_for == LooksFor::Begun;
+        if missing.is_empty() && !only_begun {
             return Ok(Formed::Together);
         }
-        let nobody_comes = missing.values().all(|it| it.has_failed);
+        let none_comes = missing.values().all(|it| it.has_failed);
         let has_come = |voter: &&u32| !missing.contains_key(&NodeId(**voter));
-        if nobody_comes && 2 * voters.iter().filter(has_come).count() > voters.len() {
+        let is_majority = 2 * wait.voters.iter().filter(has_come).count() > wait.voters.len();
+        if none_comes && is_majority && !only_begun {
             return Ok(Formed::Without(told(&missing)));
         }
-        if nobody_comes || start.elapsed() >= deadline {
-            return Err(too_few(awaited.len() as u32 + 1, &missing, start.elapsed()));
+        if none_comes || start.elapsed() >= wait.deadline {
+            return Err(wait.too_few(&missing, start.elapsed()));
         }
         // Where some have come, more are coming.
-        wait = if missing.len() < count { LOOK_AFTER } else { (2 * wait).min(LOOK_AFTER_MAX) };
-        tokio::time::sleep(wait.min(deadline.saturating_sub(start.elapsed()))).await;
+        pause = if missing.len() < count { LOOK_AFTER } else { (2 * pause).min(LOOK_AFTER_MAX) };
+        tokio::time::sleep(pause.min(wait.deadline.saturating_sub(start.elapsed()))).await;
+    }
+}
+
+/// Whether a node is there: with the map, where it was part of the cluster and that is looked for.
+async fn find(
+    shared: &Shared,
+    node: NodeId,
+    wait: &Wait<'_>,
+) -> Result<Option<wire::ClusterMap>, Missing> {
+    // A node that has the state counts, whichever launch it is of.
+    let launch = (wait.looks_for != LooksFor::Begun).then_some(wait.launch);
+    let greeting = look(shared, node, launch, wait.launch).await?;
+    if greeting.formed && wait.looks_for != LooksFor::All {
+        // Its loop may wait for us: it is asked again with the next look.
+        let dialer = shared.doors.dialer();
+        let asked = map_of(&greeting.address, &dialer);
+        return match tokio::time::timeout(MAP_PATIENCE, asked).await {
+            Ok(Ok(map)) => Ok(Some(map)),
+            Ok(Err(reason)) => Err(reason.into()),
+            Err(_) => Err("does not tell the map yet".to_owned().into()),
+        };
+    }
+    match wait.looks_for {
+        LooksFor::Begun => Err("has no state either".to_owned().into()),
+        _ => Ok(None),
+    }
+}
+
+impl Wait<'_> {
+    fn too_few(&self, missing: &BTreeMap<NodeId, Missing>, waited: Duration) -> StartError {
+        let expected = self.awaited.len() as u32 + 1;
+        let (waited_s, path) = (waited.as_secs(), self.state.to_path_buf());
+        let present = expected - missing.len() as u32;
+        let missing = told(missing).join("; ");
+        match self.looks_for {
+            LooksFor::Begun if self.awaited.is_empty() => StartError::LostMap { path },
+            LooksFor::Begun => StartError::LostState { path, waited_s, missing },
+            _ => StartError::Missing { present, expected, waited_s, missing },
+        }
     }
 }
 
@@ -118,19 +169,29 @@ pub(crate) async fn knock(shared: Arc<Shared>) {
     }
 }
 
-async fn look(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greeting, Missing> {
+/// `launch`: of which it has to be; `failed_in`: the one whose failures count.
+async fn look(
+    shared: &Shared,
+    node: NodeId,
+    launch: Option<&str>,
+    failed_in: &str,
+) -> Result<wire::Greeting, Missing> {
     let greeted = greet(shared, node, launch).await;
-    greeted.map_err(|seen| match shared.addresses.failure(node, launch) {
+    greeted.map_err(|seen| match shared.addresses.failure(node, failed_in) {
         Some(reason) => Missing { seen: format!("did not start: {reason}"), has_failed: true },
         None => seen.into(),
     })
 }
 
-async fn greet(shared: &Shared, node: NodeId, launch: &str) -> Result<wire::Greeting, String> {
+async fn greet(
+    shared: &Shared,
+    node: NodeId,
+    launch: Option<&str>,
+) -> Result<wire::Greeting, String> {
     let Some(file) = shared.addresses.read(node) else {
         return Err("has not said where it listens".to_owned());
     };
-    if file.launch != launch {
+    if launch.is_some_and(|launch| file.launch != launch) {
         return Err(format!("left the address {} in an earlier launch", file.address));
     }
     let greeting = links::probe(shared, &file.address)
@@ -151,15 +212,6 @@ fn told(missing: &BTreeMap<NodeId, Missing>) -> Vec<String> {
         named.push(format!("and {} more", missing.len() - NAMED_MAX));
     }
     named
-}
-
-fn too_few(expected: u32, missing: &BTreeMap<NodeId, Missing>, waited: Duration) -> StartError {
-    StartError::Missing {
-        present: expected - missing.len() as u32,
-        expected,
-        waited_s: waited.as_secs(),
-        missing: told(missing).join("; "),
-    }
 }
 
 /// The address of a node of the same launch that tells its map: a new node joins by it.

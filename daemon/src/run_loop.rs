@@ -107,8 +107,6 @@ pub(crate) struct Loop {
     pub(crate) members: Members,
     pub(crate) mark: EndMark,
     pub(crate) scribe: Scribe,
-    /// How many nodes the cluster began with.
-    pub(crate) first_nodes: u32,
     /// For what is done beside the loop.
     pub(crate) local: mpsc::UnboundedSender<Local>,
     pub(crate) state: State,
@@ -508,7 +506,7 @@ impl Loop {
             shared.log.peer(&line);
         }
         self.members.set_map(map);
-        self.scribe.note(map, self.first_nodes);
+        self.scribe.note(map);
     }
 
     /// Asks for small objects, all that this step wants of one node together.

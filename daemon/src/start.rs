@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use proto::{Incarnation, NodeId, limits, wire};
 use security::{Dialer, Keyring, Role};
@@ -17,6 +18,9 @@ use crate::instance::{self, ClusterFile, Instance};
 use crate::life::Place;
 use crate::options::NodeOptions;
 use crate::{join, listen, rendezvous};
+
+/// How long a new node waits until those before it have joined, which get on one after another.
+const TURN_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Starts nodes `0..base.expect` in this process and waits until they have found each other.
 pub fn start_all(base: &NodeOptions) -> Result<Vec<NodeHandle>, StartError> {
@@ -64,7 +68,7 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     let instance = Instance::open(&options.dir)?;
     let doors = Arc::new(make_doors(&options, &instance, &bound.only)?);
     let addresses = Arc::new(AddressBook::new(instance.clone()));
-    let joins = options.grow.then(|| instance.lock_joins(options.deadline)).transpose()?;
+    let mut joins = None;
     if options.grow {
         let listens = (bound.address.clone(), bound.data_address.clone());
         if options.join.is_none() {
@@ -72,6 +76,8 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
             let by = rendezvous::await_member(&instance, &doors.dialer(), launch, deadline)?;
             options.join = Some(by);
         }
+        // The deadline counts for each node from its turn on.
+        joins = Some(instance.lock_joins(options.deadline.max(TURN_PATIENCE))?);
         enter_as_new(&mut options, &instance, &doors.dialer(), listens)?;
     }
     let found = find_cluster(&options, &instance, &addresses, &doors.dialer())?;
@@ -135,12 +141,16 @@ fn enter_as_new(
             return Ok(());
         }
     }
+    if options.state_dir.is_some() {
+        instance::check_not_removed(&options.state_path())?; // Before a number is taken for it.
+    }
     let store = instance::random_u64()?.max(1);
     let (slots, keeper) = (options.slots, options.slots == 0);
     let join = wire::MemberJoin { store, address, data_address, slots, keeper };
     options.node = rendezvous::enter(&by, dialer, &join, options.deadline)?;
-    instance::prepare_joined(&options.state_path(), store)?;
-    options.rank.map_or(Ok(()), |rank| instance.note_rank(rank, options.node))
+    // What has a state is free to other ranks unless it is noted.
+    options.rank.map_or(Ok(()), |rank| instance.note_rank(rank, options.node))?;
+    instance::prepare_joined(&options.state_path(), store)
 }
 
 /// What is known of the cluster before the node is there.

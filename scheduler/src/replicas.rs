@@ -150,17 +150,12 @@ impl Replicas {
         }
     }
 
-    /// The map has changed: who has died may be back with what it had; `somebody_came`: or there
+    /// The map has changed: a node that died may be back with what it had; `a_node_came`: or there
     /// is another who may have room.
-    fn look_for_takers(
-        &mut self,
-        now: Time,
-        is_there: impl Fn(NodeId) -> bool,
-        somebody_came: bool,
-    ) {
+    fn look_for_takers(&mut self, now: Time, is_there: impl Fn(NodeId) -> bool, a_node_came: bool) {
         let may_ask = |shared: &Shared| match shared.lost {
             Some(lost) => is_there(lost),
-            None => somebody_came && shared.lacks() && shared.asked.is_empty() && !shared.found,
+            None => a_node_came && shared.lacks() && shared.asked.is_empty() && !shared.found,
         };
         let found = self.shared.iter().filter(|(_, shared)| may_ask(shared));
         let found: Vec<Made> = found.map(|(&made, _)| made).collect();
@@ -457,8 +452,8 @@ impl Scheduler {
             homes.staying().filter(has_come).collect()
         };
         let before = there(older);
-        let somebody_came = there(homes).iter().any(|node| !before.contains(node));
-        self.data.replicas.look_for_takers(now, |node| !homes.is_gone(node), somebody_came);
+        let a_node_came = there(homes).iter().any(|node| !before.contains(node));
+        self.data.replicas.look_for_takers(now, |node| !homes.is_gone(node), a_node_came);
     }
     pub(crate) fn lacking_copies(&self) -> u64 {
         let me = self.options.me;

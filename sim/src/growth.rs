@@ -128,7 +128,8 @@ impl World {
         // A node whose disk was changed is not the one that spoke.
         if may_say && !self.a_loss_is_unnoticed() {
             let survived = losses_survived_by(&self.map, &self.said());
-            let verdict = growth::on_said(&self.jobs, &self.machines, survived);
+            let may_be_gone = !self.disks_went_fairly();
+            let verdict = growth::on_said(&self.jobs, &self.machines, survived, may_be_gone);
             self.judge(verdict);
         }
     }

@@ -176,12 +176,17 @@ impl World {
         }
         self.history.judge(&mut self.searched)?;
         captured::on_end(&self.jobs, &self.machines)?;
-        let is_few = self.grows() || self.disks_gone < self.options.copies;
-        let is_fair = is_few && !self.lone_copy_went;
+        let is_fair = self.disks_went_fairly();
         if is_fair && self.homes_move() {
             self.must_keep()?;
         }
         if is_fair { self.must_be_forgotten() } else { Ok(()) }
+    }
+
+    /// No disk went with what no other may have had.
+    pub(crate) fn disks_went_fairly(&self) -> bool {
+        let is_few = self.grows() || self.disks_gone < self.options.copies;
+        is_few && !self.lone_copy_went
     }
 
     /// What is to be kept of tasks that are done lies on a machine that is left.

@@ -1,10 +1,14 @@
-//! Which nodes an instance has besides its first ones, as they last agreed (`members.json`).
+//! Which nodes an instance has, as they last agreed (`members.json`), once these or the voters are
+//! others than at first.
 //!
 //! A first node that has lost its state directory looks for the cluster that it was part of: the
 //! number of first nodes does not tell it that others have come. Of one that was alone at first
-//! there would be a second cluster with the same name.
+//! there would be a second cluster with the same name. A node whose records are damaged learns
+//! whether other nodes vote.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use proto::wire::{self, MemberPhase};
 use proto::{NodeId, limits};
@@ -15,8 +19,11 @@ use super::{Instance, replace, to_json};
 use crate::error::StartError;
 
 const FILE: &str = "members.json";
+const BEGUN: &str = "begun";
 /// A file of ours is not longer.
 const BYTES_MAX: u64 = 16 << 20;
+/// How long a write waits for that of another node. It is no longer than a slow disk's.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// `members.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -27,6 +34,9 @@ pub struct MembersFile {
     /// The nodes that agree on the map.
     pub voters: Vec<u32>,
     pub members: Vec<MemberLine>,
+    /// Nodes that have left. Their numbers are not used again.
+    #[serde(default)]
+    pub left: Vec<u32>,
 }
 
 /// A node that has not left.
@@ -39,17 +49,19 @@ pub struct MemberLine {
 
 impl MembersFile {
     fn of(map: &wire::ClusterMap) -> Self {
-        let stays = |member: &&wire::Member| member.phase() != MemberPhase::Removed;
+        let has_left = |member: &&wire::Member| member.phase() == MemberPhase::Removed;
         let line = |member: &wire::Member| MemberLine {
             node: member.node,
             incarnation: member.incarnation,
             address: member.address.clone(),
         };
+        let stay = map.members.iter().filter(|member| !has_left(member));
         Self {
             format: limits::FORMAT_VERSION,
             epoch: map.epoch,
             voters: map.voters.clone(),
-            members: map.members.iter().filter(stays).map(line).collect(),
+            members: stay.map(line).collect(),
+            left: map.members.iter().filter(has_left).map(|member| member.node).collect(),
         }
     }
 
@@ -58,17 +70,49 @@ impl MembersFile {
         (&self.voters, &self.members) == (&other.voters, &other.members)
     }
 
+    /// Whether it says nothing that the first map does not say.
+    fn is_as(&self, first: &wire::ClusterMap) -> bool {
+        let first = Self::of(first);
+        self.voters == first.voters && self.nodes().eq(first.nodes())
+    }
+
+    /// (A file that is older than the list names no node that has left.)
+    pub(crate) fn has_left(&self, node: NodeId) -> bool {
+        let is_known = self.nodes().any(|it| it >= node);
+        self.left.contains(&node.0) || (is_known && self.nodes().all(|it| it != node))
+    }
+
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.members.iter().map(|member| NodeId(member.node))
     }
 }
 
 impl Instance {
+    /// Whether the cluster of this directory was complete once: a node without state is then one
+    /// that has lost it. (Directories that are older than the mark are told by what else is there.)
+    pub(crate) fn has_begun(&self) -> bool {
+        let dirs = std::fs::read_dir(self.dir().join("nodes")).into_iter().flatten().flatten();
+        let mut formed = dirs.map(|node| node.path().join("state").join("formed"));
+        [BEGUN, FILE].iter().any(|name| self.dir().join(name).exists())
+            || formed.any(|path| path.exists())
+    }
+
+    /// To be called when the cluster is complete, before it acknowledges anything.
+    pub(crate) fn note_begun(&self) -> Result<(), StartError> {
+        let path = self.dir().join(BEGUN);
+        if path.exists() { Ok(()) } else { replace(&path, b"1\n") }
+    }
+
     fn members_path(&self) -> PathBuf {
         self.dir().join(FILE)
     }
 
-    /// `None` where no node has come besides the first ones.
+    /// Whether there is a file, be it damaged.
+    pub(crate) fn has_members(&self) -> bool {
+        self.members_path().exists()
+    }
+
+    /// `None` where the members and the voters are those of the beginning.
     #[must_use]
     pub fn read_members(&self) -> Option<MembersFile> {
         let path = self.members_path();
@@ -79,12 +123,19 @@ impl Instance {
         (file.format == limits::FORMAT_VERSION).then_some(file)
     }
 
-    /// Unless the file has later news.
-    fn write_members(&self, file: &MembersFile) -> Result<(), StartError> {
-        match self.read_members() {
-            Some(known) if known.epoch >= file.epoch || known.is_like(file) => Ok(()),
-            _ => replace(&self.members_path(), to_json(file).as_bytes()),
-        }
+    /// Unless the file has later news, or there is none and the first map says the same.
+    fn write_members(
+        &self,
+        file: &MembersFile,
+        first: &wire::ClusterMap,
+    ) -> Result<(), StartError> {
+        // Without the lock an older map may stay until the next one comes.
+        let _lock = self.lock_file("members.lock", LOCK_PATIENCE).ok();
+        let is_told = match self.read_members() {
+            Some(known) => known.epoch >= file.epoch,
+            None => !self.has_members() && file.is_as(first),
+        };
+        if is_told { Ok(()) } else { replace(&self.members_path(), to_json(file).as_bytes()) }
     }
 }
 
@@ -96,14 +147,19 @@ pub(crate) struct Scribe {
 }
 
 impl Scribe {
-    /// `say` is told what could not be written.
-    pub(crate) fn start(instance: Instance, say: impl Fn(&str) + Send + 'static) -> Self {
+    /// `first`: the map that the cluster began with; `say` is told what could not be written.
+    pub(crate) fn start(
+        instance: Instance,
+        first: wire::ClusterMap,
+        say: impl Fn(&str) + Send + 'static,
+    ) -> Self {
+        let first = Arc::new(first);
         let (newest, mut news) = watch::channel(None::<MembersFile>);
         tokio::spawn(async move {
             while news.changed().await.is_ok() {
                 let Some(file) = news.borrow_and_update().clone() else { continue };
-                let instance = instance.clone();
-                let write = move || instance.write_members(&file);
+                let (instance, first) = (instance.clone(), Arc::clone(&first));
+                let write = move || instance.write_members(&file, &first);
                 if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
                     say(&error.to_string());
                 }
@@ -112,12 +168,7 @@ impl Scribe {
         Self { last: MembersFile::default(), newest }
     }
 
-    /// `first`: how many nodes the cluster began with. Where no other has come the file says
-    /// nothing that `cluster.json` does not say.
-    pub(crate) fn note(&mut self, map: &wire::ClusterMap, first: u32) {
-        if map.members.last().is_none_or(|last| last.node < first) {
-            return;
-        }
+    pub(crate) fn note(&mut self, map: &wire::ClusterMap) {
         let file = MembersFile::of(map);
         if !self.last.is_like(&file) {
             self.newest.send_replace(Some(file.clone()));
@@ -135,19 +186,45 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let instance = Instance::open(dir.path()).unwrap();
         assert_eq!(instance.read_members(), None);
-        let mut map = kvs::make_replicated_map(1, 3, 8, 2);
+        let first = kvs::make_replicated_map(1, 3, 8, 2);
+        let write = |map: &wire::ClusterMap| {
+            instance.write_members(&MembersFile::of(map), &first).unwrap();
+            instance.read_members()
+        };
+        let mut map = first.clone();
         map.members[2].address = "127.0.0.1:7".to_owned();
+        map.epoch = 8;
+        assert_eq!(write(&map), None, "the first map says the same");
         map.members[1].phase = MemberPhase::Removed as i32;
         map.epoch = 9;
-        instance.write_members(&MembersFile::of(&map)).unwrap();
-        let read = instance.read_members().unwrap();
+        let read = write(&map).unwrap();
         assert_eq!(read.nodes().collect::<Vec<_>>(), [NodeId(0), NodeId(2)]);
-        assert_eq!(read.members[1].address, "127.0.0.1:7");
+        assert_eq!((read.left.as_slice(), &*read.members[1].address), (&[1][..], "127.0.0.1:7"));
         map.epoch = 8;
         map.members[0].phase = MemberPhase::Removed as i32;
-        instance.write_members(&MembersFile::of(&map)).unwrap();
-        assert_eq!(instance.read_members().unwrap(), read, "older news");
+        assert_eq!(write(&map).unwrap(), read, "older news");
+        // The epoch counts where the rest is the same: what is between the two is older.
+        map.members[0].phase = MemberPhase::Up as i32;
+        map.epoch = 12;
+        assert_eq!(write(&map).unwrap().epoch, 12);
+        map.voters = vec![0];
+        map.epoch = 11;
+        assert_eq!(write(&map).unwrap().voters, [0, 1, 2]);
         std::fs::write(dir.path().join(FILE), "{").unwrap();
         assert_eq!(instance.read_members(), None);
+        assert!(instance.has_members());
+        assert!(write(&first).is_some(), "damage is written over");
+    }
+
+    #[test]
+    fn the_voters_are_written_where_first_nodes_have_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let instance = Instance::open(dir.path()).unwrap();
+        let first = kvs::make_replicated_map(1, 3, 8, 2);
+        let mut map = first.clone();
+        map.voters = vec![0];
+        map.epoch = 4;
+        instance.write_members(&MembersFile::of(&map), &first).unwrap();
+        assert_eq!(instance.read_members().unwrap().voters, [0]);
     }
 }

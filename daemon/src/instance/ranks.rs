@@ -1,16 +1,21 @@
 //! Which node of an instance a launcher's rank is: a launch may have fewer ranks than there are
-//! nodes, or more. The first ranks are the first nodes. A further one joins as a new node, and what
-//! number it got is written down (`ranks/<rank>`): in the next launch it is that node again.
+//! nodes, or more. A rank is the node that it was (`ranks/<rank>`), else the first node of its
+//! number, else a node of the instance that no other rank is. Only when none is left it joins as a
+//! new one. What a rank became is written down where that is not the node of its number.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use executor::locks::{self, Taken};
 use executor::private;
 use proto::NodeId;
 
-use super::{Instance, REMOVED, node_dir, number_line, number_of_line, replace};
+use super::{
+    Instance, MembersFile, REMOVED, has_joined, node_dir, number_line, number_of_line, replace,
+};
 use crate::error::StartError;
 
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -20,20 +25,63 @@ impl Instance {
         self.dir().join("ranks").join(rank.to_string())
     }
 
-    fn has_left(&self, node: NodeId) -> bool {
-        node_dir(self.dir(), node).join("state").join(REMOVED).exists()
+    fn noted(&self, rank: u32) -> Option<NodeId> {
+        let text = fs::read_to_string(self.rank_path(rank)).ok()?;
+        number_of_line(&text)?.parse().ok().map(NodeId)
     }
 
-    /// The node that this rank is, unless it is a new one.
+    /// Whether a node has left the cluster. Its state may lie on another machine, so the directory
+    /// has a mark.
+    fn has_left(&self, node: NodeId, members: Option<&MembersFile>) -> bool {
+        let home = node_dir(self.dir(), node);
+        members.is_some_and(|file| file.has_left(node))
+            || [home.join(REMOVED), home.join("state").join(REMOVED)].iter().any(|it| it.exists())
+    }
+
+    /// Marks a node as one that has left.
+    pub(crate) fn note_left(&self, node: NodeId) -> Result<(), StartError> {
+        replace(&node_dir(self.dir(), node).join(REMOVED), format!("{}\n", node.0).as_bytes())
+    }
+
+    /// The nodes that may be started here, in order: those that have not left. Of one that has
+    /// joined later the state must be here.
     #[must_use]
-    pub fn node_of_rank(&self, rank: u32, first_nodes: u32) -> Option<NodeId> {
-        let noted = fs::read_to_string(self.rank_path(rank)).ok();
-        let noted = noted.and_then(|text| number_of_line(&text)?.parse().ok());
-        let node = noted.or_else(|| (rank < first_nodes).then_some(rank)).map(NodeId);
-        node.filter(|&node| !self.has_left(node))
+    pub fn startable(&self, first_nodes: u32) -> Vec<NodeId> {
+        let entries = fs::read_dir(self.dir().join("nodes")).into_iter().flatten().flatten();
+        let number =
+            |entry: fs::DirEntry| -> Option<u32> { entry.file_name().to_str()?.parse().ok() };
+        let has_state = |&node: &u32| has_joined(&node_dir(self.dir(), NodeId(node)).join("state"));
+        let later = entries.filter_map(number).filter(|node| *node >= first_nodes);
+        let all: BTreeSet<u32> = (0..first_nodes).chain(later.filter(has_state)).collect();
+        let members = self.read_members();
+        let all = all.into_iter().map(NodeId);
+        all.filter(|&node| !self.has_left(node, members.as_ref())).collect()
     }
 
-    pub(crate) fn note_rank(&self, rank: u32, node: NodeId) -> Result<(), StartError> {
+    /// Which node each rank of a launch of this size is; `None`: it is to join as a new one. All
+    /// ranks find the same, also when some of them have joined or noted already what they are.
+    /// `elsewhere`: each rank's state is in a place of its own, so it can be no other node.
+    #[must_use]
+    pub fn seats(&self, size: u32, first_nodes: u32, elsewhere: bool) -> Vec<Option<NodeId>> {
+        let mut free: BTreeSet<NodeId> = self.startable(first_nodes).into_iter().collect();
+        if elsewhere {
+            let members = self.read_members();
+            let noted = (0..size).filter_map(|rank| self.noted(rank));
+            free.extend(noted.filter(|&node| !self.has_left(node, members.as_ref())));
+        }
+        let noted = (0..size).map(|rank| self.noted(rank).filter(|node| free.remove(node)));
+        let mut seats: Vec<Option<NodeId>> = noted.collect();
+        for (rank, seat) in (0..first_nodes).zip(&mut seats) {
+            *seat = seat.or_else(|| free.take(&NodeId(rank)));
+        }
+        if !elsewhere {
+            seats.iter_mut().for_each(|seat| *seat = seat.or_else(|| free.pop_first()));
+        }
+        seats
+    }
+
+    /// The rank is this node in later launches, too.
+    pub fn note_rank(&self, rank: u32, node: NodeId) -> Result<(), StartError> {
         let ranks = self.dir().join("ranks");
         private::own_dir(&ranks).map_err(|e| StartError::io("create", &ranks, e))?;
         replace(&self.rank_path(rank), number_line(&node.0.to_string()).as_bytes())
@@ -42,19 +90,24 @@ impl Instance {
     /// Nodes of one directory join one after another: each takes a state directory that no other
     /// one uses. Held as long as what is returned lives.
     pub(crate) fn lock_joins(&self, within: Duration) -> Result<File, StartError> {
-        let path = self.dir().join("joining");
+        self.lock_file("joining", within)
+    }
+
+    /// A lock of all nodes of the directory. Where the file system has no locks it protects from
+    /// nothing.
+    pub(super) fn lock_file(&self, name: &str, within: Duration) -> Result<File, StartError> {
+        let path = self.dir().join(name);
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
-        let lock = options.open(&path).map_err(|e| StartError::io("write", &path, e))?;
+        let file = options.open(&path).map_err(|e| StartError::io("write", &path, e))?;
         let start = Instant::now();
         loop {
-            let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-            match rustix::fs::flock(&lock, exclusive) {
-                Ok(()) => return Ok(lock),
-                Err(rustix::io::Errno::WOULDBLOCK) if start.elapsed() < within => {
-                    std::thread::sleep(LOOK_AGAIN_AFTER);
+            match locks::take(&file).map_err(|e| StartError::io("lock", &path, e))? {
+                Taken::Ours | Taken::NoLocks(_) => return Ok(file),
+                Taken::Held if start.elapsed() < within => std::thread::sleep(LOOK_AGAIN_AFTER),
+                Taken::Held => {
+                    return Err(StartError::Busy { path, waited_s: within.as_secs() });
                 }
-                Err(errno) => return Err(StartError::io("lock", &path, errno.into())),
             }
         }
     }
@@ -64,21 +117,77 @@ impl Instance {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_rank_stays_the_node_that_it_was() {
+    /// An instance in which these nodes have joined, and these have left.
+    fn instance(joined: &[u32], left: &[u32]) -> (tempfile::TempDir, Instance) {
         let dir = tempfile::tempdir().unwrap();
         let instance = Instance::open(dir.path()).unwrap();
-        assert_eq!(instance.node_of_rank(1, 2), Some(NodeId(1)));
-        assert_eq!(instance.node_of_rank(2, 2), None);
-        instance.note_rank(2, NodeId(5)).unwrap();
-        assert_eq!(instance.node_of_rank(2, 2), Some(NodeId(5)));
-        let state = node_dir(dir.path(), NodeId(5)).join("state");
-        fs::create_dir_all(&state).unwrap();
-        fs::write(state.join(REMOVED), "5").unwrap();
-        assert_eq!(instance.node_of_rank(2, 2), None, "its number is never used again");
-        let lock = instance.lock_joins(Duration::ZERO).unwrap();
-        assert!(instance.lock_joins(Duration::from_millis(30)).is_err());
+        for &node in joined {
+            super::super::prepare_joined(&node_dir(dir.path(), NodeId(node)).join("state"), 1)
+                .unwrap();
+        }
+        for &node in left {
+            fs::create_dir_all(node_dir(dir.path(), NodeId(node))).unwrap();
+            instance.note_left(NodeId(node)).unwrap();
+        }
+        (dir, instance)
+    }
+
+    fn seats(instance: &Instance, size: u32, first: u32) -> Vec<Option<u32>> {
+        instance.seats(size, first, false).into_iter().map(|seat| seat.map(|it| it.0)).collect()
+    }
+
+    #[test]
+    fn a_rank_stays_the_node_that_it_was() {
+        let (dir, there) = instance(&[], &[]);
+        assert_eq!(seats(&there, 3, 2), [Some(0), Some(1), None]);
+        there.note_rank(2, NodeId(5)).unwrap();
+        assert_eq!(seats(&there, 3, 2), [Some(0), Some(1), None], "it has no state");
+        super::super::prepare_joined(&node_dir(dir.path(), NodeId(5)).join("state"), 1).unwrap();
+        assert_eq!(seats(&there, 3, 2), [Some(0), Some(1), Some(5)]);
+        there.note_left(NodeId(5)).unwrap();
+        assert_eq!(seats(&there, 3, 2), [Some(0), Some(1), None], "a number is not used again");
+        assert_eq!(there.seats(3, 2, true)[2], None);
+        there.note_rank(2, NodeId(6)).unwrap();
+        assert_eq!(there.seats(3, 2, true)[2], Some(NodeId(6)), "its state is elsewhere");
+    }
+
+    #[test]
+    fn ranks_are_the_nodes_that_have_the_data() {
+        // Two first nodes, two more, and the first two have left.
+        let (_dir, there) = instance(&[2, 3], &[0, 1]);
+        there.note_rank(2, NodeId(2)).unwrap();
+        there.note_rank(3, NodeId(3)).unwrap();
+        assert_eq!(there.startable(2), [NodeId(2), NodeId(3)]);
+        assert_eq!(seats(&there, 2, 2), [Some(2), Some(3)]);
+        // The others find the same when one has noted what it is.
+        there.note_rank(1, NodeId(3)).unwrap();
+        assert_eq!(seats(&there, 2, 2), [Some(2), Some(3)]);
+        // Of two ranks that were the same node the lower one is.
+        assert_eq!(seats(&there, 4, 2), [None, Some(3), Some(2), None]);
+    }
+
+    #[test]
+    fn that_a_node_has_left_is_known_from_the_members() {
+        let (dir, there) = instance(&[], &[]);
+        let file = r#"{"format":1,"epoch":7,"voters":[0],"members":[
+            {"node":0,"incarnation":1,"address":""},{"node":3,"incarnation":1,"address":""}]}"#;
+        fs::write(dir.path().join("members.json"), file).unwrap();
+        assert_eq!(there.startable(4), [NodeId(0), NodeId(3)]);
+        assert_eq!(seats(&there, 3, 4), [Some(0), Some(3), None]);
+        assert_eq!(
+            there.seats(3, 4, true),
+            [Some(NodeId(0)), None, None],
+            "its state is elsewhere"
+        );
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one() {
+        let (_dir, there) = instance(&[], &[]);
+        let lock = there.lock_joins(Duration::ZERO).unwrap();
+        let busy = there.lock_joins(Duration::from_millis(30)).unwrap_err();
+        assert!(matches!(busy, StartError::Busy { .. }), "{busy}");
         drop(lock);
-        instance.lock_joins(Duration::ZERO).unwrap();
+        there.lock_joins(Duration::ZERO).unwrap();
     }
 }

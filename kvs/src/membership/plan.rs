@@ -61,21 +61,26 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
             continue;
         }
         let over = of.too_many(&mut loads);
-        if over.is_empty() && of.wants_learner(&loads) && room > 0 {
+        if !over.is_empty() {
+            commands.extend(over);
+            continue;
+        }
+        let may_add = room > 0;
+        if of.wants_learner(&loads) && may_add {
             if let Some(node) = of.next_holder(&loads) {
                 loads.gain(node);
                 room -= 1;
                 commands.push(of.add_learner(node));
             }
-        } else if let Some(node) = of.called_back().filter(|_| over.is_empty() && room > 0) {
+        } else if let Some(node) = of.called_back().filter(|_| may_add) {
             room -= 1;
             commands.push(of.add_learner(node));
-        } else if let Some(command) = of.towards_worker(&mut loads).filter(|_| over.is_empty()) {
+        } else if let Some(command) = may_add.then(|| of.towards_worker(&mut loads)).flatten() {
+            room -= 1;
             commands.push(command);
-        } else if over.is_empty() && of.is_settled(&loads) {
+        } else if of.is_settled(&loads) {
             moving.push(partition);
         }
-        commands.extend(over);
     }
     room = room.min(PLAN_COMMANDS_MAX.saturating_sub(commands.len()));
     commands.extend(loads.moves(map, &moving, room));

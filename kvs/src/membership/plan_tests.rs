@@ -361,6 +361,23 @@ fn a_keeper_is_home_only_of_what_no_other_node_can_serve() {
 }
 
 #[test]
+fn a_worker_beside_keepers_is_filled_with_no_more_copies_at_a_time_than_may_be_made() {
+    let mut map = start(1, 1024, 2);
+    (0..2).for_each(|_| join_as(&mut map, true));
+    settle(&mut map);
+    kill(&mut map, 0);
+    settle(&mut map);
+    join_as(&mut map, false);
+    for _ in 0..4 {
+        plan(&map).iter().for_each(|said| _ = apply(&mut map, said));
+        let learners: usize = map.partitions.iter().map(|entry| entry.learners.len()).sum();
+        assert!((1..=proto::limits::PLAN_LEARNERS_MAX).contains(&learners), "{learners}");
+    }
+    settle(&mut map);
+    assert!(map.partitions.iter().all(|entry| !is_keeper(&map, entry.replicas[0])));
+}
+
+#[test]
 fn what_waits_for_nodes_that_are_down_is_named() {
     let mut map = start(4, 64, 2);
     settle(&mut map);

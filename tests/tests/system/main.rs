@@ -16,6 +16,7 @@ mod hosts;
 mod innocent;
 mod inputs;
 mod kept;
+mod launch_sizes;
 mod launchers;
 mod left_behind;
 mod lockless;
