@@ -295,6 +295,25 @@ fn no_event_goes_before_a_node_can_know_which_jobs_are_open() {
     let (home, _) = home(Tuning::of(Policy::Mlb));
     assert_eq!(home.history_floor(Time(65 * S)), Time::ZERO);
     assert!(recorded(Tuning::of(Policy::Mlb)).history_floor(Time(66 * S)) > Time(50 * S));
+    let members = || (0..2).map(test_nodes::member).collect();
+    let other = test_nodes::homes(0, members(), &[1, 1]);
+    let mut node = test_nodes::scheduler(0, 1, Tuning::default(), other);
+    let mut out = Out::default();
+    node.resume(Time(S), &mut out);
+    assert!(node.history_floor(Time(100 * S)) > Time(80 * S));
+    node.set_homes(Time(100 * S), test_nodes::homes_since(2, 0, members(), &[0, 1]), &mut out);
+    assert_eq!(node.history_floor(Time(100 * S)), Time::ZERO, "it does not serve partition 0 yet");
+}
+
+#[test]
+fn the_clock_of_a_client_does_not_say_which_events_go() {
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    let mut home = test_nodes::scheduler(0, 1, Tuning::default(), homes);
+    let open =
+        wire::JobState { submitted_ns: 900 * S, committed_ns: 40 * S, ended_ns: 0, ..state() };
+    home.load_job(open);
+    home.resume(Time(50 * S), &mut Out::default());
+    assert_eq!(home.history_floor(Time(200 * S)), Time(30 * S));
 }
 
 #[test]
