@@ -33,7 +33,8 @@ pub const HISTORY_JOBS_PER_LOOK: usize = 50;
 /// Clocks of nodes and clients differ by less: so much older than the oldest open job an event is
 /// of none.
 pub const HISTORY_CLOCKS_DIFFER: Span = Span::from_secs(10);
-/// How long after its start a node removes no events: it may not have heard yet which jobs are open.
+/// So long after its start a node takes each event for one of an open job: it may not have heard
+/// yet which jobs are open.
 pub const HISTORY_START_PATIENCE: Span = Span::from_secs(60);
 /// Events of open jobs stay until all of them take this many times what they may.
 pub const HISTORY_OPEN_FACTOR: u64 = 2;
