@@ -19,6 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ".starling.v1.Give",
         ".starling.v1.UploadPart",
     ]);
+    // Few messages are so large.
+    config.boxed(".starling.v1.PartTell.part");
     config.compile_fds(files)?;
     Ok(())
 }

@@ -501,6 +501,11 @@ impl Node {
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
         self.scheduler.has_ended(job)
     }
+    /// Whether this node has chunks of a job and has not heard of its commit.
+    #[must_use]
+    pub fn is_staged(&self, job: JobId) -> bool {
+        self.scheduler.is_staged(job)
+    }
     /// Whether nothing of a job is needed any more but what is to be kept.
     #[must_use]
     pub fn is_over(&self, job: JobId) -> Option<bool> {

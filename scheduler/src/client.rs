@@ -216,6 +216,12 @@ impl Scheduler {
         self.ledger.jobs.get(&job).map(|job| job.ended)
     }
 
+    /// Whether this node has chunks of a job and has not heard of its commit.
+    #[must_use]
+    pub fn is_staged(&self, job: JobId) -> bool {
+        self.ledger.jobs.get(&job).is_some_and(|job| !job.visible)
+    }
+
     /// Whether nothing of a job is needed any more but what is to be kept; `None` where this node
     /// knows of no such job.
     #[must_use]

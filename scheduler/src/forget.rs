@@ -32,8 +32,8 @@ impl Scheduler {
             self.parts.unconfirmed.insert(job, *ask);
             return;
         }
-        let part = Some(wire::Part { node: self.options.me.0, ..Default::default() });
-        let (round, map_epoch) = (ask.round, ask.map_epoch);
+        let part = wire::Part { node: self.options.me.0, ..Default::default() };
+        let (part, round, map_epoch) = (Some(Box::new(part)), ask.round, ask.map_epoch);
         let tell = wire::PartTell { job: ask.job, round, part, forgotten: true, map_epoch, keeps };
         out.reliable.push((self.homes.job_home(job), Body::PartTell(tell)));
     }

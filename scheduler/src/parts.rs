@@ -77,10 +77,10 @@ impl Parts {
     /// Since when something is counted that is not recorded yet.
     pub(crate) fn open(&self, now: Time) -> impl Iterator<Item = Time> + '_ {
         // Of an ended job something may be made again: no home says that this is recorded.
-        let is_open = move |counted: &&Box<Counted>| {
+        let is_open = move |counted: &&Counted| {
             counted.base.is_some() || now.since(counted.since) < TALLY_UNBEGUN_MAX
         };
-        self.counted.values().filter(is_open).map(|counted| counted.since)
+        self.counted.values().map(AsRef::as_ref).filter(is_open).map(|counted| counted.since)
     }
 
     fn of(&mut self, now: Time, job: JobId, round: u32) -> &mut Counted {
@@ -199,7 +199,7 @@ impl Scheduler {
                 self.parts.of(now, job, ask.round).base.get_or_insert(base);
                 continue;
             }
-            let part = Some(self.part(&ask, &base));
+            let part = Some(Box::new(self.part(&ask, &base)));
             let tell =
                 wire::PartTell { job: ask.job, round: ask.round, part, ..Default::default() };
             out.reliable.push((self.homes.job_home(job), Body::PartTell(tell)));
@@ -217,7 +217,7 @@ impl Scheduler {
         let known = counted.and_then(|counted| counted.base);
         // What ran before this incarnation started an earlier one has counted, and is gone.
         let began_late = known.is_none() && self.parts.born.0 >= ask.since_ns;
-        let base = known.or(began_late.then(Base::default));
+        let base = known.or_else(|| began_late.then(Base::default));
         let mut part = counted.map(|counted| counted.tally.part()).unwrap_or_default();
         part.node = self.options.me.0;
         part.incarnation = self.options.incarnation.0;

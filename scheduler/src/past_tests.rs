@@ -66,7 +66,7 @@ fn asked(out: &Out, stage: PartStage) -> Vec<u32> {
 
 fn tell(node: u32, began_late: bool) -> Body {
     let part = wire::Part { node, busy_ns: 10, slots: 1, began_late, ..Default::default() };
-    Body::PartTell(wire::PartTell { job: 1, part: Some(part), ..Default::default() })
+    Body::PartTell(wire::PartTell { job: 1, part: Some(part.into()), ..Default::default() })
 }
 
 fn ask(home: &mut Scheduler, body: request::Body, out: &mut Out) -> wire::Response {
@@ -167,7 +167,7 @@ fn told_part(member: &mut Scheduler) -> wire::Part {
     member.on_message(Time(9 * S), NodeId(0), part_ask(PartStage::Ends), &mut out);
     member.on_measured(Time(9 * S), Usage::default(), &mut out);
     let Some((_, Body::PartTell(tell))) = out.reliable.pop() else { panic!("no part") };
-    tell.part.expect("it has one")
+    *tell.part.expect("it has one")
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn nothing_is_counted_of_a_job_that_has_ended_or_is_not_known() {
 /// Both members have nothing of the job any more, as they were asked under a map.
 fn confirm_under(map_epoch: u64, keeps: bool, home: &mut Scheduler, out: &mut Out) {
     for node in 0..2 {
-        let part = Some(wire::Part { node, ..Default::default() });
+        let part = Some(wire::Part { node, ..Default::default() }.into());
         let tell = wire::PartTell { job: 1, part, forgotten: true, map_epoch, keeps, round: 0 };
         home.on_message(Time(32 * S), NodeId(node), Body::PartTell(tell), out);
     }

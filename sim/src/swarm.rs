@@ -175,12 +175,10 @@ impl Plan {
             jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
         }
         retry_some(&mut Dice::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
-        forget_some(&mut Dice::new(seed.rotate_left(40) ^ 0x00f0_46e7), &mut jobs);
         let spreads = faultless && nodes > 1 && matches!(world.tuning.policy, Policy::Mlb);
         let spread = spreads.then(|| {
-            let tasks = SPREAD_TASKS_PER_SLOT * total_slots(&world);
-            let draft = Draft::bag(tasks as usize, SPREAD_TASK);
-            (draft, ClientPlan::simple())
+            let tasks = (SPREAD_TASKS_PER_SLOT * total_slots(&world)) as usize;
+            (Draft::bag(tasks, SPREAD_TASK), ClientPlan::simple())
         });
         let hammers = hammers(&mut nasty, &world);
         let mut later = Dice::new(seed.rotate_left(16) ^ 0x001a_7e12);
@@ -188,7 +186,7 @@ impl Plan {
         if later.chance(HOURS_APART_PERMILLE) {
             world.skew_max = Span::from_secs(3_600);
         }
-        age_history(&mut Dice::new(seed.rotate_left(48) ^ 0x0000_a6ed), &mut world);
+        forget_some(seed, &mut world, &mut jobs);
         if !faultless {
             wear(&mut nasty, &mut world);
         }
@@ -321,11 +319,13 @@ fn age_history(dice: &mut Dice, world: &mut WorldOptions) {
     }
 }
 
-/// Some clients have their jobs forgotten.
-fn forget_some(dice: &mut Dice, jobs: &mut [(Work, Homes, ClientPlan)]) {
+/// Some clients have their jobs forgotten, and some nodes do not keep history for long.
+fn forget_some(seed: u64, world: &mut WorldOptions, jobs: &mut [(Work, Homes, ClientPlan)]) {
+    let mut dice = Dice::new(seed.rotate_left(40) ^ 0x00f0_46e7);
     for (_, _, plan) in jobs {
         plan.forgets = dice.chance(FORGOTTEN_PERMILLE);
     }
+    age_history(&mut Dice::new(seed.rotate_left(48) ^ 0x0000_a6ed), world);
 }
 
 /// Where homes move, some read without pause.

@@ -222,7 +222,7 @@ impl Jobs {
         let job = self.jobs.get_mut(&job_id);
         let collection = job.and_then(|job| job.collections.get_mut(&tell.round));
         if let (Some(collection), Some(part)) = (collection, tell.part) {
-            collection.hear(part);
+            collection.hear(*part);
             self.tend_collection(now, job_id, homes, out);
         }
     }

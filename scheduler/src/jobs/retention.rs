@@ -122,7 +122,8 @@ impl Jobs {
         let retention = &mut looks.retention;
         let too_old = retention.at.is_some_and(|at| at <= now);
         let rested = retention.looked + HISTORY_LOOK_INTERVAL <= now;
-        if !too_old && !(retention.is_due && rested) {
+        let is_time = too_old || (retention.is_due && rested);
+        if !is_time {
             return;
         }
         let nodes = homes.living().count().max(1) as u64;

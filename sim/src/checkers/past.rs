@@ -48,6 +48,10 @@ pub(crate) fn remains(jobs: &Jobs, machines: &[Machine]) -> Option<String> {
     let forgotten = jobs.values().filter(|job| job.is_forgotten);
     forgotten.flat_map(|job| machines.iter().map(move |it| (job.job, it))).find_map(|(job, it)| {
         let node = it.node.as_ref()?;
+        // A chunk that a client repeated late waits for a commit that never comes, and goes.
+        if node.is_staged(job) {
+            return None;
+        }
         if node.has_ended(job).is_some() {
             return Some(format!("a home of {job} has it in memory"));
         }

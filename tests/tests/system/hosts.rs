@@ -63,17 +63,17 @@ impl Machines {
         match second {
             Second::Works => self.join(1)?,
             Second::LeadsNowhere => {
-                for at in 0..2 {
+                for (at, name) in names.iter().enumerate() {
                     // No answer at all: a machine says nothing of addresses of other interfaces.
                     let ignore = "/proc/sys/net/ipv4/conf/all/arp_ignore";
                     let mut write = Command::new("ip");
-                    write.args(["netns", "exec", &names[at], "sh", "-c", "echo 1 > $0", ignore]);
+                    write.args(["netns", "exec", name, "sh", "-c", "echo 1 > $0", ignore]);
                     let written = write.status().map_err(|error| error.to_string())?;
                     if !written.success() {
                         return Err(format!("{ignore} cannot be written"));
                     }
                     let there = self.address(9 - at, 0);
-                    run(&format!("ip -n {} route add {there}/24 dev eth0", names[at]))?;
+                    run(&format!("ip -n {name} route add {there}/24 dev eth0"))?;
                 }
             }
         }

@@ -18,8 +18,8 @@ fn recorded(instance: &Instance, id: &str) -> Value {
 /// Names of tasks in the order of their ids.
 fn names(instance: &Instance, id: &str) -> Vec<String> {
     let list = instance.json(&["task", "list", id]);
-    let tasks = list["tasks"].as_array().unwrap().iter();
-    tasks.map(|task| task["name"].as_str().unwrap().to_owned()).collect()
+    let tasks = list["tasks"].as_array().expect("a list of tasks").iter();
+    tasks.map(|task| task["name"].as_str().expect("a name").to_owned()).collect()
 }
 
 #[test]
