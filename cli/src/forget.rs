@@ -1,13 +1,13 @@
 //! `starling job forget`: removes what is known of ended jobs.
 
 use clap::Args;
-use client::Client;
+use client::{Client, ClientError};
+use proto::JobId;
 use serde::Serialize;
 
-use crate::Context;
 use crate::errors::{Done, Exit, Failure};
-use crate::jobs;
 use crate::selector::Selector;
+use crate::{Context, jobs, kept};
 
 #[derive(Args, Debug)]
 pub(crate) struct ForgetArgs {
@@ -25,21 +25,44 @@ struct ForgottenRow {
     results: bool,
 }
 
+/// It has ended, and nothing that it keeps would be left without its record.
+async fn may_be_forgotten(client: &Client, job: JobId, results: bool) -> Result<(), Failure> {
+    let number = job.0;
+    let state = match client.job(job).await {
+        // It was forgotten before; what it keeps may be there yet.
+        Err(ClientError::Refused(text)) if results && text.contains(" was forgotten on ") => {
+            return Ok(());
+        }
+        state => state?,
+    };
+    if !client::is_ended(&state) || state.ended_ns == 0 {
+        let text = format!("job {number} has not ended: only an ended job can be forgotten");
+        return Err(Failure::refused(text).hint(format!(
+            "'starling job wait {number}' waits for its end, 'starling job cancel {number}' ends it"
+        )));
+    }
+    let keeps = || state.settings.is_some_and(|settings| settings.keeps_results);
+    if !results && (keeps() || kept::is_listed(client, job).await?) {
+        let text = format!("job {number} keeps results: it is forgotten with them, or not at all");
+        return Err(Failure::refused(text).hint(format!(
+            "'starling job fetch {number} -o DIR' copies them, \
+             'starling job forget {number} --results' removes them"
+        )));
+    }
+    Ok(())
+}
+
 /// Nothing is forgotten unless all of it can be.
 pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -> Done {
     let selected = jobs::select(client, &args.jobs).await?;
     for &job in &selected {
-        let state = client.job(job).await?;
-        if !client::is_ended(&state) || state.ended_ns == 0 {
-            let job = job.0;
-            let text = format!("job {job} has not ended: only an ended job can be forgotten");
-            return Err(Failure::refused(text).hint(format!(
-                "'starling job wait {job}' waits for its end, 'starling job cancel {job}' ends it"
-            )));
-        }
+        may_be_forgotten(client, job, args.results).await?;
     }
     for &job in &selected {
         client.forget(job, args.results).await?;
+        if args.results {
+            kept::forget(client, job).await?;
+        }
         let (number, results) = (job.0.to_string(), args.results);
         if context.output.json {
             context.output.json(&ForgottenRow { job: number, forgotten: true, results })?;

@@ -74,15 +74,6 @@ pub(crate) async fn must_exist(client: &Client, job: JobId, logs: &Logs) -> Resu
     }
 }
 
-/// What retention has left of a job, if it has removed something, in words.
-pub(crate) fn thinned_text(state: &JobState) -> Option<String> {
-    let day = proto::Time(state.thinned_ns).utc();
-    (state.thinned_ns > 0).then(|| {
-        let day = &day[..10];
-        format!("the task records of job {} were removed by retention on {day}", state.job)
-    })
-}
-
 pub(crate) fn counts(state: &JobState) -> PartitionCount {
     state.sum.clone().unwrap_or_default()
 }

@@ -70,6 +70,23 @@ pub(crate) async fn remember(client: &Client, job: JobId, kept: &[Kept]) -> Resu
     Ok(())
 }
 
+/// Whether there is a list of what a job keeps.
+pub(crate) async fn is_listed(client: &Client, job: JobId) -> Result<bool, Failure> {
+    Ok(client.kv().lookup(&key(job, 0)).await?.is_some())
+}
+
+/// Removes the list of what a job kept. The last part goes first: what is left is found again.
+pub(crate) async fn forget(client: &Client, job: JobId) -> Result<(), Failure> {
+    let mut parts = 0;
+    while client.kv().lookup(&key(job, parts)).await?.is_some() {
+        parts += 1;
+    }
+    for part in (0..parts).rev() {
+        client.kv().remove(&key(job, part)).await?;
+    }
+    Ok(())
+}
+
 async fn recall(client: &Client, job: JobId) -> Result<Vec<Kept>, Failure> {
     let mut kept = Vec::new();
     for part in 0.. {

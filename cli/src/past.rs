@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use analysis::RunReport;
 use client::{Client, now_ns};
+use proto::limits::PARTS_PATIENCE;
 use proto::wire::{JobState, JobSummary};
-use proto::{JobId, NodeId};
+use proto::{JobId, NodeId, Span};
 use serde::Serialize;
 
 use crate::errors::Failure;
@@ -29,6 +30,9 @@ pub(crate) struct PastRow {
     recorded: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     recorded_s: Option<f64>,
+    /// It ended, and no summary of it was written; the event logs may have lost some of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    no_summary: bool,
     /// Nodes that have not told all that they did.
     missing_parts: Vec<String>,
     /// How the nodes decided; of those that differ, the first.
@@ -51,6 +55,18 @@ fn names(nodes: impl Iterator<Item = u32>) -> Vec<String> {
     nodes.map(|node| NodeId(node).to_string()).collect()
 }
 
+/// Of a round that has ended the summary is written some seconds later, or never.
+fn has_no_summary(state: &JobState) -> bool {
+    let since_end = Span(now_ns().saturating_sub(state.ended_ns));
+    state.ended_ns != 0 && state.summary.is_none() && since_end.0 > 2 * PARTS_PATIENCE.0
+}
+
+/// Whether the event logs have lost what the nodes did for an ended job without a summary.
+fn is_lost(state: &JobState, report: &RunReport) -> bool {
+    let ran = jobs::counts(state).executions > 0;
+    ran && has_no_summary(state) && report.per_node.iter().all(|row| row.executions == 0)
+}
+
 impl PastRow {
     pub(crate) fn of(state: &JobState) -> Self {
         let is_recorded = state.summary.is_some();
@@ -60,6 +76,7 @@ impl PastRow {
         let unmeasured = parts.iter().filter(|part| part.unmeasured && part.merged == 0);
         Self {
             recorded: is_recorded,
+            no_summary: has_no_summary(state),
             recorded_s: is_recorded.then_some(recorded_ns as f64 / 1e9),
             missing_parts: names(missing.into_iter()),
             tuning: tuning.map(Shown::from),
@@ -80,6 +97,11 @@ impl PastRow {
                 self.missing_parts.join(", ")
             );
             lines.push(("missing", text));
+        }
+        if self.no_summary {
+            let text = "no summary of it was written: what is told here is of the nodes' event \
+                        logs, which may have lost some of it";
+            lines.push(("note", text.to_owned()));
         }
         let what = "CPU, memory, messages and attempts to steal are of the whole cluster";
         if !self.recorded {
@@ -111,7 +133,10 @@ pub(crate) async fn info(
     if let Some(round) = retry::round_line(&state) {
         add("round", &round);
     }
-    text += &summary::text(&report);
+    text += &match is_lost(&state, &report) {
+        true => format!("{:12} {}\n", "tasks", summary::tasks(&report)),
+        false => summary::text(&report),
+    };
     let mut add = |key: &str, value: &str| text += &format!("{key:12} {value}\n");
     for (key, value) in PastRow::of(&state).lines() {
         add(key, &value);
@@ -157,4 +182,26 @@ async fn present(client: &Client, state: &JobState) -> Result<RunReport, Failure
         facts.ended = Some(proto::Time(now_ns()));
     }
     Ok(story::report(&fold, &facts, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_without_a_summary_says_so_and_shows_no_zeros() {
+        let sum = Some(proto::wire::PartitionCount { executions: 3, ..Default::default() });
+        let mut state = JobState { ended_ns: 1, sum, ..Default::default() };
+        let report = RunReport::default();
+        assert!(is_lost(&state, &report));
+        let lines = PastRow::of(&state).lines();
+        assert!(lines[0].1.contains("no summary of it was written"), "{lines:?}");
+        state.ended_ns = now_ns();
+        assert!(!has_no_summary(&state), "it may be written yet");
+        state.ended_ns = 0;
+        assert!(!is_lost(&state, &report), "it runs");
+        state.ended_ns = 1;
+        state.summary = Some(JobSummary::default());
+        assert!(!is_lost(&state, &report) && PastRow::of(&state).lines().is_empty());
+    }
 }

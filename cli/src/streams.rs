@@ -115,7 +115,7 @@ async fn of_job(
     let logs = Logs::read(client, job, one).await?;
     jobs::must_exist(client, job, &logs).await?;
     let some_are_away = client.nodes().into_iter().any(|node| !logs.has(node));
-    if let Some(text) = jobs::thinned_text(&client.job(job).await?) {
+    if let Some(text) = client.job(job).await?.thinned_text() {
         return Err(Failure::refused(format!("{text}, and what they printed"))
             .hint(format!("'starling job info {}' still sums it up", job.0)));
     }

@@ -4,8 +4,8 @@ use analysis::RunReport;
 
 use crate::units::{bytes, count, number_of, percent, seconds};
 
-/// A table that a scientist understands.
-pub(crate) fn text(report: &RunReport) -> String {
+/// How the tasks ended.
+pub(crate) fn tasks(report: &RunReport) -> String {
     let tasks = &report.tasks;
     let mut ended = format!("{} of {} done", count(tasks.done), count(tasks.total));
     for (number, word) in
@@ -15,6 +15,12 @@ pub(crate) fn text(report: &RunReport) -> String {
             ended.push_str(&format!(", {} {word}", count(number)));
         }
     }
+    format!("{ended}, {}", number_of(tasks.edges, "edge"))
+}
+
+/// A table that a scientist understands.
+pub(crate) fn text(report: &RunReport) -> String {
+    let tasks = &report.tasks;
     let data = &report.data;
     let steals = &report.steals;
     let moved = format!(
@@ -32,7 +38,7 @@ pub(crate) fn text(report: &RunReport) -> String {
         ),
     };
     let mut lines = vec![
-        ("tasks", format!("{ended}, {}", number_of(tasks.edges, "edge"))),
+        ("tasks", self::tasks(report)),
         (
             "cluster",
             format!(

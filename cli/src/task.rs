@@ -162,7 +162,7 @@ pub(crate) async fn find(
             None => of_one_array(one, entries.remove(one).unwrap_or_default())?,
         };
         if tasks.is_empty() {
-            if let Some(text) = jobs::thinned_text(&client.job(job).await?) {
+            if let Some(text) = client.job(job).await?.thinned_text() {
                 return Err(Failure::refused(text)
                     .hint(format!("'starling job info {}' still sums it up", job.0)));
             }
@@ -208,7 +208,7 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
         let found = find(&client, job, named.tasks.as_deref()).await?;
         match verb {
             TaskVerb::List(_) => {
-                let removed = jobs::thinned_text(&client.job(job).await?);
+                let removed = client.job(job).await?.thinned_text();
                 list(context, &found, removed)
             }
             TaskVerb::Info(_) => {

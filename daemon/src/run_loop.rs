@@ -130,6 +130,7 @@ pub(crate) struct State {
     waiting_for_events: Vec<oneshot::Sender<()>>,
     fenced: Option<Option<Incarnation>>,
     told_late_at: Time,
+    measured: stats::Measured,
 }
 
 fn history(node: &Node) -> Bounds {
@@ -367,7 +368,7 @@ impl Loop {
                     None => state.held.push(Effect::Launch(launch)),
                 },
                 Effect::Measure => {
-                    let (cpu_ns, peak_rss_bytes) = (stats::cpu_ns(), stats::peak_rss_bytes());
+                    let (cpu_ns, peak_rss_bytes) = state.measured.at(now);
                     state.inputs.push(Input::Measured { cpu_ns, peak_rss_bytes });
                 }
                 Effect::Fetch(fetch) if Transfers::is_free(&fetch) => {

@@ -3,7 +3,28 @@
 
 use std::fs;
 
+use proto::Time;
+use proto::limits::MEASURE_INTERVAL;
 use rustix::time::{ClockId, clock_gettime};
+
+/// What this process has used, as it was measured last.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    at: Option<Time>,
+    cpu_ns: u64,
+    peak_rss_bytes: u64,
+}
+
+impl Measured {
+    /// Processor time and memory: a measurement takes a look at files of the system for each
+    /// thread, so many jobs that begin and end in a short time share one.
+    pub(crate) fn at(&mut self, now: Time) -> (u64, u64) {
+        if self.at.is_none_or(|at| at + MEASURE_INTERVAL <= now) {
+            *self = Self { at: Some(now), cpu_ns: cpu_ns(), peak_rss_bytes: peak_rss_bytes() };
+        }
+        (self.cpu_ns, self.peak_rss_bytes)
+    }
+}
 
 /// Processor time of this process and of its living children (the spawners), nanoseconds.
 pub(crate) fn cpu_ns() -> u64 {
@@ -58,6 +79,15 @@ mod tests {
         }
         assert!(cpu_ns() > before, "{sum}");
         assert!(peak_rss_bytes() > 1 << 20);
+    }
+
+    #[test]
+    fn jobs_that_begin_and_end_at_the_same_time_share_a_measurement() {
+        let mut measured = Measured::default();
+        let first = measured.at(Time(1));
+        let busy = (0..3_000_000u64).fold(0, |sum, i| std::hint::black_box(sum ^ i));
+        assert_eq!(measured.at(Time(MEASURE_INTERVAL.0)), first, "{busy}");
+        assert!(measured.at(Time(1 + MEASURE_INTERVAL.0)).0 > first.0);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use kvs::{Batch, Write};
 use proto::marks::{Mark, mark};
+use proto::wire::PartStage;
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, PartitionId, Time, wire};
 use scheduler::{Answer, Mutant};
@@ -427,6 +428,8 @@ fn lets_go(body: &Body) -> bool {
     match body {
         Body::Consumed(_) | Body::Unwanted(_) => true,
         Body::JobEnd(end) => !end.unknown,
+        // A power cut may undo the mark of a job that is to be forgotten, or thinned.
+        Body::PartAsk(ask) => matches!(ask.stage(), PartStage::Forget | PartStage::Thin),
         _ => false,
     }
 }
@@ -444,6 +447,21 @@ mod tests {
         };
         assert!(waits_for_sync(&end(false)) && lets_go(&end(false)));
         assert!(!waits_for_sync(&end(true)) && !lets_go(&end(true)));
+    }
+
+    /// A power cut took the mark of a forgotten job on a cluster without copies, and not its
+    /// deletion.
+    #[test]
+    fn what_removes_records_of_ended_jobs_waits_for_the_sync_of_their_mark() {
+        let ask = |stage: PartStage| {
+            Body::PartAsk(wire::PartAsk { job: 1, stage: stage as i32, ..Default::default() })
+        };
+        for stage in [PartStage::Forget, PartStage::Thin] {
+            assert!(waits_for_sync(&ask(stage)) && lets_go(&ask(stage)), "{stage:?}");
+        }
+        for stage in [PartStage::Begins, PartStage::Ends, PartStage::Recorded] {
+            assert!(!lets_go(&ask(stage)), "{stage:?}");
+        }
     }
 
     /// A power cut took the end of a task after a reader elsewhere had ended; the next attempt made

@@ -19,6 +19,7 @@ pub mod event;
 pub mod id;
 pub mod limits;
 pub mod marks;
+mod past;
 pub mod spared;
 mod stall;
 pub mod tally;

@@ -1,13 +1,23 @@
 //! What one node does for one job, added up from the node's own events as they come.
 
+use std::collections::BTreeMap;
+
 use crate::busy::{BUCKETS_MAX, BusySeries};
 use crate::event::{End, Event};
 use crate::{Attempt, TaskId, Time, wire};
 
+/// An attempt that has not ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Runs {
+    started: Time,
+    /// The first of its slots, and the others.
+    slot: u32,
+    more: Vec<u32>,
+}
+
 /// One slot of the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Slot {
-    running: Option<(TaskId, Attempt)>,
     first_start: Time,
     last_end: Time,
     attempts: u64,
@@ -18,32 +28,33 @@ struct Slot {
 pub struct Tally {
     part: wire::Part,
     slots: Vec<Slot>,
+    running: BTreeMap<(TaskId, Attempt), Runs>,
     busy: BusySeries,
 }
 
 impl Tally {
+    /// `now` is when it came; of an end that is told later, when the attempt ended.
     pub fn push(&mut self, now: Time, event: &Event) {
         let part = &mut self.part;
         match *event {
-            Event::Started { task, attempt, slot } | Event::Widened { task, attempt, slot } => {
-                self.start((task, attempt), slot);
+            Event::Started { task, attempt, slot } => {
+                let runs = Runs { started: now, slot, more: Vec::new() };
+                self.running.insert((task, attempt), runs);
+            }
+            Event::Widened { task, attempt, slot } => {
+                if let Some(runs) = self.running.get_mut(&(task, attempt)) {
+                    runs.more.push(slot);
+                }
             }
             Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } => {
-                let width = self.end((task, attempt), started, now);
-                let ran_ns = now.since(started).0.saturating_mul(width.into());
+                let ran_ns = self.end((task, attempt), started, now);
                 let part = &mut self.part;
                 part.executions += 1;
-                part.busy_ns = part.busy_ns.saturating_add(ran_ns);
                 if end == End::Done {
                     part.work_ns = part.work_ns.saturating_add(ran_ns);
                 }
                 part.moved_bytes = part.moved_bytes.saturating_add(moved_bytes);
                 part.local_bytes = part.local_bytes.saturating_add(local_bytes);
-                if part.first_start_ns == 0 || started.0 < part.first_start_ns {
-                    part.first_start_ns = started.0;
-                }
-                part.last_end_ns = part.last_end_ns.max(now.0);
-                self.busy.add(started, now, width);
             }
             Event::Fetched { took, .. } => {
                 part.fetches += 1;
@@ -61,30 +72,46 @@ impl Tally {
         }
     }
 
-    fn start(&mut self, what: (TaskId, Attempt), slot: u32) {
+    /// An attempt was stopped, and has no end.
+    pub fn stop(&mut self, now: Time, what: (TaskId, Attempt)) {
+        if let Some(started) = self.running.get(&what).map(|runs| runs.started) {
+            self.end(what, started, now);
+        }
+    }
+
+    /// Frees the slots of an attempt. Returns their time; one that ended before it had any counts
+    /// as one.
+    fn end(&mut self, what: (TaskId, Attempt), started: Time, ended: Time) -> u64 {
+        let mut width = 1;
+        if let Some(Runs { slot, more, .. }) = self.running.remove(&what) {
+            width += more.len() as u32;
+            std::iter::once(slot).chain(more).for_each(|slot| self.used(slot, started, ended));
+        }
+        let ran_ns = ended.since(started).0.saturating_mul(width.into());
+        let part = &mut self.part;
+        part.busy_ns = part.busy_ns.saturating_add(ran_ns);
+        if part.first_start_ns == 0 || started.0 < part.first_start_ns {
+            part.first_start_ns = started.0;
+        }
+        part.last_end_ns = part.last_end_ns.max(ended.0);
+        self.busy.add(started, ended, width);
+        ran_ns
+    }
+
+    fn used(&mut self, slot: u32, started: Time, ended: Time) {
         let slot = slot as usize;
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, Slot::default());
         }
-        self.slots[slot].running = Some(what);
-    }
-
-    /// Frees the slots of an attempt. Returns how many there were; one that ended before it had any
-    /// counts as one.
-    fn end(&mut self, what: (TaskId, Attempt), started: Time, ended: Time) -> u32 {
-        let mut width = 0;
-        for slot in self.slots.iter_mut().filter(|slot| slot.running == Some(what)) {
-            slot.running = None;
-            if slot.attempts == 0 {
-                slot.first_start = started;
-            } else {
-                self.part.paused_ns += started.since(slot.last_end).0;
-            }
-            slot.attempts += 1;
-            slot.last_end = ended;
-            width += 1;
+        let slot = &mut self.slots[slot];
+        if slot.attempts == 0 {
+            slot.first_start = started;
+        } else {
+            self.part.paused_ns += started.since(slot.last_end).0;
         }
-        width.max(1)
+        slot.first_start = slot.first_start.min(started);
+        slot.attempts += 1;
+        slot.last_end = slot.last_end.max(ended);
     }
 
     /// What it comes to so far.
@@ -194,6 +221,35 @@ mod tests {
         assert_eq!((part.fill_ns, part.paused_ns, part.drain_ns), (0, S, 2 * S));
         assert_eq!((part.moved_bytes, part.local_bytes), (6, 8));
         assert_eq!(part.busy.unwrap().busy_ns.iter().sum::<u64>(), 9 * S);
+    }
+
+    /// With copies an end is told when others have what the attempt made; its slots are given to
+    /// others before.
+    #[test]
+    fn an_end_that_is_told_late_counts_on_all_its_slots_until_it_came() {
+        let mut tally = Tally::default();
+        let (task, attempt) = (TaskId::new(1, 1), Attempt(1));
+        tally.push(Time(10 * S), &Event::Started { task, attempt, slot: 0 });
+        tally.push(Time(10 * S), &Event::Widened { task, attempt, slot: 1 });
+        run(&mut tally, 2, &[0], 14, 15);
+        run(&mut tally, 3, &[1], 14, 16);
+        tally.push(Time(14 * S), &ended(task, 10));
+        let part = tally.part();
+        assert_eq!((part.busy_ns, part.slot_attempts), (11 * S, 4));
+        assert_eq!((part.fill_ns, part.paused_ns, part.drain_ns), (0, 0, S));
+    }
+
+    #[test]
+    fn an_attempt_that_was_stopped_counts_until_then() {
+        let mut tally = Tally::default();
+        let (task, attempt) = (TaskId::new(1, 1), Attempt(1));
+        tally.push(Time(10 * S), &Event::Started { task, attempt, slot: 0 });
+        tally.push(Time(10 * S), &Event::Widened { task, attempt, slot: 1 });
+        tally.stop(Time(13 * S), (task, attempt));
+        tally.stop(Time(14 * S), (task, attempt));
+        let part = tally.part();
+        assert_eq!((part.executions, part.busy_ns, part.work_ns), (0, 6 * S, 0));
+        assert_eq!((part.used_slots, part.last_end_ns), (2, 13 * S));
     }
 
     #[test]

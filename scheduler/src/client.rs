@@ -26,7 +26,7 @@ impl Scheduler {
     ) -> Option<()> {
         let answer = match body {
             request::Body::Submit(chunk) => self.submit(now, std::mem::take(chunk), out),
-            request::Body::Commit(commit) => self.commit(std::mem::take(commit), out),
+            request::Body::Commit(commit) => self.commit(now, std::mem::take(commit), out),
             request::Body::Job(query) => match self.jobs.ask(*query, out) {
                 Some(state) => state.map(response::Body::Job).map_err(refused),
                 None => Err(unknown_job(query.job)),
@@ -118,13 +118,14 @@ impl Scheduler {
 
     fn commit(
         &mut self,
+        now: Time,
         commit: wire::JobCommit,
         out: &mut Out,
     ) -> Result<response::Body, wire::Error> {
         if self.homes.job_home(JobId(commit.job)) != self.options.me {
             return Err(wrong_home(u32::MAX));
         }
-        match self.jobs.commit(commit, &self.homes, out) {
+        match self.jobs.commit(now, commit, &self.homes, out) {
             Ok(()) => Ok(response::Body::Accepted(wire::Accepted {})),
             Err(text) => Err(refused(text)),
         }

@@ -48,6 +48,9 @@ impl Touched {
         self.files.jobs.remove(&job);
         self.jobs.remove(&job).is_some()
     }
+    pub(crate) fn knows(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job)
+    }
     pub(crate) fn round(&self, job: JobId) -> u32 {
         self.jobs.get(&job).copied().unwrap_or_default()
     }

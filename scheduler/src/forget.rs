@@ -1,7 +1,7 @@
 //! Jobs that are forgotten or thinned: their homes tell every member, which drops what it has of
 //! them.
 
-use proto::limits::HISTORY_CLOCKS_DIFFER;
+use proto::limits::{HISTORY_CLOCKS_DIFFER, HISTORY_START_PATIENCE};
 use proto::wire::PartStage;
 use proto::wire::message::Body;
 use proto::{JobId, Span, Time, wire};
@@ -20,7 +20,8 @@ impl Scheduler {
             self.forget_results(job);
         }
         // What is kept is found by its task's record.
-        if ask.stage() == PartStage::Thin && self.ledger.has_results(job) {
+        let keeps = ask.stage() == PartStage::Thin && self.ledger.has_results(job);
+        if keeps {
             self.ledger.keep_no_more(job, out);
         } else {
             self.ledger.forget_job(job, out);
@@ -28,20 +29,18 @@ impl Scheduler {
         out.erased.push(job);
         if self.homes.map_epoch() < ask.map_epoch || self.homes.is_to_serve_more() {
             // It may become home of a partition that has records of the job yet.
-            if !self.parts.unconfirmed.contains(ask) {
-                self.parts.unconfirmed.push(*ask);
-            }
+            self.parts.unconfirmed.insert(job, *ask);
             return;
         }
         let part = wire::Part { node: self.options.me.0, ..Default::default() };
-        let part = Some(Box::new(part));
-        let tell = wire::PartTell { job: ask.job, round: ask.round, part, forgotten: true };
+        let (part, round, map_epoch) = (Some(Box::new(part)), ask.round, ask.map_epoch);
+        let tell = wire::PartTell { job: ask.job, round, part, forgotten: true, map_epoch, keeps };
         out.reliable.push((self.homes.job_home(job), Body::PartTell(tell)));
     }
 
     /// The map has changed, or this node serves more: what was asked before may be confirmed now.
     pub(crate) fn confirm_forgotten(&mut self, out: &mut Out) {
-        for ask in std::mem::take(&mut self.parts.unconfirmed) {
+        for ask in std::mem::take(&mut self.parts.unconfirmed).into_values() {
             self.on_forget(&ask, out);
         }
     }
@@ -52,9 +51,15 @@ impl Scheduler {
         (self.options.tuning.history_bytes, self.options.tuning.history_age)
     }
 
-    /// Events before this are of jobs whose summaries are written, as far as this node knows.
+    /// Events before this are of jobs whose summaries are written, as far as this node knows. After
+    /// a start, and where it is to serve more than it does, it does not know which jobs are open.
     #[must_use]
     pub fn history_floor(&self, now: Time) -> Time {
+        if self.homes.is_to_serve_more()
+            || now.since(self.parts.has_been_there_since()) < HISTORY_START_PATIENCE
+        {
+            return Time::ZERO;
+        }
         let live = self.ledger.live_jobs().map(|(_, job)| match job.visible {
             true => job.submitted,
             false => job.touched,

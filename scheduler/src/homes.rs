@@ -262,6 +262,10 @@ impl Homes {
         entry.is_some_and(|entry| entry.replicas.contains(&node.0))
     }
     #[cfg(test)]
+    pub(crate) fn under(&mut self, epoch: u64) {
+        Arc::make_mut(&mut self.map).epoch = epoch;
+    }
+    #[cfg(test)]
     pub(crate) fn want(&mut self, copies: u32) {
         Arc::make_mut(&mut self.map).wanted = copies;
     }

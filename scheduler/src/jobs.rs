@@ -58,6 +58,7 @@ impl Jobs {
     /// refused.
     pub(crate) fn commit(
         &mut self,
+        now: Time,
         commit: wire::JobCommit,
         homes: &Homes,
         out: &mut Out,
@@ -95,6 +96,7 @@ impl Jobs {
             edges: commit.edges,
             sum: Some(wire::PartitionCount::default()),
             submitted_ns: commit.submitted_ns,
+            committed_ns: now.0,
             ended_ns: 0,
             settings: commit.settings.map(|settings| wire::JobSettings { round: 0, ..settings }),
             partitions: commit.partitions,

@@ -1,12 +1,12 @@
 //! What this node does for jobs: counted from their beginning until their homes have stored it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::limits::{TALLIES_MAX, TALLY_UNBEGUN_MAX};
 use proto::tally::Tally;
 use proto::wire::PartStage;
 use proto::wire::message::Body;
-use proto::{Event, JobId, TaskId, Time, wire};
+use proto::{Attempt, Event, JobId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::out::Out;
@@ -43,10 +43,16 @@ struct Counted {
 pub(crate) struct Parts {
     /// By job and round.
     counted: BTreeMap<(JobId, u32), Box<Counted>>,
+    /// Those whose beginning was told, and which made room for others.
+    lost: BTreeSet<(JobId, u32)>,
     /// Questions that wait until the shell has measured what the node has used.
     asked: Vec<wire::PartAsk>,
     /// Jobs to be forgotten, of which this node may get records yet.
-    pub(crate) unconfirmed: Vec<wire::PartAsk>,
+    pub(crate) unconfirmed: BTreeMap<JobId, wire::PartAsk>,
+    /// Attempts whose ends are told later than they came, with the time at which they came.
+    pub(crate) held_ends: BTreeMap<(TaskId, Attempt), Time>,
+    /// Attempts that were stopped in this step; when, if that was before.
+    pub(crate) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
     /// Attempts that ended here, of all jobs.
     executions: u64,
     /// When this incarnation started.
@@ -58,8 +64,13 @@ impl Parts {
         self.born = now;
     }
 
+    pub(crate) fn has_been_there_since(&self) -> Time {
+        self.born
+    }
+
     pub(crate) fn forget(&mut self, job: JobId) {
         self.counted.retain(|&(of, _), _| of != job);
+        self.lost.retain(|&(of, _)| of != job);
         self.asked.retain(|ask| ask.job != job.0);
     }
 
@@ -75,10 +86,23 @@ impl Parts {
     fn of(&mut self, now: Time, job: JobId, round: u32) -> &mut Counted {
         let key = (job, round);
         if self.counted.len() >= TALLIES_MAX && !self.counted.contains_key(&key) {
-            self.counted.pop_first(); // Its home has been away for very long.
+            self.make_room();
         }
         let fresh = || Box::new(Counted { since: now, ..Counted::default() });
         self.counted.entry(key).or_insert_with(fresh)
+    }
+
+    /// Of one whose beginning was not told the least is known.
+    fn make_room(&mut self) {
+        let unbegun = self.counted.iter().find(|(_, counted)| counted.base.is_none());
+        if let Some(key) = unbegun.map(|(&key, _)| key) {
+            self.counted.remove(&key);
+        } else if let Some((key, _)) = self.counted.pop_first() {
+            if self.lost.len() >= TALLIES_MAX {
+                self.lost.pop_first();
+            }
+            self.lost.insert(key);
+        }
     }
 }
 
@@ -101,22 +125,45 @@ fn job_of(event: &Event) -> Option<JobId> {
 impl Scheduler {
     /// Adds up the events of a step.
     pub fn count_events(&mut self, now: Time, events: &[Event]) {
+        let held = std::mem::take(&mut self.parts.held_ends);
         let mut at = 0;
         while let Some(event) = events.get(at) {
             let Some(job) = job_of(event) else {
                 at += 1;
                 continue;
             };
-            let as_home = self.ledger.jobs.get(&job).map_or(0, |job| job.round());
-            let counted = self.parts.of(now, job, as_home.max(self.data.touched.round(job)));
+            let mut counted = self.counted(now, job);
             let mut executions = 0;
             let of_job = events[at..].iter().take_while(|event| job_of(event) == Some(job));
             for event in of_job {
-                counted.tally.push(now, event);
-                executions += u64::from(matches!(event, Event::Ended { .. }));
+                let mut came = now;
+                if let Event::Ended { task, attempt, .. } = *event {
+                    came = held.get(&(task, attempt)).copied().unwrap_or(now);
+                    executions += 1;
+                }
+                if let Some(counted) = &mut counted {
+                    counted.tally.push(came, event);
+                }
                 at += 1;
             }
             self.parts.executions += executions;
+        }
+        for (task, attempt, came) in std::mem::take(&mut self.parts.stopped) {
+            if let Some(counted) = self.counted(now, task.job) {
+                counted.tally.stop(came.unwrap_or(now), (task, attempt));
+            }
+        }
+    }
+
+    /// What is counted of the present round of a job. For one that has ended, or of which this node
+    /// knows nothing, nothing is begun: its home may have stored its summary.
+    fn counted(&mut self, now: Time, job: JobId) -> Option<&mut Counted> {
+        let (known, touched) = (self.ledger.jobs.get(&job), &self.data.touched);
+        let round = known.map_or(0, |job| job.round()).max(touched.round(job));
+        let is_open = known.map_or_else(|| touched.knows(job), |job| !job.ended);
+        match is_open {
+            true => Some(self.parts.of(now, job, round)),
+            false => self.parts.counted.get_mut(&(job, round)).map(|counted| &mut **counted),
         }
     }
 
@@ -128,6 +175,7 @@ impl Scheduler {
         }
         if ask.stage() == PartStage::Recorded {
             self.parts.counted.remove(&(job, ask.round));
+            self.parts.lost.remove(&(job, ask.round));
             return;
         }
         if !self.parts.asked.contains(&ask) {
@@ -152,7 +200,8 @@ impl Scheduler {
                 continue;
             }
             let part = Some(Box::new(self.part(&ask, &base)));
-            let tell = wire::PartTell { job: ask.job, round: ask.round, part, forgotten: false };
+            let tell =
+                wire::PartTell { job: ask.job, round: ask.round, part, ..Default::default() };
             out.reliable.push((self.homes.job_home(job), Body::PartTell(tell)));
         }
     }
@@ -175,7 +224,7 @@ impl Scheduler {
         part.slots = self.options.slots;
         part.policy = self.policy_text();
         part.tuning = Some(self.options.tuning.to_wire());
-        part.began_late = began_late;
+        part.began_late = began_late || self.parts.lost.contains(&(JobId(ask.job), ask.round));
         part.unmeasured = base.is_none();
         part.peak_rss_bytes = now.usage.peak_rss_bytes;
         let Some(base) = base else { return part };
@@ -186,5 +235,28 @@ impl Scheduler {
         let others = (now.executions - base.executions) > part.executions;
         part.others_ran = others || base.others_ran || now.others_ran;
         part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_made_by_those_whose_beginning_was_not_told_and_then_by_the_oldest() {
+        let mut parts = Parts::default();
+        let begun = |parts: &mut Parts, job: u64| {
+            parts.of(Time(1), JobId(job), 0).base = Some(Base::default());
+        };
+        begun(&mut parts, 1);
+        parts.of(Time(1), JobId(2), 0);
+        (3..=TALLIES_MAX as u64).for_each(|job| begun(&mut parts, job));
+        begun(&mut parts, 9_000);
+        assert!(!parts.counted.contains_key(&(JobId(2), 0)) && parts.lost.is_empty());
+        begun(&mut parts, 9_001);
+        assert_eq!(parts.lost, BTreeSet::from([(JobId(1), 0)]));
+        assert_eq!(parts.counted.len(), TALLIES_MAX);
+        parts.forget(JobId(1));
+        assert!(parts.lost.is_empty());
     }
 }

@@ -112,7 +112,7 @@ fn a_round_without_a_summary_is_asked_for_and_recorded_once_all_have_told() {
 }
 
 #[test]
-fn who_does_not_tell_or_started_late_is_named() {
+fn a_member_that_does_not_tell_or_started_late_is_named() {
     let (mut home, mut out) = home(Tuning::of(Policy::Mlb));
     home.on_message(Time(7 * S), NodeId(0), tell(0, true), &mut out);
     let due = home.deadline(Time(7 * S)).expect("it waits for the other");
@@ -156,21 +156,171 @@ fn a_member_tells_what_it_did_since_the_beginning() {
     assert!(part.policy == "mdl" && !part.began_late && !part.unmeasured && !part.others_ran);
 }
 
-/// Both members have nothing of the job any more.
-fn confirm(home: &mut Scheduler, out: &mut Out) {
+fn part_ask(stage: PartStage) -> Body {
+    let stage = stage as i32;
+    Body::PartAsk(wire::PartAsk { job: 1, stage, since_ns: 2, ..Default::default() })
+}
+
+/// What a member tells at the end of job 1.
+fn told_part(member: &mut Scheduler) -> wire::Part {
+    let mut out = Out::default();
+    member.on_message(Time(9 * S), NodeId(0), part_ask(PartStage::Ends), &mut out);
+    member.on_measured(Time(9 * S), Usage::default(), &mut out);
+    let Some((_, Body::PartTell(tell))) = out.reliable.pop() else { panic!("no part") };
+    *tell.part.expect("it has one")
+}
+
+#[test]
+fn nothing_is_counted_of_a_job_that_has_ended_or_is_not_known() {
+    let (mut home, _) = home(Tuning::of(Policy::Mlb));
+    let task = proto::TaskId::new(1, 0);
+    let stale = proto::Event::Stale { task, attempt: proto::Attempt(7) };
+    home.count_events(Time(8 * S), std::slice::from_ref(&stale));
+    assert_eq!(told_part(&mut home).stale, 0, "it has ended");
+    let homes = test_nodes::homes(1, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    let mut member = test_nodes::scheduler(1, 3, Tuning::of(Policy::Mdl), homes);
+    member.count_events(Time(8 * S), std::slice::from_ref(&stale));
+    assert_eq!(told_part(&mut member).stale, 0, "it is not known");
+    let mut out = Out::default();
+    member.on_message(Time(8 * S), NodeId(0), part_ask(PartStage::Begins), &mut out);
+    member.on_measured(Time(8 * S), Usage::default(), &mut out);
+    member.count_events(Time(8 * S), &[stale]);
+    assert_eq!(told_part(&mut member).stale, 1, "its beginning was told");
+}
+
+/// Both members have nothing of the job any more, as they were asked under a map.
+fn confirm_under(map_epoch: u64, keeps: bool, home: &mut Scheduler, out: &mut Out) {
     for node in 0..2 {
         let part = Some(wire::Part { node, ..Default::default() }.into());
-        let tell = wire::PartTell { job: 1, part, forgotten: true, ..Default::default() };
+        let tell = wire::PartTell { job: 1, part, forgotten: true, map_epoch, keeps, round: 0 };
         home.on_message(Time(32 * S), NodeId(node), Body::PartTell(tell), out);
     }
+}
+
+fn confirm(home: &mut Scheduler, out: &mut Out) {
+    confirm_under(home.homes().map_epoch(), false, home, out);
+}
+
+fn forget(results: bool) -> request::Body {
+    request::Body::Forget(wire::JobForget { job: 1, results })
+}
+
+/// Of two nodes the other one is down.
+fn without_the_other(down: bool, epoch: u64) -> crate::homes::Homes {
+    let mut members: Vec<_> = (0..2).map(test_nodes::member).collect();
+    if down {
+        members[1].set_phase(wire::MemberPhase::Down);
+    }
+    let mut homes = test_nodes::homes(0, members, &[0, 1]);
+    homes.under(epoch);
+    homes
+}
+
+#[test]
+fn a_member_that_is_down_is_told_when_it_is_back_and_counts_until_then() {
+    let mut home = recorded(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    home.set_homes(Time(20 * S), without_the_other(true, 5), &mut out);
+    assert!(ask(&mut home, forget(false), &mut out).error.is_none());
+    assert_eq!(asked(&out, PartStage::Forget), [0]);
+    assert_eq!(out.facts.jobs[&JobId(1)].members, [0, 1]);
+    out = Out::default();
+    home.set_homes(Time(40 * S), without_the_other(false, 6), &mut out);
+    assert_eq!(asked(&out, PartStage::Forget), [0, 1]);
+    confirm_under(5, false, &mut home, &mut out);
+    assert!(out.facts.jobs.is_empty(), "what was confirmed before the map changed is not enough");
+    confirm_under(6, false, &mut home, &mut out);
+    assert!(out.facts.jobs[&JobId(1)].members.is_empty());
+}
+
+/// Job 1, which keeps results, or does not know so yet.
+fn keeper(keeps_results: bool) -> Scheduler {
+    let history_age = proto::Span(10 * S);
+    let mut home = recorded(Tuning { history_age, ..Tuning::default() });
+    let mut state = told(&mut home);
+    state.settings.get_or_insert_default().keeps_results = keeps_results;
+    home.load_job(state);
+    home
+}
+
+#[test]
+fn a_job_that_keeps_results_is_not_forgotten_without_them() {
+    let mut home = keeper(true);
+    let mut out = Out::default();
+    let error = ask(&mut home, forget(false), &mut out).error.expect("refused");
+    assert_eq!(error.text, "job 1 keeps results: it is forgotten with them, or not at all");
+    assert!(told(&mut home).summary.is_some() && out.facts.jobs.is_empty());
+    assert!(ask(&mut home, forget(true), &mut out).error.is_none());
+    assert!(ask(&mut home, forget(true), &mut out).error.is_none(), "it may be asked again");
+}
+
+#[test]
+fn retention_never_drops_a_job_that_keeps_results() {
+    // Of an older job members say so when they have removed the rest.
+    for (known, told_keeps) in [(true, false), (false, true), (false, false)] {
+        let mut home = keeper(known);
+        let mut out = Out::default();
+        home.act(Time(20 * S), &mut out);
+        assert_eq!(asked(&out, PartStage::Thin), [0, 1]);
+        let epoch = home.homes().map_epoch();
+        confirm_under(epoch, told_keeps, &mut home, &mut out);
+        home.act(Time(1_000 * S), &mut out);
+        let dropped = !out.facts.dropped_jobs.is_empty();
+        assert_eq!(dropped, !known && !told_keeps, "{known}, {told_keeps}");
+    }
+}
+
+#[test]
+fn a_job_that_ended_before_there_were_summaries_is_thinned_as_well() {
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    let history_age = proto::Span(10 * S);
+    let tuning = Tuning { history_age, ..Tuning::default() };
+    let mut home = test_nodes::scheduler(0, 1, tuning, homes);
+    home.load_job(wire::JobState { members: Vec::new(), ..state() });
+    let mut out = Out::default();
+    home.resume(Time(6 * S), &mut out);
+    home.act(Time(20 * S), &mut out);
+    assert_eq!(asked(&out, PartStage::Thin), [0, 1]);
+    assert!(asked(&out, PartStage::Ends).is_empty());
+    // Another home takes over before all have confirmed: that is no round to be recorded.
+    let thinned = out.facts.jobs[&JobId(1)].clone();
+    home.load_job(thinned);
+    home.resume(Time(21 * S), &mut out);
+    assert!(asked(&out, PartStage::Ends).is_empty());
+    assert_eq!(told(&mut home).summary, None);
+}
+
+#[test]
+fn no_event_goes_before_a_node_can_know_which_jobs_are_open() {
+    let (home, _) = home(Tuning::of(Policy::Mlb));
+    assert_eq!(home.history_floor(Time(65 * S)), Time::ZERO);
+    assert!(recorded(Tuning::of(Policy::Mlb)).history_floor(Time(66 * S)) > Time(50 * S));
+    let members = || (0..2).map(test_nodes::member).collect();
+    let other = test_nodes::homes(0, members(), &[1, 1]);
+    let mut node = test_nodes::scheduler(0, 1, Tuning::default(), other);
+    let mut out = Out::default();
+    node.resume(Time(S), &mut out);
+    assert!(node.history_floor(Time(100 * S)) > Time(80 * S));
+    node.set_homes(Time(100 * S), test_nodes::homes_since(2, 0, members(), &[0, 1]), &mut out);
+    assert_eq!(node.history_floor(Time(100 * S)), Time::ZERO, "it does not serve partition 0 yet");
+}
+
+#[test]
+fn the_clock_of_a_client_does_not_say_which_events_go() {
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    let mut home = test_nodes::scheduler(0, 1, Tuning::default(), homes);
+    let open =
+        wire::JobState { submitted_ns: 900 * S, committed_ns: 40 * S, ended_ns: 0, ..state() };
+    home.load_job(open);
+    home.resume(Time(50 * S), &mut Out::default());
+    assert_eq!(home.history_floor(Time(200 * S)), Time(30 * S));
 }
 
 #[test]
 fn a_forgotten_job_leaves_a_mark_and_nothing_else() {
     let mut home = recorded(Tuning::of(Policy::Mlb));
     let mut out = Out::default();
-    let forget = || request::Body::Forget(wire::JobForget { job: 1, results: false });
-    assert!(ask(&mut home, forget(), &mut out).error.is_none());
+    assert!(ask(&mut home, forget(false), &mut out).error.is_none());
     assert_eq!(asked(&out, PartStage::Forget), [0, 1]);
     let error = ask(&mut home, query(), &mut out).error.expect("it is forgotten");
     assert_eq!(error.text, "job 1 was forgotten on 1970-01-01");
@@ -183,7 +333,7 @@ fn a_forgotten_job_leaves_a_mark_and_nothing_else() {
     assert_eq!((home.has_ended(JobId(1)), &out.erased[..]), (None, &[JobId(1)][..]));
     confirm(&mut home, &mut out);
     assert!(out.facts.jobs[&JobId(1)].members.is_empty(), "no member is asked again");
-    assert!(ask(&mut home, forget(), &mut out).error.is_none(), "it is forgotten already");
+    assert!(ask(&mut home, forget(false), &mut out).error.is_none(), "it is forgotten already");
 }
 
 #[test]

@@ -127,6 +127,11 @@ impl Replicas {
         self.shared.get(made).is_some_and(|shared| shared.end.is_some())
     }
 
+    /// When an attempt ended whose end is not told yet.
+    pub(crate) fn ended_at(&self, made: &Made) -> Option<Time> {
+        self.shared.get(made)?.end.as_ref().map(|end| end.at)
+    }
+
     /// An attempt whose end was not told is not wanted. What it made stays: a power cut may have
     /// taken from its home that the same attempt had ended before, here or elsewhere.
     pub(crate) fn forget(&mut self, made: &Made) {

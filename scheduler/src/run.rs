@@ -224,6 +224,7 @@ impl Scheduler {
             self.slots.give_back(running.slot);
         }
         let Ended { at, started, reads, outcome } = ended;
+        self.parts.held_ends.insert(made, at);
         let completion = self.completion(at, task, attempt, started, reads, outcome, out);
         self.tell_end(now, task, completion, out);
     }
@@ -331,6 +332,9 @@ impl Scheduler {
     }
     pub(crate) fn forget_running(&mut self, task: TaskId, out: &mut Out) {
         if let Some(running) = self.running.remove(&task) {
+            let attempt = running.attempt;
+            let ended = self.data.replicas.ended_at(&(task, attempt));
+            self.parts.stopped.push((task, attempt, ended));
             self.asking.ended(task);
             self.slots.give_back(running.slot);
             self.release(&running, out);

@@ -177,9 +177,8 @@ impl Plan {
         retry_some(&mut Dice::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && matches!(world.tuning.policy, Policy::Mlb);
         let spread = spreads.then(|| {
-            let tasks = SPREAD_TASKS_PER_SLOT * total_slots(&world);
-            let draft = Draft::bag(tasks as usize, SPREAD_TASK);
-            (draft, ClientPlan::simple())
+            let tasks = (SPREAD_TASKS_PER_SLOT * total_slots(&world)) as usize;
+            (Draft::bag(tasks, SPREAD_TASK), ClientPlan::simple())
         });
         let hammers = hammers(&mut nasty, &world);
         let mut later = Dice::new(seed.rotate_left(16) ^ 0x001a_7e12);

@@ -72,7 +72,9 @@ impl<'g> Plan<'g> {
         let is_real = |spec: &wire::Spec| matches!(spec.body, Some(Command(_) | Upload(_)));
         let real_data = settings.real_data || self.graph.specs().iter().any(is_real);
         let work_ns = self.graph.assumed_work_ns();
-        let settings = wire::JobSettings { real_data, work_ns, ..settings };
+        let keeps = |spec: &wire::Spec| spec.outputs.iter().any(|output| output.keep);
+        let keeps_results = real_data && self.graph.specs().iter().any(keeps);
+        let settings = wire::JobSettings { real_data, work_ns, keeps_results, ..settings };
         let mut partitions: Vec<wire::PartitionTotal> = self
             .layout
             .used()

@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use proto::limits::{
     EVENT_BLOCK_BYTES, EVENT_SEGMENT_BYTES, EVENT_SEGMENTS_MIN, HISTORY_LOOK_INTERVAL,
-    HISTORY_RECORDS_SHARE,
+    HISTORY_OPEN_FACTOR, HISTORY_RECORDS_SHARE,
 };
 use proto::{Span, Time};
 
@@ -101,7 +101,8 @@ impl Segments {
         }
         let floor = floor();
         while let Some(oldest) = self.closed.front().filter(|oldest| goes(oldest, all_bytes)) {
-            if oldest.last >= floor {
+            let too_much = bounds.events_bytes().saturating_mul(HISTORY_OPEN_FACTOR);
+            if oldest.last >= floor && all_bytes <= too_much {
                 self.again_at = Some(now + HISTORY_LOOK_INTERVAL);
                 return;
             }
@@ -155,12 +156,21 @@ mod tests {
     fn what_an_open_job_may_have_written_stays() {
         let dir = tempfile::tempdir().unwrap();
         let mut segments = segments(dir.path());
-        let bounds = Bounds { bytes: 2, age: Span(u64::MAX) };
+        let bounds = Bounds { bytes: 2 * 250, age: Span(u64::MAX) };
         segments.prune(Time(9 * S), 0, bounds, || Time(2 * S));
         assert_eq!(paths(dir.path()).unwrap().len(), 3);
         let again = segments.due(bounds).unwrap();
         segments.prune(again, 0, bounds, || again);
-        assert!(paths(dir.path()).unwrap().is_empty());
+        assert_eq!(paths(dir.path()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_open_job_keeps_no_more_than_twice_what_there_may_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut segments = segments(dir.path());
+        let bounds = Bounds { bytes: 2 * 100, age: Span(u64::MAX) };
+        segments.prune(Time(9 * S), 0, bounds, || Time::ZERO);
+        assert_eq!(paths(dir.path()).unwrap().len(), 2);
     }
 
     #[test]

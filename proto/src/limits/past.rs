@@ -29,7 +29,14 @@ pub const HISTORY_JOB_BYTES: u64 = 1024;
 pub const HISTORY_PART_BYTES: u64 = 96;
 /// Between two looks at how much history there is; and jobs that one look removes at most.
 pub const HISTORY_LOOK_INTERVAL: Span = Span::from_secs(5);
-pub const HISTORY_JOBS_PER_LOOK: usize = 1000;
+pub const HISTORY_JOBS_PER_LOOK: usize = 50;
 /// Clocks of nodes and clients differ by less: so much older than the oldest open job an event is
 /// of none.
 pub const HISTORY_CLOCKS_DIFFER: Span = Span::from_secs(10);
+/// So long after its start a node takes each event for one of an open job: it may not have heard
+/// yet which jobs are open.
+pub const HISTORY_START_PATIENCE: Span = Span::from_secs(60);
+/// Events of open jobs stay until all of them take this many times what they may.
+pub const HISTORY_OPEN_FACTOR: u64 = 2;
+/// Between two measurements of what a node has used: jobs that are shorter share them.
+pub const MEASURE_INTERVAL: Span = Span::from_millis(100);

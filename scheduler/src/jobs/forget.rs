@@ -20,6 +20,11 @@ impl Job {
         self.state.thinned_ns != 0
     }
 
+    /// Tasks of it keep bytes: a client that fetches them needs its record.
+    pub(super) fn keeps_results(&self) -> bool {
+        self.state.settings.is_some_and(|settings| settings.keeps_results)
+    }
+
     /// What a client that asks for it is told.
     pub(super) fn forgotten_text(&self) -> String {
         let day = &Time(self.state.forgotten_ns).utc()[..10];
@@ -45,10 +50,10 @@ impl Job {
     }
 }
 
-/// Those that may have something of a job. What a node that is gone has of records it gets from
-/// others when it is back; results it may have alone.
-pub(super) fn may_have(results: bool, homes: &Homes) -> Vec<u32> {
-    let stays = |node: &NodeId| results || !homes.is_gone(*node);
+/// Those that may have something of a job. One that is gone has it yet when it is back, and must
+/// hear that it is forgotten. Of a thinned job it gets the records, as they are then, from others.
+pub(super) fn may_have(forgets: bool, homes: &Homes) -> Vec<u32> {
+    let stays = |node: &NodeId| forgets || !homes.is_gone(*node);
     homes.not_removed().filter(stays).map(|node| node.0).collect()
 }
 
@@ -72,6 +77,10 @@ impl Jobs {
         if job.is_forgotten() && results == job.state.forgets_results {
             return Some(Ok(()));
         }
+        if job.keeps_results() && !results {
+            let text = "keeps results: it is forgotten with them, or not at all";
+            return Some(Err(format!("job {} {text}", forget.job)));
+        }
         mark(Mark::JobForgotten);
         let round = job.round();
         job.state = wire::JobState {
@@ -81,7 +90,7 @@ impl Jobs {
             settings: Some(wire::JobSettings { round, ..Default::default() }),
             forgotten_ns: if job.is_forgotten() { job.state.forgotten_ns } else { now.0.max(1) },
             forgets_results: results,
-            members: may_have(results, homes),
+            members: may_have(true, homes),
             ..Default::default()
         };
         job.collections.clear();
@@ -93,10 +102,23 @@ impl Jobs {
     }
 
     /// A member has nothing of a job any more.
-    pub(super) fn on_forgotten(&mut self, job_id: JobId, node: u32, out: &mut Out) {
+    pub(super) fn on_forgotten(
+        &mut self,
+        tell: &wire::PartTell,
+        node: u32,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let job_id = JobId(tell.job);
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         if !job.is_forgotten() && !job.is_thinned() {
             return;
+        }
+        if tell.map_epoch < homes.map_epoch() {
+            return; // It was asked again: since then records may have come to it.
+        }
+        if tell.keeps && !job.is_forgotten() {
+            job.state.settings.get_or_insert_default().keeps_results = true;
         }
         let before = job.state.members.len();
         job.state.members.retain(|&member| member != node);
@@ -118,7 +140,7 @@ impl Jobs {
             return;
         }
         if !job.state.members.is_empty() && self.mutant != Some(Mutant::ForgottenReturns) {
-            job.state.members = may_have(job.state.forgets_results, homes);
+            job.state.members = may_have(job.is_forgotten(), homes);
             job.ask_to_forget(homes, out);
             looks.forgetting.insert(job_id);
         }
@@ -130,7 +152,7 @@ impl Jobs {
         let Some(looks) = &self.looks else { return };
         for job_id in &looks.forgetting {
             let Some(job) = self.jobs.get_mut(job_id) else { continue };
-            job.state.members = may_have(job.state.forgets_results, homes);
+            job.state.members = may_have(job.is_forgotten(), homes);
             if self.mutant != Some(Mutant::ForgottenReturns) {
                 job.ask_to_forget(homes, out);
             }

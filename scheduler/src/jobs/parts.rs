@@ -149,7 +149,9 @@ impl Job {
 
     /// A round that began before there were summaries, and so has no members, gets none.
     fn unrecorded(&self, mutant: Option<Mutant>) -> Vec<Unrecorded> {
-        if self.is_forgotten() {
+        // One that ended before there were summaries is thinned without; then its members are those
+        // that have to confirm.
+        if self.is_forgotten() || self.is_thinned() && self.state.summary.is_none() {
             return Vec::new();
         }
         let of_mutant = mutant == Some(Mutant::SummaryMadeAgain);
@@ -200,7 +202,9 @@ impl Jobs {
             out.reliable.extend(awaited.iter().map(|&node| (node, ask.clone())));
             let until = now + PARTS_PATIENCE;
             job.collections.insert(of.round, Collection::new(of, until, awaited));
-            self.looks.get_or_insert_default().collecting.insert(job_id);
+            let looks = self.looks.get_or_insert_default();
+            looks.collecting.insert(job_id);
+            looks.collect_at = Some(looks.collect_at.map_or(until, |at| at.min(until)));
         }
     }
 
@@ -212,32 +216,55 @@ impl Jobs {
         out: &mut Out,
     ) {
         if let (true, Some(part)) = (tell.forgotten, &tell.part) {
-            return self.on_forgotten(JobId(tell.job), part.node, out);
+            return self.on_forgotten(&tell, part.node, homes, out);
         }
-        let job = self.jobs.get_mut(&JobId(tell.job));
+        let job_id = JobId(tell.job);
+        let job = self.jobs.get_mut(&job_id);
         let collection = job.and_then(|job| job.collections.get_mut(&tell.round));
         if let (Some(collection), Some(part)) = (collection, tell.part) {
             collection.hear(*part);
-            self.tend_collections(now, homes, out);
+            self.tend_collection(now, job_id, homes, out);
         }
     }
 
-    /// Records what is complete, or has waited long enough.
+    /// Records what is complete of a job, or has waited long enough.
+    fn tend_collection(&mut self, now: Time, job_id: JobId, homes: &Homes, out: &mut Out) {
+        let Some(looks) = &mut self.looks else { return };
+        let Some(job) = self.jobs.get_mut(&job_id) else {
+            looks.collecting.remove(&job_id);
+            return;
+        };
+        for (round, mut collection) in std::mem::take(&mut job.collections) {
+            if collection.is_complete(now, homes) {
+                job.record(now, collection, homes, out);
+                looks.retention.is_due = true;
+            } else {
+                job.collections.insert(round, collection);
+            }
+        }
+        if job.collections.is_empty() {
+            looks.collecting.remove(&job_id);
+        }
+    }
+
+    /// Looks at all of them when the first has waited long enough, or members are gone.
     pub(crate) fn tend_collections(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         let Some(looks) = &mut self.looks else { return };
-        let (jobs, retention) = (&mut self.jobs, &mut looks.retention);
-        looks.collecting.retain(|job_id| {
-            let Some(job) = jobs.get_mut(job_id) else { return false };
-            for (round, mut collection) in std::mem::take(&mut job.collections) {
-                if collection.is_complete(now, homes) {
-                    job.record(now, collection, homes, out);
-                    retention.is_due = true;
-                } else {
-                    job.collections.insert(round, collection);
-                }
-            }
-            !job.collections.is_empty()
-        });
+        if looks.collect_at.is_none_or(|at| now < at) {
+            return;
+        }
+        for job_id in looks.collecting.iter().copied().collect::<Vec<_>>() {
+            self.tend_collection(now, job_id, homes, out);
+        }
+        let next = self.collections().map(|(_, collection)| collection.until).min();
+        self.looks.get_or_insert_default().collect_at = next;
+    }
+
+    /// The map has changed: members that are awaited may be gone.
+    pub(crate) fn tend_collections_soon(&mut self) {
+        if let Some(looks) = self.looks.as_mut().filter(|looks| !looks.collecting.is_empty()) {
+            looks.collect_at = Some(Time::ZERO);
+        }
     }
 
     fn collections(&self) -> impl Iterator<Item = (&Job, &Collection)> {
@@ -247,7 +274,7 @@ impl Jobs {
     }
 
     pub(crate) fn next_collection(&self) -> Option<Time> {
-        self.collections().map(|(_, collection)| collection.until).min()
+        self.looks.as_ref()?.collect_at
     }
 
     /// A member has restarted, and has forgotten what it was asked.

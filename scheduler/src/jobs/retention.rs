@@ -6,7 +6,7 @@ use proto::limits::{
     HISTORY_LOOK_INTERVAL, HISTORY_PART_BYTES, HISTORY_RECORDS_SHARE, HISTORY_TASK_BYTES,
 };
 use proto::marks::{Mark, mark};
-use proto::{JobId, Span, Time};
+use proto::{JobId, Span, Time, wire};
 
 use super::forget::may_have;
 use super::{Job, Jobs};
@@ -87,7 +87,8 @@ impl Job {
     fn old(&self, nodes: u64) -> Option<Old> {
         let state = &self.state;
         let is_thinned = state.thinned_ns != 0 || self.is_forgotten();
-        let has_ended = state.ended_ns != 0 && (state.summary.is_some() || is_thinned);
+        let has_ended = state.ended_ns != 0
+            && (state.summary.is_some() || is_thinned || self.began_before_summaries());
         let parts = state.summary.iter().chain(state.rounds.iter().flat_map(|it| &it.summary));
         let parts = parts.map(|it| it.parts.len() as u64).sum::<u64>();
         let pieces = parts + state.partitions.len() as u64 / 8;
@@ -95,10 +96,15 @@ impl Job {
             ended: Time(state.ended_ns),
             job: JobId(state.job),
             is_thinned,
-            is_bare: is_thinned && state.members.is_empty(),
+            is_bare: is_thinned && state.members.is_empty() && !self.keeps_results(),
             tasks_bytes: state.total.saturating_mul(HISTORY_TASK_BYTES) / nodes,
             job_bytes: HISTORY_JOB_BYTES + pieces.saturating_mul(HISTORY_PART_BYTES),
         })
+    }
+
+    /// It has ended, and no summary of it will be written.
+    fn began_before_summaries(&self) -> bool {
+        self.state.summary.is_none() && self.state.members.is_empty()
     }
 
     fn thin(&mut self, now: Time, homes: &Homes, out: &mut Out) {
@@ -106,12 +112,6 @@ impl Job {
         self.state.thinned_ns = now.0.max(1);
         self.state.members = may_have(false, homes);
         out.facts.jobs.insert(JobId(self.state.job), self.state.clone());
-    }
-
-    /// What a client that wants more of it is told.
-    pub(super) fn thinned_text(&self) -> String {
-        let day = &Time(self.state.thinned_ns).utc()[..10];
-        format!("the task records of job {} were removed by retention on {day}", self.state.job)
     }
 }
 
@@ -157,14 +157,19 @@ impl Jobs {
         }
     }
 
-    /// When the oldest job homed here began that has no summary.
+    /// When the oldest job homed here was committed that has no summary.
     pub(crate) fn oldest_open(&self) -> Option<Time> {
         let open = self.jobs.values().filter(|job| {
             let state = &job.state;
-            let began_before = state.members.is_empty() && state.ended_ns != 0;
-            !job.is_forgotten() && state.summary.is_none() && !began_before
+            let ended_before = state.ended_ns != 0 && job.began_before_summaries();
+            !job.is_forgotten() && !job.is_thinned() && state.summary.is_none() && !ended_before
         });
-        open.map(|job| Time(job.state.submitted_ns)).min()
+        // Clocks of clients may be wrong.
+        let since = |state: &wire::JobState| match state.committed_ns {
+            0 => state.submitted_ns,
+            committed => committed,
+        };
+        open.map(|job| Time(since(&job.state))).min()
     }
 }
 
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_jobs_go_when_they_alone_are_too_many_and_nobody_has_more_of_them() {
+    fn records_of_jobs_go_when_they_alone_are_too_many_and_no_member_has_more_of_them() {
         let mut jobs: Vec<Old> = (1..=4).map(|job| old(job, true)).collect();
         jobs[0].is_bare = false;
         let goes = choose(Time(9 * S), jobs, &tuning(8 * 25, 0));

@@ -63,8 +63,8 @@ impl Job {
         if self.is_forgotten() {
             return Err(self.forgotten_text());
         }
-        if self.is_thinned() {
-            return Err(format!("{}: submit it again", self.thinned_text()));
+        if let Some(text) = self.state.thinned_text() {
+            return Err(format!("{text}: submit it again"));
         }
         if retry.locals.len() > RETRY_TASKS_MAX || retry.by.len() > NAME_BYTES_MAX {
             return Err(format!("at most {RETRY_TASKS_MAX} tasks may be named to be run again"));

@@ -47,6 +47,8 @@ pub(super) struct Looks {
     stalls: u64,
     /// Jobs of which the members are asked what they did.
     pub(super) collecting: BTreeSet<JobId>,
+    /// When the first of them is looked at, at the latest.
+    pub(super) collect_at: Option<Time>,
     /// Forgotten jobs of which some member may have something yet.
     pub(super) forgetting: BTreeSet<JobId>,
     pub(super) retention: Retention,

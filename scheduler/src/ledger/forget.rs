@@ -7,9 +7,10 @@ use super::segment::State;
 use crate::out::Out;
 
 impl Ledger {
-    /// Whether tasks of it homed here keep something.
+    /// Whether tasks of it homed here keep bytes.
     pub(crate) fn has_results(&self, job_id: JobId) -> bool {
-        let specs = self.jobs.get(&job_id).into_iter().flat_map(|job| &job.specs);
+        let job = self.jobs.get(&job_id).filter(|job| job.settings.real_data);
+        let specs = job.into_iter().flat_map(|job| &job.specs);
         specs.into_iter().any(|spec| spec.outputs.iter().any(|output| output.keep))
     }
 

@@ -1,6 +1,7 @@
 //! Clients that have their jobs forgotten.
 
-use proto::Span;
+use proto::limits::HISTORY_JOBS_AGE_FACTOR;
+use proto::{Span, Time};
 use scheduler::UNLIMITED_AGE;
 
 use super::{Ask, Stage};
@@ -52,7 +53,15 @@ impl World {
             (client.stage, client.ended) = (Stage::Ended, Some(now));
             return true;
         }
-        truth.may_be_forgotten || is_aged && truth.promise == Promise::Ended
+        if truth.may_be_forgotten {
+            return true;
+        }
+        // Its record stays longer than those of its tasks.
+        let is_ended = truth.promise == Promise::Ended;
+        let Some(started) = self.clients[index].started.filter(|_| is_ended) else { return false };
+        let factor = if matches!(ask, Ask::CancelTasks(_)) { 1 } else { HISTORY_JOBS_AGE_FACTOR };
+        let (age, skew) = (self.options.tuning.history_age, self.options.skew_max);
+        may_be_removed(started, age, factor, skew, now)
     }
 
     pub(super) fn is_asked_after(&self, index: usize, id: u64) -> bool {
@@ -70,5 +79,26 @@ impl World {
     }
 }
 
+/// Whether something of a job that began then may be so old that it is removed. Its home's clock
+/// may go ahead.
+fn may_be_removed(started: Time, age: Span, factor: u64, skew: Span, now: Time) -> bool {
+    let age = age.0.saturating_mul(factor).saturating_sub(2 * skew.0);
+    now.0 >= started.0.saturating_add(age)
+}
+
 /// A node that was away hears of it when it is back, and writes once.
 const FORGOTTEN_BOUND: Span = Span::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_gone_when_it_is_old_enough_and_not_before() {
+        let (started, age, skew) = (Time(5), Span(100), Span(2));
+        assert!(!may_be_removed(started, age, 1, skew, Time(100)));
+        assert!(may_be_removed(started, age, 1, skew, Time(101)));
+        assert!(!may_be_removed(started, age, 10, skew, Time(1_000)));
+        assert!(!may_be_removed(started, UNLIMITED_AGE, 1, skew, Time(u64::MAX - 1)));
+    }
+}

@@ -1,0 +1,28 @@
+//! What is said of ended jobs.
+
+use crate::{Time, wire};
+
+impl wire::JobState {
+    /// What retention has removed of the job, if it has removed something, in words.
+    #[must_use]
+    pub fn thinned_text(&self) -> Option<String> {
+        (self.thinned_ns > 0).then(|| {
+            let day = &Time(self.thinned_ns).utc()[..10];
+            format!("the task records of job {} were removed by retention on {day}", self.job)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_retention_removed_is_told_with_its_day() {
+        let mut state = wire::JobState { job: 3, ..Default::default() };
+        assert_eq!(state.thinned_text(), None);
+        state.thinned_ns = 1;
+        let text = "the task records of job 3 were removed by retention on 1970-01-01";
+        assert_eq!(state.thinned_text().as_deref(), Some(text));
+    }
+}
