@@ -186,8 +186,14 @@ fn start(context: &Context, args: StartArgs) -> Done {
 /// Tells the other ranks that wait for this one why it does not come.
 fn note_failure(dir: &Path, rank: Option<u32>, launch: String, failure: &Failure) {
     let (Some(rank), Ok(instance)) = (rank, Instance::open(dir)) else { return };
-    let first_nodes = client::Instance::new(dir).cluster().map_or(u32::MAX, |it| it.nodes);
-    let Some(node) = instance.node_of_rank(rank, first_nodes) else { return };
+    let node = match client::Instance::new(dir).cluster() {
+        Ok(cluster) => {
+            let size = rank.saturating_add(1).min(proto::limits::NODES_MAX);
+            instance.seats(size, cluster.nodes, false).get(rank as usize).copied().flatten()
+        }
+        Err(_) => Some(NodeId(rank)),
+    };
+    let Some(node) = node else { return };
     let reason = failure.message.clone();
     instance.note_failure(node, Some(&FailureFile { launch, reason }));
 }
