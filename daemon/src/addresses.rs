@@ -19,6 +19,7 @@ pub(crate) struct AddressBook {
 }
 
 impl AddressBook {
+    #[expect(clippy::disallowed_methods, reason = "it is compared with the times of files")]
     pub(crate) fn new(instance: Instance) -> Self {
         Self { instance, begun: SystemTime::now(), heard: Mutex::new(BTreeMap::new()) }
     }

@@ -106,8 +106,10 @@ fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
         IpAddr::V6(ip) => (ip.to_bits(), 128),
     };
     let ((address, length), (network, of_network)) = (number(address), number(network));
-    let other = (address ^ network).checked_shr(length - u32::from(bits)).unwrap_or(0);
-    length == of_network && other == 0
+    if length != of_network {
+        return false;
+    }
+    (address ^ network).checked_shr(length - u32::from(bits)).unwrap_or(0) == 0
 }
 
 /// Both ports of a node, and what it tells of them.
@@ -262,6 +264,7 @@ mod tests {
         assert!(is_in(ip("192.0.2.9"), ip("0.0.0.0"), 0));
         assert!(is_in(ip("fd00::7"), ip("fd00::"), 8) && !is_in(ip("fe00::7"), ip("fd00::"), 8));
         assert!(is_in(ip("fe00::7"), ip("::"), 0) && !is_in(ip("10.0.0.1"), ip("::"), 0));
+        assert!(!is_in(ip("10.0.0.1"), ip("fd00::"), 64));
     }
 
     #[test]
