@@ -296,7 +296,7 @@ fn no_event_goes_before_a_node_can_know_which_jobs_are_open() {
     assert_eq!(home.history_floor(Time(65 * S)), Time::ZERO);
     assert!(recorded(Tuning::of(Policy::Mlb)).history_floor(Time(66 * S)) > Time(50 * S));
     let members = || (0..2).map(test_nodes::member).collect();
-    let other = test_nodes::homes(0, members(), &[1, 1]);
+    let other = test_nodes::homes(0, members(), &[1, 1]).moving();
     let mut node = test_nodes::scheduler(0, 1, Tuning::default(), other);
     let mut out = Out::default();
     node.resume(Time(S), &mut out);
