@@ -267,8 +267,8 @@ fn a_failure_of_an_earlier_launch_ends_no_later_one() {
     ranks.into_iter().for_each(|rank| _ = rank.end());
     let failed = sandbox.path("meet/nodes/0/failed.json");
     let written = std::fs::File::options().write(true).open(&failed).expect("it said why");
-    let earlier = std::time::SystemTime::now() - Duration::from_secs(60);
-    written.set_modified(earlier).expect("it is ours");
+    let now = written.metadata().and_then(|found| found.modified()).expect("it has a time");
+    written.set_modified(now - Duration::from_secs(60)).expect("it is ours");
     let start = |rank: &str| {
         let variables = [("PMI_RANK", rank), ("PMI_SIZE", "2")];
         node(&sandbox, &variables, &["--rendezvous", &meet, "--slots", "1"])
@@ -291,11 +291,9 @@ fn a_rendezvous_directory_with_a_variable_is_found_by_down() {
     let starling =
         |arguments: &[&str]| sandbox.starling(&[&["--dir", &meet][..], arguments].concat());
     wait_until("the node is up", || starling(&["node", "list"]).code == 0);
-    // Without its file the process is known by its words alone.
-    std::fs::remove_file(sandbox.path("meet/nodes/0/address.json")).expect("it is there");
-    let rank_is_known = starling(&["down"]);
-    assert!(!rank_is_known.stderr.contains("no node is running"), "{rank_is_known:?}");
-    rank.end();
+    let ran = starling(&["down"]).ok();
+    assert!(!ran.stderr.contains("no node is running"), "{ran:?}");
+    rank.end().ok();
 }
 
 #[test]
