@@ -3,14 +3,10 @@ That a directory has one user at a time.
 
 A lock of the file system does that, where there is one. Where there is none (Lustre without flock,
 AFS, some FUSE file systems) a *beat* stands in for it: a file that names the process and is written
-again and again. A start that finds a beat of its own machine looks whether that process is there. One that
-finds a beat of another machine watches whether it goes on. A node that finds another's beat in
-place of its own ends. So a second start is refused while the first node is well. A node that slept
-for long enough and wakes may write until its next beat: that is said to the user.
-
-The beat is written even where there are locks, unless the file system is one of this machine alone.
-With `localflock` of Lustre they hold on one machine; and a machine whose lock daemon is down has
-none, while others have.
+again and again. A start that finds a beat of its own machine looks whether that process is there.
+One that finds a beat of another machine watches whether it goes on. A node that finds another beat
+in place of its own ends. So a second start is refused while the first node is well. A node that
+slept for long enough and wakes may write until its next beat: that is said to the user.
 */
 
 use std::fs::{self, File, OpenOptions};
