@@ -1,6 +1,6 @@
 /*!
 What a parallel launcher tells the processes it starts: Slurm, Open MPI, MPICH, PALS, Flux and the
-others in [`KINDS`].
+others in `KINDS`.
 
 ```
 use daemon::launcher::detect;
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 /// This process's place among those that were launched together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Launcher {
-    /// As [`Kind::name`].
+    /// As `Kind::name`.
     pub name: &'static str,
     pub rank: u32,
     pub size: u32,
