@@ -261,6 +261,7 @@ mod tests {
                 &Mutant::OF_ROUNDS,
                 &Mutant::OF_THE_PAST,
                 &Mutant::OF_NUMBERS,
+                &Mutant::OF_GROWTH,
             ];
             let here = lists.iter().any(|list| list.contains(&mutant));
             assert!(here != found_elsewhere(mutant).is_some(), "{name}");

@@ -66,6 +66,7 @@ const REQUESTS: &[(&str, Role)] = &[
     ("explain", Role::Observer),
     ("cancel", Role::Client),
     ("retry", Role::Client),
+    ("forget", Role::Client),
     // Of reads; `an_observer_may_not_write` has the others.
     ("kv", Role::Observer),
     ("watch_key", Role::Observer),
