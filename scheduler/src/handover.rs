@@ -199,6 +199,7 @@ impl Scheduler {
             self.copied_for(from, handed, out);
             return;
         }
+        self.share_taken(made);
         if let Some(home) = self.homes.owner(task.partition()) {
             let between = (from, self.options.me);
             say(home, HandStage::Taken, between, vec![handed], out);

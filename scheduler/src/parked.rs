@@ -143,6 +143,12 @@ impl Scheduler {
     /// What a home asks for its tasks its successor finds out, and asks for, by itself; if it has
     /// it by now, who hears this late would make it again for nobody.
     fn still_asked(&self, body: Body) -> Option<Body> {
+        // A home that hears this late would have a job again that was forgotten.
+        if let Body::Visible(wire::Visible { commit: Some(commit), .. }) = &body
+            && self.jobs.has_gone(JobId(commit.job))
+        {
+            return None;
+        }
         let Body::CreditQuery(mut query) = body else { return Some(body) };
         query.asks.retain(|ask| {
             let child = TaskId::new(ask.job, ask.child);

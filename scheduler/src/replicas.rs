@@ -377,6 +377,19 @@ impl Scheduler {
         }
     }
 
+    /// A node that left had kept this, and it lies here instead: others are to have it as well.
+    pub(crate) fn share_taken(&mut self, made: Made) {
+        let wanted = self.homes.copies().saturating_sub(1) as usize;
+        let mut outputs = self.data.objects.outputs_of(made);
+        outputs.retain(|output| output.keep);
+        if wanted == 0 || outputs.is_empty() {
+            return;
+        }
+        let due = Some(Time::ZERO);
+        let shared = Shared { outputs, wanted, meant: wanted, due, ..Shared::default() };
+        self.data.replicas.found(made, shared);
+    }
+
     /// Looks at those whose time has come.
     pub(crate) fn replicate(&mut self, now: Time, out: &mut Out) {
         for _ in 0..OBJECTS_TOLD_MAX {

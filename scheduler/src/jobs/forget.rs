@@ -58,6 +58,11 @@ pub(super) fn may_have(forgets: bool, homes: &Homes) -> Vec<u32> {
 }
 
 impl Jobs {
+    /// Whether the other homes are to have nothing of this job.
+    pub(crate) fn has_gone(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.is_forgotten() || job.is_thinned())
+    }
+
     /// Removes all that is known of an ended job. `None`: there is no such job. An error says why
     /// it is refused.
     pub(crate) fn forget(
