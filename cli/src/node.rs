@@ -185,7 +185,8 @@ fn start(context: &Context, args: StartArgs) -> Done {
 
 /// Tells the other ranks that wait for this one why it does not come.
 fn note_failure(dir: &Path, rank: Option<u32>, launch: String, failure: &Failure) {
-    let (Some(rank), Ok(instance)) = (rank, Instance::open(dir)) else { return };
+    let Some(rank) = rank else { return };
+    let Ok(instance) = Instance::open(dir) else { return };
     let node = match client::Instance::new(dir).cluster() {
         Ok(cluster) => {
             let size = rank.saturating_add(1).min(proto::limits::NODES_MAX);

@@ -148,7 +148,7 @@ pub(crate) async fn info(
         add("stalled", &stall);
     }
     for failure in &jobs::counts(&state).failures {
-        add("failure", &jobs::failure_line(failure));
+        add("failure", &shown(&jobs::failure_line(failure)));
     }
     context.output.text(&text)
 }
