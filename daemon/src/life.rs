@@ -384,10 +384,6 @@ impl Life {
                 let own = own.unwrap_or_default();
                 // Whoever has never been there before has lost nothing.
                 if own.store != 0 && own.store != self.state.store() {
-                    if map.voters == [options.node.0] {
-                        let path = self.state.path().to_path_buf();
-                        return Err(StartError::LostMap { path });
-                    }
                     self.state.set_late()?;
                     self.state.set_formed()?;
                     place.known_map = Some(map);
@@ -421,6 +417,8 @@ impl Life {
             looks_for,
             voters: &voters,
             state: self.state.path(),
+            node: options.node,
+            store: self.state.store(),
         };
         rendezvous::wait_for_all(&self.shared, &wait).await
     }

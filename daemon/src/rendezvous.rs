@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::{NodeId, wire};
+use proto::{NodeId, limits, wire};
 use security::Dialer;
 use tokio_stream::StreamExt;
 
@@ -61,6 +61,9 @@ pub(crate) struct Wait<'a> {
     pub(crate) voters: &'a [u32],
     /// Where this node's state is, or was.
     pub(crate) state: &'a Path,
+    /// This node, and the number of its records.
+    pub(crate) node: NodeId,
+    pub(crate) store: u64,
 }
 
 /// Why a node does not count as there.
@@ -84,7 +87,7 @@ pub(crate) async fn wait_for_all(
     wait: &Wait<'_>,
 ) -> Result<Formed, StartError> {
     let start = Instant::now();
-    let mut pause = LOOK_AFTER;
+    let (mut pause, mut lost_since) = (LOOK_AFTER, None);
     let mut missing: BTreeMap<NodeId, Missing> = wait
         .awaited
         .iter()
@@ -96,6 +99,15 @@ pub(crate) async fn wait_for_all(
         let count = nodes.len();
         for node in nodes {
             match find(shared, node, wait).await {
+                Ok(Some(map)) if wait.lost_the_vote(&map) => {
+                    // The node that told it may not have heard yet that others vote since.
+                    let since: Instant = *lost_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= Duration::from_nanos(limits::LOST_MAP_AFTER.0) {
+                        return Err(StartError::LostMap { path: wait.state.to_path_buf() });
+                    }
+                    let seen = "knows only a map by which this node alone votes";
+                    missing.insert(node, seen.to_owned().into());
+                }
                 Ok(Some(map)) => return Ok(Formed::Begun(map)),
                 Ok(None) => _ = missing.remove(&node),
                 Err(seen) => _ = missing.insert(node, seen),
@@ -146,6 +158,13 @@ async fn find(
 }
 
 impl Wait<'_> {
+    /// By this map no node but this one has a vote, and it has lost its records.
+    fn lost_the_vote(&self, map: &wire::ClusterMap) -> bool {
+        let own = kvs::membership::member(map, self.node);
+        let is_other = own.is_some_and(|own| own.store != 0 && own.store != self.store);
+        is_other && map.voters == [self.node.0]
+    }
+
     fn too_few(&self, missing: &BTreeMap<NodeId, Missing>, waited: Duration) -> StartError {
         let expected = self.awaited.len() as u32 + 1;
         let (waited_s, path) = (waited.as_secs(), self.state.to_path_buf());

@@ -26,3 +26,5 @@ pub const BEAT_BEGINS_MAX: u32 = 3;
 pub const FAILURE_CLOCKS_DIFFER: Span = Span::from_secs(5);
 /// Where there are no hard links: the process that has claimed a file's name gives it within this.
 pub const CLAIM_PATIENCE: Span = Span::from_secs(5);
+/// A node without its records ends when for this long it hears only of maps by which it alone votes.
+pub const LOST_MAP_AFTER: Span = Span::from_secs(10);
