@@ -16,8 +16,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Processor time and memory: a measurement takes a look at files of the system for each
-    /// thread, so many jobs that begin and end in a short time share one.
+    /// Processor time and memory. A measurement reads a file of the system for each thread: jobs
+    /// that begin and end within [`MEASURE_INTERVAL`] share one.
     pub(crate) fn at(&mut self, now: Time) -> (u64, u64) {
         if self.at.is_none_or(|at| at + MEASURE_INTERVAL <= now) {
             *self = Self { at: Some(now), cpu_ns: cpu_ns(), peak_rss_bytes: peak_rss_bytes() };

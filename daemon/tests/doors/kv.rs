@@ -98,8 +98,8 @@ async fn a_numbered_call_happens_once_at_whatever_node() {
     clients[2].append(known).await.unwrap();
     let found = clients[1].lookup(key("bird")).await.unwrap().into_inner();
     assert_eq!(found.value, "new;");
-    let nobody = wire::KvPair { number: Some(wire::KvNumber::default()), ..pair("bird", "x") };
-    let refused = clients[0].insert(nobody).await.unwrap_err();
+    let unnumbered = wire::KvPair { number: Some(wire::KvNumber::default()), ..pair("bird", "x") };
+    let refused = clients[0].insert(unnumbered).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
 }
 

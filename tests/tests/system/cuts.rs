@@ -110,7 +110,8 @@ impl Drop for Net {
     }
 }
 
-fn run(line: &str) -> Result<(), String> {
+/// Runs a command; its arguments have no blanks.
+pub(crate) fn run(line: &str) -> Result<(), String> {
     let mut words = line.split(' ');
     let program = words.next().unwrap_or_default();
     let output = Command::new(program).args(words).output();

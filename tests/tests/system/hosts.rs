@@ -3,14 +3,12 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::cuts::run;
 use starling_tests::{Ran, Running, Sandbox, binary, skip, wait_until};
 
 const HOSTS: [&str; 2] = ["alpha", "beta"];
-/// From the start of the first rank until all are seen to be up.
-const FORMED_WITHIN: Duration = Duration::from_secs(5);
-
 /// Two machines; they go when this is dropped.
 struct Machines {
     tag: u32,
@@ -144,17 +142,6 @@ impl Drop for Machines {
     }
 }
 
-fn run(line: &str) -> Result<(), String> {
-    let mut words = line.split(' ');
-    let program = words.next().unwrap_or_default();
-    let output = Command::new(program).args(words).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
-
 /// Each maker says where it ran, beside bytes enough to need a connection of their own; the reader
 /// needs all of them.
 fn workflow(sandbox: &Sandbox) -> String {
@@ -178,6 +165,7 @@ inputs = {{ big = ["big1..8"], small = ["small1..8"] }}
     read
 }
 
+#[expect(clippy::print_stderr, reason = "a figure for a human")]
 fn form_and_use(second: Second, more: &[&str]) {
     let Some(machines) = Machines::make(second) else { return };
     let sandbox = Sandbox::new();
@@ -194,8 +182,7 @@ fn form_and_use(second: Second, more: &[&str]) {
         let all = nodes.as_array().map_or(&[][..], |all| all);
         all.len() == 2 && all.iter().all(|node| node["state"] == "up")
     });
-    let took = begun.elapsed();
-    assert!(took < FORMED_WITHIN, "formed after {took:?}");
+    eprintln!("formed {:?} after the start", begun.elapsed());
     for at in 0..2 {
         assert_eq!(nodes[at]["host"], HOSTS[at], "{nodes}");
         let told = nodes[at]["addrs"].as_array().expect("a list").clone();

@@ -166,14 +166,7 @@ fn the_only_copy_is_not_given_up_when_the_other_nodes_have_left() {
         file.is_ok_and(|text| text.contains("\"voters\":[0]"))
     });
     instance.kill(0);
-    let db = instance.directory().join("nodes/0/state/db");
-    let logs = fs::read_dir(&db).expect("a store").flatten().map(|entry| entry.path());
-    let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "log"));
-    let log = logs.max_by_key(|path| fs::metadata(path).map_or(0, |it| it.len())).expect("a log");
-    let mut bytes = fs::read(&log).expect("a log");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0xff;
-    fs::write(&log, bytes).expect("ours");
+    crate::replicas::damage_records(&instance, 0);
     let up = instance.starling(&["up"]);
     assert!(up.code != 0 && up.stderr.contains("damaged"), "{up:?}");
     assert!(!instance.directory().join("nodes/0/state/db.damaged").exists(), "{up:?}");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use starling_tests::{Ran, Running, Sandbox, binary, skip, wait_until};
 
@@ -189,8 +189,9 @@ fn launch(sandbox: &Sandbox, size: u32, fails: u32) -> (String, Vec<Running>) {
         };
         let (rank, size) = (rank.to_string(), size.to_string());
         let variables = [("PMI_RANK", &rank[..]), ("PMI_SIZE", &size)];
-        let arguments = ["--rendezvous", &meet, "--slots", "1", "--state-dir", &state];
-        node(sandbox, &variables, &arguments)
+        // A rank that waited for the deadline would never end here.
+        let arguments = ["--rendezvous", &meet, "--slots", "1", "--deadline", "10h"];
+        node(sandbox, &variables, &[&arguments[..], &["--state-dir", &state]].concat())
     };
     let ranks = (0..size).map(start).collect();
     (meet, ranks)
@@ -225,10 +226,8 @@ fn a_rank_without_a_disk_ends_alone() {
 #[test]
 fn where_the_others_are_too_few_they_end_at_once_and_name_the_reason() {
     let sandbox = Sandbox::new();
-    let begun = Instant::now();
     let (_, mut ranks) = launch(&sandbox, 2, 0);
     let other = ranks.remove(1).end().expect_code(3);
-    assert!(begun.elapsed() < Duration::from_secs(50), "not after the deadline of a minute");
     assert!(other.stderr.contains("node 0 did not start: cannot create"), "{other:?}");
     must_say_why(ranks.remove(0).end());
 }
@@ -246,17 +245,16 @@ fn a_reason_is_told_whatever_a_rank_lacks() {
         let meet = text(&sandbox.path("meet"));
         let start = |rank: &str, more: &[&str]| {
             let variables = [("PMI_RANK", rank), ("PMI_SIZE", "2")];
-            let arguments = ["--rendezvous", &meet, "--slots", "1"];
+            // A rank that waited for the deadline would never end.
+            let arguments = ["--rendezvous", &meet, "--slots", "1", "--deadline", "10h"];
             node(&sandbox, &variables, &[&arguments, more].concat())
         };
-        let begun = Instant::now();
         // The first alone votes: without it the other is too few.
         let other = start("1", &[]);
         let fails = start("0", &[flag, value]).end();
         assert!(fails.code != 0 && fails.stderr.contains(reason), "{fails:?}");
         let other = other.end().expect_code(3);
         assert!(other.stderr.contains("node 0 did not start") && other.stderr.contains(reason));
-        assert!(begun.elapsed() < Duration::from_secs(50), "not after the deadline of a minute");
     }
 }
 

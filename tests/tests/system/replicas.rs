@@ -197,6 +197,18 @@ fn a_node_whose_disk_is_gone_is_filled_anew() {
 }
 
 /// Nothing damaged is passed over: the copy is put aside, and the node has another.
+/// Turns the bits of a byte in the middle of a node's newest records.
+pub(crate) fn damage_records(instance: &Instance, node: u32) {
+    let db = instance.directory().join(format!("nodes/{node}/state/db"));
+    let logs = fs::read_dir(&db).expect("a store").flatten().map(|entry| entry.path());
+    let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "log"));
+    let log = logs.max_by_key(|path| fs::metadata(path).map_or(0, |it| it.len())).expect("a log");
+    let mut bytes = fs::read(&log).expect("a log");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    fs::write(&log, bytes).expect("ours");
+}
+
 #[test]
 fn a_damaged_copy_is_given_up_loudly() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
@@ -206,14 +218,7 @@ fn a_damaged_copy_is_given_up_loudly() {
     }
     instance.wait_for_copies();
     instance.kill(0);
-    let db = instance.directory().join("nodes/0/state/db");
-    let logs = fs::read_dir(&db).expect("a store").flatten().map(|entry| entry.path());
-    let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "log"));
-    let log = logs.max_by_key(|path| fs::metadata(path).map_or(0, |it| it.len())).expect("a log");
-    let mut bytes = fs::read(&log).expect("a log");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0xff;
-    fs::write(&log, bytes).expect("ours");
+    damage_records(&instance, 0);
     instance.start_missing();
     instance.wait_for_copies();
     let said = fs::read_to_string(instance.directory().join("nodes/0/node.log")).expect("a log");
