@@ -44,14 +44,19 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &RetryArgs) ->
     if selected.len() > 1 && args.tasks.is_some() {
         return Err(Failure::usage("tasks are of one job: name one"));
     }
-    for &job in &selected {
+    if args.timeout.timeout.is_some() && !args.wait {
+        return Err(Failure::usage("--timeout is about --wait, which is not given"));
+    }
+    let selected = retryable(context, client, selected).await?;
+    for job in &selected {
         open(context, client, job, args).await?;
     }
     if !args.wait {
         return Ok(Exit::Ok);
     }
     let (deadline, mut exit) = (Deadline::after(timeout), Exit::Ok);
-    for job in selected {
+    for before in selected {
+        let job = JobId(before.job);
         let state = run::wait(context, client, job, 0, &deadline).await?;
         jobs::tell_failures(&context.output, &state);
         if context.output.json {
@@ -64,23 +69,60 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &RetryArgs) ->
     Ok(exit)
 }
 
+/// The states of the jobs to retry. Of several, those with nothing to run again are left out with a
+/// note; one that has not ended refuses all of them, before any round is opened.
+async fn retryable(
+    context: &Context,
+    client: &Client,
+    jobs: Vec<JobId>,
+) -> Result<Vec<JobState>, Failure> {
+    let mut states = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        states.push(client.job(job).await?);
+    }
+    if states.len() < 2 {
+        return Ok(states);
+    }
+    if let Some(open) = states.iter().find(|state| !client::is_ended(state)) {
+        let job = open.job;
+        return Err(Failure::refused(format!("job {job} has not ended; no job was retried")).hint(
+            format!(
+                "'starling job wait {job}' waits for its end, 'starling job cancel {job}' ends it"
+            ),
+        ));
+    }
+    let (again, done): (Vec<_>, Vec<_>) =
+        states.into_iter().partition(|state| not_done_count(state) > 0);
+    for state in &done {
+        context.output.note(&format!("job {}: nothing to run again", state.job));
+    }
+    match again.is_empty() {
+        true => Err(Failure::refused("none of these jobs has a task to run again")),
+        false => Ok(again),
+    }
+}
+
+fn not_done_count(state: &JobState) -> u64 {
+    let counts = jobs::counts(state);
+    counts.failed + counts.skipped + counts.cancelled
+}
+
 /// Opens the next round of a job.
 async fn open(
     context: &Context,
     client: &Client,
-    job: JobId,
+    before: &JobState,
     args: &RetryArgs,
 ) -> Result<(), Failure> {
-    let before = client.job(job).await?;
+    let job = JobId(before.job);
     let tasks = match &args.tasks {
         Some(text) => not_done(job, &find(client, job, Some(text)).await?)?,
         None => Vec::new(),
     };
-    let state = client.retry(job, client::round_of(&before), &tasks).await;
-    let state = state.map_err(|error| explain(error, job, &before))?;
-    let counts = jobs::counts(&before);
+    let state = client.retry(job, client::round_of(before), &tasks).await;
+    let state = state.map_err(|error| explain(error, job, before))?;
     let tasks = match tasks.len() as u64 {
-        0 => counts.failed + counts.skipped + counts.cancelled,
+        0 => not_done_count(before),
         named => named,
     };
     let round = client::round_of(&state);

@@ -1,6 +1,7 @@
 //! What one node does for one job, added up from the node's own events as they come.
 
-use std::collections::BTreeMap;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 
 use crate::busy::{BUCKETS_MAX, BusySeries};
 use crate::event::{End, Event};
@@ -28,7 +29,7 @@ struct Slot {
 pub struct Tally {
     part: wire::Part,
     slots: Vec<Slot>,
-    running: BTreeMap<(TaskId, Attempt), Runs>,
+    running: HashMap<(TaskId, Attempt), Runs, FixedState>,
     busy: BusySeries,
 }
 

@@ -50,7 +50,7 @@ impl Scheduler {
         &mut self,
         now: Time,
         from: NodeId,
-        completion: wire::Completion,
+        mut completion: wire::Completion,
         out: &mut Out,
     ) {
         let task = TaskId::new(completion.job, completion.local);
@@ -82,7 +82,7 @@ impl Scheduler {
         if is_done && self.recalls_first(task, from, &completion, out) {
             return;
         }
-        self.conclude(now, from, completion, Checked::Same, out);
+        self.conclude(now, from, &mut completion, Checked::Same, out);
     }
 
     /// The end of the current attempt counts.
@@ -90,13 +90,13 @@ impl Scheduler {
         &mut self,
         now: Time,
         from: NodeId,
-        mut completion: wire::Completion,
+        completion: &mut wire::Completion,
         checked: Checked,
         out: &mut Out,
     ) {
         let task = TaskId::new(completion.job, completion.local);
         let attempt = Attempt(completion.attempt);
-        self.count(task, &completion);
+        self.count(task, completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
         if completion.lost {
             match self.ledger.runner_died(task, completion.hung, out) {
@@ -119,12 +119,12 @@ impl Scheduler {
             self.ledger.keep_failure(task, attempt, NodeId(completion.node), &detail);
         }
         let ending = Ending {
-            output_sizes: completion.output_sizes,
-            output_sums: completion.output_sums,
+            output_sizes: std::mem::take(&mut completion.output_sizes),
+            output_sums: std::mem::take(&mut completion.output_sums),
             changed: checked == Checked::Changed,
             exit_code: completion.exit_code,
-            error: completion.error,
-            stderr_tail: completion.stderr_tail,
+            error: std::mem::take(&mut completion.error),
+            stderr_tail: std::mem::take(&mut completion.stderr_tail),
             captured: Captured {
                 stdout_bytes: completion.stdout_bytes,
                 stderr_bytes: completion.stderr_bytes,

@@ -115,7 +115,7 @@ impl Scheduler {
             (completion.output_sizes, completion.output_sums) = (Vec::new(), Vec::new());
         }
         let how = if used { Checked::Used } else { Checked::Changed };
-        self.conclude(now, from, completion, how, out);
+        self.conclude(now, from, &mut completion, how, out);
     }
 
     fn not_deterministic(&self, task: TaskId, output: u32) -> String {

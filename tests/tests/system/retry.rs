@@ -124,3 +124,35 @@ fn a_job_that_goes_on_is_not_retried() {
     assert_eq!(job(&instance, &id)["state"], "cancelled");
     instance.down();
 }
+
+#[test]
+fn of_several_jobs_those_that_failed_run_again() {
+    let instance = Instance::up(1, 2);
+    let mended = instance.sandbox().path("mended").display().to_string();
+    let script = format!("[ -e {mended} ]");
+    let fails = || {
+        let id = submit(&instance, &["--", "sh", "-c", &script]);
+        instance.starling(&["job", "wait", &id]).expect_code(1);
+        id
+    };
+    let (first, last) = (fails(), {
+        let done = submit(&instance, &["--", "true"]);
+        instance.starling(&["job", "wait", &done]).ok();
+        fails()
+    });
+    let open = submit(&instance, &["--", "sleep", "300"]);
+    let refused = instance.starling(&["job", "retry", "all"]).expect_code(4);
+    assert!(refused.stderr.contains("no job was retried"), "{}", refused.stderr);
+    assert_eq!(job(&instance, &first)["state"], "failed");
+    instance.starling(&["job", "cancel", &open]).ok();
+    instance.starling(&["job", "wait", &open]).expect_code(1);
+    let useless = instance.starling(&["job", "retry", &first, "--timeout", "1s"]).expect_code(2);
+    assert!(useless.stderr.contains("--wait"), "{}", useless.stderr);
+    instance.sandbox().write("mended", "");
+    let range = format!("{first}-{last}");
+    let retried = instance.starling(&["job", "retry", &range, "--wait", "--timeout", "60s"]).ok();
+    assert!(retried.stderr.contains("nothing to run again"), "{}", retried.stderr);
+    let states = [&first, &last].map(|id| job(&instance, id)["state"].clone());
+    assert_eq!(states, ["finished", "finished"]);
+    instance.down();
+}
