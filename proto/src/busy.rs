@@ -27,8 +27,18 @@ impl BusySeries {
         if end <= start {
             return;
         }
+        let weight = u64::from(slots);
+        // Mostly it is within the last bucket: no division.
+        let last_start = (self.first + self.busy_ns.len().saturating_sub(1) as u64) * self.width_ns;
+        if let Some(last) = self.busy_ns.last_mut()
+            && start.0 >= last_start
+            && end.0 - last_start <= self.width_ns
+        {
+            *last += (end.0 - start.0) * weight;
+            return;
+        }
         self.reach(start.0, end.0);
-        let (mut at, weight) = (start.0, u64::from(slots));
+        let mut at = start.0;
         while at < end.0 {
             let bucket = at / self.width_ns;
             let until = ((bucket + 1) * self.width_ns).min(end.0);

@@ -1,7 +1,6 @@
 //! What one node does for one job, added up from the node's own events as they come.
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::busy::{BUCKETS_MAX, BusySeries};
 use crate::event::{End, Event};
@@ -10,10 +9,10 @@ use crate::{Attempt, TaskId, Time, wire};
 /// An attempt that has not ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Runs {
+    what: (TaskId, Attempt),
     started: Time,
-    /// The first of its slots, and the others.
+    /// The first of its slots.
     slot: u32,
-    more: Vec<u32>,
 }
 
 /// One slot of the node.
@@ -29,7 +28,10 @@ struct Slot {
 pub struct Tally {
     part: wire::Part,
     slots: Vec<Slot>,
-    running: HashMap<(TaskId, Attempt), Runs, FixedState>,
+    /// In the order of their starts: tasks that take no time end in it.
+    running: VecDeque<Runs>,
+    /// The further slots of wide tasks.
+    wide: BTreeMap<(TaskId, Attempt), Vec<u32>>,
     busy: BusySeries,
 }
 
@@ -39,13 +41,10 @@ impl Tally {
         let part = &mut self.part;
         match *event {
             Event::Started { task, attempt, slot } => {
-                let runs = Runs { started: now, slot, more: Vec::new() };
-                self.running.insert((task, attempt), runs);
+                self.running.push_back(Runs { what: (task, attempt), started: now, slot });
             }
             Event::Widened { task, attempt, slot } => {
-                if let Some(runs) = self.running.get_mut(&(task, attempt)) {
-                    runs.more.push(slot);
-                }
+                self.wide.entry((task, attempt)).or_default().push(slot);
             }
             Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } => {
                 let ran_ns = self.end((task, attempt), started, now);
@@ -75,8 +74,8 @@ impl Tally {
 
     /// An attempt was stopped, and has no end.
     pub fn stop(&mut self, now: Time, what: (TaskId, Attempt)) {
-        if let Some(started) = self.running.get(&what).map(|runs| runs.started) {
-            self.end(what, started, now);
+        if let Some(at) = self.running.iter().position(|runs| runs.what == what) {
+            self.end(what, self.running[at].started, now);
         }
     }
 
@@ -84,9 +83,15 @@ impl Tally {
     /// as one.
     fn end(&mut self, what: (TaskId, Attempt), started: Time, ended: Time) -> u64 {
         let mut width = 1;
-        if let Some(Runs { slot, more, .. }) = self.running.remove(&what) {
+        let at = self.running.iter().position(|runs| runs.what == what);
+        if let Some(runs) = at.and_then(|at| self.running.remove(at)) {
+            self.used(runs.slot, started, ended);
+        }
+        if !self.wide.is_empty()
+            && let Some(more) = self.wide.remove(&what)
+        {
             width += more.len() as u32;
-            std::iter::once(slot).chain(more).for_each(|slot| self.used(slot, started, ended));
+            more.into_iter().for_each(|slot| self.used(slot, started, ended));
         }
         let ran_ns = ended.since(started).0.saturating_mul(width.into());
         let part = &mut self.part;
