@@ -199,7 +199,7 @@ impl RocksStore {
             let (from, to) = prefix_range(partition, b"");
             to_write.delete_range(from, to);
         }
-        for at in by_partition(&batch.writes) {
+        for (_, at) in by_partition(&batch.writes) {
             let write = &batch.writes[at];
             let is_of_node = write.partition == keys::META_PARTITION;
             assert!(is_of_node || write.partition.0 < proto::limits::PARTITIONS_MAX, "{write:?}");
@@ -346,15 +346,12 @@ impl Shared {
     }
 }
 
-/// The order in which writes go to the store: RocksDB finds the place of a key from that of the key
-/// before, so neighbours cost it a third of what keys at random do. Those of one partition keep
-/// their order.
-fn by_partition(writes: &[Write]) -> Vec<usize> {
+/// The order in which writes go to the store: RocksDB looks for the place of a key from that of the
+/// key before, so neighbours cost it less than keys at random. Those of one partition keep theirs.
+fn by_partition(writes: &[Write]) -> Vec<(PartitionId, usize)> {
     let mut order: Vec<_> = writes.iter().map(|write| write.partition).zip(0..).collect();
-    if !order.is_sorted() {
-        order.sort_unstable();
-    }
-    order.into_iter().map(|(_, at)| at).collect()
+    order.sort(); // Writes of tasks come in ordered runs, which this kind of sort only joins.
+    order
 }
 
 fn checksum(stored_key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {

@@ -246,22 +246,25 @@ fn who_has_a_session_is_not_forgotten() {
 
 /// What a copy hears from a primary, and up to which message it has acknowledged all by the end of
 /// a step in which everything was synced.
-struct Copy(Links);
+struct Copy {
+    links: Links,
+    acknowledged: u64,
+}
 
 impl Copy {
     fn new() -> Self {
-        Self(Links::for_copies(NodeId(0), Incarnation(1)))
+        Self { links: Links::for_copies(NodeId(0), Incarnation(1)), acknowledged: 0 }
     }
     fn hears(&mut self, first_seq: u64, reliable: Vec<Bytes>, seen: u64) {
         let packet = wire::Packet { first_seq, reliable, seen, loose: Vec::new(), ..probe(1, 1) };
-        self.0.receive(packet);
+        self.links.receive(packet);
     }
     fn acknowledges(&mut self, batch: u64) -> u64 {
-        self.0.note_batch(batch);
-        self.0.durable(batch);
-        let mut ack = 0;
-        self.0.flush(Time(batch), || None, |_, packet| ack = ack.max(packet.ack));
-        ack
+        self.links.note_batch(batch);
+        self.links.durable(batch);
+        let said = &mut self.acknowledged;
+        self.links.flush(Time(batch), || None, |_, packet| *said = packet.ack.max(*said));
+        *said
     }
 }
 
@@ -279,7 +282,7 @@ fn nothing_is_acknowledged_before_it_is_seen_what_of_it_was_refused() {
     copy.hears(2, vec![change(), change()], 0);
     let refused = vec![wire::Refusal { number: 2, partition: 0 }];
     let word = wire::Replicated { refused, ..Default::default() };
-    let seq = copy.0.send(NodeId(1), Body::Replicated(word));
+    let seq = copy.links.send(NodeId(1), Body::Replicated(word));
     assert_eq!(copy.acknowledges(2), 1);
     copy.hears(4, vec![change()], 0);
     assert_eq!(copy.acknowledges(3), 1, "the word may be lost");
