@@ -1,4 +1,4 @@
-//! What key-value operations travel in: those of one partition, and requests of several such groups.
+//! What key-value operations travel in: groups of one partition each, and requests of several.
 
 use std::collections::BTreeMap;
 

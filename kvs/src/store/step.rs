@@ -38,8 +38,8 @@ struct Step<'a> {
     removed: bool,
 }
 
-/// Runs a batch that has passed all checks that need no table. Its results come behind others; after
-/// an error those there are count no more.
+/// Runs a batch that has passed all checks that need no table. Its results come behind others;
+/// after an error those that are there count no more.
 pub(super) fn run(
     table: &mut Table,
     batch: &KvBatch,
