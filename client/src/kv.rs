@@ -1,6 +1,5 @@
 //! The key-value store: bytes to bytes, straight to the primary of each key.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,9 +7,10 @@ use proto::wire::{self, KvKind, KvStatus, request, response};
 use proto::{PartitionId, limits};
 use tokio::time::Instant;
 
-use crate::call::{Checked, MOVED, Repeat, home_of};
+use crate::call::{Checked, MOVED, Repeat};
 use crate::link::{self, Link, Lost};
 use crate::numbered::{Numbers, Writes};
+use crate::parcels::{Group, Parcel, has_writes, kv_batch, parcels, repeat_of};
 use crate::retry::{Retry, To};
 use crate::{Client, ClientError};
 
@@ -138,23 +138,16 @@ impl Kv {
         check_limits(&ops)?;
         let partitions = self.client.partitions();
         let total = ops.len();
-        let mut placed: Vec<_> = ops
-            .into_iter()
-            .enumerate()
-            .map(|(at, op)| (kvs::key_partition(&op.key, partitions), at, op))
-            .collect();
-        placed.sort_by_key(|(partition, at, _)| (*partition, *at));
-        let mut groups: Vec<Group> = Vec::new();
-        for (partition, at, op) in placed {
+        let place = |(at, op): (usize, &wire::KvOp)| (kvs::key_partition(&op.key, partitions), at);
+        let mut placed: Vec<_> = ops.iter().enumerate().map(place).collect();
+        placed.sort_unstable();
+        let mut groups: Vec<Group> = Vec::with_capacity(total);
+        let mut ops = ops;
+        for (first, &(partition, at)) in placed.iter().enumerate() {
+            let op = std::mem::take(&mut ops[at]);
             match groups.last_mut() {
-                Some(group) if group.partition == partition => {
-                    group.places.push(at);
-                    group.ops.push(op);
-                }
-                _ => {
-                    let (places, ops) = (vec![at], vec![op]);
-                    groups.push(Group { partition, places, ops, number: None });
-                }
+                Some(group) if group.partition == partition => group.ops.push(op),
+                _ => groups.push(Group { partition, first, ops: vec![op], number: None }),
             }
         }
         for group in &mut groups {
@@ -170,7 +163,8 @@ impl Kv {
             asked.push(self.begin(parcel).await);
         }
         for begun in asked {
-            self.finish(begun, &mut results).await?;
+            let results = &mut |at: usize, result| results[placed[at].1] = result;
+            self.finish(begun, results).await?;
         }
         Ok(results)
     }
@@ -195,7 +189,7 @@ impl Kv {
         ops: Vec<wire::KvOp>,
     ) -> Result<Vec<wire::KvResult>, ClientError> {
         let number = self.number(partition, &ops);
-        let group = Group { partition, places: Vec::new(), ops, number };
+        let group = Group { partition, first: 0, ops, number };
         self.of_group(group, false).await
     }
 
@@ -242,20 +236,12 @@ impl Kv {
     }
 
     /// Sends a parcel without waiting, so that all parcels travel together.
-    async fn begin(&self, parcel: Parcel) -> Begun {
-        let map = self.client.map();
+    async fn begin(&self, mut parcel: Parcel) -> Begun {
         let id = self.client.next_id();
-        let batch = |group: &Group| kv_batch(&map, group);
-        let body = match &parcel.groups[..] {
-            [group] => request::Body::Kv(batch(group)),
-            groups => {
-                let batches = groups.iter().map(batch).collect();
-                request::Body::KvMany(wire::KvBatches { batches })
-            }
-        };
+        let bytes = parcel.encode(&self.client.map(), id);
         // A node that is away is waited for by whoever asks for each group, with its own patience.
         let answer = match self.client.link(parcel.node).await {
-            Ok(link) => link.send(id, link::encode(id, body)).await.ok(),
+            Ok(link) => link.send(id, bytes).await.ok(),
             Err(_) => None,
         };
         Begun { parcel, answer }
@@ -265,7 +251,7 @@ impl Kv {
     async fn finish(
         &self,
         begun: Begun,
-        results: &mut [wire::KvResult],
+        put: &mut (dyn FnMut(usize, wire::KvResult) + Send),
     ) -> Result<(), ClientError> {
         let Begun { parcel: Parcel { node, groups, .. }, answer } = begun;
         let mut repeat = groups.iter().map(|group| repeat_of(group, &self.writes));
@@ -293,59 +279,20 @@ impl Kv {
             },
         };
         let mut answered = answered.map(Vec::into_iter);
-        for mut group in groups {
-            let places = std::mem::take(&mut group.places);
-            let of_group: Vec<_> = match &mut answered {
-                Some(answered) => answered.by_ref().take(group.ops.len()).collect(),
-                None => self.of_group(group, in_doubt).await?,
-            };
-            for (place, result) in places.into_iter().zip(of_group) {
-                results[place] = result;
+        for group in groups {
+            let (first, ops) = (group.first, group.ops.len());
+            match &mut answered {
+                Some(answered) => {
+                    (first..first + ops).zip(answered).for_each(|(at, it)| put(at, it))
+                }
+                None => {
+                    let of_group = self.of_group(group, in_doubt).await?;
+                    (first..).zip(of_group).for_each(|(at, it)| put(at, it));
+                }
             }
         }
         Ok(())
     }
-}
-
-/// What travels in one request: groups of one node, as many as a frame takes. Groups with
-/// operations that must not happen twice travel alone, so that their fate is known alone; so do
-/// numbered ones, of which one may be forgotten.
-fn parcels(map: &wire::ClusterMap, groups: Vec<Group>, writes: &Writes) -> Vec<Parcel> {
-    let mut open: BTreeMap<u32, Parcel> = BTreeMap::new();
-    let mut full = Vec::new();
-    for group in groups {
-        let node = home_of(map, group.partition);
-        let new = || Parcel { node, groups: Vec::new(), size_bytes: 0 };
-        if repeat_of(&group, writes) != Repeat::Safe {
-            full.push(Parcel { groups: vec![group], ..new() });
-            continue;
-        }
-        let sizes = group.ops.iter().map(|op| op.key.len() + op.value.len() + OP_BYTES);
-        let size_bytes = sizes.sum::<usize>();
-        let parcel = open.entry(node).or_insert_with(new);
-        if parcel.size_bytes + size_bytes > limits::CHUNK_BYTES_MAX && parcel.size_bytes > 0 {
-            full.push(std::mem::replace(parcel, new()));
-        }
-        parcel.size_bytes += size_bytes;
-        parcel.groups.push(group);
-    }
-    full.extend(open.into_values());
-    full
-}
-
-/// Operations of one partition, and where their results belong.
-struct Group {
-    partition: PartitionId,
-    places: Vec<usize>,
-    ops: Vec<wire::KvOp>,
-    number: Option<wire::KvNumber>,
-}
-
-/// Groups that travel in one request.
-struct Parcel {
-    node: u32,
-    groups: Vec<Group>,
-    size_bytes: usize,
 }
 
 struct Begun {
@@ -355,9 +302,6 @@ struct Begun {
 
 /// How often a batch that never happened gets another number: other clients come meanwhile.
 const TICKETS_MAX: u32 = 8;
-/// What an operation takes in a request beside its key and value, at most.
-const OP_BYTES: usize = 64;
-
 /// An operation of a batch.
 #[must_use]
 pub fn operation(kind: KvKind, key: &[u8], value: &[u8]) -> wire::KvOp {
@@ -373,30 +317,6 @@ pub fn operation(kind: KvKind, key: &[u8], value: &[u8]) -> wire::KvOp {
 fn present(result: wire::KvResult) -> Option<Value> {
     (result.status() == KvStatus::Ok)
         .then_some(Value { bytes: result.value, version: result.version })
-}
-
-/// An append or a swap done twice is not the same as done once.
-fn repeat_of(group: &Group, writes: &Writes) -> Repeat {
-    if group.number.is_some() {
-        return Repeat::Numbered { in_doubt: false };
-    }
-    let is_once = matches!(writes, Writes::Once);
-    let is_safe = |op: &wire::KvOp| match op.kind() {
-        KvKind::Lookup => true,
-        KvKind::Insert | KvKind::Remove => !is_once,
-        KvKind::Append | KvKind::Cas => false,
-    };
-    if group.ops.iter().all(is_safe) { Repeat::Safe } else { Repeat::Never }
-}
-
-fn has_writes(ops: &[wire::KvOp]) -> bool {
-    ops.iter().any(|op| op.kind() != KvKind::Lookup)
-}
-
-fn kv_batch(map: &wire::ClusterMap, group: &Group) -> wire::KvBatch {
-    let epoch = map.partitions[group.partition.0 as usize].epoch;
-    let (partition, ops) = (group.partition.0, group.ops.clone());
-    wire::KvBatch { partition, epoch, ops, number: group.number }
 }
 
 fn results_of(
@@ -528,58 +448,5 @@ impl KeyWatch {
         let responses = session.watch(id, bytes).await.map_err(failed)?;
         self.responses = Some((node, Instant::now(), responses));
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn group(partition: u32, kind: KvKind, value_bytes: usize) -> Group {
-        let ops = vec![operation(kind, b"k", &vec![0; value_bytes])];
-        let partition_id = PartitionId(partition);
-        Group { partition: partition_id, places: vec![partition as usize], ops, number: None }
-    }
-
-    #[test]
-    fn what_must_not_happen_twice_travels_alone() {
-        let entry = |node| wire::PartitionEntry {
-            epoch: 1,
-            replicas: vec![node],
-            active: true,
-            ..Default::default()
-        };
-        let partitions = [0, 0, 0, 0, 1, 0, 0, 0].map(entry).to_vec();
-        let map = wire::ClusterMap { partitions, ..wire::ClusterMap::default() };
-        let half = limits::CHUNK_BYTES_MAX / 2;
-        let groups = vec![
-            group(0, KvKind::Insert, 1),
-            group(1, KvKind::Append, 1),
-            group(2, KvKind::Lookup, 0),
-            group(3, KvKind::Cas, 1),
-            group(4, KvKind::Insert, 1),
-            group(5, KvKind::Insert, half),
-            group(6, KvKind::Insert, half),
-        ];
-        let mut sent: Vec<(u32, Vec<usize>)> = parcels(&map, groups, &Writes::Plain)
-            .into_iter()
-            .map(|parcel| (parcel.node, parcel.groups.iter().map(|g| g.places[0]).collect()))
-            .collect();
-        sent.sort_unstable_by_key(|(_, places)| places[0]);
-        let alone = |place| vec![place];
-        let together = vec![0, 2, 5];
-        let expected = [(0, together), (0, alone(1)), (0, alone(3)), (1, alone(4)), (0, alone(6))];
-        assert_eq!(sent, expected);
-        let groups = [KvKind::Insert, KvKind::Remove, KvKind::Lookup, KvKind::Lookup];
-        let four = || (0..4).zip(groups).map(|(at, kind)| group(at, kind, 0));
-        let once = parcels(&map, four().collect(), &Writes::Once);
-        assert_eq!(once.len(), 3, "writes that happen once travel alone");
-        let number = Some(wire::KvNumber { client: 1, sequence: 1, ticket: 0 });
-        let numbered = four().map(|group| match has_writes(&group.ops) {
-            true => Group { number, ..group },
-            false => group,
-        });
-        let numbered = parcels(&map, numbered.collect(), &Writes::Plain);
-        assert_eq!(numbered.len(), 3, "numbered writes travel alone");
     }
 }

@@ -31,6 +31,7 @@ mod kv;
 mod link;
 mod nodes;
 mod numbered;
+mod parcels;
 mod retry;
 mod submit;
 

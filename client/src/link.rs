@@ -68,8 +68,14 @@ pub(crate) struct Link {
 
 /// Encodes one request as a frame of its own.
 pub(crate) fn encode(id: u64, body: wire::request::Body) -> Bytes {
-    let request = wire::Request { id, body: Some(body) };
-    wire::Requests { requests: vec![request] }.encode_to_vec().into()
+    encode_and_keep(wire::Request { id, body: Some(body) }).0
+}
+
+/// The same of a request that is still wanted.
+pub(crate) fn encode_and_keep(request: wire::Request) -> (Bytes, wire::Request) {
+    let mut frame = wire::Requests { requests: vec![request] };
+    let bytes = frame.encode_to_vec().into();
+    (bytes, frame.requests.remove(0))
 }
 
 /// The header every call carries.

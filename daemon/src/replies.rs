@@ -14,14 +14,17 @@ use tonic::Status;
 /// The loop's end.
 #[derive(Debug)]
 pub(crate) struct ReplySender {
-    queue: mpsc::UnboundedSender<wire::Response>,
+    queue: mpsc::UnboundedSender<Measured>,
     queued_bytes: Arc<AtomicUsize>,
 }
+
+/// An answer and how long it is, which takes time to find out.
+type Measured = (usize, wire::Response);
 
 /// Another end, for what the loop never sees. It does not keep the stream open.
 #[derive(Debug)]
 pub(crate) struct Refusals {
-    queue: mpsc::WeakUnboundedSender<wire::Response>,
+    queue: mpsc::WeakUnboundedSender<Measured>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
@@ -40,7 +43,7 @@ impl Refusals {
 /// The stream's end.
 #[derive(Debug)]
 pub(crate) struct ReplyStream {
-    queue: mpsc::UnboundedReceiver<wire::Response>,
+    queue: mpsc::UnboundedReceiver<Measured>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
@@ -68,7 +71,7 @@ impl ReplySender {
             bytes = response.encoded_len();
         }
         let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        queued <= limits::CLIENT_QUEUE_BYTES_MAX && self.queue.send(response).is_ok()
+        queued <= limits::CLIENT_QUEUE_BYTES_MAX && self.queue.send((bytes, response)).is_ok()
     }
 }
 
@@ -80,8 +83,8 @@ impl Stream for ReplyStream {
         let mut bytes = 0;
         while bytes < limits::RESPONSES_BYTES {
             match self.queue.poll_recv(cx) {
-                Poll::Ready(Some(response)) => {
-                    bytes += response.encoded_len();
+                Poll::Ready(Some((of_one, response))) => {
+                    bytes += of_one;
                     responses.push(response);
                 }
                 Poll::Ready(None) if responses.is_empty() => return Poll::Ready(None),

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use kvs::{Batch, Page, PageRequest, Record, keys};
+use kvs::{Batch, Page, PageRequest, Record, Write, keys};
 use mark::Mark;
 use proto::PartitionId;
 use rocksdb::{
@@ -105,6 +105,15 @@ pub struct Reader {
 #[derive(Clone, Debug)]
 pub struct Syncer {
     shared: Arc<Shared>,
+}
+
+/// How far a sync has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Synced {
+    /// The last batch.
+    pub(crate) seq: u64,
+    /// By RocksDB's own count.
+    sequence: u64,
 }
 
 struct Shared {
@@ -190,7 +199,8 @@ impl RocksStore {
             let (from, to) = prefix_range(partition, b"");
             to_write.delete_range(from, to);
         }
-        for write in &batch.writes {
+        for (_, at) in by_partition(&batch.writes) {
+            let write = &batch.writes[at];
             let is_of_node = write.partition == keys::META_PARTITION;
             assert!(is_of_node || write.partition.0 < proto::limits::PARTITIONS_MAX, "{write:?}");
             self.key.clear();
@@ -231,7 +241,7 @@ impl RocksStore {
 
     /// As [`Syncer::sync`].
     pub fn sync(&self) -> Result<u64, StoreError> {
-        self.shared.sync()
+        self.syncer().sync()
     }
 
     #[must_use]
@@ -257,22 +267,31 @@ impl Syncer {
     /// Waits until all that was written before the call is on stable storage, and tells the number
     /// of the last batch among it (0: none since the opening). Writing may go on meanwhile.
     pub fn sync(&self) -> Result<u64, StoreError> {
-        self.shared.sync()
+        let synced = self.make_durable()?;
+        self.note(synced)?;
+        Ok(synced.seq)
+    }
+
+    /// As [`Self::sync`], but for the mark of it, which [`Self::note`] writes: nothing that is told
+    /// of a sync depends on its mark, and an old one is as true.
+    pub(crate) fn make_durable(&self) -> Result<Synced, StoreError> {
+        let seq = self.shared.last_seq.load(Ordering::Acquire);
+        let sequence = self.shared.db.latest_sequence_number();
+        self.shared.run(|db| db.flush_wal(true))?;
+        Ok(Synced { seq, sequence })
+    }
+
+    /// Marks how far a sync has come.
+    pub(crate) fn note(&self, synced: Synced) -> Result<(), StoreError> {
+        let mut mark = self.shared.mark.lock().expect("nobody panics with the mark");
+        let noted = mark.synced(synced.sequence);
+        noted.inspect_err(|_| self.shared.failed.store(true, Ordering::Release))
     }
 }
 
 impl Shared {
     fn write(&self, batch: WriteBatch) -> Result<(), StoreError> {
         self.run(|db| db.write_opt(batch, &WriteOptions::default()))
-    }
-
-    fn sync(&self) -> Result<u64, StoreError> {
-        let seq = self.last_seq.load(Ordering::Acquire);
-        let sequence = self.db.latest_sequence_number();
-        self.run(|db| db.flush_wal(true))?;
-        let mut mark = self.mark.lock().expect("nobody panics with the mark");
-        mark.synced(sequence).inspect_err(|_| self.failed.store(true, Ordering::Release))?;
-        Ok(seq)
     }
 
     fn read(
@@ -325,6 +344,14 @@ impl Shared {
             from_rocksdb(&self.path, &error)
         })
     }
+}
+
+/// The order in which writes go to the store: RocksDB looks for the place of a key from that of the
+/// key before, so neighbours cost it less than keys at random. Those of one partition keep theirs.
+fn by_partition(writes: &[Write]) -> Vec<(PartitionId, usize)> {
+    let mut order: Vec<_> = writes.iter().map(|write| write.partition).zip(0..).collect();
+    order.sort(); // Writes of tasks come in ordered runs, which this kind of sort only joins.
+    order
 }
 
 fn checksum(stored_key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {

@@ -25,10 +25,13 @@ impl SyncThread {
         let (requests, asked) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             for () in asked {
-                let result = syncer.sync();
-                let failed = result.is_err();
-                if local.send(Local::Synced(result)).is_err() || failed {
-                    return; // The loop is gone, or will go: a failed sync is never tried again.
+                let result = syncer.make_durable();
+                let told = local.send(Local::Synced(result.clone().map(|synced| synced.seq)));
+                // The loop is gone, or will go: a failed sync is never tried again.
+                let (Ok(()), Ok(synced)) = (told, result) else { return };
+                if let Err(error) = syncer.note(synced) {
+                    let _ = local.send(Local::Synced(Err(error)));
+                    return;
                 }
             }
         })?;

@@ -106,21 +106,21 @@ pub(crate) fn apply_many(
         let text = format!("{ops} operations at once; {KV_OPS_MAX} may be");
         return Err(wire::Error { code: ErrorCode::Refused as i32, text, ..Default::default() });
     }
-    let mut all = wire::KvResults { results: Vec::with_capacity(ops) };
+    store.look_ahead(&many.batches);
+    let mut results = Vec::with_capacity(ops);
     let mut value_bytes = 0;
     for batch in &many.batches {
-        let response::Body::Kv(answer) = apply(store, batch, writes)? else {
-            unreachable!("a batch is answered by its results");
-        };
-        value_bytes += answer.results.iter().map(|result| result.value.len()).sum::<usize>();
+        let before = results.len();
+        store.apply_into(batch, writes, &mut results).map_err(|error| told(&error))?;
+        let new = &results[before..];
+        value_bytes += new.iter().map(|result| result.value.len()).sum::<usize>();
         if value_bytes > KV_REPLY_BYTES_MAX {
             // Not refused: asked partition by partition, each answer has a message of its own.
             let text = "the values are too large for one answer".to_owned();
             return Err(wire::Error { code: ErrorCode::Busy as i32, text, ..Default::default() });
         }
-        all.results.extend(answer.results);
     }
-    Ok(response::Body::Kv(all))
+    Ok(response::Body::Kv(wire::KvResults { results }))
 }
 
 fn told(error: &StoreError) -> wire::Error {

@@ -16,9 +16,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use prost::Message as _;
 use proto::limits::{
-    FRAGMENT_BYTES, LINK_REORDER_MESSAGES_MAX, LINK_WINDOW_MESSAGES, LOAD_INTERVAL,
-    MESSAGE_BYTES_MAX, PACKET_BYTES_MAX, PACKET_MESSAGES_MAX, RETRANSMIT_AFTER,
-    RETRANSMIT_AFTER_MAX, RETRANSMIT_PER_PEER,
+    FRAGMENT_BYTES, LINK_WINDOW_MESSAGES, LOAD_INTERVAL, PACKET_BYTES_MAX, PACKET_MESSAGES_MAX,
+    RETRANSMIT_AFTER, RETRANSMIT_AFTER_MAX, RETRANSMIT_PER_PEER,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
@@ -48,6 +47,8 @@ struct Link {
     /// acknowledged together, or a restart would keep half a message.
     partial: Vec<u8>,
     whole: u64,
+    /// Something came that cannot be read: from there on nothing is acknowledged.
+    is_garbled: bool,
     /// Taken messages whose effects are not durable yet: (batch, last sequence number).
     undurable: VecDeque<(u64, u64)>,
     ack: u64,
@@ -82,6 +83,7 @@ impl Link {
             ahead: BTreeMap::new(),
             partial: Vec::new(),
             whole: 0,
+            is_garbled: false,
             undurable: VecDeque::new(),
             ack: 0,
             ack_sent: 0,
@@ -136,10 +138,13 @@ impl Link {
 mod acquaintances;
 mod casual;
 mod survival;
+mod taking;
 
 use acquaintances::Acquaintances;
 use casual::Casual;
+use survival::gives_back;
 pub(crate) use survival::survives_restart;
+use taking::{join, take_messages};
 
 /// What a packet brought.
 #[derive(Debug, Default)]
@@ -258,10 +263,10 @@ impl Links {
         self.shut.contains_key(&peer)
     }
 
-    /// Queues a message until the peer has made it durable.
-    pub(crate) fn send(&mut self, peer: NodeId, body: Body) {
+    /// Queues a message until the peer has made it durable; its number in this session.
+    pub(crate) fn send(&mut self, peer: NodeId, body: Body) -> u64 {
         let survives_restart = survives_restart(&body);
-        let gives_back = matches!(body, Body::NotHome(_));
+        let gives_back = gives_back(&body);
         let bytes = Bytes::from(wire::Message { body: Some(body) }.encode_to_vec());
         let link = self.link(peer);
         let queue = &mut link.queue;
@@ -271,10 +276,16 @@ impl Links {
             let fragments = fragments(&bytes);
             queue.extend(fragments.map(|bytes| Queued { bytes, survives_restart }));
         }
+        let last = link.base + link.queue.len() as u64 - 1;
         if gives_back {
-            link.given_back = link.base + link.queue.len() as u64 - 1;
+            link.given_back = last;
         }
         self.touched.insert(peer);
+        last
+    }
+    /// Up to which of them the peer has acknowledged all.
+    pub(crate) fn acknowledged(&self, peer: NodeId) -> u64 {
+        self.links.get(&peer).map_or(0, |link| link.base - 1)
     }
     /// Sends a message once; it may be lost, and is if the peer is gone.
     pub(crate) fn send_loose(&mut self, peer: NodeId, body: Body) {
@@ -325,6 +336,7 @@ impl Links {
 
     pub(crate) fn receive(&mut self, packet: wire::Packet) -> Received {
         let (me, ignore) = (self.incarnation, self.ignore_incarnation);
+        let copies = self.copies;
         let peer = NodeId(packet.from);
         let mut received = Received::default();
         if packet.to != self.me.0 || peer == self.me || packet.from_incarnation == 0 {
@@ -360,7 +372,7 @@ impl Links {
         } else {
             link.take_ack(packet.ack);
             link.seen = link.seen.max(packet.seen).max(packet.ack);
-            take_messages(link, packet.first_seq, packet.reliable, &mut received.bodies);
+            take_messages(link, packet.first_seq, packet.reliable, copies, &mut received.bodies);
         }
         received.load = packet.load;
         received.bodies.extend(packet.loose.into_iter().filter_map(|message| message.body));
@@ -482,47 +494,6 @@ impl Links {
     }
 }
 
-fn take_messages(link: &mut Link, first: u64, reliable: Vec<Bytes>, bodies: &mut Vec<Body>) {
-    let horizon = link.expected + LINK_WINDOW_MESSAGES as u64;
-    for (offset, bytes) in (0..).zip(reliable) {
-        let seq = first.saturating_add(offset);
-        if seq > horizon {
-            return; // No peer that keeps to the window sends this.
-        }
-        if seq < link.expected {
-            // Repeated: the acknowledgement was lost.
-            (link.greet, link.tells_seen) = (true, true);
-        } else if seq == link.expected && link.ahead.is_empty() {
-            take_message(link, bytes, bodies);
-        } else if link.ahead.len() < LINK_REORDER_MESSAGES_MAX || seq == link.expected {
-            mark(Mark::AheadOfGap);
-            link.ahead.insert(seq, bytes);
-        }
-    }
-    while let Some(bytes) = link.ahead.remove(&link.expected) {
-        take_message(link, bytes, bodies);
-    }
-}
-
-/// Takes the message that is next.
-fn take_message(link: &mut Link, bytes: Bytes, bodies: &mut Vec<Body>) {
-    link.expected += 1;
-    // A message that cannot be decoded has no meaning here; the link goes on.
-    let message = wire::Message::decode(bytes).unwrap_or_default();
-    let body = match message.body {
-        Some(Body::Fragment(fragment)) => match join(&mut link.partial, fragment) {
-            Some(body) => body,
-            None => return,
-        },
-        other => other,
-    };
-    link.whole = link.expected - 1;
-    if matches!(body, Some(Body::NotHome(_))) {
-        (link.greet, link.tells_seen) = (true, true);
-    }
-    bodies.extend(body);
-}
-
 fn fragments(bytes: &Bytes) -> impl Iterator<Item = Bytes> {
     let starts = (0..bytes.len()).step_by(FRAGMENT_BYTES);
     starts.map(|start| {
@@ -530,19 +501,6 @@ fn fragments(bytes: &Bytes) -> impl Iterator<Item = Bytes> {
         let fragment = wire::Fragment { data: bytes.slice(start..end), last: end == bytes.len() };
         wire::Message { body: Some(Body::Fragment(fragment)) }.encode_to_vec().into()
     })
-}
-
-/// The message's body once the last fragment is there; `None` before.
-fn join(partial: &mut Vec<u8>, fragment: wire::Fragment) -> Option<Option<Body>> {
-    if partial.len() + fragment.data.len() <= MESSAGE_BYTES_MAX {
-        partial.extend_from_slice(&fragment.data);
-    }
-    if !fragment.last {
-        return None;
-    }
-    let whole = std::mem::take(partial);
-    let message = wire::Message::decode(whole.as_slice()).unwrap_or_default();
-    Some(message.body.filter(|body| !matches!(body, Body::Fragment(_))))
 }
 
 fn write_packets(

@@ -2,10 +2,12 @@
 
 use crate::time::Span;
 
+mod copies;
 mod hosts;
 mod logs;
 mod past;
 mod shell;
+pub use copies::*;
 pub use hosts::*;
 pub use logs::*;
 pub use past::*;

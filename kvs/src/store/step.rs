@@ -1,6 +1,7 @@
 //! One batch on one table: applied in place, with what it takes to undo it.
 
 use bytes::{Bytes, BytesMut};
+use hashbrown::hash_map::EntryRef;
 use proto::PartitionId;
 use proto::limits::{KV_REPLY_BYTES_MAX, VALUE_BYTES_MAX};
 use proto::wire::{KvBatch, KvKind, KvOp, KvResult, KvStatus};
@@ -10,7 +11,6 @@ use crate::{Write, keys};
 
 /// A batch that is in the table (or, after a conflict, left no trace there).
 pub(super) struct Outcome {
-    pub(super) results: Vec<KvResult>,
     pub(super) changes: Changes,
     pub(super) grown_bytes: i64,
 }
@@ -38,22 +38,26 @@ struct Step<'a> {
     removed: bool,
 }
 
-/// Runs a batch that has passed all checks that need no table.
+/// Runs a batch that has passed all checks that need no table. Its results come behind others;
+/// after an error those that are there count no more.
 pub(super) fn run(
     table: &mut Table,
     batch: &KvBatch,
     left_bytes: u64,
+    results: &mut Vec<KvResult>,
 ) -> Result<Outcome, StoreError> {
     let version = table.version + 1;
     let mut step =
         Step { table, version, undo: Vec::new(), grown_bytes: 0, reply_bytes: 0, removed: false };
-    let mut results = Vec::with_capacity(batch.ops.len());
+    let before = results.len();
     for (at, op) in batch.ops.iter().enumerate() {
         match step.run(at, op) {
             Ok(result) => results.push(result),
             Err(Stop::Conflict(result)) => {
                 step.roll_back(batch);
-                return Ok(conflict(batch.ops.len(), at, result));
+                results.truncate(before);
+                conflict(batch.ops.len(), at, result, results);
+                return Ok(Outcome { changes: Changes::default(), grown_bytes: 0 });
             }
             Err(Stop::Refused(error)) => {
                 step.roll_back(batch);
@@ -70,14 +74,14 @@ pub(super) fn run(
     }
     let touched = step.undo.iter().map(|&(at, _)| at).collect();
     let changes = Changes { touched, removed: step.removed };
-    Ok(Outcome { results, changes, grown_bytes: step.grown_bytes })
+    Ok(Outcome { changes, grown_bytes: step.grown_bytes })
 }
 
-fn conflict(ops: usize, at: usize, result: KvResult) -> Outcome {
+fn conflict(ops: usize, at: usize, result: KvResult, results: &mut Vec<KvResult>) {
     let aborted = KvResult { status: KvStatus::Aborted as i32, ..KvResult::default() };
-    let mut results = vec![aborted; ops];
-    results[at] = result;
-    Outcome { results, changes: Changes::default(), grown_bytes: 0 }
+    let first = results.len();
+    results.resize(first + ops, aborted);
+    results[first + at] = result;
 }
 
 pub(super) fn looked_up(entry: Option<&Entry>) -> KvResult {
@@ -160,9 +164,12 @@ impl Step<'_> {
     fn set(&mut self, at: usize, op: &KvOp, value: Bytes) -> KvResult {
         let entry = Entry { version: self.version, value };
         self.grown_bytes += entry.cost_bytes(&op.key) as i64;
-        let old = match self.table.entries.get_mut(&op.key[..]) {
-            Some(place) => Some(std::mem::replace(place, entry)),
-            None => self.table.entries.insert(op.key[..].into(), entry),
+        let old = match self.table.entries.entry_ref(&op.key[..]) {
+            EntryRef::Occupied(mut place) => Some(place.insert(entry)),
+            EntryRef::Vacant(place) => {
+                place.insert_with_key(op.key[..].into(), entry);
+                None
+            }
         };
         self.remember(at, op, old);
         done(self.version)
@@ -212,19 +219,19 @@ impl Changes {
         batch: &KvBatch,
         writes: &mut Vec<Write>,
     ) {
-        let key_of = |at: &usize| &batch.ops[*at].key[..];
-        let mut touched: Vec<&[u8]> = self.touched.iter().map(key_of).collect();
+        let key_of = |at: usize| &batch.ops[at].key[..];
+        let mut touched = self.touched;
         if self.removed {
             // Only a key that was removed can be touched for a first time twice.
-            touched.sort_unstable();
-            touched.dedup();
+            touched.sort_unstable_by_key(|&at| key_of(at));
+            touched.dedup_by_key(|at| key_of(*at));
             writes.push(Write {
                 partition,
                 key: keys::user(b""),
                 value: Some(table.version.to_le_bytes().to_vec()),
             });
         }
-        writes.extend(touched.into_iter().map(|key| Write {
+        writes.extend(touched.into_iter().map(key_of).map(|key| Write {
             partition,
             key: keys::user(key),
             value: table.entries.get(key).map(stored_value),

@@ -1,4 +1,4 @@
-//! Which messages outlive the incarnation that they were meant for.
+//! Which messages outlive the incarnation that they were meant for, or must be seen first.
 
 use proto::wire::message::Body;
 
@@ -54,5 +54,15 @@ pub(crate) fn survives_restart(body: &Body) -> bool {
         | Body::SlowProbe(_)
         | Body::SlowProbed(_)
         | Body::Fragment(_) => false,
+    }
+}
+
+/// Whether nothing that the peer has sent may be acknowledged before it has seen this message: it
+/// says that something of that was not taken.
+pub(super) fn gives_back(body: &Body) -> bool {
+    match body {
+        Body::NotHome(_) => true,
+        Body::Replicated(told) => !told.refused.is_empty(),
+        _ => false,
     }
 }

@@ -243,3 +243,58 @@ fn who_has_a_session_is_not_forgotten() {
     links.flush(Time(2), || None, |_, packet| first = packet.first_seq);
     assert_eq!(first, 2, "the session goes on");
 }
+
+/// What a copy hears from a primary, and up to which message it has acknowledged all by the end of
+/// a step in which everything was synced.
+struct Copy {
+    links: Links,
+    acknowledged: u64,
+}
+
+impl Copy {
+    fn new() -> Self {
+        Self { links: Links::for_copies(NodeId(0), Incarnation(1)), acknowledged: 0 }
+    }
+    fn hears(&mut self, first_seq: u64, reliable: Vec<Bytes>, seen: u64) {
+        let packet = wire::Packet { first_seq, reliable, seen, loose: Vec::new(), ..probe(1, 1) };
+        self.links.receive(packet);
+    }
+    fn acknowledges(&mut self, batch: u64) -> u64 {
+        self.links.note_batch(batch);
+        self.links.durable(batch);
+        let said = &mut self.acknowledged;
+        self.links.flush(Time(batch), || None, |_, packet| *said = packet.ack.max(*said));
+        *said
+    }
+}
+
+fn change() -> Bytes {
+    let body = Some(Body::Replicate(wire::Replicate::default()));
+    wire::Message { body }.encode_to_vec().into()
+}
+
+/// An acknowledgement says that a change is synced.
+#[test]
+fn nothing_is_acknowledged_before_it_is_seen_what_of_it_was_refused() {
+    let mut copy = Copy::new();
+    copy.hears(1, vec![change()], 0);
+    assert_eq!(copy.acknowledges(1), 1);
+    copy.hears(2, vec![change(), change()], 0);
+    let refused = vec![wire::Refusal { number: 2, partition: 0 }];
+    let word = wire::Replicated { refused, ..Default::default() };
+    let seq = copy.links.send(NodeId(1), Body::Replicated(word));
+    assert_eq!(copy.acknowledges(2), 1);
+    copy.hears(4, vec![change()], 0);
+    assert_eq!(copy.acknowledges(3), 1, "the word may be lost");
+    copy.hears(5, Vec::new(), seq);
+    assert_eq!(copy.acknowledges(4), 4);
+}
+
+#[test]
+fn what_cannot_be_read_of_copies_is_not_acknowledged_nor_what_follows() {
+    let mut copy = Copy::new();
+    copy.hears(1, vec![change(), Bytes::from_static(b"\xff"), change()], 0);
+    assert_eq!(copy.acknowledges(1), 1);
+    copy.hears(4, vec![change()], 0);
+    assert_eq!(copy.acknowledges(2), 1);
+}

@@ -1,8 +1,13 @@
 //! What a node answers those whose partitions it keeps copies of: how far its log is.
+//!
+//! That a message is synced is said by its acknowledgement. A word of its own is needed for what is
+//! refused, and for what is in the log and not synced yet. Where a sync is due at once, as a client
+//! waits, that word is spared for some time: the acknowledgement will say more.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::{NodeId, wire};
+use proto::limits::LOGGED_PATIENCE;
+use proto::{NodeId, Time, wire};
 
 use crate::SyncWish;
 
@@ -18,8 +23,22 @@ struct Source {
     /// The last message whose sync a client waits for.
     client_waits: u64,
     refused: Vec<wire::Refusal>,
-    /// What it was told last.
-    told: (u64, u64),
+    /// What it was told to be in the log, and since when more is.
+    told: u64,
+    untold_since: Time,
+}
+
+impl Source {
+    /// It has not been told all that is in the log.
+    fn lacks_word(&self) -> bool {
+        self.told.max(self.synced) < self.logged
+    }
+    /// When it is to be told, as a sync that is due at once has not ended by then.
+    fn word_due(&self) -> Option<Time> {
+        let hurries = self.client_waits > self.synced;
+        let due = if hurries { self.untold_since + LOGGED_PATIENCE } else { Time::ZERO };
+        self.lacks_word().then_some(due)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -49,15 +68,18 @@ impl Sources {
 
     /// Ends a step: what was taken in is in this batch or an earlier one, which is in the log when
     /// anything is sent.
-    pub(crate) fn note_batch(&mut self, batch: u64) {
+    pub(crate) fn note_batch(&mut self, now: Time, batch: u64) {
         for source in self.0.values_mut().filter(|source| source.taken > source.logged) {
+            if !source.lacks_word() {
+                source.untold_since = now;
+            }
             source.logged = source.taken;
             source.unsynced.push_back((batch, source.taken));
         }
     }
 
     /// Batches up to `durable` are synced.
-    pub(crate) fn answers(&mut self, durable: u64) -> Vec<(NodeId, wire::Replicated)> {
+    pub(crate) fn answers(&mut self, now: Time, durable: u64) -> Vec<(NodeId, wire::Replicated)> {
         let mut answers = Vec::new();
         for (&from, source) in &mut self.0 {
             while let Some(&(batch, number)) = source.unsynced.front()
@@ -66,16 +88,20 @@ impl Sources {
                 source.synced = number;
                 source.unsynced.pop_front();
             }
-            let now = (source.logged, source.synced);
-            if now == source.told && source.refused.is_empty() {
+            if source.word_due().is_none_or(|due| due > now) && source.refused.is_empty() {
                 continue;
             }
-            source.told = now;
+            source.told = source.logged;
             let refused = std::mem::take(&mut source.refused);
-            let (logged, synced) = now;
+            let (logged, synced) = (source.logged, source.synced);
             answers.push((from, wire::Replicated { logged, synced, refused }));
         }
         answers
+    }
+
+    /// When there is something to tell.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.0.values().filter_map(Source::word_due).min()
     }
 
     /// How much somebody waits for the next sync.
@@ -99,16 +125,45 @@ mod tests {
         let primary = NodeId(0);
         assert_eq!(sources.sync_wish(), SyncWish::None);
         sources.took(primary, 1, false, Vec::new());
-        sources.note_batch(1);
+        sources.note_batch(Time::ZERO, 1);
         assert_eq!(sources.sync_wish(), SyncWish::Soon);
         sources.took(primary, 2, true, Vec::new());
-        sources.note_batch(2);
+        sources.note_batch(Time::ZERO, 2);
         sources.took(primary, 3, false, Vec::new());
-        sources.note_batch(3);
+        sources.note_batch(Time::ZERO, 3);
         assert_eq!(sources.sync_wish(), SyncWish::Now);
-        sources.answers(2);
+        sources.answers(Time::ZERO, 2);
         assert_eq!(sources.sync_wish(), SyncWish::Soon, "nobody waits for the third");
-        sources.answers(3);
+        sources.answers(Time::ZERO, 3);
         assert_eq!(sources.sync_wish(), SyncWish::None);
+    }
+
+    #[test]
+    fn what_is_in_the_log_is_told_unless_a_sync_that_a_client_waits_for_says_more() {
+        let mut sources = Sources::default();
+        let primary = NodeId(0);
+        let word = |logged, synced| {
+            vec![(primary, wire::Replicated { logged, synced, refused: Vec::new() })]
+        };
+        let at = |ns: u64| Time(1_000_000_000 + ns);
+        sources.took(primary, 1, false, Vec::new());
+        sources.note_batch(at(0), 1);
+        assert_eq!(sources.answers(at(0), 0), word(1, 0), "no client waits");
+        assert_eq!(sources.answers(at(1), 1), Vec::new(), "the acknowledgement says so");
+
+        sources.took(primary, 2, true, Vec::new());
+        sources.note_batch(at(2), 2);
+        assert_eq!(sources.answers(at(2), 1), Vec::new());
+        assert_eq!(sources.deadline(), Some(at(2) + LOGGED_PATIENCE));
+        sources.took(primary, 3, true, Vec::new());
+        sources.note_batch(at(3), 3);
+        assert_eq!(sources.answers(at(2) + LOGGED_PATIENCE, 1), word(3, 1), "its disk is slow");
+        assert_eq!(sources.answers(at(4) + LOGGED_PATIENCE, 3), Vec::new());
+        assert_eq!(sources.deadline(), None);
+
+        sources.took(primary, 4, true, vec![wire::Refusal { number: 4, partition: 7 }]);
+        sources.note_batch(at(5), 3);
+        let told = sources.answers(at(5), 3);
+        assert_eq!(told[0].1.refused.len(), 1, "what is refused is told at once");
     }
 }

@@ -7,7 +7,7 @@
 //! answer reads. What the map shall say is in `proposals.rs`.
 //!
 //! All of it travels over links of its own, so that nothing that waits for a copy is in the way of
-//! the words that end its waiting.
+//! the words that end its waiting. An acknowledgement there says that a change is synced.
 
 mod activation;
 mod asked;
@@ -18,7 +18,7 @@ mod primary;
 mod proposals;
 mod slow;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use kvs::replica::{Copies, Shipping};
@@ -80,6 +80,8 @@ pub(crate) struct Replica {
     out: BTreeMap<NodeId, Outgoing>,
     /// Of the last message with changes.
     number: u64,
+    /// Such messages that are not acknowledged: the number on the link, and this number.
+    shipped: BTreeMap<NodeId, VecDeque<(u64, u64)>>,
     page_number: u64,
     pages: BTreeMap<u64, Page>,
     reads: Vec<PageRequest>,
@@ -120,6 +122,7 @@ impl Replica {
             batch: Batch::default(),
             out: BTreeMap::new(),
             number: 0,
+            shipped: BTreeMap::new(),
             page_number: 0,
             pages: BTreeMap::new(),
             reads: Vec::new(),
@@ -182,6 +185,22 @@ impl Replica {
         for body in received.bodies {
             self.on_body(now, from, incarnation, body);
         }
+        self.note_acknowledged(now, from);
+    }
+
+    /// What a peer has acknowledged it has synced, but for what it has refused, and has said so.
+    fn note_acknowledged(&mut self, now: Time, from: NodeId) {
+        let acknowledged = self.links.acknowledged(from);
+        let Some(shipped) = self.shipped.get_mut(&from) else { return };
+        let mut last = None;
+        while let Some((_, number)) = shipped.pop_front_if(|(on_link, _)| *on_link <= acknowledged)
+        {
+            last = Some(number);
+        }
+        let Some(number) = last else { return };
+        self.watch.acknowledged(now, from, number);
+        let told = wire::Replicated { logged: number, synced: number, refused: Vec::new() };
+        self.on_replicated(from, told);
     }
 
     /// What an earlier life of a peer was told, and had asked, is gone.
@@ -189,6 +208,7 @@ impl Replica {
         if !self.is(Mutant::RestartedMembers) {
             self.shipping.peer_restarted(peer);
         }
+        self.shipped.remove(&peer);
         self.sources.forget(peer);
         self.watch.forget(peer);
         self.asked.forget(peer);
@@ -199,10 +219,7 @@ impl Replica {
     fn on_body(&mut self, now: Time, from: NodeId, incarnation: Incarnation, body: Body) {
         match body {
             Body::Replicate(replicate) => self.on_replicate(from, replicate),
-            Body::Replicated(told) => {
-                self.watch.acknowledged(now, from, told.synced);
-                self.on_replicated(from, told);
-            }
+            Body::Replicated(told) => self.on_replicated(from, told),
             Body::CopyAsks(asks) => self.asked.add(from, asks.asks),
             Body::CopyAnswers(answers) => {
                 for answer in answers.answers {
@@ -282,7 +299,7 @@ impl Replica {
         batch.seq = last + u64::from(writes);
         self.send_changes(now, batch.seq, client_waits);
         self.note_measured(now, batch.seq, writes);
-        self.sources.note_batch(batch.seq);
+        self.sources.note_batch(now, batch.seq);
         self.asked.note_batch(batch.seq);
         self.note_promises(batch.seq);
         writes.then_some(batch)
@@ -306,7 +323,8 @@ impl Replica {
             }
             if peer != self.me {
                 let replicate = wire::Replicate { number, changes, client_waits };
-                self.links.send(peer, Body::Replicate(replicate));
+                let on_link = self.links.send(peer, Body::Replicate(replicate));
+                self.shipped.entry(peer).or_default().push_back((on_link, number));
             }
         }
     }
@@ -363,13 +381,14 @@ impl Replica {
         for (to, answers) in self.asked.answers(said(self.is(Mutant::PromiseUnsynced))) {
             self.links.send(to, Body::CopyAnswers(wire::CopyAnswers { answers }));
         }
-        for (to, told) in self.sources.answers(said(self.is(Mutant::LoggedIsSynced))) {
+        let synced = said(self.is(Mutant::LoggedIsSynced));
+        for (to, told) in self.sources.answers(now, synced) {
             self.links.send(to, Body::Replicated(told));
         }
         self.measured(now, durable);
         effects.extend(self.reads.drain(..).map(Effect::Read));
         self.links.note_batch(last);
-        self.links.durable(durable);
+        self.links.durable(synced);
         self.links.flush(
             now,
             || None,
@@ -386,7 +405,8 @@ impl Replica {
 
     pub(crate) fn deadline(&self) -> Option<Time> {
         let word = self.watch.has_words().then_some(Time::ZERO);
-        let timers = [self.links.deadline(), self.wake_at, self.watch.window_ends(), word];
+        let (links, logged) = (self.links.deadline(), self.sources.deadline());
+        let timers = [links, logged, self.wake_at, self.watch.window_ends(), word];
         timers.into_iter().flatten().min()
     }
     /// How much others wait for the next sync of this node.
