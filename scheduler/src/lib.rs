@@ -78,7 +78,7 @@ mod replicas;
 mod roomless;
 #[cfg(test)]
 mod rounds_tests;
-mod route;
+mod routing;
 mod run;
 mod scheduler;
 mod slots;
@@ -110,6 +110,6 @@ pub use mutant::Mutant;
 pub use out::{Answer, Facts, Out, Place};
 pub use parts::Usage;
 pub use policy::{Assumptions, Decision, Located, Policy, decide};
-pub use route::{Piece, reroute};
+pub use routing::route::{Piece, reroute};
 pub use scheduler::{Options, Scheduler, Stats};
 pub use tuning::{Order, Tuning, TuningError, UNLIMITED_AGE, UNLIMITED_BYTES};

@@ -11,7 +11,8 @@ use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wi
 
 use crate::homes::Homes;
 use crate::out::Out;
-use crate::{Mutant, Scheduler, route};
+use crate::routing::route;
+use crate::{Mutant, Scheduler};
 
 /// What is owed to the homes of partitions, oldest first. It takes the place of the queue of a
 /// link, and is bounded by the same: the work that is open.

@@ -1,0 +1,3 @@
+//! To which node a message goes.
+
+pub(crate) mod route;
