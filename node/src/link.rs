@@ -135,11 +135,9 @@ impl Link {
 
 mod acquaintances;
 mod casual;
-mod survival;
 
 use acquaintances::Acquaintances;
 use casual::Casual;
-pub(crate) use survival::survives_restart;
 
 /// What a packet brought.
 #[derive(Debug, Default)]
@@ -260,7 +258,7 @@ impl Links {
 
     /// Queues a message until the peer has made it durable.
     pub(crate) fn send(&mut self, peer: NodeId, body: Body) {
-        let survives_restart = survives_restart(&body);
+        let survives_restart = scheduler::traits(&body).survives_restart;
         let gives_back = matches!(body, Body::NotHome(_));
         let bytes = Bytes::from(wire::Message { body: Some(body) }.encode_to_vec());
         let link = self.link(peer);

@@ -110,6 +110,6 @@ pub use mutant::Mutant;
 pub use out::{Answer, Facts, Out, Place};
 pub use parts::Usage;
 pub use policy::{Assumptions, Decision, Located, Policy, decide};
-pub use routing::route::{Piece, reroute};
+pub use routing::traits::{AddressedTo, Channel, MessageTraits, traits};
 pub use scheduler::{Options, Scheduler, Stats};
 pub use tuning::{Order, Tuning, TuningError, UNLIMITED_AGE, UNLIMITED_BYTES};

@@ -12,7 +12,7 @@ use proto::work::{Fetch, Launch, Stored};
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, Time, wire,
 };
-use scheduler::{Homes, Mutant, Options, Out, Policy, Scheduler, Tuning};
+use scheduler::{Homes, Mutant, Options, Out, Policy, Scheduler, Tuning, traits};
 
 use crate::dice::Dice;
 use crate::oracle::Oracle;
@@ -290,7 +290,7 @@ impl Cluster {
                 let peer = NodeId(member.node);
                 process.scheduler.on_peer_gone(now, peer, incarnation, &mut out);
                 let owed = self.queues.remove(&(node, other)).unwrap_or_default();
-                given_back.extend(owed.into_iter().filter(survives));
+                given_back.extend(owed.into_iter().filter(|it| traits(it).survives_restart));
             }
         }
         process.scheduler.reroute(given_back, &mut out);
@@ -438,7 +438,7 @@ impl Cluster {
             if before.is_some()
                 && let Some(queue) = self.queues.get_mut(&(to, from))
             {
-                queue.retain(survives);
+                queue.retain(|body| traits(body).survives_restart);
             }
         }
         if let Some(body) = self.queues.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
@@ -474,24 +474,6 @@ fn route(
 fn given_back(body: &Body) -> Option<Body> {
     let Body::NotHome(not_home) = body else { return None };
     wire::Message::decode(not_home.message.as_slice()).expect("it was a message").body
-}
-
-/// As links do it: what still means something to a node that has restarted.
-fn survives(body: &Body) -> bool {
-    matches!(
-        body,
-        Body::Finished(_)
-            | Body::Credits(_)
-            | Body::CreditQuery(_)
-            | Body::Visible(_)
-            | Body::Counts(_)
-            | Body::Cancel(_)
-            | Body::NotHeld(_)
-            | Body::JobEnd(_)
-            | Body::Copies(_)
-            | Body::Consumed(_)
-            | Body::Unwanted(_)
-    )
 }
 
 pub(crate) fn brief(body: &Body) -> String {
