@@ -101,6 +101,7 @@ mod tuning;
 mod work;
 
 pub use census::{Believed, Census, JobCount};
+pub use client::Request;
 pub use eft::{Candidate, earliest};
 pub use homes::Homes;
 pub use ledger::{ChunkError, LedgerRecord, RecordError};
