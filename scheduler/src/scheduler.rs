@@ -15,8 +15,6 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::asking::Asking;
 use crate::data::Data;
 use crate::deaths::Deaths;
-use crate::eft::Loads;
-use crate::estimate::Estimates;
 use crate::grant::Transit;
 use crate::guests::Guests;
 use crate::hints::Hints;
@@ -24,13 +22,13 @@ use crate::homes::Homes;
 use crate::jobs::Jobs;
 use crate::leaving::Leaving;
 use crate::ledger::Ledger;
-use crate::monitor::Monitor;
 use crate::out::Out;
 use crate::parked::Parked;
 use crate::parts::Parts;
-use crate::policy::{Assumptions, Decision, Located, decide, parent_of};
+use crate::policy::{
+    Assumptions, Decision, Estimates, Loads, Located, Monitor, decide, parent_of, rank,
+};
 use crate::queue::{Ready, ReadyQueue};
-use crate::rank::rank;
 use crate::reconcile::Reconciler;
 use crate::run::Running;
 use crate::slots::Slots;

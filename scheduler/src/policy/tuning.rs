@@ -9,8 +9,8 @@ use proto::limits::{
 };
 use proto::{Span, wire};
 
+use super::Lengths;
 use crate::Policy;
-use crate::lengths::Lengths;
 
 /// Which of the tasks in a ready queue goes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

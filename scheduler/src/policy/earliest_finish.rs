@@ -17,7 +17,7 @@ use proto::event::Reason;
 use proto::limits::{LOAD_KEPT, LOADS_KEPT_UNUSED, PLACES_MAX};
 use proto::{NodeId, Span, Time, wire};
 
-use crate::policy::Decision;
+use super::Decision;
 use crate::work::Work;
 use crate::{Policy, Scheduler};
 
