@@ -1,5 +1,5 @@
-//! Messages to the owners of partitions: whether this is the owner of all of it, and how a message is
-//! split among several owners.
+//! Messages to the owners of partitions: whether one node owns all of it, and how a message is split
+//! among several owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +31,8 @@ pub(crate) fn all(
     all
 }
 
-/// Partitions of which the message names an attempt of a later term: this node does not own them any
-/// more and has not heard of that yet. By its records the attempt would be stale.
+/// Partitions of which the message names an attempt of a later term: this node does not own them
+/// any more and has not heard of that yet. By its records the attempt would be stale.
 pub(crate) fn surpassed(to: &AddressedTo<'_>, homes: &Homes) -> BTreeSet<PartitionId> {
     let mut found = BTreeSet::new();
     to.each_attempt(|task, attempt| {

@@ -1,6 +1,7 @@
 //! The properties of every message between nodes, in one table.
 //!
-//! [`traits`] has one row for each message and no default: a message without a row does not compile.
+//! [`traits`] has one row for each message and no default: without its row a message does not
+//! compile.
 
 use proto::wire::PartStage;
 use proto::wire::message::Body;
@@ -17,7 +18,7 @@ pub struct MessageTraits<'a> {
     pub durable_before_send: bool,
     /// It still has a meaning for the next incarnation of the receiver.
     pub survives_restart: bool,
-    /// The receiver deletes objects or records: a message of a node to itself waits for the sync too.
+    /// The receiver deletes objects or records: on its way to the sender itself it waits too.
     pub frees_data: bool,
     /// The link that carries it, and whether it may be lost there.
     pub channel: Channel,
@@ -86,7 +87,8 @@ impl Channel {
 #[must_use]
 #[rustfmt::skip] // One row a message.
 pub fn traits(body: &Body) -> MessageTraits<'_> {
-    use AddressedTo::{Children, Commit, Ended, Job, Makers, Moved, Node, NotHeld, Parents, Partition};
+    use AddressedTo::{Children, Commit, Ended, Job, Makers};
+    use AddressedTo::{Moved, Node, NotHeld, Parents, Partition};
     use Channel::{BestEffort, Either, Reliable, Replication, Transport};
     const YES: bool = true;
     const NO: bool = false;
