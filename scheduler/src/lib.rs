@@ -98,7 +98,7 @@ pub use census::{Believed, Census, JobCount};
 pub use client::Request;
 pub use homes::Homes;
 pub use ledger::{ChunkError, LedgerRecord, RecordError};
-pub use mutant::Mutant;
+pub use mutant::{FoundBy, Mutant};
 pub use out::{Answer, Facts, Out, Place};
 pub use parts::Usage;
 pub use policy::{
