@@ -6,7 +6,7 @@ order of time.
 */
 
 use proto::event::{End, Event, Reason};
-use proto::{LocalId, NodeId, Span, Time, wire};
+use proto::{LocalId, NodeId, Policy, Span, Time, wire};
 
 use crate::events::Entry;
 use crate::trace::{again_word, end_word};
@@ -194,7 +194,7 @@ fn retuned(node: String, event: &Event) -> String {
 }
 
 fn policy_name(number: u8) -> &'static str {
-    proto::event::POLICY_NAMES.get(usize::from(number)).copied().unwrap_or("another policy")
+    Policy::numbered(number).map_or("another policy", Policy::name)
 }
 
 fn ended(entry: &Entry) -> String {

@@ -11,8 +11,8 @@ use std::io::{self, Write};
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
-use proto::event::{Again, End, Event, POLICY_NAMES, Reason};
-use proto::{Attempt, NodeId, Span, TaskId, Time};
+use proto::event::{Again, End, Event, Reason};
+use proto::{Attempt, NodeId, Policy, Span, TaskId, Time};
 use serde_json::{Value, json};
 
 use crate::events::Entry;
@@ -138,7 +138,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
     /// What a node changed of how it schedules.
     fn scheduling(&mut self, entry: &Entry) -> io::Result<()> {
         let Entry { node, time, event } = *entry;
-        let name = |number: u8| POLICY_NAMES.get(usize::from(number));
+        let name = |number: u8| Policy::numbered(number).map(Policy::name);
         match event {
             Event::Shifted { tasks, wait_max } => {
                 let args = json!({"tasks": tasks, "longest_wait_s": wait_max.as_secs_f64()});

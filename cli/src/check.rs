@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ::sim::Story;
 use clap::Args;
-use scheduler::Mutant;
+use scheduler::{FoundBy, Mutant};
 use serde::Serialize;
 
 use crate::args::DataKind;
@@ -168,10 +168,10 @@ pub(crate) fn run(context: &Context, args: &CheckArgs) -> Done {
 
 /// The test that finds a bug which shows in one room alone, out of sight of whole clusters.
 fn found_elsewhere(mutant: Mutant) -> Option<&'static str> {
-    match mutant {
-        _ if Mutant::OF_ONE_SIDE.contains(&mutant) => Some("cargo test -p node mutant_of_one_side"),
-        _ if Mutant::OF_TAKE_OVER.contains(&mutant) => Some("cargo test -p scheduler mutant"),
-        _ => None,
+    match mutant.found_by() {
+        FoundBy::Simulator => None,
+        FoundBy::NodeTests => Some("cargo test -p node mutant_of_one_side"),
+        FoundBy::TakeOverTests => Some("cargo test -p scheduler mutant"),
     }
 }
 
@@ -249,25 +249,12 @@ mod tests {
         let mut names = BTreeSet::new();
         for mutant in Mutant::every() {
             let name = mutant.name();
-            assert!(names.insert(name), "two mutants are called {name}, or it is in two lists");
+            assert!(names.insert(name), "two mutants are called {name}");
             assert_eq!(parse_mutant(name), Ok(mutant));
             // `sim/tests/mutants.rs` demands that seeds or a story find each of these.
-            let lists = [
-                &Mutant::ALL[..],
-                &Mutant::OF_COPIES,
-                &Mutant::OF_CRASHES,
-                &Mutant::OF_SLOWNESS,
-                &Mutant::OF_OTHER_BYTES,
-                &Mutant::OF_ROUNDS,
-                &Mutant::OF_THE_PAST,
-                &Mutant::OF_NUMBERS,
-                &Mutant::OF_GROWTH,
-            ];
-            let here = lists.iter().any(|list| list.contains(&mutant));
-            assert!(here != found_elsewhere(mutant).is_some(), "{name}");
+            let here = mutant.found_by() == FoundBy::Simulator;
             assert!(here || Story::about(mutant).is_none(), "{name}");
         }
-        assert_eq!(names.len(), Mutant::RecallForgotten as usize + 1, "a mutant is in no list");
         assert!(::sim::STORIES.iter().all(|story| names.contains(story.about.name())));
         assert!(parse_mutant("no-such-bug").unwrap_err().contains("reads-unleased"));
     }

@@ -8,6 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use proto::Policy;
+
 use crate::errors::Failure;
 
 /// What can be set, and what holds when it is not.
@@ -23,7 +25,7 @@ pub(crate) const KEYS: [(&str, &str); 26] = [
     ("nodes", "1"),
     ("order", "auto"),
     ("placement", "graph"),
-    ("policy", "eft"),
+    ("policy", Policy::Eft.name()),
     ("replicas", "auto"),
     ("scale", "1"),
     ("scrub_every", "24h"),

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use proto::{NodeId, Span, wire};
 use scheduler::{Lengths, Order, Policy, Tuning, UNLIMITED_BYTES};
@@ -66,33 +67,26 @@ pub(crate) struct TuningArgs {
     pub(crate) history: Option<History>,
 }
 
-/// Scheduling policies by name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum PolicyName {
-    /// Maximised load balancing: every ready task may be stolen
-    Mlb,
-    /// Maximised data locality: tasks stay with their data
-    Mdl,
-    /// A threshold between the two
-    Rlds,
-    /// As rlds; what waits too long for its data's node may be stolen
-    Flds,
-    /// Starts as flds; turns to mdl or mlb by the bytes that move
-    Adaptive,
-    /// Where a task is expected to end first
-    Eft,
-}
+/// A scheduling policy by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PolicyName(Policy);
 
-impl PolicyName {
-    fn policy(self) -> Policy {
-        match self {
-            Self::Mlb => Policy::Mlb,
-            Self::Mdl => Policy::Mdl,
-            Self::Rlds => Policy::Rlds,
-            Self::Flds => Policy::Flds,
-            Self::Adaptive => Policy::Adaptive,
-            Self::Eft => Policy::Eft,
-        }
+impl ValueEnum for PolicyName {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [PolicyName; Policy::COUNT] = {
+            let mut all = [PolicyName(Policy::ALL[0]); Policy::COUNT];
+            let mut number = 0;
+            while number < all.len() {
+                all[number] = PolicyName(Policy::ALL[number]);
+                number += 1;
+            }
+            all
+        };
+        &ALL
+    }
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let Self(policy) = self;
+        Some(PossibleValue::new(policy.name()).help(policy.help()))
     }
 }
 
@@ -164,7 +158,7 @@ impl TuningArgs {
     /// What the flags change, and nothing else.
     pub(crate) fn change(&self) -> wire::Tuning {
         wire::Tuning {
-            policy: self.policy.map(|name| name.policy().name().to_owned()),
+            policy: self.policy.map(|PolicyName(policy)| policy.name().to_owned()),
             threshold: self.threshold.map(|Factor(threshold)| threshold),
             wait_max_ns: self.wait_max.map(nanoseconds),
             bandwidth_bytes_per_s: self.bandwidth.map(|bandwidth| bandwidth.bytes_per_s),

@@ -25,6 +25,7 @@ mod moves;
 mod node;
 mod records;
 mod replica;
+mod requests;
 mod step;
 
 pub use config::Config;

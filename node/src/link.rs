@@ -137,13 +137,10 @@ impl Link {
 
 mod acquaintances;
 mod casual;
-mod survival;
 mod taking;
 
 use acquaintances::Acquaintances;
 use casual::Casual;
-use survival::gives_back;
-pub(crate) use survival::survives_restart;
 use taking::{join, take_messages};
 
 /// What a packet brought.
@@ -265,8 +262,8 @@ impl Links {
 
     /// Queues a message until the peer has made it durable; its number in this session.
     pub(crate) fn send(&mut self, peer: NodeId, body: Body) -> u64 {
-        let survives_restart = survives_restart(&body);
-        let gives_back = gives_back(&body);
+        let traits = scheduler::traits(&body);
+        let (survives_restart, gives_back) = (traits.survives_restart, traits.gives_back);
         let bytes = Bytes::from(wire::Message { body: Some(body) }.encode_to_vec());
         let link = self.link(peer);
         let queue = &mut link.queue;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kvs::membership::member;
-use proto::wire::{self, MemberPhase, request, response};
-use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, Time};
+use proto::wire::{self, MemberPhase, response};
+use proto::{Incarnation, NodeId, PartitionId, Time};
 use scheduler::Homes;
 
 use crate::node::Node;
@@ -26,24 +26,10 @@ impl Node {
 
     /// A partition that a request is about and that this node does not serve. Without this a node
     /// that is not home yet, or no more, would deny what it does not know.
-    pub(crate) fn not_here(&self, body: &request::Body) -> Option<PartitionId> {
+    pub(crate) fn not_here(&self, request: &scheduler::Request) -> Option<PartitionId> {
         self.replica.as_ref()?;
         let homes = self.scheduler.homes();
-        let of_job = |job: u64| homes.job_partition(JobId(job));
-        let about = match body {
-            request::Body::Submit(chunk) => vec![PartitionId(chunk.partition)],
-            request::Body::Commit(commit) => vec![of_job(commit.job)],
-            request::Body::Job(query) | request::Body::WatchJob(query) => vec![of_job(query.job)],
-            request::Body::Explain(query) => vec![LocalId(query.local).partition()],
-            request::Body::Retry(retry) => vec![of_job(retry.job)],
-            request::Body::Forget(forget) => vec![of_job(forget.job)],
-            request::Body::Cancel(cancel) if cancel.locals.is_empty() => vec![of_job(cancel.job)],
-            request::Body::Cancel(cancel) => {
-                cancel.locals.iter().map(|&local| LocalId(local).partition()).collect()
-            }
-            _ => Vec::new(),
-        };
-        about.into_iter().find(|&partition| !homes.is_mine(partition))
+        request.partitions(homes).into_iter().find(|&partition| !homes.is_mine(partition))
     }
 
     pub(crate) fn on_moving_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) {

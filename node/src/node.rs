@@ -7,14 +7,14 @@ use kvs::membership::member;
 use kvs::{Record, Store, Write};
 use proto::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use proto::wire::message::Body;
-use proto::wire::{ErrorCode, request, response};
+use proto::wire::{ErrorCode, response};
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
 use scheduler::{Answer, Homes, Options, Out, Scheduler, Usage};
 
 use crate::config::Own;
-use crate::kv::{self, Watches};
+use crate::kv::Watches;
 use crate::link::Links;
 use crate::member::Member;
 use crate::moves::seen_from;
@@ -324,68 +324,8 @@ impl Node {
         }
     }
 
-    fn on_request(&mut self, now: Time, client: ClientId, request: wire::Request) {
-        let id = request.id;
-        let Some(mut body) = request.body else {
-            let error = refused("the request is of a kind this node does not know");
-            self.answer(client, id, Err(error));
-            return;
-        };
-        if let Some(partition) = self.not_here(&body) {
-            let text = format!("{partition} is not served here: take the newer map and ask again");
-            let code = ErrorCode::WrongEpoch as i32;
-            let error = wire::Error { code, text, retry_after_ns: STEPS_HELD_RETRY.0, ticket: 0 };
-            // It promises nothing, so it waits for nothing.
-            let body = Some(response::Body::Elsewhere(self.elsewhere(partition)));
-            let response = wire::Response { id, error: Some(error), body, ..Default::default() };
-            self.told.push((client, response));
-            return;
-        }
-        if self.scheduler.on_request(now, client, id, &mut body, &mut self.out).is_some() {
-            return;
-        }
-        match body {
-            request::Body::Kv(_) | request::Body::KvMany(_) if self.is_overloaded() => {
-                self.answer(client, id, Err(busy("too much waits for copies of partitions")));
-            }
-            request::Body::Kv(mut batch) => {
-                if self.own.mutant == Some(scheduler::Mutant::NumberIgnored) {
-                    batch.number = None;
-                }
-                let result = kv::apply(&mut self.store, &batch, &mut self.writes);
-                self.answer_kv(client, id, result, &[batch]);
-                self.tell_watchers();
-            }
-            request::Body::KvMany(many) => {
-                let result = kv::apply_many(&mut self.store, &many, &mut self.writes);
-                self.answer_kv(client, id, result, &many.batches);
-                self.tell_watchers();
-            }
-            request::Body::WatchKey(watch) => {
-                let partition = PartitionId(watch.partition);
-                match self.watches.add(client, id, watch, &self.store) {
-                    Ok(()) => self.tell_watchers(),
-                    Err(error) => self.refuse(client, id, error, partition),
-                }
-            }
-            request::Body::Node(_) => {
-                let state = self.state(now);
-                self.tell(client, id, response::Body::Node(state));
-            }
-            request::Body::Map(_) => {
-                let map = self.map.as_ref().clone();
-                self.tell(client, id, response::Body::Map(map));
-            }
-            request::Body::Propose(command) => {
-                let result = self.on_proposal(now, command);
-                self.answer(client, id, result);
-            }
-            _ => unreachable!("the scheduler answers the rest"),
-        }
-    }
-
     /// That a node joins or leaves is for an operator to say, the rest for the nodes.
-    fn on_proposal(
+    pub(crate) fn on_proposal(
         &mut self,
         now: Time,
         command: wire::MapCommand,
@@ -401,7 +341,12 @@ impl Node {
         Ok(response::Body::Accepted(wire::Accepted {}))
     }
 
-    fn answer(&mut self, client: ClientId, id: u64, result: Result<response::Body, wire::Error>) {
+    pub(crate) fn answer(
+        &mut self,
+        client: ClientId,
+        id: u64,
+        result: Result<response::Body, wire::Error>,
+    ) {
         let mut response = wire::Response { id, ..Default::default() };
         match result {
             Ok(body) => response.body = Some(body),
@@ -410,7 +355,7 @@ impl Node {
         self.out.answers.push(Answer { client, response });
     }
 
-    fn answer_kv(
+    pub(crate) fn answer_kv(
         &mut self,
         client: ClientId,
         id: u64,
@@ -429,7 +374,13 @@ impl Node {
     }
 
     /// Whoever asked with an older map hears who serves the partition now.
-    fn refuse(&mut self, client: ClientId, id: u64, error: wire::Error, partition: PartitionId) {
+    pub(crate) fn refuse(
+        &mut self,
+        client: ClientId,
+        id: u64,
+        error: wire::Error,
+        partition: PartitionId,
+    ) {
         let is_elsewhere = error.code() == ErrorCode::WrongEpoch;
         let body = is_elsewhere.then(|| response::Body::Elsewhere(self.elsewhere(partition)));
         let response = wire::Response { id, error: Some(error), body, ..Default::default() };
@@ -444,17 +395,17 @@ impl Node {
     }
 
     /// What promises nothing waits for nothing.
-    fn tell(&mut self, client: ClientId, id: u64, body: response::Body) {
+    pub(crate) fn tell(&mut self, client: ClientId, id: u64, body: response::Body) {
         let response = wire::Response { id, body: Some(body), ..Default::default() };
         self.told.push((client, response));
     }
 
     /// Copies are so far behind that nothing more is taken.
-    fn is_overloaded(&self) -> bool {
+    pub(crate) fn is_overloaded(&self) -> bool {
         self.held.len() > STEPS_HELD_MAX
     }
 
-    fn tell_watchers(&mut self) {
+    pub(crate) fn tell_watchers(&mut self) {
         for (client, response) in self.watches.changed(&self.store) {
             self.out.answers.push(Answer { client, response });
         }
@@ -573,11 +524,11 @@ fn options(config: &Config) -> Options {
     }
 }
 
-fn busy(text: &str) -> wire::Error {
+pub(crate) fn busy(text: &str) -> wire::Error {
     let retry_after_ns = STEPS_HELD_RETRY.0;
     wire::Error { code: ErrorCode::Busy as i32, text: text.into(), retry_after_ns, ticket: 0 }
 }
 
-fn refused(text: &str) -> wire::Error {
+pub(crate) fn refused(text: &str) -> wire::Error {
     wire::Error { code: ErrorCode::Refused as i32, text: text.into(), ..Default::default() }
 }

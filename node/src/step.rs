@@ -12,12 +12,10 @@ use std::collections::VecDeque;
 
 use kvs::{Batch, Write};
 use proto::marks::{Mark, mark};
-use proto::wire::PartStage;
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, PartitionId, Time, wire};
-use scheduler::{Answer, Mutant};
+use scheduler::{Answer, Mutant, traits};
 
-use crate::link::survives_restart;
 use crate::node::Node;
 use crate::{Effect, records};
 
@@ -206,8 +204,12 @@ impl Node {
         let me = self.own.node;
         // Not drained: most nodes are idle most of the time, and need no room for messages.
         for (to, body) in std::mem::take(&mut self.out.reliable) {
-            let waits = waits_for_sync(&body);
-            if to == me && !lets_go(&body) && (!waits || self.replica.is_none()) {
+            let traits = traits(&body);
+            debug_assert!(traits.channel.is_reliable(), "{body:?}");
+            let waits = traits.durable_before_send;
+            // To this node itself too where there are replicas: two partitions of a node may fail
+            // over to different nodes, and one must not remember what the other has lost.
+            if to == me && !traits.frees_data && (!waits || self.replica.is_none()) {
                 self.loopback.push_back(body);
             } else if waits {
                 // This step's batch, if there will be one, is the next.
@@ -217,6 +219,9 @@ impl Node {
             }
         }
         for (to, body) in std::mem::take(&mut self.out.loose) {
+            let is_best_effort = traits(&body).channel.is_best_effort();
+            // Without its outbox a mutant sends even credits so.
+            debug_assert!(is_best_effort || self.own.mutant.is_some(), "{body:?}");
             if to == me {
                 self.loopback.push_back(body);
             } else {
@@ -327,7 +332,7 @@ impl Node {
     fn say(&mut self, to: NodeId, body: Body) {
         if !self.links.is_shut(to) {
             self.links.send(to, body);
-        } else if survives_restart(&body) {
+        } else if traits(&body).survives_restart {
             mark(Mark::Rerouted);
             self.scheduler.reroute(vec![body], &mut self.out);
             self.unfinished = true;
@@ -391,88 +396,5 @@ impl Node {
         let of_member = self.member.as_ref().map(|member| member.deadline());
         let timers = [self.due, self.links.deadline(), of_copies, of_member];
         timers.into_iter().flatten().min()
-    }
-}
-
-/// What others conclude for good from, before it could be taken back: of counts and ends of jobs
-/// clients hear, and homes let go of what they had; a job that was made visible or cancelled
-/// elsewhere may not vanish here; a skipped child never runs; a victim forgets what a home says it
-/// knows of. To this very node too where there are copies: two partitions of a node may go
-/// different ways, and one must not remember what the other has lost.
-fn waits_for_sync(body: &Body) -> bool {
-    match body {
-        Body::Counts(_) | Body::Visible(_) | Body::Cancel(_) => true,
-        // The parent's new end must not outlive what was taken back for it. It follows the counts.
-        Body::Recalled(_) => true,
-        // It follows the credits of the attempt before.
-        Body::Recall(_) => true,
-        // A member would never hear the end of a job whose commit is lost. What it has counted
-        // goes only when the summary is sure.
-        Body::PartAsk(_) => true,
-        Body::PartTell(tell) => tell.forgotten,
-        // That there is no such job must not be heard after what a later commit of it has begun.
-        Body::JobEnd(end) => !end.unknown,
-        Body::MovedReply(_) => true,
-        Body::Consumed(_) | Body::Unwanted(_) => true,
-        Body::Credits(credits) => {
-            let done = wire::Verdict::Done as i32;
-            credits.credits.iter().any(|credit| credit.verdict != done || credit.checked)
-        }
-        _ => false,
-    }
-}
-
-/// What lets go of objects waits even on its way to this very node: a power cut may undo the end of
-/// a reader, which then needs its inputs again.
-fn lets_go(body: &Body) -> bool {
-    match body {
-        Body::Consumed(_) | Body::Unwanted(_) => true,
-        Body::JobEnd(end) => !end.unknown,
-        // A power cut may undo the mark of a job that is to be forgotten, or thinned.
-        Body::PartAsk(ask) => matches!(ask.stage(), PartStage::Forget | PartStage::Thin),
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// It was told only after a slow sync, when its client had committed the job again and the node
-    /// that had asked held tasks of it: their outputs went (seed 2210993).
-    #[test]
-    fn that_there_is_no_such_job_is_said_at_once() {
-        let end = |unknown| {
-            Body::JobEnd(wire::JobEnd { job: 1, unknown, question: 1, ..Default::default() })
-        };
-        assert!(waits_for_sync(&end(false)) && lets_go(&end(false)));
-        assert!(!waits_for_sync(&end(true)) && !lets_go(&end(true)));
-    }
-
-    /// A power cut took the mark of a forgotten job on a cluster without copies, and not its
-    /// deletion.
-    #[test]
-    fn what_removes_records_of_ended_jobs_waits_for_the_sync_of_their_mark() {
-        let ask = |stage: PartStage| {
-            Body::PartAsk(wire::PartAsk { job: 1, stage: stage as i32, ..Default::default() })
-        };
-        for stage in [PartStage::Forget, PartStage::Thin] {
-            assert!(waits_for_sync(&ask(stage)) && lets_go(&ask(stage)), "{stage:?}");
-        }
-        for stage in [PartStage::Begins, PartStage::Ends, PartStage::Recorded] {
-            assert!(!lets_go(&ask(stage)), "{stage:?}");
-        }
-    }
-
-    /// A power cut took the end of a task after a reader elsewhere had ended; the next attempt made
-    /// other bytes (seed 9701994).
-    #[test]
-    fn an_end_whose_bytes_others_read_is_synced_first() {
-        let credits = |checked| {
-            let credits = vec![wire::Credit { checked, ..Default::default() }];
-            Body::Credits(wire::Credits { credits, reconciled: false })
-        };
-        assert!(waits_for_sync(&credits(true)));
-        assert!(!waits_for_sync(&credits(false)), "no-ops do not wait");
     }
 }

@@ -7,7 +7,7 @@ block on. Encoding: one tag byte, then LEB128 varints. About 12 bytes an event.
 
 pub use crate::spared::Spared;
 pub use crate::stall::Stall;
-use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time};
+use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Policy, Span, TaskId, Time};
 
 /// Why a ready task went where it went (Algorithm 1 of the paper and what goes beyond it).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,9 +79,6 @@ pub enum End {
     Skipped = 3,
 }
 
-/// Scheduling policies, in the order in which events number them.
-pub const POLICY_NAMES: [&str; 6] = ["mlb", "mdl", "rlds", "flds", "adaptive", "eft"];
-
 /// What happened on one node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Event {
@@ -122,7 +119,7 @@ pub enum Event {
     Woken { task: TaskId },
     /// The monitor of FLDS moved tasks from LReadyQ to SReadyQ; its longest wait from then on.
     Shifted { tasks: u64, wait_max: Span },
-    /// ADAPTIVE turned from one policy to another, by their places in [`POLICY_NAMES`].
+    /// ADAPTIVE turned from one policy to another, by their numbers.
     PolicyChanged { from: u8, to: u8 },
     /// Somebody set how this node decides: the policy before and from now on, `t`, where the
     /// longest wait starts, and from where to where the stealing interval goes.
@@ -421,7 +418,7 @@ impl<'a> Decoder<'a> {
     }
     fn policy(&mut self) -> Result<u8, DecodeError> {
         match self.number()? {
-            n if (n as usize) < POLICY_NAMES.len() => Ok(n as u8),
+            n if n < Policy::COUNT as u64 => Ok(n as u8),
             _ => Err(DecodeError::OutOfRange(self.at)),
         }
     }

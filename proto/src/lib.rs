@@ -20,6 +20,7 @@ pub mod id;
 pub mod limits;
 pub mod marks;
 mod past;
+pub mod policy;
 pub mod spared;
 mod stall;
 pub mod tally;
@@ -35,4 +36,5 @@ pub use event::Event;
 pub use id::{
     Attempt, ClientId, Incarnation, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId,
 };
+pub use policy::Policy;
 pub use time::{Span, Time};

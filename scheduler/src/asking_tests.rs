@@ -3,13 +3,12 @@
 
 use proto::limits::START_ASK_PATIENCE;
 use proto::wire::message::Body;
-use proto::wire::request;
 use proto::{
     Attempt, ClientId, Event, Incarnation, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
 };
 
 use crate::out::{Out, task_attempt};
-use crate::{Policy, Scheduler, Tuning, test_nodes};
+use crate::{Policy, Request, Scheduler, Tuning, test_nodes};
 
 /// Each with one slot, and home of the partition of its number.
 fn node(me: u32) -> Scheduler {
@@ -114,7 +113,7 @@ fn doubts(said: &[(bool, bool)]) -> usize {
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
     let visible = Body::Visible(wire::Visible { commit: Some(commit), ..Default::default() });
     home.slots.take(1);
-    home.on_request(Time(0), ClientId(1), 1, &mut request::Body::Submit(chunk), &mut out);
+    home.on_request(Time(0), ClientId(1), 1, Request::Submit(chunk), &mut out);
     home.on_message(Time(0), NodeId(0), visible, &mut out);
     home.settle(Time(0), &mut out);
     let request = wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0 };

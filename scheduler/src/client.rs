@@ -1,62 +1,90 @@
 //! What clients ask of the scheduler, and its answers.
 
-use proto::wire::{ErrorCode, request, response};
+use proto::wire::{ErrorCode, response};
 use proto::work::Captured;
 use proto::{Attempt, ClientId, JobId, LocalId, PartitionId, Span, TaskId, Time, wire};
 
-use crate::Scheduler;
 use crate::jobs::Watched;
 use crate::ledger::{End, State, check_places};
 use crate::out::{Answer, Out};
 use crate::work::is_upload;
+use crate::{Homes, Scheduler};
 
 /// Why nothing runs.
 pub(crate) const KEEPERS_ALONE: &str =
     "all nodes are keepers (--slots 0), which run nothing: start a node that has slots";
 
+/// A request that the scheduler answers.
+#[derive(Debug)]
+pub enum Request {
+    Submit(wire::Chunk),
+    Commit(wire::JobCommit),
+    Job(wire::JobQuery),
+    /// Answered on each change until the job ends.
+    WatchJob(wire::JobQuery),
+    Jobs,
+    Tasks(wire::TasksQuery),
+    Explain(wire::TaskQuery),
+    Cancel(wire::Cancel),
+    Tune(wire::Tuning),
+    Retry(wire::JobRetry),
+    Forget(wire::JobForget),
+}
+
+impl Request {
+    /// The partitions whose owner alone can answer; none where every node can.
+    #[must_use]
+    pub fn partitions(&self, homes: &Homes) -> Vec<PartitionId> {
+        let of_job = |job: u64| vec![homes.job_partition(JobId(job))];
+        match self {
+            Self::Submit(chunk) => vec![PartitionId(chunk.partition)],
+            Self::Commit(commit) => of_job(commit.job),
+            Self::Job(query) | Self::WatchJob(query) => of_job(query.job),
+            Self::Explain(query) => vec![LocalId(query.local).partition()],
+            Self::Retry(retry) => of_job(retry.job),
+            Self::Forget(forget) => of_job(forget.job),
+            Self::Cancel(cancel) if cancel.locals.is_empty() => of_job(cancel.job),
+            Self::Cancel(cancel) => {
+                cancel.locals.iter().map(|&local| LocalId(local).partition()).collect()
+            }
+            Self::Jobs | Self::Tasks(_) | Self::Tune(_) => Vec::new(),
+        }
+    }
+}
+
 impl Scheduler {
-    /// Answers one request. `None`: it is not the scheduler's to answer.
+    /// Answers one request; to a watch it answers on each change.
     pub fn on_request(
         &mut self,
         now: Time,
         client: ClientId,
         id: u64,
-        body: &mut request::Body,
+        request: Request,
         out: &mut Out,
-    ) -> Option<()> {
-        let answer = match body {
-            request::Body::Submit(chunk) => self.submit(now, std::mem::take(chunk), out),
-            request::Body::Commit(commit) => self.commit(now, std::mem::take(commit), out),
-            request::Body::Job(query) => match self.jobs.ask(*query, out) {
+    ) {
+        let answer = match request {
+            Request::Submit(chunk) => self.submit(now, chunk, out),
+            Request::Commit(commit) => self.commit(now, commit, out),
+            Request::Job(query) => match self.jobs.ask(query, out) {
                 Some(state) => state.map(response::Body::Job).map_err(refused),
                 None => Err(unknown_job(query.job)),
             },
-            request::Body::Retry(retry) => self.retry_job(now, retry, out),
-            request::Body::Forget(forget) => self.forget_job(now, *forget, out),
-            request::Body::WatchJob(query) => {
-                match self.jobs.watch(JobId(query.job), client, id, out) {
-                    Watched::Answered => return Some(()),
-                    Watched::Unknown => Err(unknown_job(query.job)),
-                    Watched::Forgotten(text) => Err(refused(text)),
-                    Watched::TooMany => {
-                        Err(busy(format!("job {} is watched by too many", query.job)))
-                    }
-                }
-            }
-            request::Body::Jobs(_) => {
+            Request::Retry(retry) => self.retry_job(now, &retry, out),
+            Request::Forget(forget) => self.forget_job(now, forget, out),
+            Request::WatchJob(query) => match self.jobs.watch(JobId(query.job), client, id, out) {
+                Watched::Answered => return,
+                Watched::Unknown => Err(unknown_job(query.job)),
+                Watched::Forgotten(text) => Err(refused(text)),
+                Watched::TooMany => Err(busy(format!("job {} is watched by too many", query.job))),
+            },
+            Request::Jobs => {
                 let jobs = self.jobs.summaries().collect();
                 Ok(response::Body::Jobs(wire::JobStates { jobs }))
             }
-            request::Body::Tasks(query) => Ok(response::Body::Tasks(self.list(query))),
-            request::Body::Explain(query) => self.explain(query),
-            request::Body::Cancel(cancel) => self.cancel(now, cancel, out),
-            request::Body::Tune(change) => self.tune(change, out),
-            request::Body::Kv(_)
-            | request::Body::KvMany(_)
-            | request::Body::WatchKey(_)
-            | request::Body::Node(_)
-            | request::Body::Map(_)
-            | request::Body::Propose(_) => return None,
+            Request::Tasks(query) => Ok(response::Body::Tasks(self.list(&query))),
+            Request::Explain(query) => self.explain(&query),
+            Request::Cancel(cancel) => self.cancel(now, &cancel, out),
+            Request::Tune(change) => self.tune(&change, out),
         };
         let mut response = wire::Response { id, ..Default::default() };
         match answer {
@@ -64,7 +92,6 @@ impl Scheduler {
             Err(error) => response.error = Some(error),
         }
         out.answers.push(Answer { client, response });
-        Some(())
     }
 
     /// Changes how this node decides, from now on.

@@ -11,7 +11,7 @@ use proto::{Attempt, Event, Incarnation, JobId, NodeId, TaskId, wire};
 use crate::out::{Out, task_attempt};
 use crate::queue::Ready;
 use crate::work::{BundleBuilder, Work, is_command};
-use crate::{Mutant, Policy, Scheduler};
+use crate::{Mutant, Scheduler};
 
 /// Guests granted to a thief that has not said yet that all their homes know.
 #[derive(Debug)]
@@ -139,8 +139,8 @@ impl Scheduler {
         let length = self.mean_length();
         let moving = self.moving_time().0 as f64 * f64::from(request.slots.max(1));
         let ratio = moving / length.0.max(1) as f64;
-        let share =
-            if self.policy() == Policy::Eft { share * 2.0 / (1.0 + ratio.max(1.0)) } else { share };
+        let proportional = self.rules().steals_proportionally;
+        let share = if proportional { share * 2.0 / (1.0 + ratio.max(1.0)) } else { share };
         let spare = self.spare(request.free > 0) as f64;
         if request.held == 0 {
             return (spare * share).ceil() as usize;

@@ -8,7 +8,7 @@ messages and client requests, and notes in [`Out`] what is to be stored, sent an
 
 It never knows how records are stored or sent: [`Facts`] and messages are the node's to carry.
 
-Where to change what: a policy → `policy.rs`; the order of queues → `queue.rs`; stealing →
+Where to change what: a policy → `policy/`; the order of queues → `queue.rs`; stealing →
 `steal.rs` (thief), `grant.rs` (victim); what a record holds → `ledger/`; launches and ends →
 `run.rs`; from queue to slot → `staging.rs`, and back → `offering.rs`; fetches → `fetching.rs`;
 copies, locations and who still reads → `data.rs`.
@@ -28,13 +28,11 @@ mod data;
 mod deaths;
 #[cfg(test)]
 mod deciding_tests;
-mod eft;
 #[cfg(test)]
 mod eft_tests;
 mod ending;
 #[cfg(test)]
 mod ending_tests;
-mod estimate;
 mod fetching;
 mod forget;
 mod grant;
@@ -49,12 +47,10 @@ mod jobs;
 mod keeping;
 mod leaving;
 mod ledger;
-mod lengths;
 mod locations;
 mod lost;
 #[cfg(test)]
 mod lost_tests;
-mod monitor;
 mod mutant;
 mod near;
 mod objects;
@@ -67,7 +63,6 @@ mod past_tests;
 mod policy;
 mod pushing;
 mod queue;
-mod rank;
 mod readers;
 mod recall;
 mod reconcile;
@@ -78,7 +73,7 @@ mod replicas;
 mod roomless;
 #[cfg(test)]
 mod rounds_tests;
-mod route;
+mod routing;
 mod run;
 mod scheduler;
 mod slots;
@@ -97,19 +92,18 @@ mod takeover_tests;
 #[cfg(test)]
 mod test_nodes;
 mod told;
-mod tuning;
 mod work;
 
 pub use census::{Believed, Census, JobCount};
-pub use eft::{Candidate, earliest};
+pub use client::Request;
 pub use homes::Homes;
 pub use ledger::{ChunkError, LedgerRecord, RecordError};
-pub use lengths::Lengths;
-pub use monitor::{Adaptive, excess};
-pub use mutant::Mutant;
+pub use mutant::{FoundBy, Mutant};
 pub use out::{Answer, Facts, Out, Place};
 pub use parts::Usage;
-pub use policy::{Assumptions, Decision, Located, Policy, decide};
-pub use route::{Piece, reroute};
+pub use policy::{
+    Adaptive, Assumptions, Candidate, Decision, Lengths, Located, Order, Policy, Tuning,
+    TuningError, UNLIMITED_AGE, UNLIMITED_BYTES, decide, earliest, excess,
+};
+pub use routing::traits::{AddressedTo, Channel, MessageTraits, traits};
 pub use scheduler::{Options, Scheduler, Stats};
-pub use tuning::{Order, Tuning, TuningError, UNLIMITED_AGE, UNLIMITED_BYTES};

@@ -9,7 +9,7 @@ use proto::{Event, Span, TaskId, Time};
 use crate::asking::Asks;
 use crate::out::Out;
 use crate::staging::Staged;
-use crate::{Mutant, Policy, Scheduler};
+use crate::{Mutant, Scheduler};
 
 impl Scheduler {
     /// So long a task waits for a slot with its inputs here: others would have to fetch these, and
@@ -21,7 +21,7 @@ impl Scheduler {
 
     /// Whether another node may have it instead. The paper's policies keep what is dedicated.
     fn may_be_offered(&self, staged: &Staged) -> bool {
-        let is_shared = !staged.local_queue || self.policy() == Policy::Eft;
+        let is_shared = !staged.local_queue || self.rules().shares_local_queue;
         let is_free = staged.complete && staged.asks == Asks::Not && staged.slot.is_none();
         let is_plain = staged.work.deaths == 0 && !staged.work.is_bound();
         is_shared && is_free && is_plain && staged.home_knows

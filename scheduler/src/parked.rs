@@ -1,17 +1,19 @@
 //! Messages to homes that are on the move: kept here, in order, until somebody serves the
 //! partition, and sent again when a node says that it does not.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use prost::Message as _;
 use proto::limits::{PARKED_RETRY_AFTER, PARKED_RETRY_DOUBLED_MAX};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
+use proto::{JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::homes::Homes;
 use crate::out::Out;
-use crate::{Mutant, Scheduler, route};
+use crate::routing::route::{self, Split};
+use crate::routing::traits::traits;
+use crate::{Mutant, Scheduler};
 
 /// What is owed to the homes of partitions, oldest first. It takes the place of the queue of a
 /// link, and is bounded by the same: the work that is open.
@@ -92,21 +94,31 @@ impl Scheduler {
         let mut sent = Vec::with_capacity(out.reliable.len());
         for (to, body) in std::mem::take(&mut out.reliable) {
             let right = |partition| self.parked.speaker(&self.homes, partition) == Ok(to);
-            if route::all(&body, &self.homes, right).unwrap_or(true) {
+            if route::all(&traits(&body).addressed_to, &self.homes, right) {
                 sent.push((to, body));
-            } else if let Body::Moved(moved) = &body {
-                self.move_bounced(to, moved.steal); // Told again when what waits goes out.
-            } else {
-                self.send_to_homes(body, &mut sent);
+                continue;
+            }
+            match self.by_speaker(body) {
+                Split::ToNode(body) => sent.push((to, body)),
+                // Told again when what waits goes out.
+                Split::Undivided(moved) => self.move_bounced(to, moved.steal),
+                Split::ByOwner(pieces) => self.send_or_park(pieces, &mut sent),
             }
         }
         out.reliable = sent;
     }
 
-    fn send_to_homes(&mut self, body: Body, sent: &mut Vec<(NodeId, Body)>) {
+    fn by_speaker(&self, body: Body) -> Split<Result<NodeId, PartitionId>> {
         let (homes, parked) = (&self.homes, &self.parked);
-        let pieces = route::split(body, homes, |partition| parked.speaker(homes, partition));
-        for (home, piece) in pieces.unwrap_or_default() {
+        route::split(body, homes, |partition| parked.speaker(homes, partition))
+    }
+
+    fn send_or_park(
+        &mut self,
+        pieces: Vec<(Result<NodeId, PartitionId>, Body)>,
+        sent: &mut Vec<(NodeId, Body)>,
+    ) {
+        for (home, piece) in pieces {
             match home {
                 Ok(home) => sent.push((home, piece)),
                 Err(partition) => self.parked.park(partition, piece),
@@ -123,7 +135,11 @@ impl Scheduler {
         for body in unacknowledged {
             let Some(body) = self.still_asked(body) else { continue };
             mark(Mark::Rerouted);
-            self.send_to_homes(body, &mut out.reliable);
+            match self.by_speaker(body) {
+                // With the node the first has no meaning; the thief sends the second again.
+                Split::ToNode(_) | Split::Undivided(_) => {}
+                Split::ByOwner(pieces) => self.send_or_park(pieces, &mut out.reliable),
+            }
         }
     }
 
@@ -166,18 +182,23 @@ impl Scheduler {
     /// know more of homes, or will.
     pub(crate) fn mine_of(&self, from: NodeId, body: Body, out: &mut Out) -> Option<Body> {
         let homes = &self.homes;
-        let surpassed = surpassed(&body, homes);
+        let addressed_to = traits(&body).addressed_to;
+        let surpassed = route::surpassed(&addressed_to, homes);
         let mine = |partition| homes.is_mine(partition) && !surpassed.contains(&partition);
-        if route::all(&body, homes, mine).unwrap_or(true) {
+        if route::all(&addressed_to, homes, mine) {
             return Some(body);
         }
-        if let Body::Moved(moved) = body {
-            // Its answer is about all of it: told anew by the thief, in pieces that have one home.
-            bounce(from, Body::Moved(moved), out);
-            return None;
-        }
+        let pieces = match route::split(body, homes, mine) {
+            Split::ToNode(body) => return Some(body),
+            Split::Undivided(moved) => {
+                // The thief sends it again, in pieces that have one home.
+                bounce(from, Body::Moved(moved), out);
+                return None;
+            }
+            Split::ByOwner(pieces) => pieces,
+        };
         let mut kept = None;
-        for (mine, piece) in route::split(body, homes, mine).unwrap_or_default() {
+        for (mine, piece) in pieces {
             if mine {
                 kept = Some(piece);
             } else {
@@ -192,42 +213,24 @@ impl Scheduler {
         let message = wire::Message::decode(not_home.message.as_slice()).unwrap_or_default();
         let Some(body) = message.body else { return };
         let exists = |partition: &PartitionId| partition.0 < self.homes.partitions();
-        if let Body::Moved(moved) = &body {
-            let about = moved.tasks.iter().map(|task| LocalId(task.local).partition());
-            for partition in about.filter(exists) {
-                self.parked.retry_later(now, partition);
+        let pieces = match route::split(body, &self.homes, |partition| partition) {
+            Split::ToNode(_) => return,
+            Split::Undivided(moved) => {
+                let about = moved.tasks.iter().map(|task| LocalId(task.local).partition());
+                for partition in about.filter(exists) {
+                    self.parked.retry_later(now, partition);
+                }
+                return self.move_bounced(from, moved.steal);
             }
-            return self.move_bounced(from, moved.steal);
-        }
-        let pieces = route::split(body, &self.homes, |partition| partition);
-        for (partition, piece) in pieces.unwrap_or_default() {
+            Split::ByOwner(pieces) => pieces,
+        };
+        for (partition, piece) in pieces {
             if exists(&partition) {
                 self.parked.retry_later(now, partition);
                 self.parked.park(partition, piece);
             }
         }
     }
-}
-
-/// Partitions of which a message tells an attempt that a later home has made: this node is their
-/// home no more, and has not heard yet. By its records the attempt would be stale.
-fn surpassed(body: &Body, homes: &Homes) -> BTreeSet<PartitionId> {
-    let mut found = BTreeSet::new();
-    let mut look_at = |local: u64, attempt: u64| {
-        let partition = LocalId(local).partition();
-        if homes.term(partition).is_some_and(|term| Attempt(attempt).term() > term) {
-            found.insert(partition);
-        }
-    };
-    match body {
-        Body::Moved(moved) => moved.tasks.iter().for_each(|it| look_at(it.local, it.attempt)),
-        Body::NotHeld(told) => told.tasks.iter().for_each(|it| look_at(it.local, it.attempt)),
-        Body::Finished(told) => {
-            told.completions.iter().for_each(|it| look_at(it.local, it.attempt))
-        }
-        _ => {}
-    }
-    found
 }
 
 fn bounce(to: NodeId, body: Body, out: &mut Out) {

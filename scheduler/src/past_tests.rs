@@ -1,11 +1,11 @@
 //! What is kept of ended jobs, and what is not: what the home of one demands and tells.
 
 use proto::wire::message::Body;
-use proto::wire::{JobPhase, PartStage, request, response};
+use proto::wire::{JobPhase, PartStage, response};
 use proto::{ClientId, JobId, NodeId, PartitionId, Time, wire};
 
 use crate::out::Out;
-use crate::{LedgerRecord, Policy, Scheduler, Tuning, Usage, test_nodes};
+use crate::{LedgerRecord, Policy, Request, Scheduler, Tuning, Usage, test_nodes};
 
 const MINE: PartitionId = PartitionId(0);
 const S: u64 = 1_000_000_000;
@@ -69,14 +69,13 @@ fn tell(node: u32, began_late: bool) -> Body {
     Body::PartTell(wire::PartTell { job: 1, part: Some(part.into()), ..Default::default() })
 }
 
-fn ask(home: &mut Scheduler, body: request::Body, out: &mut Out) -> wire::Response {
-    let mut body = body;
-    home.on_request(Time(30 * S), ClientId(1), 9, &mut body, out);
+fn ask(home: &mut Scheduler, request: Request, out: &mut Out) -> wire::Response {
+    home.on_request(Time(30 * S), ClientId(1), 9, request, out);
     out.answers.pop().expect("each request is answered").response
 }
 
-fn query() -> request::Body {
-    request::Body::Job(wire::JobQuery { job: 1, ..Default::default() })
+fn query() -> Request {
+    Request::Job(wire::JobQuery { job: 1, ..Default::default() })
 }
 
 fn told(home: &mut Scheduler) -> wire::JobState {
@@ -201,8 +200,8 @@ fn confirm(home: &mut Scheduler, out: &mut Out) {
     confirm_under(home.homes().map_epoch(), false, home, out);
 }
 
-fn forget(results: bool) -> request::Body {
-    request::Body::Forget(wire::JobForget { job: 1, results })
+fn forget(results: bool) -> Request {
+    Request::Forget(wire::JobForget { job: 1, results })
 }
 
 /// Of two nodes the other one is down.
@@ -349,7 +348,7 @@ fn retention_leaves_the_record_of_a_job_and_refuses_to_retry_it() {
     let state = told(&mut home);
     assert_eq!((state.thinned_ns, state.summary), (20 * S, summary));
     let retry = wire::JobRetry { job: 1, round: 1, ..Default::default() };
-    let error = ask(&mut home, request::Body::Retry(retry), &mut out).error.expect("refused");
+    let error = ask(&mut home, Request::Retry(retry), &mut out).error.expect("refused");
     assert!(error.text.contains("removed by retention on 1970-01-01"), "{}", error.text);
     confirm(&mut home, &mut out);
     home.act(Time(40 * S), &mut out);

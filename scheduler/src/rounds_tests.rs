@@ -1,12 +1,12 @@
 //! A job that has ended goes on: what its home demands, and what of an earlier round is not obeyed.
 
 use proto::wire::message::Body;
-use proto::wire::{JobPhase, request, response};
+use proto::wire::{JobPhase, response};
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::ledger::{End, State};
 use crate::out::Out;
-use crate::{LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
+use crate::{LedgerRecord, Policy, Request, Scheduler, Tuning, test_nodes};
 
 const MINE: PartitionId = PartitionId(0);
 const THEIRS: PartitionId = PartitionId(1);
@@ -240,8 +240,7 @@ fn a_question_of_a_later_round_waits_for_it() {
 /// The answer of a job's home to a retry.
 fn retry(home: &mut Scheduler, round: u32, out: &mut Out) -> Result<wire::JobState, String> {
     let retry = wire::JobRetry { job: 1, round, ..Default::default() };
-    let mut body = request::Body::Retry(retry);
-    home.on_request(Time(9), ClientId(1), 1, &mut body, out);
+    home.on_request(Time(9), ClientId(1), 1, Request::Retry(retry), out);
     let response = out.answers.pop().expect("it answers at once").response;
     match (response.body, response.error) {
         (Some(response::Body::Job(state)), None) => Ok(state),

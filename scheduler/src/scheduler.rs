@@ -15,8 +15,6 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::asking::Asking;
 use crate::data::Data;
 use crate::deaths::Deaths;
-use crate::eft::Loads;
-use crate::estimate::Estimates;
 use crate::grant::Transit;
 use crate::guests::Guests;
 use crate::hints::Hints;
@@ -24,13 +22,11 @@ use crate::homes::Homes;
 use crate::jobs::Jobs;
 use crate::leaving::Leaving;
 use crate::ledger::Ledger;
-use crate::monitor::Monitor;
 use crate::out::Out;
 use crate::parked::Parked;
 use crate::parts::Parts;
-use crate::policy::{Assumptions, Decision, Located, decide, parent_of};
+use crate::policy::{Decision, Estimates, Loads, Monitor, rank};
 use crate::queue::{Ready, ReadyQueue};
-use crate::rank::rank;
 use crate::reconcile::Reconciler;
 use crate::run::Running;
 use crate::slots::Slots;
@@ -39,7 +35,7 @@ use crate::steal::{Move, Thief};
 use crate::takeover::Loading;
 use crate::told::ToldEnds;
 use crate::work::{BundleBuilder, Work};
-use crate::{LedgerRecord, Mutant, Policy, RecordError, Tuning};
+use crate::{LedgerRecord, Mutant, RecordError, Tuning};
 
 /// What a scheduler is told when it starts.
 #[derive(Clone, Debug)]
@@ -501,13 +497,12 @@ impl Scheduler {
             self.place_elsewhere(now, task, attempt, work, out);
             return;
         }
-        let eft = self.policy() == Policy::Eft;
+        let rules = self.rules();
         let (local_queue, reason) = match self.decide(now, &work) {
             Decision::Shared(reason) => (false, reason),
-            Decision::Local => (true, if eft { Reason::EarliestHere } else { Reason::BigHere }),
+            Decision::Local => (true, rules.stays),
             Decision::Push(node) if self.homes.fits(node, work.cpus()) => {
-                let reason = if eft { Reason::EarliestElsewhere } else { Reason::BigElsewhere };
-                self.push(now, task, attempt, work, node, reason, out);
+                self.push(now, task, attempt, work, node, rules.goes, out);
                 return;
             }
             // It may be that the node which has its inputs is gone.
@@ -538,27 +533,6 @@ impl Scheduler {
         if work.is_bound() {
             return Decision::Local;
         }
-        let (policy, tuning) = (self.policy(), &self.options.tuning);
-        if policy == Policy::Eft {
-            return self.decide_earliest(now, work);
-        }
-        let me = self.options.me;
-        // Of equal ones the first; no other one's place counts.
-        let largest = work.inputs.iter().rev().max_by_key(|input| input.size_bytes);
-        let can_run = |node: NodeId| self.homes.fits(node, work.cpus());
-        let from = largest.map_or(me, |largest| parent_of(me, largest, &work.inputs, can_run));
-        let located = |input: &wire::InputAt| {
-            let is_largest = largest.is_some_and(|largest| std::ptr::eq(largest, input));
-            let node = if is_largest { from } else { NodeId(input.node) };
-            Located { bytes: input.size_bytes, node }
-        };
-        let inputs = work.inputs.iter().map(located);
-        let assumed = Assumptions {
-            bandwidth_bytes_per_s: self
-                .estimates
-                .bandwidth_from(from, tuning.bandwidth_bytes_per_s),
-            task_length: self.length_of(work),
-        };
-        decide(policy.threshold(tuning.threshold), assumed, me, inputs)
+        (self.rules().decide)(self, now, work)
     }
 }

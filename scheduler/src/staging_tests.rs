@@ -4,13 +4,13 @@ use proto::limits::{
     GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_TOLD_MAX, STAGING_MIN, STAGING_PER_SLOT, STEP_POPS_MAX,
     STORE_FULL_PATIENCE, STORE_PASSED_FOR, STORE_PASSED_MIN, WAITING_PER_SLOT_MAX,
 };
+use proto::wire::MemberPhase;
 use proto::wire::message::Body;
-use proto::wire::{MemberPhase, request};
 use proto::work::{Fetch, FetchError};
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::out::Out;
-use crate::{Policy, Scheduler, Tuning, test_nodes};
+use crate::{Policy, Request, Scheduler, Tuning, test_nodes};
 
 const SLOTS: u32 = 1;
 
@@ -75,8 +75,8 @@ pub(crate) fn run_here(scheduler: &mut Scheduler, task: TaskId, out: &mut Out) {
     };
     let total = wire::PartitionTotal { partition: 0, chunks: 1, tasks: 1 };
     let commit = wire::JobCommit { job, partitions: vec![total], ..Default::default() };
-    for mut body in [request::Body::Submit(chunk), request::Body::Commit(commit)] {
-        scheduler.on_request(Time(0), ClientId(1), 1, &mut body, out);
+    for request in [Request::Submit(chunk), Request::Commit(commit)] {
+        scheduler.on_request(Time(0), ClientId(1), 1, request, out);
         scheduler.settle(Time(0), out);
         for (_, body) in std::mem::take(&mut out.reliable) {
             scheduler.on_message(Time(0), NodeId(0), body, out);

@@ -3,11 +3,10 @@
 use proto::event::Stall;
 use proto::limits::STALL_LOOK_INTERVAL;
 use proto::wire::message::Body;
-use proto::wire::request;
 use proto::{ClientId, Event, NodeId, Time, wire};
 
 use crate::out::Out;
-use crate::{Homes, Policy, Scheduler, Tuning, test_nodes};
+use crate::{Homes, Policy, Request, Scheduler, Tuning, test_nodes};
 
 /// Node 0 is home of the job, and of partition 0.
 fn homes(home_of_tasks: u32) -> Homes {
@@ -24,7 +23,7 @@ fn stalls(moves_before: Option<u64>) -> (u64, NodeId) {
     let (mut node, mut out) = (node(), Out::default());
     let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
-    node.on_request(Time(0), ClientId(1), 1, &mut request::Body::Commit(commit), &mut out);
+    node.on_request(Time(0), ClientId(1), 1, Request::Commit(commit), &mut out);
     for look in 0..100 {
         let now = Time(look * STALL_LOOK_INTERVAL.0);
         if moves_before == Some(look) {
@@ -53,7 +52,7 @@ fn rounds_within_an_hour(rests_ns: u64) -> usize {
     let (mut node, mut out) = (node(), Out::default());
     let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 1 };
     let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
-    node.on_request(Time(0), ClientId(1), 1, &mut request::Body::Commit(commit), &mut out);
+    node.on_request(Time(0), ClientId(1), 1, Request::Commit(commit), &mut out);
     let mut rounds = 0;
     for look in 0..360 {
         let now = Time(look * STALL_LOOK_INTERVAL.0);

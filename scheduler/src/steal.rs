@@ -21,7 +21,7 @@ use rand_chacha::rand_core::Rng;
 use crate::ledger::Job;
 use crate::out::{Out, task_attempt};
 use crate::work::unpack;
-use crate::{Mutant, Policy, Scheduler, Tuning};
+use crate::{Mutant, Scheduler, Tuning};
 
 #[derive(Debug)]
 enum Phase {
@@ -314,7 +314,7 @@ impl Scheduler {
     }
 
     fn be_quiet(&mut self, now: Time) {
-        let rearms = self.thief.rearms && self.policy() == Policy::Flds;
+        let rearms = self.thief.rearms && self.rules().monitors_queue;
         let look = rearms.then(|| now + self.options.tuning.steal_interval_bound);
         self.thief.phase = Phase::Quiet { look };
     }

@@ -10,7 +10,7 @@ use proto::{
 };
 
 use crate::out::Out;
-use crate::{LedgerRecord, Policy, Scheduler, Tuning, test_nodes};
+use crate::{LedgerRecord, Policy, Request, Scheduler, Tuning, test_nodes};
 
 pub(crate) const MOVES: PartitionId = PartitionId(1);
 const ATTEMPT: Attempt = Attempt(1 << 32 | 1);
@@ -394,8 +394,7 @@ fn who_is_back_hears_of_the_end_of_a_job_before_the_map_has_it() {
         home.serve(Time(0), PartitionId(0), 2, &mut out);
         home.on_peer_incarnation(Time(0), NodeId(1), Incarnation(life), &mut out);
         let cancel = wire::Cancel { job: 1, staged: true, ..Default::default() };
-        let mut body = wire::request::Body::Cancel(cancel);
-        home.on_request(Time(0), ClientId(1), 1, &mut body, &mut out);
+        home.on_request(Time(0), ClientId(1), 1, Request::Cancel(cancel), &mut out);
         let end = |(to, body): &(NodeId, Body)| *to == NodeId(1) && matches!(body, Body::JobEnd(_));
         out.reliable.iter().any(end)
     };

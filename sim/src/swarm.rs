@@ -175,7 +175,7 @@ impl Plan {
             jobs.push((work, homes, client_plan(&mut dice, faultless, faults_for)));
         }
         retry_some(&mut Dice::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
-        let spreads = faultless && nodes > 1 && matches!(world.tuning.policy, Policy::Mlb);
+        let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {
             let tasks = (SPREAD_TASKS_PER_SLOT * total_slots(&world)) as usize;
             (Draft::bag(tasks, SPREAD_TASK), ClientPlan::simple())

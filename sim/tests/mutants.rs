@@ -2,54 +2,41 @@
 
 use std::fmt::Write as _;
 
-use scheduler::Mutant;
+use scheduler::{FoundBy, Mutant};
 use sim::{CheckOptions, Story, check};
 
 const SEEDS_MAX: u64 = 2_000;
 
-#[test]
-fn every_mutant_is_found() {
-    all_are_found(&Mutant::ALL);
+macro_rules! found {
+    ($($test:ident $list:ident,)+) => {
+        $(
+            #[test]
+            fn $test() {
+                all_are_found(&Mutant::$list);
+            }
+        )+
+        const LOOKED_FOR: &[&[Mutant]] = &[$(&Mutant::$list),+];
+    };
+}
+
+found! {
+    every_mutant_is_found ALL,
+    every_mutant_of_copies_is_found OF_COPIES,
+    every_mutant_of_slowness_is_found OF_SLOWNESS,
+    every_mutant_of_crashes_is_found OF_CRASHES,
+    every_mutant_of_other_bytes_is_found OF_OTHER_BYTES,
+    every_mutant_of_growth_is_found OF_GROWTH,
+    every_mutant_of_rounds_is_found OF_ROUNDS,
+    every_mutant_of_the_past_is_found OF_THE_PAST,
+    every_mutant_of_numbers_is_found OF_NUMBERS,
 }
 
 #[test]
-fn every_mutant_of_copies_is_found() {
-    all_are_found(&Mutant::OF_COPIES);
-}
-
-#[test]
-fn every_mutant_of_slowness_is_found() {
-    all_are_found(&Mutant::OF_SLOWNESS);
-}
-
-#[test]
-fn every_mutant_of_crashes_is_found() {
-    all_are_found(&Mutant::OF_CRASHES);
-}
-
-#[test]
-fn every_mutant_of_other_bytes_is_found() {
-    all_are_found(&Mutant::OF_OTHER_BYTES);
-}
-
-#[test]
-fn every_mutant_of_growth_is_found() {
-    all_are_found(&Mutant::OF_GROWTH);
-}
-
-#[test]
-fn every_mutant_of_rounds_is_found() {
-    all_are_found(&Mutant::OF_ROUNDS);
-}
-
-#[test]
-fn every_mutant_of_the_past_is_found() {
-    all_are_found(&Mutant::OF_THE_PAST);
-}
-
-#[test]
-fn every_mutant_of_numbers_is_found() {
-    all_are_found(&Mutant::OF_NUMBERS);
+fn each_mutant_that_the_simulator_finds_is_looked_for() {
+    for mutant in Mutant::every().filter(|mutant| mutant.found_by() == FoundBy::Simulator) {
+        let lists = LOOKED_FOR.iter().filter(|list| list.contains(&mutant));
+        assert_eq!(lists.count(), 1, "{}", mutant.name());
+    }
 }
 
 fn all_are_found(mutants: &[Mutant]) {

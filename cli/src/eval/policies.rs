@@ -1,5 +1,7 @@
 //! The policies that are compared, as flags.
 
+use proto::Policy;
+
 use super::point::Point;
 
 /// A policy with the parameters of an experiment.
@@ -12,22 +14,24 @@ pub(super) struct Choice {
 /// As a user gets it who says nothing.
 pub(super) const DEFAULT: Choice = Choice { label: "default", flags: &[] };
 pub(super) const FLDS: Choice =
-    Choice { label: "FLDS", flags: &["--policy", "flds", "--order", "bytes"] };
+    Choice { label: "FLDS", flags: &["--policy", Policy::Flds.name(), "--order", "bytes"] };
 pub(super) const MDL: Choice =
-    Choice { label: "MDL", flags: &["--policy", "mdl", "--order", "bytes"] };
+    Choice { label: "MDL", flags: &["--policy", Policy::Mdl.name(), "--order", "bytes"] };
 pub(super) const MLB: Choice =
-    Choice { label: "MLB", flags: &["--policy", "mlb", "--order", "bytes"] };
+    Choice { label: "MLB", flags: &["--policy", Policy::Mlb.name(), "--order", "bytes"] };
 pub(super) const RLDS: Choice =
-    Choice { label: "RLDS", flags: &["--policy", "rlds", "--order", "bytes"] };
+    Choice { label: "RLDS", flags: &["--policy", Policy::Rlds.name(), "--order", "bytes"] };
 pub(super) const ADAPTIVE: Choice =
-    Choice { label: "ADAPTIVE", flags: &["--policy", "adaptive", "--order", "bytes"] };
-pub(super) const EFT: Choice = Choice { label: "EFT", flags: &["--policy", "eft"] };
+    Choice { label: "ADAPTIVE", flags: &["--policy", Policy::Adaptive.name(), "--order", "bytes"] };
+pub(super) const EFT: Choice = Choice { label: "EFT", flags: &["--policy", Policy::Eft.name()] };
 
 /// The default is the same with a third order.
 pub(super) const EFT_BYTES: Choice =
-    Choice { label: "EFT, bytes", flags: &["--policy", "eft", "--order", "bytes"] };
-pub(super) const EFT_URGENCY: Choice =
-    Choice { label: "EFT, urgency", flags: &["--policy", "eft", "--order", "urgency"] };
+    Choice { label: "EFT, bytes", flags: &["--policy", Policy::Eft.name(), "--order", "bytes"] };
+pub(super) const EFT_URGENCY: Choice = Choice {
+    label: "EFT, urgency",
+    flags: &["--policy", Policy::Eft.name(), "--order", "urgency"],
+};
 
 pub(super) const ALL: [Choice; 8] =
     [FLDS, MDL, MLB, RLDS, ADAPTIVE, EFT_BYTES, EFT_URGENCY, DEFAULT];

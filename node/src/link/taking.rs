@@ -8,7 +8,6 @@ use proto::wire;
 use proto::wire::message::Body;
 
 use super::Link;
-use super::survival::gives_back;
 
 pub(super) fn take_messages(
     link: &mut Link,
@@ -55,7 +54,7 @@ fn take_message(link: &mut Link, bytes: Bytes, copies: bool, bodies: &mut Vec<Bo
     if !link.is_garbled {
         link.whole = link.expected - 1;
     }
-    if body.as_ref().is_some_and(gives_back) {
+    if body.as_ref().is_some_and(|body| scheduler::traits(body).gives_back) {
         (link.greet, link.tells_seen) = (true, true);
     }
     bodies.extend(body);

@@ -27,7 +27,7 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::wire::{self, CopyQuestion};
 use proto::{Incarnation, NodeId, PartitionId, Time};
-use scheduler::Mutant;
+use scheduler::{Channel, Mutant, traits};
 
 use crate::link::Links;
 use crate::{Config, Effect, SyncWish};
@@ -239,7 +239,11 @@ impl Replica {
             Body::LeaseGiven(given) => self.leases.confirmed(from, Time(given.sent_ns)),
             Body::SlowProbe(probe) => self.on_slow_probe(from, probe),
             Body::SlowProbed(probed) => self.on_slow_probed(now, from, probed.number),
-            _ => {} // Not a word of these links.
+            Body::LeaseAsk(_) => {}
+            other => {
+                let channel = traits(&other).channel;
+                debug_assert_ne!(channel, Channel::Replication, "not handled: {other:?}");
+            }
         }
     }
 

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use prost::Message as _;
+use proto::wire::MemberPhase;
 use proto::wire::message::Body;
-use proto::wire::{MemberPhase, request};
 use proto::work::{Fetch, Launch, Stored};
 use proto::{
     Attempt, ClientId, Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, TaskId, Time, wire,
 };
-use scheduler::{Homes, Mutant, Options, Out, Policy, Scheduler, Tuning};
+use scheduler::{Homes, Mutant, Options, Out, Policy, Request, Scheduler, Tuning, traits};
 
 use crate::dice::Dice;
 use crate::oracle::Oracle;
@@ -290,7 +290,7 @@ impl Cluster {
                 let peer = NodeId(member.node);
                 process.scheduler.on_peer_gone(now, peer, incarnation, &mut out);
                 let owed = self.queues.remove(&(node, other)).unwrap_or_default();
-                given_back.extend(owed.into_iter().filter(survives));
+                given_back.extend(owed.into_iter().filter(|it| traits(it).survives_restart));
             }
         }
         process.scheduler.reroute(given_back, &mut out);
@@ -319,18 +319,17 @@ impl Cluster {
     pub(crate) fn submit(&mut self, chunks: &[wire::Chunk], commit: wire::JobCommit) {
         for chunk in chunks {
             let home = self.primary(chunk.partition as usize);
-            let body = request::Body::Submit(chunk.clone());
-            let accepted = self.request(home, body);
+            let accepted = self.request(home, Request::Submit(chunk.clone()));
             assert!(accepted, "n{home} should take a chunk");
         }
         self.commits.push(commit);
     }
 
-    pub(crate) fn request(&mut self, node: usize, mut body: request::Body) -> bool {
+    pub(crate) fn request(&mut self, node: usize, request: Request) -> bool {
         let mut out = Out::default();
         let now = self.now;
         let Some(process) = &mut self.machines[node].process else { return false };
-        process.scheduler.on_request(now, ClientId(1), 1, &mut body, &mut out);
+        process.scheduler.on_request(now, ClientId(1), 1, request, &mut out);
         let accepted = out.answers.drain(..).all(|answer| answer.response.error.is_none());
         self.finish_step(node, out);
         accepted
@@ -340,7 +339,7 @@ impl Cluster {
         let Some(commit) = self.commits.last().cloned() else { return };
         let partition = job_partition(JobId(commit.job), self.weather.partitions);
         let home = self.primary(partition.0 as usize);
-        if self.request(home, request::Body::Commit(commit)) {
+        if self.request(home, Request::Commit(commit)) {
             self.commits.pop();
         }
     }
@@ -438,7 +437,7 @@ impl Cluster {
             if before.is_some()
                 && let Some(queue) = self.queues.get_mut(&(to, from))
             {
-                queue.retain(survives);
+                queue.retain(|body| traits(body).survives_restart);
             }
         }
         if let Some(body) = self.queues.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
@@ -474,24 +473,6 @@ fn route(
 fn given_back(body: &Body) -> Option<Body> {
     let Body::NotHome(not_home) = body else { return None };
     wire::Message::decode(not_home.message.as_slice()).expect("it was a message").body
-}
-
-/// As links do it: what still means something to a node that has restarted.
-fn survives(body: &Body) -> bool {
-    matches!(
-        body,
-        Body::Finished(_)
-            | Body::Credits(_)
-            | Body::CreditQuery(_)
-            | Body::Visible(_)
-            | Body::Counts(_)
-            | Body::Cancel(_)
-            | Body::NotHeld(_)
-            | Body::JobEnd(_)
-            | Body::Copies(_)
-            | Body::Consumed(_)
-            | Body::Unwanted(_)
-    )
 }
 
 pub(crate) fn brief(body: &Body) -> String {

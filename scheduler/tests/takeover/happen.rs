@@ -1,10 +1,9 @@
 //! What may happen next in a cluster, in any order.
 
 use proto::wire::message::Body;
-use proto::wire::request;
 use proto::work::{FetchError, Outcome};
 use proto::{JobId, NodeId, ObjectId, Span, TaskId, wire};
-use scheduler::Out;
+use scheduler::{Out, Request};
 
 use crate::cluster::{Cluster, Machine, Process, Step, brief, job_partition};
 
@@ -219,7 +218,7 @@ impl Cluster {
         let retry = wire::JobRetry { job: job.0, round, locals, ..Default::default() };
         self.oracle.retried(job, named);
         for _ in 0..1 + self.dice.below(2) {
-            self.request(home, request::Body::Retry(retry.clone()));
+            self.request(home, Request::Retry(retry.clone()));
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use proto::limits::{LENGTH_SHAPE_MAX, LENGTH_SHAPE_MIN, TUNED_SPAN_MAX};
 use proto::{Span, wire};
 
-use crate::tuning::TuningError;
+use super::TuningError;
 
 /// A law that lengths of tasks follow. Mean and deviation of it are made use of.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

@@ -17,9 +17,9 @@ use proto::event::Reason;
 use proto::limits::{LOAD_KEPT, LOADS_KEPT_UNUSED, PLACES_MAX};
 use proto::{NodeId, Span, Time, wire};
 
-use crate::policy::Decision;
+use super::Decision;
+use crate::Scheduler;
 use crate::work::Work;
-use crate::{Policy, Scheduler};
 
 /// One object is hardly ever read by more tasks of one home.
 const READERS_MAX: u32 = 64;
@@ -167,7 +167,7 @@ impl Scheduler {
     #[must_use]
     pub fn own_load(&self) -> Option<wire::Load> {
         let length = |queue: usize| u32::try_from(queue).unwrap_or(u32::MAX);
-        (self.policy() == Policy::Eft).then(|| wire::Load {
+        self.rules().sends_load.then(|| wire::Load {
             slots: self.slots.total(),
             shared: length(self.shared.len()),
             local: length(self.local.len()),
@@ -176,7 +176,7 @@ impl Scheduler {
     }
     /// A peer tells of its load.
     pub fn on_load(&mut self, now: Time, from: NodeId, load: &wire::Load) {
-        if self.policy() == Policy::Eft {
+        if self.rules().sends_load {
             let used = self.estimates.input_bytes() > 0.0;
             self.loads.told(now, from, load, used);
         }
@@ -216,7 +216,7 @@ impl Scheduler {
     /// Tasks of LReadyQ that this node would start only after a thief could have their inputs: all
     /// of them where tasks take longer than that.
     pub(crate) fn surplus(&self) -> usize {
-        if self.policy() != Policy::Eft {
+        if !self.rules().shares_local_queue {
             return 0;
         }
         let local = self.local.len().saturating_sub(self.data.roomless.staying());

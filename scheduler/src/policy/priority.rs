@@ -93,7 +93,12 @@ mod tests {
             Tuning::default().with(&wire::Tuning { policy, order, ..Default::default() }).unwrap()
         };
         for policy in Policy::ALL {
-            let own = if policy == Policy::Eft { Order::Critical } else { Order::Bytes };
+            let own = match policy {
+                Policy::Mlb | Policy::Mdl | Policy::Rlds | Policy::Flds | Policy::Adaptive => {
+                    Order::Bytes
+                }
+                Policy::Eft => Order::Critical,
+            };
             assert_eq!(named(policy, None).order, own, "{policy:?}");
             assert_eq!(named(policy, Some("urgency")).order, Order::Urgency);
         }

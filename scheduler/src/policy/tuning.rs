@@ -9,8 +9,8 @@ use proto::limits::{
 };
 use proto::{Span, wire};
 
+use super::{Lengths, Rules};
 use crate::Policy;
-use crate::lengths::Lengths;
 
 /// Which of the tasks in a ready queue goes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +103,7 @@ impl Default for Tuning {
             steal_interval_bound: STEAL_INTERVAL_BOUND,
             steal_share: 0.5,
             steal_neighbours: 0,
-            order: Policy::Eft.order(),
+            order: Rules::of(Policy::Eft).order,
             cache_bytes: CACHE_BYTES_DEFAULT,
             store_soft_bytes: UNLIMITED_BYTES,
             store_hard_bytes: UNLIMITED_BYTES,
@@ -113,10 +113,16 @@ impl Default for Tuning {
     }
 }
 
+/// All of them, as in a sentence.
+fn policy_names() -> String {
+    let [first @ .., last] = Policy::ALL.map(Policy::name);
+    format!("{} or {last}", first.join(", "))
+}
+
 /// A value that cannot be.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum TuningError {
-    #[error("there is no policy '{name}': choose mlb, mdl, rlds, flds, adaptive or eft")]
+    #[error("there is no policy '{name}': choose {}", policy_names())]
     Policy { name: String },
     #[error("there is no order '{name}' of ready queues: choose critical, bytes or urgency")]
     Order { name: String },
@@ -146,6 +152,12 @@ impl Tuning {
     #[must_use]
     pub fn of(policy: Policy) -> Self {
         Self { policy, ..Self::default() }
+    }
+
+    /// Whether every task may be stolen, whatever it reads.
+    #[must_use]
+    pub fn shares_every_task(&self) -> bool {
+        Rules::of(self.policy).threshold.is_some_and(f64::is_infinite)
     }
 
     /// Refuses values that cannot be.
@@ -194,9 +206,10 @@ impl Tuning {
             *field = change.unwrap_or(*field);
         }
         if let Some(name) = &change.policy {
-            self.policy = name.parse()?;
+            let known = Policy::named(name);
+            self.policy = known.ok_or_else(|| TuningError::Policy { name: name.clone() })?;
             // It brings its own, unless another one is named.
-            self.order = self.policy.order();
+            self.order = Rules::of(self.policy).order;
         }
         if let Some(name) = &change.order {
             self.order = name.parse()?;
@@ -287,7 +300,10 @@ mod tests {
         let none = wire::Tuning::default;
         let text = |change: wire::Tuning| refused(change).to_string();
         let policy = Some("best".to_owned());
-        assert!(text(wire::Tuning { policy, ..none() }).contains("no policy 'best'"));
+        assert!(
+            text(wire::Tuning { policy, ..none() })
+                .contains("no policy 'best': choose mlb, mdl, rlds, flds, adaptive or eft")
+        );
         let order = Some("size".to_owned());
         assert!(text(wire::Tuning { order, ..none() }).contains("no order 'size'"));
         assert!(text(wire::Tuning { threshold: Some(-1.0), ..none() }).contains("threshold"));

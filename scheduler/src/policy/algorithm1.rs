@@ -1,64 +1,10 @@
-//! Policies and the decision of Algorithm 1 (Wang et al., section 2.2.3).
+//! The decision of Algorithm 1 (Wang et al., section 2.2.3).
 
-use std::str::FromStr;
+use proto::event::Reason;
+use proto::{NodeId, Span, Time, wire};
 
-use proto::event::{POLICY_NAMES, Reason};
-use proto::{NodeId, Span, wire};
-
-use crate::{Order, TuningError};
-
-/// The scheduling policies of the paper, section 2.2.4, and one of our own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Policy {
-    /// Maximised load balancing: t = ∞, every ready task may be stolen.
-    Mlb,
-    /// Maximised data locality: t = 0, every task with input bytes stays with its data.
-    Mdl,
-    /// Rigid load-balancing and data-locality segregation: `t` between the two.
-    Rlds,
-    /// Flexible: as RLDS, and a monitor moves what waits too long from LReadyQ to SReadyQ.
-    Flds,
-    /// Starts as FLDS; turns to MDL when too much data moves, to MLB when little does.
-    Adaptive,
-    /// Where the task is expected to end first: queue in front, and transfer of what is missing.
-    Eft,
-}
-
-impl Policy {
-    pub const ALL: [Self; 6] =
-        [Self::Mlb, Self::Mdl, Self::Rlds, Self::Flds, Self::Adaptive, Self::Eft];
-
-    /// The `t` of Algorithm 1, `tuned` where the policy has one between its ends.
-    #[must_use]
-    pub fn threshold(self, tuned: f64) -> f64 {
-        match self {
-            Self::Mlb => f64::INFINITY,
-            Self::Mdl => 0.0,
-            Self::Rlds | Self::Flds | Self::Adaptive | Self::Eft => tuned,
-        }
-    }
-    /// How its ready queues are ordered unless something else is said: by bytes in the paper.
-    #[must_use]
-    pub fn order(self) -> Order {
-        match self {
-            Self::Mlb | Self::Mdl | Self::Rlds | Self::Flds | Self::Adaptive => Order::Bytes,
-            Self::Eft => Order::Critical,
-        }
-    }
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        POLICY_NAMES[self as usize]
-    }
-}
-
-impl FromStr for Policy {
-    type Err = TuningError;
-    fn from_str(name: &str) -> Result<Self, TuningError> {
-        let known = Self::ALL.into_iter().find(|policy| policy.name() == name);
-        known.ok_or_else(|| TuningError::Policy { name: name.to_owned() })
-    }
-}
+use crate::Scheduler;
+use crate::work::Work;
 
 /// Where a ready task goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,11 +67,37 @@ pub fn decide(
     }
 }
 
+impl Scheduler {
+    /// By the largest input of a ready task of this home.
+    pub(super) fn decide_by_algorithm_1(&self, _: Time, work: &Work) -> Decision {
+        let tuning = &self.options.tuning;
+        let me = self.options.me;
+        // Of equal ones the first; no other one's place counts.
+        let largest = work.inputs.iter().rev().max_by_key(|input| input.size_bytes);
+        let can_run = |node: NodeId| self.homes.fits(node, work.cpus());
+        let from = largest.map_or(me, |largest| parent_of(me, largest, &work.inputs, can_run));
+        let located = |input: &wire::InputAt| {
+            let is_largest = largest.is_some_and(|largest| std::ptr::eq(largest, input));
+            let node = if is_largest { from } else { NodeId(input.node) };
+            Located { bytes: input.size_bytes, node }
+        };
+        let inputs = work.inputs.iter().map(located);
+        let assumed = Assumptions {
+            bandwidth_bytes_per_s: self
+                .estimates
+                .bandwidth_from(from, tuning.bandwidth_bytes_per_s),
+            task_length: self.length_of(work),
+        };
+        let threshold = self.rules().threshold.unwrap_or(tuning.threshold);
+        decide(threshold, assumed, me, inputs)
+    }
+}
+
 /// Each known copy of an object counts as a parent at the node that has it: the one here, if there
 /// is one; else the one that has most of the bytes of all `inputs`, of those where the task can
 /// run. Of equal ones its maker goes first, then copies in their order.
 #[must_use]
-pub(crate) fn parent_of(
+fn parent_of(
     here: NodeId,
     input: &wire::InputAt,
     inputs: &[wire::InputAt],

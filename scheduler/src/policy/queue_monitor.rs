@@ -8,6 +8,7 @@ use proto::limits::{
 };
 use proto::{Event, Span, TaskId, Time};
 
+use super::Rules;
 use crate::out::Out;
 use crate::work::is_upload;
 use crate::{Policy, Scheduler, Tuning};
@@ -170,10 +171,15 @@ impl Monitor {
 impl Scheduler {
     /// The policy that holds now.
     pub(crate) fn policy(&self) -> Policy {
-        match self.options.tuning.policy {
-            Policy::Adaptive => self.monitor.adaptive.policy(),
-            policy => policy,
-        }
+        let set = self.options.tuning.policy;
+        if Rules::of(set).adapts { self.monitor.adaptive.policy() } else { set }
+    }
+    /// Its rules.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules::of(self.policy())
+    }
+    fn adapts(&self) -> bool {
+        Rules::of(self.options.tuning.policy).adapts
     }
 
     /// Decides and steals otherwise from now on.
@@ -185,7 +191,7 @@ impl Scheduler {
         self.options.tuning = tuning;
         self.thief.restart(tuning.steal_interval_start);
         // What was bound to this node under the policy before is for everybody under MLB.
-        self.monitor.empties = self.policy() == Policy::Mlb;
+        self.monitor.empties = self.rules().empties_local_queue;
         out.events.push(Event::Retuned {
             from: before.policy as u8,
             to: tuning.policy as u8,
@@ -199,7 +205,7 @@ impl Scheduler {
     pub(crate) fn note_length(&mut self, now: Time, kind: &str, ran: Span, moved_bytes: u64) {
         self.estimates.completed(kind, ran);
         self.monitor.throughput.add(now, 1);
-        if self.options.tuning.policy == Policy::Adaptive {
+        if self.adapts() {
             self.monitor.adaptive.ended(now, ran, moved_bytes);
         }
     }
@@ -210,7 +216,7 @@ impl Scheduler {
         if busy {
             self.monitor.throughput.busy(now);
         }
-        let follows = matches!(self.options.tuning.policy, Policy::Flds | Policy::Adaptive);
+        let follows = self.adapts() || self.rules().monitors_queue;
         if !busy || !(follows || self.monitor.empties) {
             self.monitor.at = None;
             if !busy {
@@ -222,10 +228,10 @@ impl Scheduler {
         let due = *self.monitor.at.get_or_insert(now + MONITOR_INTERVAL);
         if now >= due {
             self.monitor.at = Some(now + MONITOR_INTERVAL);
-            if self.options.tuning.policy == Policy::Adaptive {
+            if self.adapts() {
                 self.adapt(now, out);
             }
-            if self.policy() == Policy::Flds {
+            if self.rules().monitors_queue {
                 self.shift_excess(now, out);
             }
         }
@@ -244,7 +250,7 @@ impl Scheduler {
         let before = self.policy();
         let bandwidth = self.estimates.bandwidth(self.options.tuning.bandwidth_bytes_per_s);
         let Some(after) = self.monitor.adaptive.judge(now, bandwidth) else { return };
-        self.monitor.empties = after == Policy::Mlb;
+        self.monitor.empties = Rules::of(after).empties_local_queue;
         out.events.push(Event::PolicyChanged { from: before as u8, to: after as u8 });
     }
 
@@ -297,13 +303,13 @@ impl Scheduler {
     /// A steal of this node found nothing, or it has waited quietly for as long as one may be put
     /// off: its own tasks may wait less.
     pub(crate) fn steal_found_nothing(&mut self) {
-        if self.policy() == Policy::Flds {
+        if self.rules().monitors_queue {
             self.monitor.wait_max = Span(self.monitor.wait_max.0 / 2).max(WAIT_MIN);
         }
     }
     /// So little that a thief which went quiet begins anew: no more than the bound of its interval.
     pub(crate) fn waits_little(&self) -> bool {
-        self.policy() == Policy::Flds
+        self.rules().monitors_queue
             && self.monitor.wait_max <= self.options.tuning.steal_interval_bound.max(WAIT_MIN)
     }
 }

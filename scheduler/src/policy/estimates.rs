@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proto::limits::{ESTIMATES_TOLD_MAX, RATE_OBJECT_BYTES_MIN, RATES_KEPT_MAX};
 use proto::{NodeId, Span, wire};
 
-use crate::lengths::{Lengths, Moments};
+use super::duration_models::{Lengths, Moments};
 
 /// Lengths of tasks: mean and spread (Welford), and a coarse histogram for heavy tails.
 #[derive(Clone, Default, Debug)]

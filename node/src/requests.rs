@@ -1,0 +1,126 @@
+//! Requests of clients: which part of the node answers each.
+
+use proto::limits::STEPS_HELD_RETRY;
+use proto::wire::{ErrorCode, request, response};
+use proto::{ClientId, PartitionId, Time, wire};
+use scheduler::Request as SchedulerRequest;
+
+use crate::kv;
+use crate::node::{Node, busy, refused};
+
+/// The part of a node that answers a request.
+enum Owner {
+    Scheduler(SchedulerRequest),
+    Store(StoreRequest),
+    Node(NodeRequest),
+}
+
+/// A request to the key-value store.
+enum StoreRequest {
+    Batch(wire::KvBatch),
+    Batches(wire::KvBatches),
+    Watch(wire::KvWatch),
+}
+
+/// A request about this node, or about the map.
+enum NodeRequest {
+    State,
+    Map,
+    Propose(wire::MapCommand),
+}
+
+fn owner_of(body: request::Body) -> Owner {
+    use request::Body;
+    match body {
+        Body::Submit(chunk) => Owner::Scheduler(SchedulerRequest::Submit(chunk)),
+        Body::Commit(commit) => Owner::Scheduler(SchedulerRequest::Commit(commit)),
+        Body::Job(query) => Owner::Scheduler(SchedulerRequest::Job(query)),
+        Body::WatchJob(query) => Owner::Scheduler(SchedulerRequest::WatchJob(query)),
+        Body::Jobs(wire::JobsQuery {}) => Owner::Scheduler(SchedulerRequest::Jobs),
+        Body::Tasks(query) => Owner::Scheduler(SchedulerRequest::Tasks(query)),
+        Body::Explain(query) => Owner::Scheduler(SchedulerRequest::Explain(query)),
+        Body::Cancel(cancel) => Owner::Scheduler(SchedulerRequest::Cancel(cancel)),
+        Body::Tune(change) => Owner::Scheduler(SchedulerRequest::Tune(change)),
+        Body::Retry(retry) => Owner::Scheduler(SchedulerRequest::Retry(retry)),
+        Body::Forget(forget) => Owner::Scheduler(SchedulerRequest::Forget(forget)),
+        Body::Kv(batch) => Owner::Store(StoreRequest::Batch(batch)),
+        Body::KvMany(batches) => Owner::Store(StoreRequest::Batches(batches)),
+        Body::WatchKey(watch) => Owner::Store(StoreRequest::Watch(watch)),
+        Body::Node(wire::NodeQuery {}) => Owner::Node(NodeRequest::State),
+        Body::Map(wire::MapQuery {}) => Owner::Node(NodeRequest::Map),
+        Body::Propose(command) => Owner::Node(NodeRequest::Propose(command)),
+    }
+}
+
+impl Node {
+    pub(crate) fn on_request(&mut self, now: Time, client: ClientId, request: wire::Request) {
+        let id = request.id;
+        let Some(body) = request.body else {
+            let error = refused("the request is of a kind this node does not know");
+            return self.answer(client, id, Err(error));
+        };
+        match owner_of(body) {
+            Owner::Scheduler(request) => match self.not_here(&request) {
+                Some(partition) => self.redirect(client, id, partition),
+                None => self.scheduler.on_request(now, client, id, request, &mut self.out),
+            },
+            Owner::Store(request) => self.on_store_request(client, id, request),
+            Owner::Node(request) => self.on_node_request(now, client, id, request),
+        }
+    }
+
+    fn redirect(&mut self, client: ClientId, id: u64, partition: PartitionId) {
+        let text = format!("{partition} is not served here: take the newer map and ask again");
+        let code = ErrorCode::WrongEpoch as i32;
+        let error = wire::Error { code, text, retry_after_ns: STEPS_HELD_RETRY.0, ticket: 0 };
+        // It promises nothing, so it waits for nothing.
+        let body = Some(response::Body::Elsewhere(self.elsewhere(partition)));
+        let response = wire::Response { id, error: Some(error), body, ..Default::default() };
+        self.told.push((client, response));
+    }
+
+    fn on_store_request(&mut self, client: ClientId, id: u64, request: StoreRequest) {
+        match request {
+            StoreRequest::Batch(_) | StoreRequest::Batches(_) if self.is_overloaded() => {
+                self.answer(client, id, Err(busy("too much waits for copies of partitions")));
+            }
+            StoreRequest::Batch(mut batch) => {
+                if self.own.mutant == Some(scheduler::Mutant::NumberIgnored) {
+                    batch.number = None;
+                }
+                let result = kv::apply(&mut self.store, &batch, &mut self.writes);
+                self.answer_kv(client, id, result, &[batch]);
+                self.tell_watchers();
+            }
+            StoreRequest::Batches(many) => {
+                let result = kv::apply_many(&mut self.store, &many, &mut self.writes);
+                self.answer_kv(client, id, result, &many.batches);
+                self.tell_watchers();
+            }
+            StoreRequest::Watch(watch) => {
+                let partition = PartitionId(watch.partition);
+                match self.watches.add(client, id, watch, &self.store) {
+                    Ok(()) => self.tell_watchers(),
+                    Err(error) => self.refuse(client, id, error, partition),
+                }
+            }
+        }
+    }
+
+    fn on_node_request(&mut self, now: Time, client: ClientId, id: u64, request: NodeRequest) {
+        match request {
+            NodeRequest::State => {
+                let state = self.state(now);
+                self.tell(client, id, response::Body::Node(state));
+            }
+            NodeRequest::Map => {
+                let map = self.map.as_ref().clone();
+                self.tell(client, id, response::Body::Map(map));
+            }
+            NodeRequest::Propose(command) => {
+                let result = self.on_proposal(now, command);
+                self.answer(client, id, result);
+            }
+        }
+    }
+}

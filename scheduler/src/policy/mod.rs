@@ -1,0 +1,25 @@
+//! Where a ready task goes, in which order tasks run, and what is assumed of durations and
+//! bandwidth.
+
+mod algorithm1;
+mod duration_models;
+mod earliest_finish;
+mod estimates;
+#[cfg(test)]
+mod example_tests;
+mod priority;
+mod queue_monitor;
+mod rules;
+mod tuning;
+
+pub use algorithm1::{Assumptions, Decision, Located, decide};
+pub use duration_models::Lengths;
+pub(crate) use earliest_finish::Loads;
+pub use earliest_finish::{Candidate, earliest};
+pub(crate) use estimates::Estimates;
+pub(crate) use priority::rank;
+pub use proto::Policy;
+pub(crate) use queue_monitor::Monitor;
+pub use queue_monitor::{Adaptive, excess};
+pub(crate) use rules::Rules;
+pub use tuning::{Order, Tuning, TuningError, UNLIMITED_AGE, UNLIMITED_BYTES};

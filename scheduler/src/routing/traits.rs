@@ -1,0 +1,303 @@
+//! The properties of every message between nodes, in one table.
+//!
+//! [`traits`] has one row for each message and no default: without its row a message does not
+//! compile.
+
+use proto::wire::PartStage;
+use proto::wire::message::Body;
+use proto::{Attempt, JobId, LocalId, PartitionId, wire};
+
+use crate::homes::Homes;
+
+/// What holds for one message between nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageTraits<'a> {
+    /// The receiver: a node as such, or the owners of partitions, which the message follows.
+    pub addressed_to: AddressedTo<'a>,
+    /// It is irrevocable at the receiver: the sender's batch is synced on all replicas first.
+    pub durable_before_send: bool,
+    /// It still has a meaning for the next incarnation of the receiver.
+    pub survives_restart: bool,
+    /// The receiver deletes objects or records: on its way to the sender itself it waits too.
+    pub frees_data: bool,
+    /// It says that a message of the receiver was not taken: until the receiver has seen it, the
+    /// sender acknowledges nothing to it.
+    pub gives_back: bool,
+    /// The link that carries it, and whether it may be lost there.
+    pub channel: Channel,
+}
+
+/// The receiver of a message, with the part of the message that names it.
+#[derive(Clone, Copy, Debug)]
+pub enum AddressedTo<'a> {
+    /// The node as such. The message has no meaning for any other node.
+    Node,
+    /// The owner of this partition.
+    Partition(PartitionId),
+    /// The owner of this job.
+    Job(JobId),
+    /// The owners of the partitions of a commit. One message for each.
+    Commit(&'a wire::Visible),
+    /// The owners of the tasks that ended. One message for each.
+    Ended(&'a [wire::Completion]),
+    /// The owners of the children that are credited. One message for each.
+    Children(&'a wire::Credits),
+    /// The owners of the parents that are asked for. One message for each.
+    Parents(&'a [wire::CreditAsk]),
+    /// The owners of the tasks that are not held. One message for each.
+    NotHeld(&'a [wire::TaskAttempt]),
+    /// The owners of the tasks that made these outputs. One message for each.
+    Makers(&'a [wire::Consumption]),
+    /// The owner of all these tasks. Never split, since one answer is about all of them.
+    Moved(&'a wire::Moved),
+}
+
+/// The link that carries a message, and whether it may be lost there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Channel {
+    /// In order and at least once, whatever happens to the receiver.
+    Reliable,
+    /// At most once. The sender repeats it, or can do without.
+    BestEffort,
+    /// The sender chooses, depending on what the message says.
+    Either,
+    /// The link that carries replicas of partitions. The scheduler never sees it.
+    Replication,
+    /// Links use it among themselves.
+    Transport,
+}
+
+impl Channel {
+    /// The scheduler may send it in [`crate::Out::reliable`].
+    #[must_use]
+    pub fn is_reliable(self) -> bool {
+        match self {
+            Self::Reliable | Self::Either => true,
+            Self::BestEffort | Self::Replication | Self::Transport => false,
+        }
+    }
+    /// The scheduler may send it in [`crate::Out::loose`].
+    #[must_use]
+    pub fn is_best_effort(self) -> bool {
+        match self {
+            Self::BestEffort | Self::Either => true,
+            Self::Reliable | Self::Replication | Self::Transport => false,
+        }
+    }
+}
+
+/// The row of a message.
+#[must_use]
+#[rustfmt::skip] // One row a message.
+pub fn traits(body: &Body) -> MessageTraits<'_> {
+    use AddressedTo::{Children, Commit, Ended, Job, Makers};
+    use AddressedTo::{Moved, Node, NotHeld, Parents, Partition};
+    use Channel::{BestEffort, Either, Reliable, Replication, Transport};
+    const YES: bool = true;
+    const NO: bool = false;
+    let row = |addressed_to, durable_before_send, survives_restart, frees_data, gives_back, channel| {
+        MessageTraits {
+            addressed_to, durable_before_send, survives_restart, frees_data, gives_back, channel,
+        }
+    };
+    match body {
+        //                    addressed to       durable  survives  frees  gives  channel
+        //                                       before   restart   data   back
+        // Tasks between owners, holders and thieves. Owners place again what a restarted node held.
+        Body::Push(_)         => row(Node,                NO,  NO,  NO,  NO,   Reliable),
+        Body::StealProbe(_)   => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::StealLoad(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::StealHint(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::StealRequest(_) => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        // Best effort only where it grants nothing.
+        Body::StealGrant(_)   => row(Node,                NO,  NO,  NO,  NO,   Either),
+        Body::StealDone(_)    => row(Node,                NO,  NO,  NO,  NO,   Reliable),
+        // The thief sends it again itself, in its order.
+        Body::Moved(it)       => row(Moved(it),           NO,  NO,  NO,  NO,   Reliable),
+        // The victim forgets the tasks that the owner says it knows of.
+        Body::MovedReply(_)   => row(Node,                YES, NO,  NO,  NO,   Reliable),
+        Body::Stale(_)        => row(Node,                NO,  NO,  NO,  NO,   Reliable),
+        Body::Holding(_)      => row(Node,                NO,  NO,  NO,  NO,   Reliable),
+        Body::NotHeld(it)     => row(NotHeld(&it.tasks),  NO,  YES, NO,  NO,   Reliable),
+
+        // Ends and credits. A skipped child never runs.
+        Body::Finished(it)    => row(Ended(&it.completions), NO, YES, NO, NO,   Reliable),
+        Body::Credits(it)     => row(Children(it), is_irrevocable(it), YES, NO, NO,   Reliable),
+        Body::CreditQuery(it) => row(Parents(&it.asks),   NO,  YES, NO,  NO,   Either),
+        // It follows the credits of the attempt before.
+        Body::Recall(it)      => row(Partition(PartitionId(it.partition)), YES, YES, NO, NO,   Reliable),
+        // It follows the counts. The parent's new end must not outlive what it took back.
+        Body::Recalled(it)    => row(answered(it),        YES, YES, NO,  NO,   Reliable),
+
+        // Jobs. Clients see counts and ends. A job that is visible or cancelled elsewhere stays so.
+        Body::Visible(it)     => row(Commit(it),          YES, YES, NO,  NO,   Reliable),
+        Body::Counts(it)      => row(Job(JobId(it.job)),  YES, YES, NO,  NO,   Reliable),
+        Body::Cancel(_)       => row(Node,                YES, YES, NO,  NO,   Reliable),
+        // "Unknown job" must not arrive after a later commit of that job has taken effect.
+        Body::JobEnd(it)      => row(Node,    !it.unknown, YES, !it.unknown, NO,   Reliable),
+        // A member would never hear the end of a job whose commit is lost. The owner asks again.
+        Body::PartAsk(it)     => row(Node,                YES, NO, deletes_records(it), NO,   Reliable),
+        // A member drops its own counts once the summary is durable.
+        Body::PartTell(it)    => row(Job(JobId(it.job)),  it.forgotten, NO, NO, NO,   Reliable),
+        Body::StallAsk(_)     => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::Pulse(_)        => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::DeathAsk(_)     => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::DeathTell(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+
+        // Objects. A power cut may undo the end of a reader, which then needs its inputs again.
+        Body::Copies(_)       => row(Node,                NO,  YES, NO,  NO,   BestEffort),
+        Body::Locate(_)       => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::Located(_)      => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
+        Body::Consumed(it)    => row(Makers(&it.outputs), YES, YES, YES, NO,   Reliable),
+        Body::Unwanted(_)     => row(Node,                YES, YES, YES, NO,   Reliable),
+        // The leaving node asks again.
+        Body::HandOver(_)     => row(Node,                NO,  NO,  NO,  NO,   Either),
+
+        // The next incarnation of its sender repeats the bounced message from its records.
+        Body::NotHome(_)      => row(Node,                NO,  NO,  NO,  YES,  Reliable),
+        // Each fragment has the properties of the message that it is part of.
+        Body::Fragment(_)     => row(Node,                NO,  NO,  NO,  NO,   Transport),
+
+        // Replicas of partitions. The next incarnation is another replica, which the map lists.
+        Body::Replicate(_)    => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::Replicated(it)  => row(Node,      NO,  NO,  NO,  refuses(it),    Replication),
+        Body::CopyAsks(_)     => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::CopyAnswers(_)  => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::LeaseAsk(_)     => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::LeaseGiven(_)   => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::SlowProbe(_)    => row(Node,                NO,  NO,  NO,  NO,   Replication),
+        Body::SlowProbed(_)   => row(Node,                NO,  NO,  NO,  NO,   Replication),
+    }
+}
+
+/// The answer to a recall goes to the job's owner, and from there to the parent's owner.
+fn answered(answer: &wire::Recalled) -> AddressedTo<'_> {
+    if answer.counted {
+        AddressedTo::Partition(LocalId(answer.parent).partition())
+    } else {
+        AddressedTo::Job(JobId(answer.job))
+    }
+}
+
+/// A replica refused a part of what the primary sent.
+fn refuses(told: &wire::Replicated) -> bool {
+    !told.refused.is_empty()
+}
+
+/// A parent failed, or other nodes read bytes with a checksum, which must not change afterwards.
+fn is_irrevocable(credits: &wire::Credits) -> bool {
+    let done = wire::Verdict::Done as i32;
+    credits.credits.iter().any(|credit| credit.verdict != done || credit.checked)
+}
+
+/// A power cut may undo the mark of a job that is to be forgotten, or thinned.
+fn deletes_records(ask: &wire::PartAsk) -> bool {
+    match ask.stage() {
+        PartStage::Forget | PartStage::Thin => true,
+        PartStage::Begins | PartStage::Ends | PartStage::Recorded => false,
+    }
+}
+
+impl AddressedTo<'_> {
+    /// Every partition whose owner the message is for; none for a node as such. Partitions of a
+    /// whole job or commit that do not exist are left out.
+    pub(crate) fn each_partition(&self, homes: &Homes, mut visit: impl FnMut(PartitionId)) {
+        let of = |local: u64| LocalId(local).partition();
+        let exists = |partition: &PartitionId| partition.0 < homes.partitions();
+        match *self {
+            Self::Node => {}
+            Self::Partition(partition) => {
+                Some(partition).filter(exists).into_iter().for_each(visit)
+            }
+            Self::Job(job) => {
+                Some(homes.job_partition(job)).filter(exists).into_iter().for_each(visit);
+            }
+            Self::Commit(visible) => {
+                let totals = visible.commit.iter().flat_map(|commit| &commit.partitions);
+                let partitions = totals.map(|total| PartitionId(total.partition));
+                partitions.filter(exists).for_each(visit);
+            }
+            Self::Ended(ends) => ends.iter().for_each(|end| visit(of(end.local))),
+            Self::Children(credits) => {
+                let children = credits.credits.iter().flat_map(|credit| &credit.child);
+                children.for_each(|&child| visit(of(child)));
+            }
+            Self::Parents(asks) => asks.iter().for_each(|ask| visit(of(ask.parent))),
+            Self::NotHeld(tasks) => tasks.iter().for_each(|task| visit(of(task.local))),
+            Self::Makers(outputs) => outputs.iter().for_each(|output| visit(of(output.task))),
+            Self::Moved(moved) => moved.tasks.iter().for_each(|task| visit(of(task.local))),
+        }
+    }
+
+    /// Every attempt that the addressed owner itself has started, by task.
+    pub(crate) fn each_attempt(&self, mut visit: impl FnMut(LocalId, Attempt)) {
+        match *self {
+            Self::Ended(ends) => {
+                ends.iter().for_each(|end| visit(LocalId(end.local), Attempt(end.attempt)));
+            }
+            Self::NotHeld(tasks) => {
+                tasks.iter().for_each(|it| visit(LocalId(it.local), Attempt(it.attempt)))
+            }
+            Self::Moved(moved) => {
+                moved.tasks.iter().for_each(|it| visit(LocalId(it.local), Attempt(it.attempt)));
+            }
+            Self::Node
+            | Self::Partition(_)
+            | Self::Job(_)
+            | Self::Commit(_)
+            | Self::Children(_)
+            | Self::Parents(_)
+            | Self::Makers(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_durable(body: &Body) -> bool {
+        traits(body).durable_before_send
+    }
+    fn frees(body: &Body) -> bool {
+        traits(body).frees_data
+    }
+
+    /// It was told only after a slow sync, when its client had committed the job again and the node
+    /// that had asked held tasks of it: their outputs went (seed 2210993).
+    #[test]
+    fn that_there_is_no_such_job_is_said_at_once() {
+        let end = |unknown| {
+            Body::JobEnd(wire::JobEnd { job: 1, unknown, question: 1, ..Default::default() })
+        };
+        assert!(is_durable(&end(false)) && frees(&end(false)));
+        assert!(!is_durable(&end(true)) && !frees(&end(true)));
+    }
+
+    /// A power cut took the mark of a forgotten job on a cluster without copies, and not its
+    /// deletion.
+    #[test]
+    fn what_removes_records_of_ended_jobs_waits_for_the_sync_of_their_mark() {
+        let ask = |stage: PartStage| {
+            Body::PartAsk(wire::PartAsk { job: 1, stage: stage as i32, ..Default::default() })
+        };
+        for stage in [PartStage::Forget, PartStage::Thin] {
+            assert!(is_durable(&ask(stage)) && frees(&ask(stage)), "{stage:?}");
+        }
+        for stage in [PartStage::Begins, PartStage::Ends, PartStage::Recorded] {
+            assert!(!frees(&ask(stage)), "{stage:?}");
+        }
+    }
+
+    /// A power cut took the end of a task after a reader elsewhere had ended; the next attempt made
+    /// other bytes (seed 9701994).
+    #[test]
+    fn an_end_whose_bytes_others_read_is_synced_first() {
+        let credits = |checked| {
+            let credits = vec![wire::Credit { checked, ..Default::default() }];
+            Body::Credits(wire::Credits { credits, reconciled: false })
+        };
+        assert!(is_durable(&credits(true)));
+        assert!(!is_durable(&credits(false)), "no-ops do not wait");
+    }
+}
