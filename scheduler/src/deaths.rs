@@ -135,6 +135,12 @@ impl Scheduler {
         }
     }
 
+    /// A map that showed this life has come to take a node for dead. That may have died together
+    /// with an earlier life of this one, so that this one has never heard of it.
+    pub fn saw_die(&mut self, now: Time, node: NodeId) {
+        self.deaths.note_gone(now, node);
+    }
+
     fn has_met(&self, death: Death) -> bool {
         let is_known = self.peers.get(&death.0) == Some(&death.1) && !self.deaths.is_late(death);
         is_known || self.deaths.has_met(death)
