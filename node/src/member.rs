@@ -24,6 +24,9 @@ pub(crate) struct Member {
     writes: Vec<Write>,
     number: u64,
     said: Vec<(NodeId, wire::MembershipMessage)>,
+    /// The latest life of each other node that was heard of: what is said to it names that, so
+    /// that who hears it knows that this node was there in its own life.
+    heard: BTreeMap<u32, u32>,
     /// For the shell.
     news: Option<Arc<wire::ClusterMap>>,
     due: Time,
@@ -56,6 +59,7 @@ impl Member {
             writes: Vec::new(),
             number: 0,
             said: Vec::new(),
+            heard: BTreeMap::new(),
             news: None,
             due: Time::ZERO,
             messages: 0,
@@ -69,12 +73,19 @@ impl Member {
         if incarnation.0 == 0 {
             return false;
         }
+        let heard = self.heard.entry(from.0).or_default();
+        *heard = incarnation.0.max(*heard);
         let messages = std::mem::take(&mut packet.membership);
         let is_other = messages.is_empty();
         for message in messages {
             self.membership.handle(now, from, incarnation, message);
         }
         self.membership.heard(now, from, incarnation) == Sender::Current && is_other
+    }
+
+    /// Asked at the start: by what was written down before, all other nodes were dead.
+    pub(crate) fn was_alone(&self) -> bool {
+        self.membership.was_alone()
     }
 
     pub(crate) fn peer_lost(&mut self, now: Time, peer: NodeId) {
@@ -132,6 +143,7 @@ impl Member {
                 from: me.0,
                 to: to.0,
                 from_incarnation: incarnation.0,
+                to_incarnation: self.heard.get(&to.0).copied().unwrap_or_default(),
                 membership,
                 ..Default::default()
             });

@@ -50,10 +50,13 @@ impl Node {
         self.store.set_map(Arc::clone(&seen));
         let homes = Homes::new(me, &seen, kvs::job_partition).moving();
         self.scheduler.set_homes(now, homes, &mut self.out);
-        for (peer, gone) in gone(&older, &map) {
-            if peer != me {
-                self.on_peer_gone(now, peer, gone);
+        // What was before the map showed this life it may hear of late.
+        let saw = is_current(&older, me, incarnation);
+        for (peer, gone) in gone(&older, &map).into_iter().filter(|(peer, _)| *peer != me) {
+            if saw {
+                self.scheduler.saw_die(now, peer);
             }
+            self.on_peer_gone(now, peer, gone);
         }
         for member in map.members.iter().filter(|member| member.node != me.0) {
             let peer = NodeId(member.node);

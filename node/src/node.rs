@@ -147,6 +147,9 @@ impl Node {
                 RecoverError { partition, what }
             };
             let member = Member::recover(&config, of_group, now).map_err(damaged)?;
+            if member.was_alone() {
+                node.scheduler.begin_alone();
+            }
             node.member = Some(Box::new(member));
         }
         node.begin(now);
@@ -292,7 +295,10 @@ impl Node {
         }
         // One that was for an earlier life comes late: of what it tells this life was no witness.
         let is_late = ![0, self.own.incarnation.0].contains(&packet.to_incarnation);
-        if self.replica.is_some() && packet.from_incarnation > 0 && !is_late {
+        // Its sender has heard of this life, so that one has lived in it. (What names no life may
+        // have been under way since before this one began.)
+        let is_answer = packet.to_incarnation == self.own.incarnation.0;
+        if self.replica.is_some() && packet.from_incarnation > 0 && is_answer {
             self.scheduler.meet(from, Incarnation(packet.from_incarnation));
         }
         if let Some(member) = &mut self.member

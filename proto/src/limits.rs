@@ -95,8 +95,8 @@ pub const SLOW_ACK_MIN: Span = Span::from_millis(50);
 /// After so many slow windows without a good one a node gives its word that the peer is slow.
 pub const SLOW_WINDOWS: u32 = 5;
 /// Who is slow is probed once in each window, unless a probe is under way that is younger than
-/// this; after so many good answers in a row it is well, and after so many that are missing it
-/// begins anew.
+/// this; after so many more good answers than late ones it is well, and after so many in a row that
+/// are missing it begins anew.
 pub const SLOW_PROBE_PATIENCE: Span = Span::from_secs(5);
 pub const SLOW_WELL_ANSWERS: u32 = 30;
 pub const SLOW_PROBES_LOST_MAX: u32 = 2;

@@ -25,6 +25,8 @@ pub(crate) struct Deaths(Option<Box<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
+    /// By what this node had written down before this life, all others were dead.
+    began_alone: bool,
     /// Lives of others that this one has heard of itself, the last few of each.
     lives: BTreeMap<NodeId, VecDeque<Incarnation>>,
     /// Lives of others that were heard of by what came late, for an earlier life of this node.
@@ -103,7 +105,13 @@ impl Deaths {
 }
 
 impl Scheduler {
-    /// Something came from this incarnation of a node: this life of ours has heard of it.
+    /// By what this node had written down before this life, all other nodes were dead.
+    pub fn begin_alone(&mut self) {
+        self.deaths.known().began_alone = true;
+    }
+
+    /// Something came from this incarnation of a node that was for this life of ours: the two have
+    /// lived at one time.
     pub fn meet(&mut self, node: NodeId, incarnation: Incarnation) {
         if node.0 as usize >= self.homes.nodes() {
             return; // Not a member.
@@ -123,7 +131,7 @@ impl Scheduler {
 
     /// As [`Self::meet`], of one that was heard of before the one that there is now.
     pub(crate) fn meet_former(&mut self, node: NodeId, incarnation: Incarnation) {
-        if !self.deaths.is_late((node, incarnation)) {
+        if !self.homes.moves() && !self.deaths.is_late((node, incarnation)) {
             self.meet(node, incarnation);
         }
     }
@@ -135,9 +143,27 @@ impl Scheduler {
         }
     }
 
+    /// A map that showed this life has come to take a node for dead. That may have died together
+    /// with an earlier life of this one, so that this one has never heard of it.
+    pub fn saw_die(&mut self, now: Time, node: NodeId) {
+        self.deaths.note_gone(now, node);
+    }
+
     fn has_met(&self, death: Death) -> bool {
-        let is_known = self.peers.get(&death.0) == Some(&death.1) && !self.deaths.is_late(death);
+        // Where homes move all nodes speak to each other, and say to which life.
+        let is_known = !self.homes.moves()
+            && self.peers.get(&death.0) == Some(&death.1)
+            && !self.deaths.is_late(death);
         is_known || self.deaths.has_met(death)
+    }
+
+    /// When an earlier life of this node died, no other node lived.
+    fn was_alone(&self, incarnation: Incarnation) -> bool {
+        // Between that one and this there may have been others, which have seen nodes die.
+        let is_last = self.options.former.0 == incarnation;
+        let began_alone = self.deaths.0.as_ref().is_some_and(|known| known.began_alone);
+        let is_only = self.homes.not_removed().all(|node| node == self.options.me);
+        is_only || (began_alone && is_last)
     }
 
     /// What is known by now of the deaths that are in doubt.
@@ -187,8 +213,11 @@ impl Scheduler {
         if inquest.others.is_empty() {
             // What ran beside it is known when all records have been looked at.
             let doubt = self.ledger.crashes.doubts.get(&death)?;
-            let alone = doubt.tasks.len() == 1;
-            let fact = if alone { StartFact::DiedRunning } else { StartFact::DiedBeside };
+            let fact = match doubt.tasks.len() {
+                _ if !self.was_alone(death.1) => StartFact::DiedApart,
+                1 => StartFact::DiedRunning,
+                _ => StartFact::DiedBeside,
+            };
             return (!self.ledger.places_recovered()).then_some(fact);
         }
         if now < first { None } else { self.hold_inquest(now, death, out) }

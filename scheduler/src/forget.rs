@@ -15,6 +15,7 @@ impl Scheduler {
     pub(crate) fn on_forget(&mut self, ask: &wire::PartAsk, out: &mut Out) {
         let job = JobId(ask.job);
         self.parts.forget(job);
+        self.parked.forget_job(job);
         self.forget_data(job, false, out);
         if ask.results {
             self.forget_results(job);

@@ -213,7 +213,7 @@ impl Jobs {
         }
         if job.state.ended_ns != 0 {
             out.reliable.push((from, answer(&counts, job.end())));
-            return;
+            return self.forget_late(job_id, from, homes, out);
         }
         let round = job.round();
         for count in counts.partitions.into_iter().filter(|count| count.round == round) {

@@ -27,6 +27,8 @@ mod credit_tests;
 mod data;
 mod deaths;
 #[cfg(test)]
+mod deaths_tests;
+#[cfg(test)]
 mod deciding_tests;
 #[cfg(test)]
 mod eft_tests;

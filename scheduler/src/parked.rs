@@ -54,6 +54,17 @@ impl Parked {
             retry.times += 1;
         }
     }
+    /// The job is forgotten: a home that heard of its commit now would have it again.
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        let is_of_it = |body: &Body| match body {
+            Body::Visible(it) => it.commit.as_ref().is_some_and(|commit| commit.job == job.0),
+            _ => false,
+        };
+        self.lot.retain(|_, bodies| {
+            bodies.retain(|body| !is_of_it(body));
+            !bodies.is_empty()
+        });
+    }
     fn park(&mut self, partition: PartitionId, body: Body) {
         mark(Mark::Parked);
         self.lot.entry(partition).or_default().push_back(body);

@@ -356,3 +356,43 @@ fn retention_leaves_the_record_of_a_job_and_refuses_to_retry_it() {
     home.act(Time(105 * S), &mut out);
     assert_eq!(out.facts.dropped_jobs, [JobId(1)], "its record stays ten times as long");
 }
+
+/// Who has been home of a job may yet have the commit for a home that is on the move: one that
+/// heard of it after the job was forgotten would have it again.
+#[test]
+fn a_parked_commit_goes_when_its_job_is_forgotten() {
+    use prost::Message as _;
+    let homes = test_nodes::homes(1, (0..2).map(test_nodes::member).collect(), &[0, 1]).moving();
+    let mut node = test_nodes::scheduler(1, 1, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    let total = wire::PartitionTotal { partition: MINE.0, chunks: 1, tasks: 1 };
+    let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
+    let visible = Body::Visible(wire::Visible { commit: Some(commit), ..Default::default() });
+    let message = wire::Message { body: Some(visible) }.encode_to_vec();
+    let not_home = Body::NotHome(wire::NotHome { message });
+    node.on_message(Time(S), NodeId(0), not_home, &mut out);
+    assert!(!node.parked.is_empty(), "it is told again");
+    for (job, left) in [(2, true), (1, false)] {
+        let stage = PartStage::Forget as i32;
+        let ask = Body::PartAsk(wire::PartAsk { job, stage, ..Default::default() });
+        node.on_message(Time(S), NodeId(0), ask, &mut out);
+        assert_eq!(!node.parked.is_empty(), left, "job {job} is forgotten");
+    }
+}
+
+/// A member that confirmed has got the commit once more, late, and counts its tasks.
+#[test]
+fn a_node_that_tells_of_a_forgotten_job_is_to_forget_it_again() {
+    let mut home = recorded(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    assert!(ask(&mut home, forget(false), &mut out).error.is_none());
+    let epoch = home.homes().map_epoch();
+    confirm_under(epoch, false, &mut home, &mut out);
+    assert!(out.facts.jobs[&JobId(1)].members.is_empty());
+    out = Out::default();
+    let count = wire::PartitionCount { partition: 1, version: 9, ..Default::default() };
+    let counts = wire::Counts { job: 1, partitions: vec![count], ..Default::default() };
+    home.on_message(Time(50 * S), NodeId(1), Body::Counts(counts), &mut out);
+    assert_eq!(asked(&out, PartStage::Forget), [1]);
+    assert_eq!(out.facts.jobs[&JobId(1)].members, [1], "until it has confirmed once more");
+}

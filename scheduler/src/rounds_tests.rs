@@ -291,3 +291,49 @@ fn a_job_is_retried_once_for_each_round_and_only_when_it_has_ended() {
     let kept = out.reliable.iter().any(|(_, body)| matches!(body, Body::JobEnd(end) if end.kept));
     assert!(kept, "one of its tasks may be run again");
 }
+
+/// What a task had lost may be made again when it was skipped because of another parent: nobody
+/// tells it then.
+#[test]
+fn what_was_lost_in_the_round_before_is_asked_for() {
+    let (mut home, mut out) = home_of(vec![visible_record(0, false)]);
+    let Body::Credits(mut credits) = credit(wire::Verdict::Done, 0) else { unreachable!() };
+    credits.credits[0].output = vec![1, 1];
+    credits.credits[0].output_sizes = vec![10];
+    home.on_message(Time(2), NodeId(1), Body::Credits(credits), &mut out);
+    home.settle(Time(2), &mut out);
+    let homes = home.homes.clone();
+    let lost = wire::Object { job: 1, task: parent(), attempt: 3, output: 0, size_bytes: 10 };
+    assert!(home.ledger.inputs_lost(task(0), &[lost], &homes, &mut out));
+    home.on_message(Time(2), NodeId(1), credit(wire::Verdict::Failed, 0), &mut out);
+    assert_eq!(home.ledger.state(task(0)), Some(State::Ended(End::Skipped)));
+    let end = wire::JobEnd { job: 1, kept: true, ..Default::default() };
+    home.on_message(Time(2), NodeId(1), Body::JobEnd(end), &mut out);
+    let mut out = Out::default();
+    tell_round(&mut home, 1, vec![task(0).local.0], &mut out);
+    let asked = out.reliable.iter().filter_map(|(_, body)| match body {
+        Body::CreditQuery(query) => Some(&query.asks),
+        _ => None,
+    });
+    let asked: Vec<_> = asked.flatten().map(|ask| (ask.child, ask.lost_attempt)).collect();
+    assert_eq!(asked, [(task(0).local.0, 3)]);
+}
+
+/// Its credits may have come to the child before that had opened the round, and are not told again.
+#[test]
+fn a_question_is_answered_while_credits_are_on_their_way() {
+    let (mut home, mut out) = ended();
+    tell_round(&mut home, 1, vec![task(1).local.0], &mut out);
+    home.ledger.deliver(task(0), false);
+    let mut out = Out::default();
+    let child = LocalId::new(THEIRS, 9).0;
+    let parent = task(0).local.0;
+    let ask =
+        |anew| wire::CreditAsk { job: 1, parent, child, anew, round: 1, ..Default::default() };
+    for (anew, answers) in [(false, 0), (true, 1)] {
+        let query = wire::CreditQuery { asks: vec![ask(anew)] };
+        home.on_message(Time(3), NodeId(1), Body::CreditQuery(query), &mut out);
+        let credits = out.reliable.iter().filter(|(_, body)| matches!(body, Body::Credits(_)));
+        assert_eq!(credits.count(), answers, "the reconciler asks for what was lost");
+    }
+}

@@ -72,7 +72,10 @@ impl World {
                 self.lives.comes(up.node as usize, self.now);
                 self.note_shown(up.node as usize);
             }
-            Some(Body::Down(down)) => self.note_shown(down.node as usize),
+            Some(Body::Down(down)) => {
+                self.lives.goes(down.node as usize, self.now);
+                self.note_shown(down.node as usize);
+            }
             Some(Body::Join(join)) => self.has_joined(join),
             _ => {}
         }

@@ -389,7 +389,8 @@ impl World {
         let absent = |input: &LaunchInput| !machine.objects.contains_key(&input.object);
         let missing = launch.inputs.iter().any(absent);
         let mut running = machine::run(launch, missing);
-        let sums = self.bytes.on_launch(launch, self.options.seed, self.options.varies_permille);
+        let (seed, permille) = (self.options.seed, self.options.varies_permille);
+        let sums = self.bytes.on_launch(&mut self.jobs, launch, seed, permille);
         if running.outcome.is_done() {
             running.outcome.output_sums = sums;
         }

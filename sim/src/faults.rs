@@ -232,7 +232,7 @@ impl World {
     }
 
     /// Somebody has measured it.
-    fn call_slow(&mut self, node: usize, slow: bool) {
+    pub fn call_slow(&mut self, node: usize, slow: bool) {
         if let Some(member) = self.map.members.get(node).filter(|_| self.homes_move()) {
             let (node, incarnation) = (member.node, member.incarnation);
             let set = proto::wire::SetSlow { node, incarnation, slow };

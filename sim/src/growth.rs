@@ -134,13 +134,21 @@ impl World {
         }
     }
 
+    /// Some node has a store with little room, from the start or by a change of its tuning.
+    fn is_cramped(&self) -> bool {
+        let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
+        let mut tunings = nodes.filter_map(|node| node.state(self.now).tuning);
+        let is_small =
+            |tuning: wire::Tuning| tuning.store_soft_bytes.is_some_and(|it| it < u64::MAX);
+        self.options.tuning.store_soft_bytes != u64::MAX || tunings.any(is_small)
+    }
+
     /// A cluster that has grown says so in the end.
     ///
     /// # Errors
     /// What it lacks.
     pub(crate) fn must_say_that_it_has_grown(&mut self) -> Verdict {
-        let is_cramped = self.options.tuning.store_soft_bytes != u64::MAX;
-        if !self.grows() || is_cramped || self.somebody_leaves() {
+        if !self.grows() || self.is_cramped() || self.somebody_leaves() {
             return Ok(());
         }
         if self.run_until(self.now + COPIED_WITHIN, Self::says_all_is_copied) {

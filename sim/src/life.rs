@@ -3,7 +3,7 @@
 use proto::wire::PartitionEntry;
 use proto::{JobId, Span, limits};
 
-use crate::checkers::{Verdict, Violation, captured, kept, progress, quiet};
+use crate::checkers::{Verdict, Violation, captured, kept, past, progress, quiet};
 use crate::client::JobClient;
 use crate::hammer::Hammer;
 use crate::kv_client::KvClient;
@@ -238,9 +238,9 @@ impl World {
         self.passed()?;
         self.keepers_serve_nothing()?;
         self.no_copy_is_forgotten()?;
-        // Something may have been written at this very moment.
-        if self.copies_are_equal().is_err() {
-            self.run_for(SETTLE);
+        // Something may have been written at this very moment: the clean-up of history is.
+        if !self.run_until(self.now + SETTLE, |world| world.copies_are_equal().is_ok()) {
+            self.passed()?;
             self.copies_are_equal()?;
         }
         let mut verdict = self.must_be_silent();
@@ -327,6 +327,7 @@ impl World {
         if let Some((job, node, left)) = self.leftovers(&abandoned) {
             return Err(quiet::left_behind(job, node, left));
         }
+        self.late_chunks_must_expire()?;
         let running = |machine: &Machine| machine.running.first_key_value().map(|(&key, _)| key);
         if let Some((task, attempt)) = self.machines.iter().find_map(running) {
             let text = format!("all jobs have ended, but {task} attempt {attempt} runs");
@@ -343,6 +344,18 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// A chunk that was repeated after its job was forgotten expires as well.
+    fn late_chunks_must_expire(&mut self) -> Verdict {
+        let is_staged = |world: &Self| past::is_staged_late(&world.jobs, &world.machines);
+        if !is_staged(self) {
+            return Ok(());
+        }
+        let bound = Span(limits::STAGED_JOB_TTL.0 * SLEEPS_MAX as u64);
+        self.run_until(self.now + bound, |world| !is_staged(world));
+        self.passed()?;
+        if self.disks_went_fairly() { self.must_be_forgotten() } else { Ok(()) }
     }
 
     /// A job that should have vanished, a node that has records of it, and how many.

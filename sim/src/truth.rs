@@ -61,6 +61,8 @@ pub(crate) struct TaskTruth {
     pub spared: BTreeSet<(NodeId, u32)>,
     /// It failed because of them.
     pub is_struck_out: bool,
+    /// Two of its attempts have made different bytes.
+    pub differs: bool,
 }
 
 impl TaskTruth {

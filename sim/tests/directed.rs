@@ -218,3 +218,28 @@ fn a_commit_after_the_expiry_of_its_chunks_is_told_as_lost() {
     assert_eq!(lost.checker, "durable", "{lost}");
     assert!(lost.message.contains("reported as lost"), "{lost}");
 }
+
+/// Open: a node whose own queue holds only tasks that are too wide for its free slots waits for
+/// these, and steals no narrower ones (docs/design/010-policies.md). A mend takes `should_panic`
+/// away.
+#[test]
+#[should_panic(expected = "1 slots free")]
+fn a_narrow_task_is_stolen_by_a_node_whose_own_tasks_are_too_wide() {
+    let mut options = WorldOptions::healthy(6, 2, 1);
+    options.slots = vec![4, 1];
+    let mut world = World::new(options);
+    let bag = |cpus: u32, seconds: [u64; 2]| {
+        let mut draft = Draft::bag(2, Span::ZERO);
+        for (task, seconds) in draft.tasks.iter_mut().zip(seconds) {
+            (task.cpus, task.duration) = (cpus, Span::from_secs(seconds));
+        }
+        draft
+    };
+    for (number, (node, draft)) in (0..).zip([(0, bag(3, [60, 60])), (1, bag(1, [60, 60]))]) {
+        let held: Vec<PartitionId> = world.partitions_of(node).into_iter().take(1).collect();
+        let job = JobId(JOB + number);
+        world.add_job(draft.submission(&mut Dice::new(7), job, &held), ClientPlan::simple());
+        world.run_for(Span::from_secs(1));
+    }
+    world.must_end().unwrap_or_else(|violation| panic!("{violation}"));
+}

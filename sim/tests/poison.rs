@@ -64,3 +64,27 @@ fn a_home_that_is_its_only_node_remembers_how_often_it_died() {
         assert_eq!((sum(&state).done, sum(&state).failed), (7, 1), "seed {seed}");
     }
 }
+
+/// Of two nodes the one is killed by a task and the other dies at the same time, for good. To the
+/// next life of the first it is alone: that says nothing against the task all the same.
+#[test]
+fn who_died_at_the_same_time_is_no_witness_although_the_next_life_never_heard_of_it() {
+    let mut deaths = 0;
+    for seed in 1..=12 {
+        let mut options = WorldOptions::healthy(seed, 2, 1);
+        (options.faultless, options.copies) = (false, 2);
+        let mut world = World::new(options);
+        world.must_be_whole().expect("it begins well");
+        let killed = (seed % 2) as usize;
+        let held = world.partitions_of(killed).into_iter().take(2).collect::<Vec<_>>();
+        let draft = Draft::bag(1, Span::from_secs(1)).with_poison(&[0]);
+        let submission = draft.submission(&mut Dice::new(seed), JobId(0x5eed_0000_0000), &held);
+        world.add_job(submission, ClientPlan::simple());
+        world.run_for(Span::from_millis(900 + 40 * (seed / 2)));
+        world.lose(1 - killed);
+        world.run_for(Span::from_secs(30));
+        assert_eq!(world.violation(), None, "seed {seed}");
+        deaths += world.launches()[killed];
+    }
+    assert!(deaths > 12, "{deaths}");
+}

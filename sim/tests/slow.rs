@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use proto::marks::{self, Mark};
 use proto::{JobId, PartitionId, Span};
 use sim::stories::slow::{add_meters, count_fenced, world};
-use sim::{ClientPlan, Dice, Draft, World};
+use sim::{ClientPlan, Dice, Draft, World, WorldOptions};
 
 const VICTIM: usize = 1;
 
@@ -120,4 +120,30 @@ fn of_five_two_are_called_slow_at_most() {
     assert_eq!(world.slow_nodes().len(), 2);
     (0..5).for_each(|node| world.drag(node, 1));
     ends_well(&mut world);
+}
+
+/// Its answers take nearly as long as is called slow, some of them longer: as it is not called slow
+/// for that, it does not stay so.
+#[test]
+fn who_answers_late_now_and_then_is_called_well() {
+    const FAR: usize = 4;
+    for seed in 1..=4 {
+        let mut options = WorldOptions::healthy(seed, 5, 2);
+        (options.copies, options.faultless) = (3, false);
+        (options.sync_min, options.sync_max) = (Span::from_millis(5), Span::from_millis(10));
+        options.slowness = vec![1, 1, 1, 1, 20];
+        options.step_max = Span::from_micros(1_600);
+        let mut world = World::new(options);
+        world.must_be_whole().unwrap_or_else(|violation| panic!("{violation}"));
+        world.call_slow(FAR, true);
+        runs_well(&mut world, Span::from_secs(5));
+        assert_eq!(world.slow_nodes(), [FAR]);
+        let mut seconds = 5;
+        while !world.slow_nodes().is_empty() {
+            runs_well(&mut world, Span::from_secs(1));
+            seconds += 1;
+            assert!(seconds < 120, "seed {seed}: it is slow for ever");
+        }
+        assert!(seconds > 30, "seed {seed}: {seconds} s are too few to tell");
+    }
 }

@@ -292,6 +292,17 @@ impl Group {
         self.log.voters()
     }
 
+    /// The map once all that this voter has written down is agreed on.
+    #[must_use]
+    pub fn written_map(&self) -> wire::ClusterMap {
+        let mut map = self.map.as_ref().clone();
+        let entries = (self.commit + 1..=self.log.last_index()).filter_map(|at| self.log.entry(at));
+        for command in entries.flat_map(|entry| &entry.commands) {
+            membership::apply(&mut map, command);
+        }
+        map
+    }
+
     /// What it knows and has promised, in words, for who looks for a fault.
     #[must_use]
     pub fn describe(&self) -> String {

@@ -117,6 +117,13 @@ impl Membership {
         Ok(this)
     }
 
+    /// Asked at the start: by what was written down before, all other nodes were dead.
+    pub(crate) fn was_alone(&self) -> bool {
+        let map = self.group.written_map();
+        let mut others = map.members.iter().filter(|member| member.node != self.own.node.0);
+        others.all(|member| matches!(member.phase(), Down | Removed))
+    }
+
     pub(crate) fn is_leader(&self) -> bool {
         self.group.is_leader()
     }

@@ -164,6 +164,27 @@ impl Jobs {
         }
     }
 
+    /// A node that tells of a forgotten job has got something of it since: a commit that came late.
+    pub(super) fn forget_late(
+        &mut self,
+        job_id: JobId,
+        from: NodeId,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let forgotten = self.jobs.get_mut(&job_id).filter(|job| job.is_forgotten());
+        let Some(job) = forgotten else { return };
+        if self.mutant == Some(Mutant::ForgottenReturns) {
+            return;
+        }
+        if !job.state.members.contains(&from.0) {
+            job.state.members.push(from.0);
+            out.facts.jobs.insert(job_id, job.state.clone());
+            self.looks.get_or_insert_default().forgetting.insert(job_id);
+        }
+        out.reliable.push((from, job.forget_ask(homes)));
+    }
+
     /// A member is there again.
     pub(crate) fn forget_again_at(&self, peer: NodeId, homes: &Homes, out: &mut Out) {
         let forgetting = self.looks.iter().flat_map(|looks| &looks.forgetting);

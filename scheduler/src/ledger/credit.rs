@@ -423,6 +423,9 @@ impl Ledger {
             by_parent.entry(TaskId::new(ask.job, ask.parent)).or_default().insert(ask.child);
         }
         for (parent, children) in by_parent {
+            if self.tells_children(parent) {
+                continue; // Its credits are on their way.
+            }
             if let Some(credit) = self.credit_again(parent, &children) {
                 // The job's home tells all homes of its removal, and the asker may hear it later.
                 let reconciled = !self.is_removed(parent.job);
@@ -432,7 +435,14 @@ impl Ledger {
         }
     }
 
-    /// What the children should have heard of this parent, if it has ended and told them.
+    /// Credits of this task, or of one in its chunk, have not been told to all children.
+    fn tells_children(&self, parent: TaskId) -> bool {
+        let index = parent.local.index();
+        let segment = self.part(parent).and_then(|part| part.segment(index));
+        segment.is_some_and(|segment| segment.undelivered > 0)
+    }
+
+    /// What the children should have heard of this parent, if it has ended.
     pub(super) fn credit_again(
         &self,
         parent: TaskId,
@@ -443,9 +453,6 @@ impl Ledger {
         let segment = part.segment(index)?;
         let cell = segment.cell(index)?;
         let State::Ended(end) = cell.state else { return None };
-        if segment.undelivered > 0 {
-            return None; // Its credits are on their way.
-        }
         let output_sizes = segment.side(index).map(|s| s.output_sizes.clone()).unwrap_or_default();
         let checked = !segment.output_sums(index).is_empty();
         let (attempt, node) = (cell.attempt, cell.holder);

@@ -67,7 +67,7 @@ impl Ledger {
     }
 
     /// What a task lacks that it has had.
-    fn ask_for_lost(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
+    pub(super) fn ask_for_lost(&self, task: TaskId, homes: &Homes, asks: &mut Asks) {
         let index = task.local.index();
         let Some(segment) = self.part(task).and_then(|part| part.segment(index)) else { return };
         for input in self.inputs(task).filter(|input| !segment.is_filled(index, input.slot)) {
@@ -205,6 +205,8 @@ impl Ledger {
         })
     }
 
+    /// Also where its credits are on their way to other children, or those of other tasks are: the
+    /// child may have heard them when it had ended itself.
     fn answer_asks(&self, parent: TaskId, asks: &[&wire::CreditAsk], from: NodeId, out: &mut Out) {
         let children: BTreeSet<u64> = asks.iter().map(|ask| ask.child).collect();
         if let Some(mut credit) = self.credit_again(parent, &children) {

@@ -166,6 +166,8 @@ impl Ledger {
         }
         self.mourning.insert(task);
         self.ask_for_all(task, homes, asks);
+        // What it had lost may have been made again after it had ended: that was not told to it.
+        self.ask_for_lost(task, homes, asks);
     }
 
     /// Ends that are still being told, and hold in this round too, are told as of this round.

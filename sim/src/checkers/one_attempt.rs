@@ -8,7 +8,7 @@ use proto::event::End;
 use proto::work::Launch;
 use proto::{Attempt, ObjectId, TaskId, wire};
 
-use super::{Verdict, Violation};
+use super::{Jobs, Verdict, Violation, known};
 use crate::truth::{Commit, JobTruth, TaskTruth};
 
 const NAME: &str = "one-attempt";
@@ -23,7 +23,13 @@ pub(crate) struct Bytes {
 impl Bytes {
     /// What an attempt will make: it follows from what the attempt reads, and of some tasks from
     /// the attempt itself. Empty where every task of the world makes the same bytes each time.
-    pub(crate) fn on_launch(&mut self, launch: &Launch, seed: u64, permille: u64) -> Vec<u64> {
+    pub(crate) fn on_launch(
+        &mut self,
+        jobs: &mut Jobs,
+        launch: &Launch,
+        seed: u64,
+        permille: u64,
+    ) -> Vec<u64> {
         if permille == 0 {
             return Vec::new();
         }
@@ -41,7 +47,20 @@ impl Bytes {
             self.sums.insert(ObjectId { task, attempt, output }, sum);
             sum
         });
-        made.collect()
+        let made = made.collect();
+        if let Ok(truth) = known(jobs, NAME, task) {
+            truth.differs |= self.differs(task);
+        }
+        made
+    }
+
+    /// Two attempts of the task have made different bytes.
+    fn differs(&self, task: TaskId) -> bool {
+        let first = ObjectId { task, attempt: Attempt(0), output: 0 };
+        let last = ObjectId { task, attempt: Attempt(u64::MAX), output: u32::MAX };
+        let mut of_output: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut all = self.sums.range(first..=last);
+        all.any(|(object, &sum)| *of_output.entry(object.output).or_insert(sum) != sum)
     }
 
     fn sum(&self, task: TaskId, attempt: Attempt, output: u32) -> Option<u64> {

@@ -45,22 +45,32 @@ pub(crate) fn on_told(
 
 /// Whether some machine has anything of a job that was forgotten, in memory or on its disk.
 pub(crate) fn remains(jobs: &Jobs, machines: &[Machine]) -> Option<String> {
-    let forgotten = jobs.values().filter(|job| job.is_forgotten);
-    forgotten.flat_map(|job| machines.iter().map(move |it| (job.job, it))).find_map(|(job, it)| {
+    // A chunk that a client repeated late waits for a commit that never comes, and goes: at its
+    // home, and at those that have copies.
+    let forgotten = jobs.values().filter(|job| job.is_forgotten && !is_staged(job.job, machines));
+    let all = || machines.iter().enumerate();
+    forgotten.flat_map(|job| all().map(move |it| (job.job, it))).find_map(|(job, (at, it))| {
         let node = it.node.as_ref()?;
-        // A chunk that a client repeated late waits for a commit that never comes, and goes.
-        if node.is_staged(job) {
-            return None;
-        }
         if node.has_ended(job).is_some() {
-            return Some(format!("a home of {job} has it in memory"));
+            return Some(format!("n{at}, a home of {job}, has it in memory"));
         }
-        it.disk.has_records(&keys::job_prefix(keys::TASK, job)).then(|| on_disk(job))
+        it.disk.has_records(&keys::job_prefix(keys::TASK, job)).then(|| on_disk(job, at))
     })
 }
 
-fn on_disk(job: JobId) -> String {
-    format!("records of {job} are on a disk")
+fn is_staged(job: JobId, machines: &[Machine]) -> bool {
+    let mut nodes = machines.iter().filter_map(|machine| machine.node.as_ref());
+    nodes.any(|node| node.is_staged(job))
+}
+
+/// Whether some machine has chunks that a client has repeated after its job was forgotten.
+pub(crate) fn is_staged_late(jobs: &Jobs, machines: &[Machine]) -> bool {
+    let mut forgotten = jobs.values().filter(|job| job.may_be_forgotten);
+    forgotten.any(|job| is_staged(job.job, machines))
+}
+
+fn on_disk(job: JobId, machine: usize) -> String {
+    format!("records of {job} are on the disk of n{machine}")
 }
 
 /// What was forgotten is still there when all is quiet.

@@ -34,6 +34,8 @@ pub(crate) struct Lives {
     lives: BTreeMap<usize, Vec<Life>>,
     /// When those that were let in later were members for the first time.
     came: BTreeMap<usize, Option<Time>>,
+    /// From when until when the map took which machine for dead.
+    given_up: BTreeMap<usize, Vec<(Time, Option<Time>)>>,
 }
 
 impl Lives {
@@ -51,8 +53,15 @@ impl Lives {
     pub(crate) fn joins(&mut self, machine: usize) {
         self.came.insert(machine, None);
     }
+    /// The map takes it for dead.
+    pub(crate) fn goes(&mut self, machine: usize, now: Time) {
+        self.given_up.entry(machine).or_default().push((now, None));
+    }
     /// The map has it as a member.
     pub(crate) fn comes(&mut self, machine: usize, now: Time) {
+        if let Some((_, until)) = self.given_up.get_mut(&machine).and_then(|all| all.last_mut()) {
+            until.get_or_insert(now);
+        }
         if let Some(came) = self.came.get_mut(&machine) {
             came.get_or_insert(now);
         }
@@ -63,15 +72,25 @@ impl Lives {
         lives.iter().rev().find(|life| life.incarnation == incarnation)
     }
 
+    /// One that was let in and has not come yet is none of the cluster's nodes.
+    fn is_member(&self, machine: usize, at: Time) -> bool {
+        self.came.get(&machine).is_none_or(|came| came.is_some_and(|came| came <= at))
+    }
+    /// Nor is one that the cluster has given up, though its process may run.
+    fn is_given_up(&self, machine: usize, at: Time) -> bool {
+        let mut given_up = self.given_up.get(&machine).into_iter().flatten();
+        given_up.any(|&(from, to)| from <= at && to.is_none_or(|to| to > at))
+    }
+
     /// Of the other machines that ran when that one died: how many, and how many ran on.
-    fn witnesses(&self, node: NodeId, died_at: Time) -> (usize, usize) {
-        // One that was let in and has not come yet is none of the cluster's nodes.
-        let is_member = |machine: &usize| match self.came.get(machine) {
-            Some(came) => came.is_some_and(|at| at <= died_at),
-            None => true,
-        };
+    fn witnesses(
+        &self,
+        node: NodeId,
+        died_at: Time,
+        counts: impl Fn(usize) -> bool,
+    ) -> (usize, usize) {
         let others = self.lives.iter().filter(|(machine, _)| **machine != node.0 as usize);
-        let others = others.filter(|(machine, _)| is_member(machine));
+        let others = others.filter(|(machine, _)| counts(**machine));
         let at_that_time =
             |life: &&Life| life.from <= died_at && life.to.is_none_or(|to| to >= died_at);
         let there = others.filter_map(|(_, lives)| lives.iter().find(at_that_time));
@@ -94,8 +113,13 @@ pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Ve
         );
         return Err(Violation::new(NAME, text));
     }
-    let (others, lived) = lives.witnesses(node, died_at);
-    if others > 0 && lived * 2 <= others {
+    let is_there = |machine| !lives.is_given_up(machine, died_at);
+    let is_member = |machine| is_there(machine) && lives.is_member(machine, died_at);
+    let (others, lived) = lives.witnesses(node, died_at, is_member);
+    // A newcomer that has started may have heard of it before the map shows the newcomer.
+    let (all, all_lived) = lives.witnesses(node, died_at, is_there);
+    let too_few = |others: usize, lived: usize| others > 0 && lived * 2 <= others;
+    if too_few(others, lived) && too_few(all, all_lived) {
         let text = format!(
             "the death of {node}'s incarnation {incarnation} counts against {task}, and only \
              {lived} of {others} other nodes lived through it"

@@ -92,6 +92,11 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
             (true, KIND_FLAKY) => matches!(end, End::Done | End::Failed),
             (true, KIND_POISON) => end == End::Failed,
             (true, _) if task.is_struck_out => end == End::Failed,
+            // Its readers of an earlier round are done and stay so: made again with other bytes,
+            // it fails.
+            (true, _) if task.differs && task.ever_done() && job.told_round() > 0 => {
+                matches!(end, End::Done | End::Failed)
+            }
             (true, _) => end == End::Done,
         };
         if !right {
