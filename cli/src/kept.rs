@@ -87,7 +87,8 @@ pub(crate) async fn forget(client: &Client, job: JobId) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn recall(client: &Client, job: JobId) -> Result<Vec<Kept>, Failure> {
+/// The list of what a job keeps.
+pub(crate) async fn recall(client: &Client, job: JobId) -> Result<Vec<Kept>, Failure> {
     let mut kept = Vec::new();
     for part in 0.. {
         let Some(value) = client.kv().lookup(&key(job, part)).await? else { break };
