@@ -407,6 +407,10 @@ pub const ENVIRONMENT_NOTICES_BYTES_MAX: usize = 256 << 10;
 pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
 /// Between SIGTERM and SIGKILL of a command that is to end.
 pub const KILL_GRACE: Span = Span::from_secs(2);
+/// How long a node waits at most for its own stop before it believes that a command failed; of a
+/// command that no signal has ended such a share of the time that it ran.
+pub const END_DOUBTED_MAX: Span = Span::from_secs(1);
+pub const END_DOUBTED_SHARE: u32 = 8;
 /// A node asks its silent spawner this often whether it goes on, while it waits for a command.
 pub const SPAWNER_ASKED_EVERY: Span = Span::from_secs(1);
 /// A spawner that says nothing for so long, though it is asked, hangs: another takes its place.
