@@ -1,5 +1,5 @@
-//! The latest changes of all copies of a node, for others that lag a little: so many of each
-//! partition, and so many of all partitions together.
+//! The latest changes of all copies of a node, for others that lag a little. Each partition has a
+//! bound, and all of them together have one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
