@@ -9,13 +9,15 @@ disks.
 
 What must hold: each tree ends with exactly as many tasks done as it has, none failed, none
 committed twice, and none is stuck; with real data each keeps the files that an undisturbed run
-keeps, with the same bytes; and every key is there that was written, one after each fault.
+keeps, with the same bytes, or with those that their consumers say that they have read (`readings`);
+and every key is there that was written, one after each fault.
 All the while callers use the store: what they were told must be linearizable for each key (`kv`).
 The seed draws the faults and when they come; what they meet is up to the machine.
 */
 
 mod answers;
 mod kv;
+mod readings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +29,7 @@ use proto::{JobId, NodeId, TaskId, wire};
 use rustix::process::Signal;
 use serde::Serialize;
 use sim::Dice;
-use workloads::{Graph, Plan};
+use workloads::Graph;
 
 use self::answers::Answers;
 use crate::embed::ClusterPlan;
@@ -35,7 +37,7 @@ use crate::errors::{Done, Exit, Failure};
 use crate::output::say;
 use crate::processes::{self, Life, NodeProcess, Seat};
 use crate::story::Logs;
-use crate::{Context, node_list};
+use crate::{Context, node_list, submit};
 
 /// A tree that has not ended by then is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(300);
@@ -98,6 +100,8 @@ struct Campaign {
     answers: u64,
     answers_wrong: u64,
     answers_gone: u64,
+    /// Inputs of which a consumer said the sha256 that it read, held against what is kept.
+    readings: u64,
     /// Tasks that were committed twice.
     twice: u64,
     /// Tasks whose outputs were lost with a node, and made again.
@@ -268,8 +272,9 @@ fn compared(seen: &Campaign) -> String {
     match seen.answers {
         0 => String::new(),
         answers => format!(
-            "answers      {answers} kept files compared, {} wrong, {} gone with a disk\n",
-            seen.answers_wrong, seen.answers_gone
+            "answers      {answers} kept files compared, {} wrong, {} gone with a disk; {} inputs \
+             as consumers read them\n",
+            seen.answers_wrong, seen.answers_gone, seen.readings
         ),
     }
 }
@@ -311,8 +316,8 @@ async fn all_in(
     while seen.kills < args.kills && seen.stuck == 0 {
         let wiped_before = seen.wiped;
         let options = submission(args.real_data);
-        let plan = client.plan(graph, &options).await?;
-        let job = client.submit_plan(&plan, &options).await?.job;
+        let plan = submit::send(&client, graph, &options).await?;
+        let job = plan.job();
         let ended = {
             let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {}));
             let mut end = std::pin::pin!(end);
@@ -368,6 +373,7 @@ fn compare(
     };
     let differ = expected.compare(seen.runs, &found);
     seen.answers += expected.len() as u64;
+    seen.readings += found.readings;
     seen.answers_wrong += differ.wrong;
     // A disk may go when the job has just ended, and with it what only that node kept.
     match lost_disks {
@@ -385,8 +391,8 @@ fn submission(real_data: bool) -> SubmitOptions {
 /// What a run keeps while nothing is broken.
 async fn undisturbed(client: &Client, graph: &Graph, dir: &Path) -> Result<Answers, Failure> {
     let options = submission(true);
-    let plan: Plan<'_> = client.plan(graph, &options).await?;
-    let job = client.submit_plan(&plan, &options).await?.job;
+    let plan = submit::send(client, graph, &options).await?;
+    let job = plan.job();
     let end = tokio::time::timeout(STUCK_AFTER, client.wait_job(job, |_| {})).await;
     let end = end.map_err(|_| Failure::lost("a run that nobody disturbed does not end"))??;
     let answers = Answers::fetch(client, graph, &plan, &dir.join("answers")).await?;

@@ -87,7 +87,8 @@ pub(crate) async fn forget(client: &Client, job: JobId) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn recall(client: &Client, job: JobId) -> Result<Vec<Kept>, Failure> {
+/// The list of what a job keeps.
+pub(crate) async fn recall(client: &Client, job: JobId) -> Result<Vec<Kept>, Failure> {
     let mut kept = Vec::new();
     for part in 0.. {
         let Some(value) = client.kv().lookup(&key(job, part)).await? else { break };
@@ -341,14 +342,15 @@ pub(crate) async fn fetch(context: &Context, client: &Client, args: &FetchArgs) 
     let chosen = jobs::select(client, &args.jobs).await?;
     let (mut away, mut short) = (BTreeSet::new(), Vec::new());
     for &job in &chosen {
-        if client.job_to_fetch(job).await.is_err() {
+        let is_noted = client.job_to_fetch(job).await.is_ok();
+        let logs = Logs::read(client, job, None).await?;
+        jobs::must_exist(client, job, &logs).await?;
+        if !is_noted {
             say(&format!(
                 "warning: the home of job {} is away: results of a job that still runs may change",
                 job.0
             ));
         }
-        let logs = Logs::read(client, job, None).await?;
-        jobs::must_exist(client, job, &logs).await?;
         let kept = recall(client, job).await?;
         if kept.is_empty() && chosen.len() == 1 {
             return Err(Failure::refused(format!("job {} keeps no outputs", job.0))

@@ -94,6 +94,11 @@ pub(crate) fn spawn(
     Ok(NodeProcess { node, is_new, child, life, log, log_start })
 }
 
+/// False where a log could not be written.
+fn has_room(log: &Path) -> bool {
+    rustix::fs::statvfs(log).map_or(true, |system| system.f_bavail > 0)
+}
+
 impl NodeProcess {
     /// The number of the node that it is, once it listens.
     pub(crate) fn number(&self, dir: &Path) -> Option<u32> {
@@ -118,7 +123,10 @@ impl NodeProcess {
             Some(4) => Exit::Refused,
             _ => Exit::Lost,
         };
-        let reason = last("error: ").unwrap_or_else(|| format!("it ended with {status}"));
+        let reason = last("error: ").unwrap_or_else(|| match has_room(&self.log) {
+            true => format!("it ended with {status}"),
+            false => format!("no space left on the device of {}", self.log.display()),
+        });
         let name = format!("node n{}", self.node);
         let message = match reason.starts_with(&name) {
             true => reason,

@@ -149,6 +149,13 @@ fn read_file(path: &Path) -> Result<Option<Layer>, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         // A directory named starling.toml, or a component that is a file: not ours to complain.
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
+        // As after `sudo -u` without `-H`: HOME is that of another user.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let failure = Failure::file(path, &error);
+            return Err(failure.hint(format!(
+                "set HOME or XDG_CONFIG_HOME to a directory of yours, or {CONFIG}={CONFIG_NONE}"
+            )));
+        }
         Err(error) => return Err(Failure::file(path, &error)),
     };
     let wrong = |what: String| Failure::usage(format!("{}: {what}", path.display()));

@@ -4,8 +4,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use client::{Client, SubmitOptions};
 use serde::Serialize;
-use workloads::Graph;
+use workloads::{Graph, Plan};
 
 use crate::args::{LoadArgs, PlaceArgs, TimeoutArgs};
 use crate::errors::{Done, Exit, Failure, heard, plain};
@@ -102,10 +103,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         if let Some(widest) = slots.max() {
             run::check_fit(&graph, widest)?;
         }
-        let plan = client.plan(&graph, &options).await?;
-        let kept = kept::of_graph(&graph, &plan, options.settings.real_data);
-        kept::remember(&client, plan.job(), &kept).await?;
-        let job = client.submit_plan(&plan, &options).await?.job;
+        let job = send(&client, &graph, &options).await?.job();
         let tasks = graph.len() as u64;
         let number = job.0.to_string();
         if !args.wait {
@@ -129,6 +127,19 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
         jobs::tell_more(&state);
         Ok(jobs::exit_of(&state))
     })
+}
+
+/// Writes down what a workflow keeps, and submits it.
+pub(crate) async fn send<'g>(
+    client: &Client,
+    graph: &'g Graph,
+    options: &SubmitOptions,
+) -> Result<Plan<'g>, Failure> {
+    let plan = client.plan(graph, options).await?;
+    let kept = kept::of_graph(graph, &plan, options.settings.real_data);
+    kept::remember(client, plan.job(), &kept).await?;
+    client.submit_plan(&plan, options).await?;
+    Ok(plan)
 }
 
 /// A file of tasks that no system can start as a program.

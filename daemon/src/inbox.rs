@@ -1,5 +1,6 @@
 //! What reaches the loop of a node from its streams and its threads.
 
+use executor::Ended;
 use node::Input;
 use proto::{ClientId, Incarnation, NodeId, TaskId, wire};
 use tokio::sync::{mpsc, oneshot};
@@ -60,6 +61,8 @@ pub(crate) enum Local {
     Input(Input),
     /// Several that came together.
     Inputs(Vec<Input>),
+    /// It may turn out that the node is to stop, too.
+    Doubted(Ended),
     /// Records that were to be read.
     Read(Result<kvs::Page, StoreError>),
     /// Up to which batch everything is durable now.

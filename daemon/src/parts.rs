@@ -48,15 +48,33 @@ pub(crate) fn start_executor(
     config.instance_dir = Some(options.dir.clone());
     config.hides_slurm = options.hides_slurm;
     config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
-    let executor =
-        Executor::start(config, move |ended| {
-            let inputs = ended
-                .into_iter()
-                .map(|Ended { task, attempt, outcome }| Input::Finished { task, attempt, outcome });
-            // A loop that is gone has no use for them: its next incarnation places the tasks again.
-            let _ = local.send(Local::Inputs(inputs.collect()));
-        })?;
+    let executor = Executor::start(config, move |ended| {
+        let (doubted, clear): (Vec<_>, Vec<_>) =
+            ended.into_iter().partition(|ended| !ended.doubt.is_zero());
+        // A loop that is gone has no use for them: its next incarnation places the tasks again.
+        if !clear.is_empty() {
+            let _ = local.send(Local::Inputs(clear.into_iter().map(finished).collect()));
+        }
+        for ended in doubted {
+            let _ = local.send(Local::Doubted(ended));
+        }
+    })?;
     Ok(executor)
+}
+
+/// Tells the loop of an end when it is not in doubt any more. A loop that has ended by then was
+/// told to stop: so was the command.
+pub(crate) fn believe_later(local: &mpsc::UnboundedSender<Local>, ended: Ended) {
+    let local = local.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(ended.doubt).await;
+        let _ = local.send(Local::Input(finished(ended)));
+    });
+}
+
+fn finished(ended: Ended) -> Input {
+    let Ended { task, attempt, outcome, doubt: _ } = ended;
+    Input::Finished { task, attempt, outcome }
 }
 
 /// Where nobody has said how much the node may store: what its file system has room for, and what

@@ -38,6 +38,7 @@ use crate::links;
 use crate::map_news;
 use crate::members::Members;
 use crate::notable::notable;
+use crate::parts::believe_later;
 use crate::replies::ReplySender;
 use crate::scrub::Pass;
 use crate::service::Shared;
@@ -211,6 +212,7 @@ impl Loop {
         match item {
             Local::Input(input) => self.state.inputs.push(input),
             Local::Inputs(inputs) => self.state.inputs.extend(inputs),
+            Local::Doubted(ended) => believe_later(&self.local, ended),
             Local::Read(page) => {
                 let page = page.map_err(|error| self.store_error(error))?;
                 self.state.inputs.push(Input::Read(page));

@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use proto::wire::{self, OutputForm};
 use proto::work::{Launch, Outcome};
-use proto::{ObjectId, Span};
+use proto::{ObjectId, Span, limits};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::archive;
@@ -94,6 +95,19 @@ fn exit_error(exit: &Exit, launch: &Launch, shared: &Shared) -> String {
     }
 }
 
+/// How long this end may turn out to be the work of those that stop the node, too. A command that
+/// acts on a signal ends with any code: then it is a share of the time that it ran.
+pub(crate) fn doubt(outcome: &Outcome, exit: &Exit, ran: Duration) -> Duration {
+    let most = Duration::from_nanos(limits::END_DOUBTED_MAX.0);
+    let is_clear = exit.timed_out || exit.printed_too_much_bytes > 0 || !exit.failure.is_empty();
+    match outcome.exit_code {
+        _ if is_clear || outcome.is_done() => Duration::ZERO,
+        // SIGHUP, SIGINT, SIGTERM.
+        129 | 130 | 143 => most,
+        _ => most.min(ran / limits::END_DOUBTED_SHARE),
+    }
+}
+
 fn signal_name(signal: i32) -> &'static str {
     match signal {
         1 => " (SIGHUP)",
@@ -139,7 +153,7 @@ fn collect(
 /// The home of the task compares it when the task is done again. Transfers use it too.
 fn checksum(shared: &Shared, object: ObjectId) -> Result<u64, String> {
     let (mut reader, size_bytes) = shared.objects.open_object(object).map_err(keep)?;
-    let piece_bytes = proto::limits::PIECE_BYTES.min(size_bytes as usize + 1);
+    let piece_bytes = limits::PIECE_BYTES.min(size_bytes as usize + 1);
     let (mut sum, mut buffer) = (Xxh3::new(), vec![0; piece_bytes]);
     loop {
         match io::Read::read(&mut reader, &mut buffer) {
@@ -241,7 +255,7 @@ fn pack_files(
 
 /// An archive has many short pieces; they are written together.
 fn buffered(incoming: &mut IncomingObject) -> io::BufWriter<ObjectWriter<'_>> {
-    io::BufWriter::with_capacity(proto::limits::PIECE_BYTES, ObjectWriter(incoming))
+    io::BufWriter::with_capacity(limits::PIECE_BYTES, ObjectWriter(incoming))
 }
 
 /// An output that has further names (a hard link to an input, say) must not become read-only.
@@ -263,7 +277,7 @@ fn copy(shared: &Shared, path: &Path, object: ObjectId, kind: ObjectKind) -> Res
     let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
     let mode = file.metadata().map_err(unreadable)?.permissions().mode();
     incoming.set_executable(mode & 0o111 != 0).map_err(keep)?;
-    let mut buffer = vec![0; proto::limits::PIECE_BYTES];
+    let mut buffer = vec![0; limits::PIECE_BYTES];
     loop {
         match io::Read::read(&mut file, &mut buffer).map_err(unreadable)? {
             0 => return incoming.commit().map_err(keep),
@@ -287,5 +301,28 @@ pub(crate) fn clean_up(shared: &Shared, workspace: &Workspace) {
     });
     if started.is_err() {
         let _ = private::remove_tree(&workspace.directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_those_who_stop_the_node_may_have_caused_is_doubted() {
+        let doubt = |error: &str, exit: &Exit, ran_s: u64| {
+            let (error, exit_code) = (error.to_owned(), exit_code(exit));
+            let outcome = Outcome { error, exit_code, ..Outcome::default() };
+            super::doubt(&outcome, exit, Duration::from_secs(ran_s)).as_millis()
+        };
+        let signal = |signal| Exit { signal, ..Exit::default() };
+        let code = |code| Exit { code, ..Exit::default() };
+        assert_eq!(doubt("", &code(0), 100), 0);
+        assert_eq!([doubt("e", &signal(15), 0), doubt("e", &code(143), 0)], [1000, 1000]);
+        assert_eq!([doubt("e", &code(1), 2), doubt("e", &signal(11), 2)], [250, 250]);
+        assert_eq!([doubt("e", &code(0), 100), doubt("e", &code(1), 0)], [1000, 0]);
+        let timed_out = Exit { timed_out: true, ..signal(15) };
+        let unstarted = Exit { failure: "no".to_owned(), ..code(126) };
+        assert_eq!([doubt("e", &timed_out, 100), doubt("e", &unstarted, 100)], [0, 0]);
     }
 }

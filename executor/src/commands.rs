@@ -20,7 +20,7 @@ use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proto::work::{Launch, Outcome};
 use proto::{limits, wire as messages};
@@ -63,6 +63,7 @@ struct Running {
     launch: Box<Launch>,
     workspace: Workspace,
     printed: Printed,
+    since: Instant,
 }
 
 #[derive(Default)]
@@ -358,7 +359,8 @@ fn stage(
         collect::clean_up(&inner.shared, &workspace);
         return inner.fail(key, "the command line and environment are too long");
     }
-    let running = Running { key, launch, workspace, printed: Printed::default() };
+    let running =
+        Running { key, launch, workspace, printed: Printed::default(), since: Instant::now() };
     staged.push((number, running));
 }
 
@@ -559,7 +561,7 @@ fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) 
 /// Makes a command's end an attempt's end. One that was killed leaves no outputs and no word.
 fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
     let running = inner.state().running.remove(&exit.number)?;
-    let Running { key, launch, workspace, printed } = running;
+    let Running { key, launch, workspace, printed, since } = running;
     let shared = &inner.shared;
     let changed_input = deliver::check(shared, &workspace.guards);
     let outcome = shared
@@ -568,5 +570,7 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<Ended> {
         .then(|| collect::outcome(shared, &launch, &workspace, exit, changed_input, printed));
     // First: the next command may want the directory.
     collect::clean_up(shared, &workspace);
-    outcome.and_then(|outcome| shared.end(key, outcome))
+    let outcome = outcome?;
+    let doubt = collect::doubt(&outcome, exit, since.elapsed());
+    Some(Ended { doubt, ..shared.end(key, outcome)? })
 }

@@ -85,6 +85,9 @@ pub struct Ended {
     pub task: TaskId,
     pub attempt: Attempt,
     pub outcome: Outcome,
+    /// A batch system signals a node and its commands one after another: an end that it may have
+    /// caused is not to be believed before so long has passed without a word to the node.
+    pub doubt: Duration,
 }
 
 type Outcomes = Box<dyn Fn(Vec<Ended>) + Send + Sync>;
@@ -128,7 +131,7 @@ impl Shared {
             self.objects.discard(task, attempt);
             return None;
         }
-        Some(Ended { task, attempt, outcome })
+        Some(Ended { task, attempt, outcome, doubt: Duration::ZERO })
     }
 
     /// Tells of several ends at once: whoever hears them is woken once.

@@ -337,6 +337,9 @@ pub const WATCHERS_MAX: usize = 4096;
 /// Changes that a copy keeps at hand for others that lag, and their bytes.
 pub const COPY_RECENT_CHANGES: usize = 256;
 pub const COPY_RECENT_BYTES: usize = 1 << 20;
+/// Of all copies of a node together.
+pub const COPY_RECENT_CHANGES_ALL: usize = 1 << 16;
+pub const COPY_RECENT_BYTES_ALL: usize = 16 << 20;
 /// Records that fill a new copy travel in pages of this size, one at a time for each copy; so many
 /// copies are filled at a time by one node.
 pub const COPY_PAGE_BYTES: usize = 256 << 10;
@@ -409,6 +412,10 @@ pub const ENVIRONMENT_NOTICES_BYTES_MAX: usize = 256 << 10;
 pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
 /// Between SIGTERM and SIGKILL of a command that is to end.
 pub const KILL_GRACE: Span = Span::from_secs(2);
+/// How long a node waits at most for its own stop before it believes that a command failed; of a
+/// command that no signal has ended such a share of the time that it ran.
+pub const END_DOUBTED_MAX: Span = Span::from_secs(1);
+pub const END_DOUBTED_SHARE: u32 = 8;
 /// A node asks its silent spawner this often whether it goes on, while it waits for a command.
 pub const SPAWNER_ASKED_EVERY: Span = Span::from_secs(1);
 /// A spawner that says nothing for so long, though it is asked, hangs: another takes its place.

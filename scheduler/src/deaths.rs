@@ -46,6 +46,8 @@ struct Inquest {
     ask_at: Time,
     until: Time,
     heard: BTreeMap<NodeId, bool>,
+    /// The next life of that node has said how the former one ended.
+    is_told: bool,
 }
 
 impl Deaths {
@@ -208,6 +210,7 @@ impl Scheduler {
             ask_at: first,
             until: first + DEATH_ASKED_FOR,
             heard: BTreeMap::new(),
+            is_told: false,
         };
         let inquest = self.deaths.known().inquests.entry(death).or_insert_with(fresh);
         if inquest.others.is_empty() {
@@ -243,8 +246,10 @@ impl Scheduler {
         others
     }
 
+    /// The next life of the dead node has the last word: it may have stopped in order.
     fn hold_inquest(&mut self, now: Time, death: Death, out: &mut Out) -> Option<StartFact> {
         let (me, met) = (self.options.me, self.has_met(death));
+        let is_back = self.peers.get(&death.0).is_some_and(|&life| life > death.1);
         let inquest = self.deaths.known().inquests.get_mut(&death)?;
         let others = &inquest.others;
         if others.contains(&me) {
@@ -253,10 +258,13 @@ impl Scheduler {
         let heard = |node: &&NodeId| inquest.heard.get(*node).copied();
         let lived = others.iter().filter(|node| heard(node) == Some(true)).count();
         let unknown = others.iter().filter(|node| heard(node).is_none()).count();
-        if lived * 2 > others.len() {
+        let is_over = now >= inquest.until;
+        let have_most_lived = lived * 2 > others.len();
+        if have_most_lived && (inquest.is_told || !is_back || is_over) {
             return Some(StartFact::DiedRunning);
         }
-        if (lived + unknown) * 2 <= others.len() || now >= inquest.until {
+        let have_most_died = (lived + unknown) * 2 <= others.len();
+        if !have_most_lived && ((have_most_died && inquest.is_told) || is_over) {
             return Some(StartFact::DiedApart);
         }
         if now >= inquest.ask_at {
@@ -308,9 +316,11 @@ impl Scheduler {
         }
         if let Some(known) = &mut self.deaths.0
             && let Some(inquest) = known.inquests.get_mut(&death)
-            && from != death.0
         {
-            inquest.heard.insert(from, tell.heard);
+            match from == death.0 {
+                true => inquest.is_told = true,
+                false => _ = inquest.heard.insert(from, tell.heard),
+            }
         }
     }
 }

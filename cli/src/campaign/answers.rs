@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use client::Client;
 use proto::limits;
 use proto::wire::spec::Body;
 use workloads::{Graph, Plan};
 
+use super::readings::Readings;
 use crate::errors::Failure;
 use crate::kept::{self, Copied};
 use crate::output::say;
@@ -18,7 +19,8 @@ use crate::story::Logs;
 const NAMED_MAX: usize = 3;
 
 /// One kept file. What a synthetic task writes follows from the id of the object, which has the
-/// number of job and attempt in it: of these all are equal that are as they must be.
+/// number of job and attempt in it; what a command writes that consumers say the sum of may be
+/// other bytes each time. Of these all are equal that are as they must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Answer {
     bytes: u64,
@@ -27,9 +29,12 @@ struct Answer {
 
 const AS_IT_MUST_BE: u64 = 0;
 
-/// By file name.
 #[derive(Debug, Default)]
-pub(super) struct Answers(BTreeMap<String, Answer>);
+pub(super) struct Answers {
+    by_file: BTreeMap<String, Answer>,
+    /// Lines in which consumers say what they have read, held against what is kept.
+    pub(super) readings: u64,
+}
 
 /// How the answers of a run differ from those expected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,7 +44,7 @@ pub(super) struct Differences {
 }
 
 impl Answers {
-    /// Brings what a run has kept here, and lets the files go again.
+    /// Brings what a run has kept here, as `job fetch` does, and lets the files go again.
     pub(super) async fn fetch(
         client: &Client,
         graph: &Graph,
@@ -49,18 +54,24 @@ impl Answers {
         let failed = |error: std::io::Error| Failure::file(dir, &error);
         std::fs::create_dir_all(dir).map_err(failed)?;
         let logs = Logs::read(client, plan.job(), None).await?;
-        let kept = kept::of_graph(graph, plan, true);
+        let kept = kept::recall(client, plan.job()).await?;
         let outcome = kept::copy(client, &logs, plan.job(), &kept, dir).await?;
-        let mut answers = BTreeMap::new();
+        if let Err(lost) = outcome.check_lost() {
+            say(&format!("error: job {}: {}", plan.job().0, lost.message));
+        }
+        let path = |copied: &Copied| (copied.file.clone(), PathBuf::from(&copied.path));
+        let readings = Readings::compare(&outcome.copied.iter().map(path).collect())?;
+        let mut answers = Self { readings: readings.compared, ..Self::default() };
         for copied in &outcome.copied {
-            answers.insert(copied.file.clone(), answer(graph, plan, copied)?);
+            let agrees = readings.agrees.get(&copied.file).copied();
+            answers.by_file.insert(copied.file.clone(), answer(graph, plan, copied, agrees)?);
         }
         std::fs::remove_dir_all(dir).map_err(failed)?;
-        Ok(Self(answers))
+        Ok(answers)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.by_file.len()
     }
 
     /// All are as they must be, as far as a run can tell by itself.
@@ -77,8 +88,8 @@ impl Answers {
     /// Counts what a later run's answers have different, and names some.
     pub(super) fn compare(&self, run: u64, found: &Self) -> Differences {
         let mut differences = Differences::default();
-        for (file, expected) in &self.0 {
-            let what = match found.0.get(file) {
+        for (file, expected) in &self.by_file {
+            let what = match found.by_file.get(file) {
                 Some(answer) if answer == expected => continue,
                 Some(_) => {
                     differences.wrong += 1;
@@ -97,13 +108,19 @@ impl Answers {
     }
 }
 
-fn answer(graph: &Graph, plan: &Plan<'_>, copied: &Copied) -> Result<Answer, Failure> {
+/// `agrees`: with what consumers say that they have read, where they say it.
+fn answer(
+    graph: &Graph,
+    plan: &Plan<'_>,
+    copied: &Copied,
+    agrees: Option<bool>,
+) -> Result<Answer, Failure> {
     let path = Path::new(&copied.path);
     let found = std::fs::read(path).map_err(|error| Failure::file(path, &error))?;
     let task = plan.task_of(copied.object.task.local);
     let is_command =
         task.is_some_and(|task| matches!(graph.task(task).spec.body, Some(Body::Command(_))));
-    let is_right = !is_command && is_pattern(copied, &found);
+    let is_right = agrees.unwrap_or_else(|| !is_command && is_pattern(copied, &found));
     let sum = if is_right { AS_IT_MUST_BE } else { checksum(&found) };
     Ok(Answer { bytes: found.len() as u64, sum })
 }
@@ -134,7 +151,7 @@ mod tests {
         let answers = |sums: &[(&str, u64)]| {
             let answer =
                 |(file, sum): &(&str, u64)| ((*file).to_owned(), Answer { bytes: 8, sum: *sum });
-            Answers(sums.iter().map(answer).collect())
+            Answers { by_file: sums.iter().map(answer).collect(), readings: 0 }
         };
         let expected = answers(&[("a", 0), ("b", 5), ("c", 0)]);
         let same = expected.compare(1, &answers(&[("a", 0), ("b", 5), ("c", 0)]));

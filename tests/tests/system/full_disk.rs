@@ -102,3 +102,14 @@ fn a_full_disk_stops_its_node_and_costs_nothing_else() {
     all_found(written, |arguments| cluster.starling(arguments));
     drop(cluster);
 }
+
+/// Not even the log of the node can be written there.
+#[test]
+fn a_new_cluster_on_a_full_disk_is_refused_in_words() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    disk.fill();
+    let sandbox = Sandbox::new();
+    let dir = disk.path().join("new").display().to_string();
+    let ran = sandbox.starling(&["up", "--dir", &dir]).expect_code(4);
+    assert!(ran.stderr.to_lowercase().contains("no space"), "{}", ran.stderr);
+}

@@ -84,6 +84,63 @@ fn a_command_of_a_node_that_stops_is_asked_first() {
     instance.down();
 }
 
+/// A batch system signals all processes of a step, one after another: the commands may be gone
+/// before the node has heard of it.
+#[test]
+fn commands_that_are_stopped_just_before_their_node_have_not_failed() {
+    let mut instance = Instance::up(1, 2);
+    let began = instance.sandbox().path("began").display().to_string();
+    let ready = instance.sandbox().path("ready").display().to_string();
+    let script = |acts: &str| {
+        format!(
+            "test -e {ready} && exit 0; {acts} echo $$ >> {began}; while sleep 0.05; do :; done"
+        )
+    };
+    let dies = submit(&instance, &["--", "sh", "-c", &script("")]);
+    let acts = submit(&instance, &["--", "sh", "-c", &script("trap 'exit 3' TERM;")]);
+    wait_until("both run", || self::began(&instance) == 2);
+    // The end of a command that acts on a signal is doubted for a share of its time.
+    std::thread::sleep(Duration::from_secs(3));
+    let signal = |pid: u32| {
+        let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+        kill_process(pid, Signal::TERM).expect("it runs");
+    };
+    for line in fs::read_to_string(&began).expect("both have written").lines() {
+        signal(line.parse().expect("a number"));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let node = instance.pid(0);
+    signal(node);
+    wait_until("the node has ended", || !is_alive(node));
+    instance.sandbox().write("ready", "");
+    instance.start_missing();
+    for id in [dies, acts] {
+        instance.starling(&["job", "wait", &id]).ok();
+        let explained = explained(&instance, &id);
+        assert!(explained.contains("stopped in order"), "{explained}");
+    }
+    instance.down();
+}
+
+#[test]
+fn a_limit_counts_no_node_that_stops_in_order() {
+    let mut instance = Instance::up_with_copies(3, 2, 2);
+    let ready = instance.sandbox().path("ready").display().to_string();
+    let script = script(&instance, 0) + &format!("; until test -e {ready}; do sleep 0.1; done");
+    let never = ["--crash-limit", "never-restart", "--array", "1-6", "--", "sh", "-c", &script];
+    let id = submit(&instance, &never);
+    for round in 1..=2 {
+        wait_until("all run", || began(&instance) >= round * 6);
+        instance.starling(&["down"]).ok();
+        instance.start_missing();
+    }
+    instance.sandbox().write("ready", "");
+    instance.starling(&["job", "wait", &id]).ok();
+    let explained = explained(&instance, &id);
+    assert!(explained.contains("stopped in order"), "{explained}");
+    instance.down();
+}
+
 #[test]
 fn a_limit_counts_every_death() {
     let mut instance = Instance::up(1, 2);

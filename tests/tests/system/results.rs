@@ -231,3 +231,11 @@ fn a_program_that_a_task_makes_runs_elsewhere_and_is_kept_as_one() {
     fs::write(sandbox.path("plain"), "").expect("ours");
     assert_eq!(mode("res/out-3"), mode("plain"));
 }
+
+#[test]
+fn a_job_that_there_is_not_is_called_that_and_nothing_else() {
+    let instance = Instance::up(2, 1);
+    let ran = instance.starling(&["job", "fetch", "7", "--output", "got"]).expect_code(4);
+    assert!(ran.stderr.starts_with("error: no job 7\n"), "{}", ran.stderr);
+    instance.down();
+}

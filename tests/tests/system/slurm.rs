@@ -1,30 +1,34 @@
 //! A real Slurm on this host, with a munge, a controller and four node daemons of our own, on ports
 //! of our own, in a directory of our own; and one Starling node a rank in it.
 
-use std::fmt::Write;
+mod daemons;
+
+use std::fmt::Write as _;
 use std::fs;
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::time::Duration;
 
-use rustix::process::Signal;
-use starling_tests::{Running, Sandbox, binary, skip, wait_until};
+use serde_json::Value;
+use starling_tests::{Ran, Running, Sandbox, binary, wait_until};
 
+use self::daemons::{Programs, Slurm};
 use crate::launchers::use_and_end;
+
+/// Allocations that end by their time limit, one after another; `STARLING_TIME_LIMITS` says how
+/// many. Slurm counts limits in minutes.
+const TIME_LIMITS: u32 = 1;
+const NODES: u32 = 3;
+/// What an allocation says.
+const OUTPUT: &str = "allocation.out";
+/// Of a limit of one minute: Slurm looks twice a minute, and waits for what is to end.
+const LIMIT_MAX: Duration = Duration::from_secs(150);
 
 #[test]
 fn slurm_starts_a_node_a_rank() {
     let Some(programs) = Programs::find() else { return };
-    if !rustix::process::getuid().is_root() {
-        skip("Slurm's daemons want to be root here");
-        return;
-    }
     let sandbox = Sandbox::new();
     let slurm = Slurm::start(&sandbox, &programs);
     let directory = sandbox.path("meet").display().to_string();
-    let mut command = Command::new("srun");
-    command.env("SLURM_CONF", &slurm.configuration);
+    let mut command = slurm.command("srun");
     command.args(["--nodes=4", "--ntasks=4"]).arg(binary());
     command.args(["node", "--rendezvous", &directory, "--slots", "1"]);
     let launcher = sandbox.start_command(command);
@@ -32,157 +36,184 @@ fn slurm_starts_a_node_a_rank() {
     slurm.end();
 }
 
-/// The daemons; Debian keeps them where a user's PATH does not look.
-struct Programs {
-    munged: PathBuf,
-    slurmctld: PathBuf,
-    slurmd: PathBuf,
-}
-
-impl Programs {
-    fn find() -> Option<Self> {
-        let find = |name: &str| {
-            let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
-            let found = folders.iter().map(|folder| Path::new(folder).join(name));
-            let found = found.into_iter().find(|path| path.exists());
-            if found.is_none() {
-                skip(&format!("{name} is not installed (scripts/install-launchers)"));
-            }
-            found
+#[test]
+fn a_task_sees_the_allocation_of_slurm_unless_that_is_hidden() {
+    let Some(programs) = Programs::find() else { return };
+    let sandbox = Sandbox::new();
+    let slurm = Slurm::start(&sandbox, &programs);
+    let said = |directory: &str, more: &[&str]| {
+        let cluster = Cluster::start(&sandbox, &slurm, directory, more);
+        let script = "squeue --noheader --jobs \"$SLURM_JOB_ID\" --format 'allocation of %D nodes'
+             srun --overlap --nodes=1 --ntasks=1 sh -c 'echo step $SLURM_JOB_ID.$SLURM_STEP_ID'
+             env | grep -c '^SLURM'; starling=$1; $starling node list --json | wc -l";
+        let program = binary().to_str().expect("a plain name");
+        let submit = ["submit", "--wait", "--", "sh", "-c", script, "sh", program];
+        // Where nothing tells of the allocation, srun and squeue say so.
+        let output = match more {
+            [] => cluster.starling(&submit).ok().stdout,
+            _ => cluster.starling(&submit).stdout,
         };
-        find("srun")?;
-        Some(Self {
-            munged: find("munged")?,
-            slurmctld: find("slurmctld")?,
-            slurmd: find("slurmd")?,
-        })
-    }
+        let id = output.lines().next().expect("the number of the job").to_owned();
+        let output = cluster.starling(&["job", "output", &id]).stdout;
+        cluster.end();
+        output
+    };
+    let seen = said("keeps", &[]);
+    let lines: Vec<&str> = seen.lines().collect();
+    assert_eq!(lines[0], "allocation of 3 nodes", "{seen}");
+    assert!(lines[1].starts_with("step ") && lines[1].ends_with(".1"), "{seen}");
+    assert_ne!(lines[2], "0", "{seen}");
+    assert_eq!(lines[3], "1", "the program finds its cluster: {seen}");
+    let hidden = said("hides", &["--slurm", "hide"]);
+    assert!(hidden.lines().any(|line| line == "0"), "no variable of Slurm: {hidden}");
+    assert!(!hidden.contains("step "), "{hidden}");
+    slurm.end();
 }
 
-/// The daemons run in the foreground as our children, so that they end with the test.
-struct Slurm {
-    configuration: PathBuf,
-    /// Munge first, then the controller, then the nodes.
-    daemons: Vec<Running>,
-}
-
-impl Slurm {
-    fn start(sandbox: &Sandbox, programs: &Programs) -> Self {
-        let folder = sandbox.path("slurm");
-        fs::create_dir_all(folder.join("state")).expect("folders can be made");
-        let socket = folder.join("munge.sock");
-        let munged = start_munge(sandbox, &programs.munged, &folder);
-        wait_until("munge listens", || socket.exists());
-
-        let configuration = folder.join("slurm.conf");
-        fs::write(&configuration, slurm_conf(&folder)).expect("files can be written");
-        let daemon = |program: &Path, arguments: &[&str]| {
-            let mut command = Command::new(program);
-            command.env("SLURM_CONF", &configuration).args(arguments);
-            sandbox.start_command(command)
-        };
-        let mut daemons = vec![munged, daemon(&programs.slurmctld, &["-D", "-c"])];
-        for node in 1..=4 {
-            let name = format!("n{node}");
-            fs::create_dir_all(folder.join(format!("spool.{name}"))).expect("folders can be made");
-            daemons.push(daemon(&programs.slurmd, &["-D", "-N", &name]));
+/// Allocations on one directory, one after another: the first ones end by their time limit while
+/// tasks run, the last one when the job has ended.
+#[test]
+fn tasks_outlive_time_limits_of_slurm() {
+    let Some(programs) = Programs::find() else { return };
+    let asked = std::env::var("STARLING_TIME_LIMITS").ok().and_then(|text| text.parse().ok());
+    let limits: u32 = asked.unwrap_or(TIME_LIMITS);
+    let sandbox = Sandbox::new();
+    let slurm = Slurm::start(&sandbox, &programs);
+    sandbox.write("outlive.toml", workflow(&sandbox));
+    let mut id = String::new();
+    for allocation in 0..limits {
+        let cluster = Cluster::start(&sandbox, &slurm, "meet", &[]);
+        if allocation == 0 {
+            let answer = cluster.starling(&["submit", "--file", "outlive.toml", "--json"]);
+            answer.ok().json()["job"].as_str().expect("a job").clone_into(&mut id);
         }
-        wait_until("four Slurm nodes are idle", || {
-            let mut sinfo = Command::new("sinfo");
-            sinfo.env("SLURM_CONF", &configuration).args(["-h", "-N", "-o", "%T"]);
-            let ran = sandbox.start_command(sinfo).end();
-            ran.code == 0 && ran.stdout.lines().filter(|line| *line == "idle").count() == 4
-        });
-        Self { configuration, daemons }
+        wait_until("all that outlive it run", || began(&sandbox, "long") == 4 * (allocation + 1));
+        let ran = cluster.launcher.end_within(LIMIT_MAX);
+        let said = fs::read_to_string(sandbox.path(OUTPUT)).unwrap_or_default();
+        assert!(said.contains("DUE TO TIME LIMIT"), "{said} {ran:?}");
     }
+    sandbox.write("last", "");
+    let cluster = Cluster::start(&sandbox, &slurm, "meet", &[]);
+    cluster.starling(&["job", "wait", &id]).ok();
+    assert_blameless(&cluster, &id, limits);
+    cluster.starling(&["job", "fetch", &id, "--output", "got"]).ok();
+    let got = |file: &str| fs::read_to_string(sandbox.path("got").join(file)).expect("it is kept");
+    assert_eq!(got("all"), (1..=20).fold(String::new(), |all, n| all + &format!("{n}\n")));
+    for number in 1..=4 {
+        assert_eq!(got(&format!("long-{number}")), format!("long {number}\n"));
+    }
+    assert_saved(&sandbox, limits);
+    cluster.end();
+    slurm.end();
+}
 
-    /// Takes the daemons down in order, once the processes that watched over our ranks are gone:
-    /// those live in sessions of their own and would wait for their daemon for ever.
-    fn end(self) {
-        wait_until("Slurm's step has ended", || !self.has_steps());
-        for daemon in self.daemons.into_iter().rev() {
-            daemon.signal(Signal::TERM);
-            daemon.end();
+/// None has failed, and no end of a node was held against one.
+fn assert_blameless(cluster: &Cluster<'_>, id: &str, limits: u32) {
+    let tasks = cluster.starling(&["task", "list", id, "--json"]).ok().json();
+    let tasks = tasks["tasks"].as_array().expect("a list");
+    assert_eq!(tasks.len(), 4 + 2 + 20 + 1);
+    assert!(tasks.iter().all(|task| task["state"] == "done"), "{tasks:?}");
+    let long = |task: &&Value| task["name"].as_str().is_some_and(|name| name.starts_with("long"));
+    for task in tasks.iter().filter(long) {
+        let name = task["name"].as_str().expect("a name");
+        let explained = cluster.starling(&["task", "explain", id, name]).ok().stdout;
+        assert!(!explained.contains(": strike "), "{explained}");
+        let spared = explained.matches("stopped in order").count();
+        assert_eq!(spared, limits as usize, "{explained}");
+    }
+}
+
+/// What saves its work on SIGTERM went on from there.
+fn assert_saved(sandbox: &Sandbox, limits: u32) {
+    for number in 1..=2 {
+        let text = fs::read_to_string(sandbox.path(&format!("save-{number}"))).expect("it ran");
+        let lines: Vec<&str> = text.lines().collect();
+        let mut saved = "0";
+        for pair in lines.chunks(2) {
+            assert_eq!(pair[0], format!("from {saved}"), "{text}");
+            saved = pair.get(1).map_or(saved, |line| &line["at ".len()..]);
         }
-    }
-
-    fn has_steps(&self) -> bool {
-        let ours = self.configuration.display().to_string();
-        let processes = fs::read_dir("/proc").expect("Linux has it").flatten();
-        let mut processes = processes.map(|entry| entry.path());
-        processes.any(|process| {
-            let read = |name: &str| fs::read(process.join(name)).unwrap_or_default();
-            let contains = |bytes: &[u8], text: &str| {
-                bytes.windows(text.len()).any(|window| window == text.as_bytes())
-            };
-            contains(&read("cmdline"), "slurmstepd") && contains(&read("environ"), &ours)
-        })
+        assert_eq!(lines.len() as u32, 2 * limits + 1, "{text}");
+        assert_ne!(saved, "0", "{text}");
     }
 }
 
-fn start_munge(sandbox: &Sandbox, munged: &Path, folder: &Path) -> Running {
-    let key = folder.join("munge.key");
-    fs::write(&key, random_bytes()).expect("files can be written");
-    fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).expect("it is ours");
-    // Munge's clients want to reach the socket through folders that others may enter.
-    fs::set_permissions(sandbox.path("."), fs::Permissions::from_mode(0o755)).expect("ours");
-    let mut command = Command::new(munged);
-    command.args(["--force", "--foreground"]);
-    for (flag, file) in [
-        ("--socket", "munge.sock"),
-        ("--key-file", "munge.key"),
-        ("--pid-file", "munged.pid"),
-        ("--log-file", "munged.log"),
-        ("--seed-file", "munged.seed"),
-    ] {
-        command.arg(format!("{flag}={}", folder.join(file).display()));
-    }
-    sandbox.start_command(command)
+/// How often tasks of that name have begun.
+fn began(sandbox: &Sandbox, name: &str) -> u32 {
+    let text = fs::read_to_string(sandbox.path("began")).unwrap_or_default();
+    text.lines().filter(|line| *line == name).count() as u32
 }
 
-fn random_bytes() -> Vec<u8> {
-    use std::io::Read;
-    let mut bytes = vec![0; 1024];
-    let mut source = fs::File::open("/dev/urandom").expect("every Linux has it");
-    source.read_exact(&mut bytes).expect("it never ends");
-    bytes
-}
-
-fn slurm_conf(folder: &Path) -> String {
-    let host = Command::new("hostname").arg("-s").output().expect("hostname runs").stdout;
-    let host = String::from_utf8_lossy(&host).trim().to_owned();
-    let folder = folder.display();
-    let ports = free_ports(5);
-    let mut text = format!(
-        "ClusterName=test\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={}\n\
-         SlurmUser=root\nSlurmdUser=root\nAuthType=auth/munge\n\
-         AuthInfo=socket={folder}/munge.sock\n\
-         CredType=cred/munge\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
-         MpiDefault=none\nReturnToService=2\nStateSaveLocation={folder}/state\n\
-         SlurmdSpoolDir={folder}/spool.%n\nSlurmdPidFile={folder}/slurmd.%n.pid\n\
-         SlurmctldPidFile={folder}/slurmctld.pid\nSlurmdLogFile={folder}/slurmd.%n.log\n\
-         SlurmctldLogFile={folder}/slurmctld.log\nSchedulerType=sched/builtin\n\
-         SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n\
-         AccountingStorageType=accounting_storage/none\n\
-         JobAcctGatherType=jobacct_gather/none\nJobCompType=jobcomp/none\n\
-         SlurmdParameters=config_overrides\n",
-        ports[0]
-    );
-    for (node, port) in ports.iter().enumerate().skip(1) {
-        writeln!(
+/// Tasks that only the last allocation ends, some of which save their work, and short ones, the
+/// results of which are wanted at the end.
+fn workflow(sandbox: &Sandbox) -> String {
+    let path = |name: &str| sandbox.path(name).display().to_string();
+    let (last, began, save) = (path("last"), path("began"), path("save"));
+    let mut text = String::new();
+    let mut task = |name: &str, array: &str, script: &str, rest: &str| {
+        let _ = writeln!(
             text,
-            "NodeName=n{node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 \
-             RealMemory=1000 State=UNKNOWN"
-        )
-        .expect("a string takes all");
-    }
-    text.push_str("PartitionName=p Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n");
-    text
+            "[[task]]\nname='{name}-{{i}}'\narray='{array}'\n\
+             command=['sh','-c','''\n{script}''']\n{rest}"
+        );
+    };
+    let wait = format!("until [ -e {last} ]; do sleep 0.2; n=$((n+1)); done");
+    task(
+        "long",
+        "1-4",
+        &format!("echo long >> {began}\n{wait}\necho long {{i}} > {{out:o}}"),
+        "outputs={o={file='long-{i}',keep=true}}",
+    );
+    let saves = format!(
+        "n=$(cat {save}d-{{i}} || echo 0); echo from $n >> {save}-{{i}}\n\
+         trap 'echo $n > {save}d-{{i}}; echo at $n >> {save}-{{i}}; exit 1' TERM\n{wait}"
+    );
+    task("save", "1-2", &saves, "");
+    task("short", "1-20", "sleep 4; echo {i} > {out:o}", "outputs={o='short-{i}'}");
+    text + "[[task]]\nname='all'\ncommand=['sh','-c','sort -n short-* > all']\n\
+            inputs={s=['short-1..20']}\nafter=['long-1']\noutputs={all={file='all',keep=true}}\n"
 }
 
-/// Ports nobody listens on now. Slurm wants numbers in advance, so this is the best there is.
-fn free_ports(count: usize) -> Vec<u16> {
-    let bound: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-    bound.iter().map(|socket| socket.local_addr().expect("it is bound").port()).collect()
+/// An allocation of Slurm with a Starling node on each of its nodes.
+struct Cluster<'a> {
+    sandbox: &'a Sandbox,
+    directory: String,
+    launcher: Running,
+}
+
+impl<'a> Cluster<'a> {
+    fn start(sandbox: &'a Sandbox, slurm: &Slurm, directory: &str, more: &[&str]) -> Self {
+        let directory = sandbox.path(directory).display().to_string();
+        let script = format!(
+            "#!/bin/sh\nexec srun --ntasks={NODES} {} node --rendezvous {directory} --slots 3 {}\n",
+            binary().display(),
+            more.join(" ")
+        );
+        let script = sandbox.write("allocation.sh", script);
+        let output = sandbox.path(OUTPUT);
+        let mut command = slurm.command("sbatch");
+        command.args(["--wait", "--time=1", &format!("--nodes={NODES}"), "--ntasks-per-node=1"]);
+        command.arg("--cpus-per-task=2").arg("--output").arg(&output).arg(script);
+        let launcher = sandbox.start_command(command);
+        let cluster = Self { sandbox, directory, launcher };
+        wait_until("all nodes are up", || {
+            let ran = cluster.starling(&["node", "list", "--json"]);
+            let is_up = |node: &Value| node["state"] == "up";
+            ran.code == 0 && {
+                let list = ran.json();
+                let nodes = list["nodes"].as_array().expect("a list of nodes");
+                nodes.len() as u32 == NODES && nodes.iter().all(is_up)
+            }
+        });
+        cluster
+    }
+
+    fn starling(&self, arguments: &[&str]) -> Ran {
+        self.sandbox.starling(&[&["--dir", &self.directory][..], arguments].concat())
+    }
+
+    fn end(self) {
+        self.starling(&["down"]).ok();
+        self.launcher.end().ok();
+    }
 }
