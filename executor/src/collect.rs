@@ -310,19 +310,19 @@ mod tests {
 
     #[test]
     fn an_end_that_those_who_stop_the_node_may_have_caused_is_doubted() {
-        let doubt = |error: &str, exit: &Exit, ran_s: u64| {
+        let doubted = |error: &str, exit: &Exit, ran_s: u64| {
             let (error, exit_code) = (error.to_owned(), exit_code(exit));
             let outcome = Outcome { error, exit_code, ..Outcome::default() };
-            super::doubt(&outcome, exit, Duration::from_secs(ran_s)).as_millis()
+            doubt(&outcome, exit, Duration::from_secs(ran_s)).as_millis()
         };
         let signal = |signal| Exit { signal, ..Exit::default() };
         let code = |code| Exit { code, ..Exit::default() };
-        assert_eq!(doubt("", &code(0), 100), 0);
-        assert_eq!([doubt("e", &signal(15), 0), doubt("e", &code(143), 0)], [1000, 1000]);
-        assert_eq!([doubt("e", &code(1), 2), doubt("e", &signal(11), 2)], [250, 250]);
-        assert_eq!([doubt("e", &code(0), 100), doubt("e", &code(1), 0)], [1000, 0]);
+        assert_eq!(doubted("", &code(0), 100), 0);
+        assert_eq!([doubted("e", &signal(15), 0), doubted("e", &code(143), 0)], [1000, 1000]);
+        assert_eq!([doubted("e", &code(1), 2), doubted("e", &signal(11), 2)], [250, 250]);
+        assert_eq!([doubted("e", &code(0), 100), doubted("e", &code(1), 0)], [1000, 0]);
         let timed_out = Exit { timed_out: true, ..signal(15) };
         let unstarted = Exit { failure: "no".to_owned(), ..code(126) };
-        assert_eq!([doubt("e", &timed_out, 100), doubt("e", &unstarted, 100)], [0, 0]);
+        assert_eq!([doubted("e", &timed_out, 100), doubted("e", &unstarted, 100)], [0, 0]);
     }
 }

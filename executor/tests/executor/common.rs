@@ -44,7 +44,7 @@ impl Bench {
         change(&mut config);
         let (sender, outcomes) = mpsc::channel();
         let executor = Executor::start(config, move |ended| {
-            for Ended { task, attempt, outcome } in ended {
+            for Ended { task, attempt, outcome, .. } in ended {
                 let _ = sender.send((task, attempt, outcome));
             }
         });
