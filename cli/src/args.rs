@@ -101,6 +101,8 @@ pub(crate) struct ClusterArgs {
     pub(crate) scrub: ScrubArgs,
     #[command(flatten)]
     pub(crate) captured: CapturedArgs,
+    #[command(flatten)]
+    pub(crate) slurm: SlurmArgs,
     /// No keys: connections are not encrypted, and anybody on this machine may use the cluster
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -126,6 +128,45 @@ impl ScrubArgs {
     pub(crate) fn flags(every: Option<Duration>) -> [String; 2] {
         let every = every.unwrap_or_default();
         ["--scrub-every".to_owned(), format!("{}ns", every.as_nanos())]
+    }
+}
+
+/// `--slurm hide`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SlurmArgs {
+    /// Whether tasks know the Slurm allocation that the node is in: then srun in a task starts a
+    /// step of it [default: keep]
+    #[arg(long, value_name = "keep|hide")]
+    slurm: Option<Slurm>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Slurm {
+    Keep,
+    Hide,
+}
+
+impl std::str::FromStr for Slurm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "keep" => Ok(Self::Keep),
+            "hide" => Ok(Self::Hide),
+            _ => Err("it is 'keep' or 'hide'".to_owned()),
+        }
+    }
+}
+
+impl SlurmArgs {
+    /// Whether it is hidden, with what the settings say where no flag is given.
+    pub(crate) fn hides(&self, settings: &Settings) -> Result<bool, Failure> {
+        Ok(settings.pick(self.slurm, "slurm")? == Slurm::Hide)
+    }
+
+    /// The flag that gives another process the same.
+    pub(crate) fn flags(hides: bool) -> [String; 2] {
+        ["--slurm".to_owned(), if hides { "hide" } else { "keep" }.to_owned()]
     }
 }
 

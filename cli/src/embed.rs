@@ -34,6 +34,8 @@ pub(crate) struct ClusterPlan {
     /// How often a node reads all of its records; `None`: never.
     pub(crate) scrub_every: Option<Duration>,
     pub(crate) captured: CapturedRoom,
+    /// Tasks do not know the Slurm allocation that a node is in.
+    pub(crate) hides_slurm: bool,
     /// Without keys and encryption.
     pub(crate) insecure: bool,
 }
@@ -108,15 +110,26 @@ impl ClusterPlan {
         let (insecure, scrub_every) = (args.insecure, args.scrub.resolve(settings)?);
         let captured = args.captured.resolve(settings)?;
         let plan = Self::new(nodes, slots, tuning);
-        Ok(Self { insecure, replicas, scrub_every, captured, ..plan })
+        let hides_slurm = args.slurm.hides(settings)?;
+        Ok(Self { insecure, replicas, scrub_every, captured, hides_slurm, ..plan })
     }
 
     pub(crate) fn new(nodes: u32, slots: u32, tuning: Tuning) -> Self {
         let bandwidth = Bandwidth { bytes_per_s: tuning.bandwidth_bytes_per_s };
         let policy = tuning.policy;
         let scrub_every = Some(Duration::from_nanos(proto::limits::SCRUB_EVERY.0));
-        let (replicas, insecure, captured) = (1, false, CapturedRoom::default());
-        Self { nodes, slots, policy, bandwidth, tuning, replicas, scrub_every, captured, insecure }
+        Self {
+            nodes,
+            slots,
+            policy,
+            bandwidth,
+            tuning,
+            replicas: 1,
+            scrub_every,
+            captured: CapturedRoom::default(),
+            hides_slurm: false,
+            insecure: false,
+        }
     }
 
     pub(crate) fn total_slots(&self) -> u32 {
@@ -203,6 +216,7 @@ impl Cluster {
             replicas: Some(plan.replicas),
             scrub_every: plan.scrub_every,
             captured: plan.captured,
+            hides_slurm: plan.hides_slurm,
             say: |line| say(&format!("warning: {line}")),
             ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
         };

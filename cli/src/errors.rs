@@ -153,9 +153,10 @@ impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Start(error) => error.into(),
-            error @ NodeError::Removed { .. } => {
-                Self::lost(error.to_string()).hint("'starling node --join' makes it a new one")
-            }
+            error @ NodeError::Removed { .. } => Self::lost(error.to_string()).hint(
+                "with another state directory it becomes a new node: by 'starling node --join', or \
+                     as a rank of a launcher",
+            ),
             error @ NodeError::DirectoryTaken { .. } => Self::lost(error.to_string())
                 .hint("give each node a directory of its own; see 'starling node list'"),
             error => Self::lost(error.to_string())

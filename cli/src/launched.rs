@@ -1,6 +1,6 @@
 //! What follows from how this node was started: its place, where it listens, its share of the CPUs.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, ToSocketAddrs};
 
 use daemon::launcher::{Launcher, detect_here};
 use daemon::{Listen, Which};
@@ -33,16 +33,18 @@ pub(crate) fn find(told: Told) -> Result<Option<Launcher>, Failure> {
     })
 }
 
-/// Where the node listens: as told; else under a launcher wherever the other ranks may be, and
-/// without one on this machine.
+/// Where the node listens: as told; else under a launcher wherever the other ranks may be; by an
+/// address to join that is no loopback wherever the other nodes may be; else on this machine.
 pub(crate) fn listen(
     told: Option<Listen>,
     interfaces: &[Which],
     launcher: Option<&Launcher>,
+    join: Option<&str>,
 ) -> Result<Listen, Failure> {
     let auto = || Listen::Auto { port: 0, only: Vec::new() };
     let here = |port| Listen::At((Ipv4Addr::LOCALHOST, port).into());
-    let by_default = if launcher.is_some() || !interfaces.is_empty() { auto() } else { here(0) };
+    let is_far = launcher.is_some() || join.is_some_and(is_beyond_loopback);
+    let by_default = if is_far || !interfaces.is_empty() { auto() } else { here(0) };
     match told.unwrap_or(by_default) {
         Listen::At(_) if !interfaces.is_empty() => {
             let text = "--interface is for --listen auto, and --listen names an address";
@@ -56,6 +58,12 @@ pub(crate) fn listen(
         Listen::Auto { port, .. } => Ok(Listen::Auto { port, only: interfaces.to_vec() }),
         at @ Listen::At(_) => Ok(at),
     }
+}
+
+/// Whether nodes listen by this address for other machines. A name that is not known is told later.
+fn is_beyond_loopback(join: &str) -> bool {
+    let found = security::race::each(join).filter_map(|it| it.to_socket_addrs().ok()).flatten();
+    found.into_iter().any(|it| !security::dial::is_local(it))
 }
 
 /// How many CPUs of how many.
@@ -165,20 +173,34 @@ mod tests {
         let several = launcher(4, Some(1), Some(4));
         let one = launcher(4, Some(4), None);
         let unknown = launcher(4, None, None);
-        assert_eq!(listen(None, &[], None).unwrap(), here);
-        assert_eq!(listen(None, &[], Some(&several)).unwrap(), auto(vec![]));
-        assert_eq!(listen(None, &[], Some(&unknown)).unwrap(), auto(vec![]));
-        assert_eq!(listen(None, &[], Some(&one)).unwrap(), here);
+        assert_eq!(listen(None, &[], None, None).unwrap(), here);
+        assert_eq!(listen(None, &[], Some(&several), None).unwrap(), auto(vec![]));
+        assert_eq!(listen(None, &[], Some(&unknown), None).unwrap(), auto(vec![]));
+        assert_eq!(listen(None, &[], Some(&one), None).unwrap(), here);
         let told: Listen = "auto:7".parse().unwrap();
-        assert_eq!(listen(Some(told.clone()), &[], None).unwrap(), told);
+        assert_eq!(listen(Some(told.clone()), &[], None, None).unwrap(), told);
         let port = Listen::At((Ipv4Addr::LOCALHOST, 7).into());
-        assert_eq!(listen(Some(told), &[], Some(&one)).unwrap(), port);
+        assert_eq!(listen(Some(told), &[], Some(&one), None).unwrap(), port);
         let only: Vec<Which> = vec!["hsn0".parse().unwrap()];
-        assert_eq!(listen(None, &only, None).unwrap(), auto(only.clone()));
-        assert_eq!(listen(None, &only, Some(&one)).unwrap(), auto(only.clone()));
+        assert_eq!(listen(None, &only, None, None).unwrap(), auto(only.clone()));
+        assert_eq!(listen(None, &only, Some(&one), None).unwrap(), auto(only.clone()));
         let at: Listen = "10.0.0.1:0".parse().unwrap();
-        assert_eq!(listen(Some(at.clone()), &[], Some(&several)).unwrap(), at);
-        assert!(listen(Some(at), &only, None).is_err());
+        assert_eq!(listen(Some(at.clone()), &[], Some(&several), None).unwrap(), at);
+        assert!(listen(Some(at), &only, None, None).is_err());
+    }
+
+    #[test]
+    fn who_joins_by_an_address_of_a_network_listens_for_it() {
+        let auto = Listen::Auto { port: 0, only: Vec::new() };
+        let here = Listen::At((Ipv4Addr::LOCALHOST, 0).into());
+        let by = |join| listen(None, &[], None, Some(join)).unwrap();
+        assert_eq!(by("192.0.2.1:7"), auto);
+        assert_eq!(by("127.0.0.1:7,192.0.2.1:7"), auto);
+        assert_eq!(by("127.0.0.1:7"), here);
+        assert_eq!(by("localhost:7"), here);
+        assert_eq!(by("nonsense"), here, "the start says what is wrong with it");
+        let told = listen(Some(here.clone()), &[], None, Some("192.0.2.1:7")).unwrap();
+        assert_eq!(told, here);
     }
 
     #[test]

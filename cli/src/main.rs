@@ -23,6 +23,7 @@ mod kept;
 mod kv;
 mod kv_batch;
 mod launched;
+mod leaving;
 mod measured;
 mod member_slots;
 mod node;

@@ -10,12 +10,12 @@ use daemon::{Listen, NodeHandle, NodeOptions, StartError, Which};
 use proto::NodeId;
 use security::Token;
 
-use crate::args::{CapturedArgs, ScrubArgs, TimeoutArgs, parse_node};
+use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs, TimeoutArgs, parse_node};
 use crate::errors::{Done, Exit, Failure, plain};
 use crate::places::{self, Scope};
 use crate::tuning::TuningArgs;
 use crate::units::Timespan;
-use crate::{Context, launched, node_list};
+use crate::{Context, launched, leaving, node_list};
 
 const CLAIM_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
@@ -46,6 +46,13 @@ enum NodeVerb {
         #[command(flatten)]
         timeout: TimeoutArgs,
     },
+    /// Take out nodes that are lost for good, with what they alone had; 'drain' loses nothing
+    Remove {
+        #[arg(value_parser = parse_node, required = true)]
+        nodes: Vec<NodeId>,
+        #[command(flatten)]
+        timeout: TimeoutArgs,
+    },
     /// Stop nodes; 'starling up' starts them again
     Stop {
         #[arg(value_parser = parse_node, required = true)]
@@ -59,12 +66,6 @@ struct SetArgs {
     nodes: Vec<NodeId>,
     #[command(flatten)]
     tuning: TuningArgs,
-}
-
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Slurm {
-    Keep,
-    Hide,
 }
 
 /// A node in the foreground.
@@ -81,8 +82,8 @@ struct StartArgs {
     token: Option<Token>,
     /// Where to listen: the address by which the other nodes reach this one; or 'auto' (auto:PORT):
     /// all addresses of this machine, of which the others find out which they reach [default:
-    /// 127.0.0.1:0; with --rendezvous under a launcher auto, unless that says that all ranks are on
-    /// one machine]
+    /// 127.0.0.1:0; auto with --join by an address of a network, and with --rendezvous under a
+    /// launcher, unless that says that all ranks are on one machine]
     #[arg(long, value_name = "ADDR")]
     listen: Option<Listen>,
     /// Of all addresses those of these interfaces or networks alone: hsn0,ib0,10.1.0.0/16
@@ -120,10 +121,8 @@ struct StartArgs {
     /// a new one 2]
     #[arg(long, value_name = "R", value_parser = crate::args::replicas_parser())]
     replicas: Option<u32>,
-    /// Whether tasks know the Slurm allocation that the node is in: then srun in a task starts a
-    /// step of it
-    #[arg(long, value_enum, default_value_t = Slurm::Keep)]
-    slurm: Slurm,
+    #[command(flatten)]
+    slurm: SlurmArgs,
     #[command(flatten)]
     scrub: ScrubArgs,
     #[command(flatten)]
@@ -147,7 +146,11 @@ pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
         Some(NodeVerb::Drain { nodes, timeout }) => {
             let timeout: Option<Timespan> =
                 context.settings.pick_optional(timeout.timeout, "timeout")?;
-            node_list::drain(context, &nodes, timeout.map(|timeout| timeout.0))
+            leaving::drain(context, &nodes, timeout.map(|timeout| timeout.0))
+        }
+        Some(NodeVerb::Remove { nodes, timeout }) => {
+            let timeout = timeout.timeout.map(|timeout| timeout.0);
+            leaving::remove(context, &nodes, timeout)
         }
         Some(NodeVerb::Stop { nodes }) => node_list::stop(context, &nodes),
     }
@@ -174,8 +177,11 @@ fn start(context: &Context, args: StartArgs) -> Done {
     let is_together = args.rendezvous.is_some();
     let (rank, launch) = (args.rank, launcher.as_ref().map(|found| found.launch.clone()));
     let rank = rank.or_else(|| launcher.as_ref().map(|found| found.rank)).filter(|_| is_together);
-    let (options, claim) = options_of(context, args, &dir, launcher)
-        .inspect_err(|failure| note_failure(&dir, rank, launch.unwrap_or_default(), failure))?;
+    let (size, elsewhere) = (size(&args, launcher.as_ref()), args.state_dir.is_some());
+    let (options, claim) = options_of(context, args, &dir, launcher).inspect_err(|failure| {
+        let rank = rank.map(|rank| Rank { rank, size, elsewhere });
+        note_failure(&dir, rank, launch.unwrap_or_default(), failure);
+    })?;
     let of = if options.grow { String::new() } else { format!(" of {}", options.expect) };
     let handle = daemon::start(options)?;
     let (node, address) = (handle.node(), handle.listens_on());
@@ -184,15 +190,13 @@ fn start(context: &Context, args: StartArgs) -> Done {
 }
 
 /// Tells the other ranks that wait for this one why it does not come.
-fn note_failure(dir: &Path, rank: Option<u32>, launch: String, failure: &Failure) {
+fn note_failure(dir: &Path, rank: Option<Rank>, launch: String, failure: &Failure) {
     let Some(rank) = rank else { return };
     let Ok(instance) = Instance::open(dir) else { return };
-    let node = match client::Instance::new(dir).cluster() {
-        Ok(cluster) => {
-            let size = rank.saturating_add(1).min(proto::limits::NODES_MAX);
-            instance.seats(size, cluster.nodes, false).get(rank as usize).copied().flatten()
-        }
-        Err(_) => Some(NodeId(rank)),
+    let node = match rank.next_launch(dir) {
+        Ok(Some(next)) => next.node,
+        Ok(None) => Some(NodeId(rank.rank)),
+        Err(_) => None,
     };
     let Some(node) = node else { return };
     let reason = failure.message.clone();
@@ -206,7 +210,7 @@ fn options_of(
     launcher: Option<Launcher>,
 ) -> Result<(NodeOptions, Option<DirLock>), Failure> {
     let seat = seat(&args, dir, launcher.as_ref())?;
-    let Seat { node, expect, grow, rank, awaited, state_dir, claim } = seat;
+    let Seat { node, expect, grow, rank, awaited, further, state_dir, claim } = seat;
     let tuning = args.tuning.resolve(context)?;
     if args.insecure {
         crate::embed::warn_insecure();
@@ -216,7 +220,12 @@ fn options_of(
     let options = NodeOptions {
         state_dir,
         slots: slots.unwrap_or_else(|| launched::slots(context, launcher.as_ref())),
-        listen: launched::listen(args.listen, &args.interface, launcher.as_ref())?,
+        listen: launched::listen(
+            args.listen,
+            &args.interface,
+            launcher.as_ref(),
+            args.join.as_deref().filter(|_| !args.insecure),
+        )?,
         tuning,
         partitions: args.partitions,
         replicas,
@@ -227,8 +236,9 @@ fn options_of(
         grow,
         rank,
         awaited,
+        further,
         token: args.token,
-        hides_slurm: args.slurm == Slurm::Hide,
+        hides_slurm: args.slurm.hides(&context.settings)?,
         insecure: args.insecure,
         deadline: args.deadline.0,
         launch: launcher.map(|found| found.launch).unwrap_or_default(),
@@ -249,23 +259,30 @@ struct Seat {
     rank: Option<u32>,
     /// The nodes that are started together with it; `None`: all first ones.
     awaited: Option<Vec<NodeId>>,
+    further: Vec<NodeId>,
     state_dir: Option<PathBuf>,
     claim: Option<DirLock>,
 }
 
+/// How many nodes are started together, or make up the cluster.
+fn size(args: &StartArgs, launcher: Option<&Launcher>) -> u32 {
+    args.expect.or_else(|| launcher.map(|found| found.size)).unwrap_or(1)
+}
+
 fn seat(args: &StartArgs, dir: &Path, launcher: Option<&Launcher>) -> Result<Seat, Failure> {
-    let size = args.expect.or_else(|| launcher.map(|found| found.size)).unwrap_or(1);
+    let size = size(args, launcher);
     let joins = args.join.is_some() && args.expect.is_none() && args.rank.is_none();
     if joins && launcher.is_none() {
         let state_dir = state_dir(args, Err("the cluster gives the number later"))?;
         let (node, expect, grow) = (NodeId(0), size, true);
-        let (rank, awaited, claim) = (None, None, None);
-        return Ok(Seat { node, expect, grow, rank, awaited, state_dir, claim });
+        let (rank, awaited, further, claim) = (None, None, Vec::new(), None);
+        return Ok(Seat { node, expect, grow, rank, awaited, further, state_dir, claim });
     }
     let (place, claim) = rank(args, dir, launcher, size)?;
     let state_dir = state_dir(args, Ok(place))?;
     let (node, expect, grow) = (NodeId(place), size, false);
-    let first = Seat { node, expect, grow, rank: None, awaited: None, state_dir, claim };
+    let (rank, awaited, further) = (None, None, Vec::new());
+    let first = Seat { node, expect, grow, rank, awaited, further, state_dir, claim };
     match args.rendezvous.is_some() && args.join.is_none() {
         true => first.in_next_launch(dir, place),
         false => Ok(first),
@@ -278,32 +295,65 @@ fn state_dir(args: &StartArgs, rank: Result<u32, &str>) -> Result<Option<PathBuf
     args.state_dir.as_deref().map(|dir| places::expand(dir, scope)).transpose()
 }
 
+/// A process of a launch.
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    rank: u32,
+    /// Ranks of the launch.
+    size: u32,
+    /// Its state is in a place of its own.
+    elsewhere: bool,
+}
+
+/// What a directory says of the ranks of a launch.
+#[derive(Debug)]
+struct NextLaunch {
+    instance: Instance,
+    /// The first nodes of its cluster.
+    expect: u32,
+    /// The node that this rank is; `None`: a new one.
+    node: Option<NodeId>,
+    /// The nodes of all ranks.
+    seats: Vec<Option<NodeId>>,
+}
+
+impl Rank {
+    /// `None`: the directory has no cluster whose homes move. Each rank is the node of its number.
+    fn next_launch(self, dir: &Path) -> Result<Option<NextLaunch>, Failure> {
+        let cluster = match client::Instance::new(dir).cluster() {
+            Ok(cluster) if cluster.replicas > 1 => cluster,
+            Ok(_) | Err(client::ClientError::NoInstance { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let (instance, expect) = (Instance::open(dir)?, cluster.nodes);
+        let size = self.size.max(self.rank.saturating_add(1)).min(proto::limits::NODES_MAX);
+        let seats = instance.seats(size, expect, self.elsewhere);
+        let node = seats.get(self.rank as usize).copied().flatten();
+        Ok(Some(NextLaunch { instance, expect, node, seats }))
+    }
+}
+
 impl Seat {
     /// A launch in a directory that has a cluster: it may have fewer ranks than that has nodes, or
     /// more.
     fn in_next_launch(self, dir: &Path, rank: u32) -> Result<Self, Failure> {
-        let cluster = match client::Instance::new(dir).cluster() {
-            Ok(cluster) if cluster.replicas > 1 => cluster,
-            Ok(_) | Err(client::ClientError::NoInstance { .. }) => return Ok(self),
-            Err(error) => return Err(error.into()),
-        };
-        let (instance, expect) = (Instance::open(dir)?, cluster.nodes);
-        let size = self.expect.max(rank.saturating_add(1)).min(proto::limits::NODES_MAX);
-        let seats = instance.seats(size, expect, self.state_dir.is_some());
+        let rank = Rank { rank, size: self.expect, elsewhere: self.state_dir.is_some() };
+        let Some(next) = rank.next_launch(dir)? else { return Ok(self) };
+        let (rank, NextLaunch { instance, expect, node, seats }) = (rank.rank, next);
         // A further node needs the state that it had.
         let has_state = |node: &NodeId| match &self.state_dir {
             Some(state) => node.0 < expect || state.join("late").exists(),
             None => true,
         };
-        match seats.get(rank as usize).copied().flatten().filter(has_state) {
+        match node.filter(has_state) {
             Some(node) => {
                 if node.0 != rank {
                     instance.note_rank(rank, node)?;
                 }
                 // One that has joined may be lost with its state, and then it joins as another.
-                let first = seats.into_iter().flatten().filter(|other| other.0 < expect);
-                let awaited = Some(first.filter(|&other| other != node).collect());
-                Ok(Self { node, expect, awaited, ..self })
+                let others = seats.into_iter().flatten().filter(|&other| other != node);
+                let (first, further) = others.partition(|other| other.0 < expect);
+                Ok(Self { node, expect, awaited: Some(first), further, ..self })
             }
             // The cluster tells its number.
             None => Ok(Self { node: NodeId(0), expect, grow: true, rank: Some(rank), ..self }),
@@ -412,4 +462,36 @@ fn rank(
     }
     let text = format!("all {expect} places in {} are taken", dir.display());
     Err(Failure::refused(text).hint("expect more nodes, or use another directory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_failure_of_a_rank_is_noted_for_the_node_that_others_await() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = r#"{"format":1,"cluster":"5","nodes":3,"partitions":64,"replicas":2}"#;
+        std::fs::write(dir.path().join("cluster.json"), cluster).unwrap();
+        // The first node has left: of two ranks the first is n2, since the second is n1.
+        let member = |node| format!(r#"{{"node":{node},"incarnation":1,"address":""}}"#);
+        let members = [member(1), member(2)].join(",");
+        let members =
+            format!(r#"{{"format":1,"epoch":9,"voters":[1],"members":[{members}],"left":[0]}}"#);
+        std::fs::write(dir.path().join("members.json"), members).unwrap();
+
+        let rank = Rank { rank: 0, size: 2, elsewhere: false };
+        let next = rank.next_launch(dir.path()).unwrap().unwrap();
+        assert_eq!(next.seats, [Some(NodeId(2)), Some(NodeId(1))]);
+        let failure = Failure::refused("no space");
+        note_failure(dir.path(), Some(rank), "7.0".to_owned(), &failure);
+        let instance = Instance::open(dir.path()).unwrap();
+        let (noted, _) = instance.read_failure(NodeId(2)).unwrap();
+        assert_eq!((noted.launch.as_str(), noted.reason.as_str()), ("7.0", "no space"));
+        assert!(instance.read_failure(NodeId(1)).is_none());
+        // Where each rank has a state of its own, it can be no node that is not its own.
+        let apart = Rank { elsewhere: true, ..rank };
+        let next = apart.next_launch(dir.path()).unwrap().unwrap();
+        assert_eq!(next.seats, [None, Some(NodeId(1))]);
+    }
 }

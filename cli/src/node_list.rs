@@ -1,11 +1,11 @@
-//! `starling node list | info | drain | stop`.
+//! `starling node list | info | stop`.
 
 use std::time::Duration;
 
 use client::{Client, ClientError};
 use kvs::membership::{Said, awaited, has_all_copies, losses_survived_by};
 use proto::NodeId;
-use proto::wire::{self, NodeState, map_command};
+use proto::wire::{self, NodeState};
 use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
@@ -17,7 +17,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 struct NodeList {
-    /// Every partition is served and has all its copies; where each has one, every node is up.
+    /// Every partition is served and has all its copies, so do results and uploads, and as many
+    /// nodes vote as should. Where each partition has one copy: every node is up.
     fully_replicated: bool,
     /// So many nodes, whichever, may be lost at once and for good.
     losses_survived: usize,
@@ -186,8 +187,8 @@ async fn look(client: &Client) -> NodeList {
     NodeList { fully_replicated, losses_survived, waits_for, waiting_partitions, nodes }
 }
 
-/// Whether every partition is served and has all its copies.
-pub(crate) async fn is_fully_replicated(client: &Client) -> bool {
+/// Whether all is there as often as it should be: what `fully_replicated` says.
+pub(crate) async fn has_all(client: &Client) -> bool {
     look(client).await.fully_replicated
 }
 
@@ -423,116 +424,12 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
     })
 }
 
-fn known(client: &Client, node: NodeId) -> Result<(), Failure> {
+pub(crate) fn known(client: &Client, node: NodeId) -> Result<(), Failure> {
     match client.nodes().contains(&node) {
         true => Ok(()),
         false => Err(Failure::refused(format!("no node {node} in this cluster"))
             .hint("'starling node list' shows its nodes")),
     }
-}
-
-/// How often a drain looks how far it is.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// And how long the node may take to say so.
-const LOOK_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Has nodes hand over what they have and leave for good.
-pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duration>) -> Done {
-    crate::block_on(async {
-        let client = context.connect().await?;
-        for node in nodes {
-            known(&client, *node)?;
-        }
-        let map = client.newest_map(PATIENCE).await;
-        let stay = map.members.iter().filter(|member| {
-            let phase = member.phase();
-            phase == wire::MemberPhase::Up && !nodes.contains(&NodeId(member.node))
-        });
-        let (stay, needed) = (stay.count(), kvs::membership::min_in_sync(map.copies));
-        if map.copies <= 1 || stay < needed {
-            let text = match (map.copies, stay) {
-                (0 | 1, _) => {
-                    "a cluster that keeps one copy of each partition cannot lose a node".to_owned()
-                }
-                (_, 0) => "nobody would stay to take over what these nodes have".to_owned(),
-                (copies, _) => format!(
-                    "{} would stay, and {needed} have to write down each change where there are to \
-                     be {copies} copies",
-                    units::number_of(stay as u64, "node")
-                ),
-            };
-            let hint = match map.copies > 1 && stay > 0 {
-                true => "drain one after another: with fewer nodes fewer copies are wanted",
-                false => "'starling down' stops a whole cluster",
-            };
-            return Err(Failure::refused(text).hint(hint));
-        }
-        let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
-        for node in nodes {
-            client.propose(leave(*node)).await?;
-        }
-        for node in nodes {
-            let mut has_room = true;
-            loop {
-                let map = client.newest_map(PATIENCE).await;
-                let left = left_on(&client, *node).await;
-                if std::mem::replace(&mut has_room, !left.refused) && left.refused {
-                    let text = format!("node {node} waits: no other node has room for {left}");
-                    context.output.note(&text);
-                }
-                let phase = kvs::membership::member(&map, *node).map(wire::Member::phase);
-                if phase.is_none_or(|phase| phase == wire::MemberPhase::Removed) {
-                    context.output.note(&format!("node {node} has left"));
-                    break;
-                }
-                if phase == Some(wire::MemberPhase::Up) {
-                    // It died meanwhile, and has come back as any other.
-                    client.propose(leave(*node)).await?;
-                }
-                if deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline) {
-                    let held = held_by(&map, *node);
-                    let text =
-                        format!("node {node} still has copies of {held} partitions and {left}");
-                    return Err(Failure::new(Exit::TimedOut, text)
-                        .hint("it goes on leaving; 'starling node list' shows when it has"));
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        }
-        Ok(Exit::Ok)
-    })
-}
-
-fn leave(node: NodeId) -> map_command::Body {
-    map_command::Body::Leave(wire::MemberLeave { node: node.0 })
-}
-
-/// What a node that leaves has made and others do not have yet.
-struct Left {
-    objects: u64,
-    bytes: u64,
-    refused: bool,
-}
-
-impl std::fmt::Display for Left {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let objects = units::number_of(self.objects, "output");
-        write!(f, "{objects} of tasks, {}", units::bytes(self.bytes))
-    }
-}
-
-async fn left_on(client: &Client, node: NodeId) -> Left {
-    // Who does not answer may have left already.
-    let state = client.node_state(node, LOOK_PATIENCE).await.unwrap_or_default();
-    let (objects, bytes) = (state.leaving_objects, state.leaving_bytes);
-    Left { objects, bytes, refused: state.leaving_refused }
-}
-
-fn held_by(map: &wire::ClusterMap, node: NodeId) -> usize {
-    let holds = |entry: &&wire::PartitionEntry| {
-        entry.replicas.iter().chain(&entry.learners).any(|&holder| holder == node.0)
-    };
-    map.partitions.iter().filter(holds).count()
 }
 
 pub(crate) fn stop(context: &Context, nodes: &[NodeId]) -> Done {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use client::Instance;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::args::{CapturedArgs, ScrubArgs};
+use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs};
 use crate::embed::ClusterPlan;
 use crate::errors::{Exit, Failure, plain};
 use crate::places;
@@ -80,6 +80,7 @@ pub(crate) fn spawn(
     command.args(["--slots", &plan.slots.to_string()]);
     command.args(ScrubArgs::flags(plan.scrub_every));
     command.args(CapturedArgs::flags(plan.captured));
+    command.args(SlurmArgs::flags(plan.hides_slurm));
     command.args(crate::tuning::flags(&plan.tuning));
     if plan.insecure {
         command.arg("--insecure");

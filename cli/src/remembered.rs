@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::Context;
-use crate::args::{CapturedArgs, ScrubArgs};
+use crate::args::{CapturedArgs, ScrubArgs, SlurmArgs};
 use crate::embed::ClusterPlan;
 use crate::errors::Failure;
 
@@ -67,6 +67,7 @@ fn values(plan: &ClusterPlan) -> BTreeMap<String, String> {
     let mut flags = vec!["--slots".to_owned(), plan.slots.to_string()];
     flags.extend(ScrubArgs::flags(plan.scrub_every));
     flags.extend(CapturedArgs::flags(plan.captured));
+    flags.extend(SlurmArgs::flags(plan.hides_slurm));
     flags.extend(crate::tuning::flags(&plan.tuning));
     let pairs = flags.chunks_exact(2);
     let name = |flag: &str| flag.trim_start_matches("--").replace('-', "_");
@@ -86,6 +87,7 @@ mod tests {
         let mut plan = ClusterPlan::new(2, 7, Tuning::default());
         plan.scrub_every = None;
         plan.captured.node_bytes = Some(77);
+        plan.hides_slurm = true;
         write(dir.path(), &plan).unwrap();
         let values = read(&dir.path().join(FILE)).unwrap().unwrap();
         for key in values.keys() {
@@ -96,6 +98,7 @@ mod tests {
         assert_eq!(settings.pick::<u32>(Some(3), "slots").unwrap(), 3, "a flag beats it");
         assert_eq!(settings.get("scrub_every").unwrap(), ("0ns", "there"));
         assert_eq!(settings.get("captured_store").unwrap(), ("77B", "there"));
+        assert_eq!(settings.get("slurm").unwrap(), ("hide", "there"));
         std::fs::write(dir.path().join(FILE), "{").unwrap();
         assert!(read(&dir.path().join(FILE)).is_err());
         assert!(read(&dir.path().join("absent")).unwrap().is_none());

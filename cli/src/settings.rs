@@ -13,7 +13,7 @@ use proto::Policy;
 use crate::errors::Failure;
 
 /// What can be set, and what holds when it is not.
-pub(crate) const KEYS: [(&str, &str); 26] = [
+pub(crate) const KEYS: [(&str, &str); 27] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
     ("captured_limit", "1GiB"),
@@ -30,6 +30,7 @@ pub(crate) const KEYS: [(&str, &str); 26] = [
     ("scale", "1"),
     ("scrub_every", "24h"),
     ("slots", "auto"),
+    ("slurm", "keep"),
     ("steal_bound", "1024ms"),
     ("steal_interval", "1ms"),
     ("steal_neighbours", "sqrt"),

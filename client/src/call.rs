@@ -120,7 +120,7 @@ impl Client {
             for (node, file) in left.by_ref().take(CONTACTS_MAX - contacts.len()) {
                 let client = self.clone();
                 contacts.spawn(async move {
-                    let contact = client.first_contact(node, &file.address).await;
+                    let contact = client.first_contact(Some(NodeId(node)), &file.address).await;
                     let name = |lost: Lost| Lost(format!("{}: {}", file.address, lost.0));
                     (node, contact.map_err(name))
                 });
@@ -146,7 +146,7 @@ impl Client {
         options: ClientOptions,
     ) -> Result<Self, ClientError> {
         let client = Self::unconnected(None, dialer, options);
-        let contact = client.first_contact(u32::MAX, address).await;
+        let contact = client.first_contact(None, address).await;
         contact
             .map_err(|lost| ClientError::ClusterUnreachable(format!("{address}: {}", lost.0)))?;
         Ok(client)
@@ -165,9 +165,9 @@ impl Client {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Opens a session with a node and learns the map from it.
-    async fn first_contact(&self, node: u32, address: &str) -> Result<(), Lost> {
-        let link = Link::open(address, &self.inner.dialer).await?;
+    /// Opens a session with a node, or with the one that answers, and learns the map from it.
+    async fn first_contact(&self, to: Option<NodeId>, address: &str) -> Result<(), Lost> {
+        let link = Link::open(to, address, &self.inner.dialer).await?;
         let id = self.next_id();
         let answer = link.send(id, link::encode(id, request::Body::Map(wire::MapQuery {}))).await?;
         let patience = self.inner.options.patience.min(CONTACT_PATIENCE);
@@ -179,9 +179,10 @@ impl Client {
             return Err(Lost(format!("it did not tell the map {text}")));
         };
         self.learn(map);
-        let known = self.map().members.iter().any(|member| member.node == node);
-        if known {
-            *self.slot(node).lock().await = Some(link);
+        let map = self.map();
+        let known = map.members.iter().find(|member| Some(NodeId(member.node)) == to);
+        if let Some(member) = known {
+            *self.slot(member.node).lock().await = Some(link);
         }
         Ok(())
     }
@@ -332,7 +333,7 @@ impl Client {
             return Ok(link.clone());
         }
         let address = self.address(node)?;
-        let link = Link::open(&address, &self.inner.dialer)
+        let link = Link::open(Some(NodeId(node)), &address, &self.inner.dialer)
             .await
             .map_err(|lost| Lost(format!("{address}: {}", lost.0)))?;
         Ok(slot.insert(link).clone())

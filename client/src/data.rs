@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::Channel;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::link::{Lost, explain, with_version};
+use crate::link::{Lost, call, explain};
 use crate::retry::{Retry, To};
 use crate::{Client, ClientError};
 
@@ -162,7 +162,7 @@ impl Client {
             one_task: task.is_some(),
         };
         let mut peer = self.peer(node).await?;
-        let answer = peer.events(with_version(request)).await;
+        let answer = peer.events(call(Some(node), request)).await;
         let pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         Ok(NodeEvents { node, pieces })
     }
@@ -183,7 +183,7 @@ impl Client {
             copies_of: filter.copies_of.map(|node| node.0),
         };
         let mut peer = self.peer(node).await?;
-        let answer = peer.streams(with_version(request)).await;
+        let answer = peer.streams(call(Some(node), request)).await;
         let mut pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         while let Some(piece) = pieces.message().await.map_err(|status| lost(node, &status))? {
             see(piece)?;
@@ -206,7 +206,7 @@ impl Client {
             output: object.output,
         };
         let mut peer = self.peer(node).await?;
-        let answer = peer.fetch(with_version(request)).await;
+        let answer = peer.fetch(call(Some(node), request)).await;
         let pieces = answer.map_err(|status| lost(node, &status))?.into_inner();
         write_whole(node, pieces, to).await
     }
@@ -292,7 +292,7 @@ impl Client {
         };
         let stream = tokio_stream::wrappers::ReceiverStream::new(queue);
         let (read, answer): (std::io::Result<u64>, _) =
-            tokio::join!(read, peer.put(with_version(stream)));
+            tokio::join!(read, peer.put(call(Some(node), stream)));
         let checksum = read.map_err(|error| broken(&error))?;
         answer.map_err(|status| lost(node, &status))?;
         Ok((size_bytes, checksum))
@@ -316,7 +316,7 @@ impl Client {
         let objects = objects.iter().map(object).collect();
         let request = wire::BringRequest { from: from.0, objects };
         let mut peer = self.peer(node).await?;
-        let answer = peer.bring(with_version(request)).await;
+        let answer = peer.bring(call(Some(node), request)).await;
         let reply = answer.map_err(|status| lost(node, &status))?.into_inner();
         Ok(Duration::from_nanos(reply.took_ns))
     }
@@ -326,7 +326,7 @@ impl Client {
     pub async fn stop_node(&self, node: NodeId, all: bool) -> Result<(), ClientError> {
         let Ok(link) = self.link(node.0).await else { return Ok(()) };
         let mut peer = PeerClient::new(link.channel);
-        match peer.stop(with_version(wire::StopRequest { all, told: false })).await {
+        match peer.stop(call(Some(node), wire::StopRequest { all, told: false })).await {
             Ok(_) => Ok(()),
             Err(status)
                 if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::Unknown) =>

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use prost::Message;
-use proto::{limits, wire};
+use proto::{NodeId, limits, wire};
 use security::Dialer;
-use security::dial::describe;
 pub(crate) use security::dial::explain;
+use security::dial::{TO_NODE, describe};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -64,6 +64,7 @@ pub(crate) struct Link {
     outgoing: mpsc::Sender<Bytes>,
     waiting: Arc<Mutex<Waiting>>,
     pub(crate) channel: Channel,
+    to: Option<NodeId>,
 }
 
 /// Encodes one request as a frame of its own.
@@ -78,27 +79,40 @@ pub(crate) fn encode_and_keep(request: wire::Request) -> (Bytes, wire::Request) 
     (bytes, frame.requests.remove(0))
 }
 
-/// The header every call carries.
-pub(crate) fn with_version<T>(message: T) -> tonic::Request<T> {
+/// A call with what every call carries. Another node than the one that is meant refuses it.
+pub(crate) fn call<T>(to: Option<NodeId>, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     let version = MetadataValue::from(limits::FORMAT_VERSION);
     request.metadata_mut().insert("starling-version", version);
+    if let Some(node) = to {
+        request.metadata_mut().insert(TO_NODE, MetadataValue::from(node.0));
+    }
     request
 }
 
 impl Link {
-    /// Opens a session. Ends by itself when the last clone is dropped or the node goes away.
-    pub(crate) async fn open(address: &str, dialer: &Dialer) -> Result<Self, Lost> {
-        Self::open_within(OPEN_TIMEOUT, address, dialer).await
+    /// Opens a session with a node, or with the one that answers at an address. Ends by itself when
+    /// the last clone is dropped or the node goes away.
+    pub(crate) async fn open(
+        to: Option<NodeId>,
+        address: &str,
+        dialer: &Dialer,
+    ) -> Result<Self, Lost> {
+        Self::open_within(OPEN_TIMEOUT, to, address, dialer).await
     }
 
-    async fn open_within(limit: Duration, address: &str, dialer: &Dialer) -> Result<Self, Lost> {
+    async fn open_within(
+        limit: Duration,
+        to: Option<NodeId>,
+        address: &str,
+        dialer: &Dialer,
+    ) -> Result<Self, Lost> {
         // Something that takes connections and then says nothing is not there either.
-        let opened = tokio::time::timeout(limit, Self::begin(address, dialer)).await;
+        let opened = tokio::time::timeout(limit, Self::begin(to, address, dialer)).await;
         opened.unwrap_or_else(|_| Err(Lost("it does not answer".to_owned())))
     }
 
-    async fn begin(address: &str, dialer: &Dialer) -> Result<Self, Lost> {
+    async fn begin(to: Option<NodeId>, address: &str, dialer: &Dialer) -> Result<Self, Lost> {
         let settings = |endpoint: Endpoint| {
             endpoint
                 .connect_timeout(CONNECT_TIMEOUT)
@@ -107,27 +121,28 @@ impl Link {
                 .http2_keep_alive_interval(KEEP_ALIVE)
                 .keep_alive_timeout(KEEP_ALIVE)
         };
-        Self::begin_over(dialer.connect(address, settings).await.map_err(Lost)?).await
+        Self::begin_over(to, dialer.connect(address, settings).await.map_err(Lost)?).await
     }
 
     /// Another session over the same connection: what is asked there ends with it.
     pub(crate) async fn another(&self) -> Result<Self, Lost> {
-        let opened = tokio::time::timeout(OPEN_TIMEOUT, Self::begin_over(self.channel.clone()));
+        let opened = Self::begin_over(self.to, self.channel.clone());
+        let opened = tokio::time::timeout(OPEN_TIMEOUT, opened);
         opened.await.unwrap_or_else(|_| Err(Lost("it does not answer".to_owned())))
     }
 
-    async fn begin_over(channel: Channel) -> Result<Self, Lost> {
+    async fn begin_over(to: Option<NodeId>, channel: Channel) -> Result<Self, Lost> {
         let (outgoing, frames) = mpsc::channel(OUTGOING_MAX);
         let frames = Frames { incoming: frames, batch: Vec::new(), queue: VecDeque::new() };
         let mut grpc = tonic::client::Grpc::new(channel.clone())
             .max_decoding_message_size(limits::FRAME_BYTES_MAX);
         grpc.ready().await.map_err(|error| Lost(describe(&error)))?;
         let path = PathAndQuery::from_static("/starling.v1.Peer/Session");
-        let answer = grpc.streaming(with_version(frames), path, SessionCodec).await;
+        let answer = grpc.streaming(call(to, frames), path, SessionCodec).await;
         let responses = answer.map_err(|status| Lost(explain(&status)))?.into_inner();
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         tokio::spawn(read(responses, Arc::clone(&waiting)));
-        Ok(Self { outgoing, waiting, channel })
+        Ok(Self { outgoing, waiting, channel, to })
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -321,7 +336,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
-        let lost = Link::open(&address, &Dialer::insecure()).await.unwrap_err();
+        let lost = Link::open(None, &address, &Dialer::insecure()).await.unwrap_err();
         assert_eq!(lost.0, "connection refused");
     }
 
@@ -330,7 +345,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (limit, dialer) = (Duration::from_millis(20), Dialer::insecure());
-        let lost = Link::open_within(limit, &address, &dialer).await.unwrap_err();
+        let lost = Link::open_within(limit, None, &address, &dialer).await.unwrap_err();
         assert_eq!(lost.0, "it does not answer");
     }
 }

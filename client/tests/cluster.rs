@@ -278,3 +278,25 @@ async fn a_node_that_says_nothing_does_not_stand_before_one_that_answers() {
     assert_eq!(client.nodes(), [NodeId(0), NodeId(1)]);
     stop(nodes);
 }
+
+#[tokio::test]
+async fn a_node_that_answers_at_the_address_of_another_is_not_taken_for_it() {
+    let (dir, mut nodes, _) = cluster(2).await;
+    let path = dir.path().join("nodes/1/address.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    stop(vec![nodes.pop().unwrap()]);
+    // As where a node was killed, and its address is one that the first node has as well.
+    let ours = Instance::new(dir.path()).address(0).unwrap().address;
+    let theirs = serde_json::from_str::<serde_json::Value>(&text).unwrap()["address"].clone();
+    std::fs::write(&path, text.replace(theirs.as_str().unwrap(), &ours)).unwrap();
+
+    let client = Client::connect(dir.path()).await.unwrap();
+    let patience = Duration::from_secs(5);
+    for (node, state) in client.node_states(patience).await {
+        assert_eq!(state.is_ok(), node == NodeId(0), "{node}: {state:?}");
+    }
+    client.stop_node(NodeId(1), false).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(client.node_state(NodeId(0), patience).await.is_ok(), "the first node goes on");
+    stop(nodes);
+}

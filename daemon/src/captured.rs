@@ -136,7 +136,7 @@ impl Sender {
                     offset: offset.unwrap_or(0),
                     data,
                 };
-                let has = self.send(&file.address, &mut keeper.client, part).await?;
+                let has = self.send(node, &file.address, &mut keeper.client, part).await?;
                 if !asks && Some(has) <= offset {
                     return Err("it does not take what follows".to_owned());
                 }
@@ -158,6 +158,7 @@ impl Sender {
 
     async fn send(
         &self,
+        to: NodeId,
         address: &str,
         client: &mut Option<peers::Client>,
         part: wire::PackPart,
@@ -166,7 +167,7 @@ impl Sender {
             Some(client) => client,
             None => {
                 let dialer = self.shared.doors.dialer();
-                client.insert(peers::connect(address, &dialer).await?)
+                client.insert(peers::connect(Some(to), address, &dialer).await?)
             }
         };
         let kept = timeout(duration(limits::CAPTURED_COPY_PATIENCE), client.keep(part)).await;

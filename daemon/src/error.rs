@@ -69,11 +69,14 @@ pub enum StartError {
     KeeperAlone,
     #[error("node {node} has left the cluster: its number is never used again")]
     Removed { node: proto::NodeId },
-    #[error("{} is empty, and what was there was the only record of who holds what", path.display())]
+    #[error(
+        "{} has no records, and those that were there were the only ones of who holds what",
+        path.display()
+    )]
     LostMap { path: PathBuf },
     #[error(
-        "{} is empty, its cluster has begun before, and within {waited_s} s no node came that has \
-         its state: {missing}",
+        "{} has no records, its cluster has begun before, and within {waited_s} s no node came \
+         that has its state: {missing}",
         path.display()
     )]
     LostState { path: PathBuf, waited_s: u64, missing: String },
@@ -138,7 +141,8 @@ impl StartError {
                  back; a new cluster needs another directory"
             }
             Self::Removed { .. } => {
-                "'starling node --join' makes it a new one, from another --state-dir"
+                "give another --state-dir: with --join, or as a rank of --rendezvous, it becomes a \
+                 new node"
             }
             Self::KeeperAlone => "give the node slots, or make a cluster with --replicas 2",
             Self::OtherReplicas { .. } => "leave out --replicas, or give another --dir",

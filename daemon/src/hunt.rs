@@ -178,7 +178,7 @@ async fn ask(
     task: TaskId,
 ) -> Result<Option<Streaming<wire::Piece>>, String> {
     let address = shared.addresses.read(node).ok_or("it has not said where it listens")?;
-    let mut peer = peers::connect(&address.address, &shared.doors.dialer()).await?;
+    let mut peer = peers::connect(Some(node), &address.address, &shared.doors.dialer()).await?;
     let (job, local) = (task.job.0, task.local.0);
     let wanted = wire::ObjectRequest { job, task: local, attempt: 0, output: 0 };
     match in_time(peer.fetch(wanted)).await? {

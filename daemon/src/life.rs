@@ -409,13 +409,14 @@ impl Life {
             (true, false) => (LooksFor::AllOrBegun, all),
             _ => (LooksFor::All, options.awaited.clone().unwrap_or(all)),
         };
-        let voters = if place.moves() { place.map_at_first().voters } else { Vec::new() };
+        let voters = place.known_voters().filter(|_| place.moves()).unwrap_or_default();
         let wait = Wait {
             awaited: &awaited,
             launch: &options.launch,
             deadline: options.deadline,
             looks_for,
             voters: &voters,
+            further: &options.further,
             state: self.state.path(),
             node: options.node,
             store: self.state.store(),

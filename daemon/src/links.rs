@@ -55,7 +55,7 @@ pub(crate) fn frames(
 
 /// Asks whoever listens at `address` who it is.
 pub(crate) async fn probe(shared: &Shared, address: &str) -> Result<wire::Greeting, String> {
-    let mut client = peers::connect(address, &shared.doors.dialer()).await?;
+    let mut client = peers::connect(None, address, &shared.doors.dialer()).await?;
     let outgoing = tokio_stream::once(shared.identity.greeting(true));
     let response = in_time("greeting", client.link(outgoing)).await?;
     let mut incoming = response.into_inner();
@@ -92,7 +92,7 @@ async fn keep(shared: Arc<Shared>, peer: NodeId) {
 /// One life of a link that this node dials, and how long it was. An error when it did not come up.
 async fn dial(shared: &Arc<Shared>, peer: NodeId) -> Result<Duration, String> {
     let address = shared.addresses.read(peer).ok_or("it has not said where it listens")?;
-    let mut client = peers::connect(&address.address, &shared.doors.dialer()).await?;
+    let mut client = peers::connect(Some(peer), &address.address, &shared.doors.dialer()).await?;
     let (queue, queued) = mpsc::channel(limits::LINK_QUEUE_PACKETS);
     let outgoing = frames(shared.identity.greeting(false), queued);
     let mut incoming = in_time("link", client.link(outgoing)).await?.into_inner();

@@ -103,6 +103,8 @@ pub struct NodeOptions {
     pub begin_together: bool,
     /// Those of them that are started now; `None`: all first nodes.
     pub awaited: Option<Vec<NodeId>>,
+    /// Further nodes that are started now: they count only where votes are missing.
+    pub further: Vec<NodeId>,
     /// How many it serves at a time.
     pub places: Places,
     /// Told, one line each, what whoever looks after the node should know while it goes on.
@@ -128,6 +130,7 @@ impl NodeOptions {
             grow: false,
             rank: None,
             awaited: None,
+            further: Vec::new(),
             token: None,
             insecure: false,
             deadline: Duration::from_secs(60),

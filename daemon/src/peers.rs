@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use proto::{Incarnation, NodeId, limits, wire};
 use security::Dialer;
+use security::dial::TO_NODE;
 use tokio::sync::Notify;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
@@ -25,15 +26,21 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A peer's machine that vanishes without a word is noticed after about three of these.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-pub(crate) type Client = PeerClient<InterceptedService<Channel, SpeaksVersion>>;
+pub(crate) type Client = PeerClient<InterceptedService<Channel, Call>>;
 
 /// What every call between programs of ours carries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SpeaksVersion;
+pub(crate) struct Call {
+    /// The node that is meant, where the caller knows it.
+    to: Option<NodeId>,
+}
 
-impl Interceptor for SpeaksVersion {
+impl Interceptor for Call {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         request.metadata_mut().insert(VERSION, MetadataValue::from(limits::FORMAT_VERSION));
+        if let Some(node) = self.to {
+            request.metadata_mut().insert(TO_NODE, MetadataValue::from(node.0));
+        }
         Ok(request)
     }
 }
@@ -46,6 +53,18 @@ pub(crate) fn check_version(metadata: &MetadataMap) -> Result<(), Status> {
             "this node speaks version {} only",
             limits::FORMAT_VERSION
         ))),
+    }
+}
+
+/// Refuses what is meant for another node: it came by an address that both machines have.
+pub(crate) fn check_target(metadata: &MetadataMap, own: NodeId) -> Result<(), Status> {
+    match metadata.get(TO_NODE) {
+        Some(node) if *node != MetadataValue::from(own.0) => {
+            let meant = node.to_str().unwrap_or("?");
+            let text = format!("node n{} answers at the address of n{meant}", own.0);
+            Err(Status::failed_precondition(text))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -173,8 +192,12 @@ impl Others {
     }
 }
 
-/// A connection of its own.
-pub(crate) async fn connect(address: &str, dialer: &Dialer) -> Result<Client, String> {
+/// A connection of its own to a node; `None`: to the one that answers.
+pub(crate) async fn connect(
+    to: Option<NodeId>,
+    address: &str,
+    dialer: &Dialer,
+) -> Result<Client, String> {
     let settings = |endpoint: Endpoint| {
         endpoint
             .connect_timeout(CONNECT_TIMEOUT)
@@ -184,7 +207,7 @@ pub(crate) async fn connect(address: &str, dialer: &Dialer) -> Result<Client, St
             .keep_alive_timeout(2 * KEEPALIVE)
     };
     let channel = dialer.connect(address, settings).await?;
-    Ok(PeerClient::with_interceptor(channel, SpeaksVersion)
+    Ok(PeerClient::with_interceptor(channel, Call { to })
         .max_decoding_message_size(limits::FRAME_BYTES_MAX)
         .max_encoding_message_size(limits::FRAME_BYTES_MAX))
 }
@@ -245,10 +268,19 @@ mod tests {
     fn calls_need_the_version() {
         let mut request = Request::new(());
         assert!(check_version(request.metadata()).is_err());
-        request = SpeaksVersion.call(request).unwrap();
+        request = Call { to: None }.call(request).unwrap();
         check_version(request.metadata()).unwrap();
+        check_target(request.metadata(), NodeId(1)).unwrap();
         request.metadata_mut().insert(VERSION, MetadataValue::from(2));
         let refused = check_version(request.metadata()).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    }
+
+    #[test]
+    fn a_call_that_is_meant_for_another_node_is_refused() {
+        let request = Call { to: Some(NodeId(1)) }.call(Request::new(())).unwrap();
+        check_target(request.metadata(), NodeId(1)).unwrap();
+        let refused = check_target(request.metadata(), NodeId(11)).unwrap_err();
+        assert_eq!(refused.message(), "node n11 answers at the address of n1");
     }
 }

@@ -7,7 +7,7 @@ only a node that answers with this cluster's id, its own number and the incarnat
 counts.
 */
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,12 +58,25 @@ pub(crate) struct Wait<'a> {
     pub(crate) launch: &'a str,
     pub(crate) deadline: Duration,
     pub(crate) looks_for: LooksFor,
+    /// The nodes that vote, as far as the directory tells.
     pub(crate) voters: &'a [u32],
+    /// Other nodes of the launch. Those that vote are looked for where too few awaited ones come.
+    pub(crate) further: &'a [NodeId],
     /// Where this node's state is, or was.
     pub(crate) state: &'a Path,
     /// This node, and the number of its records.
     pub(crate) node: NodeId,
     pub(crate) store: u64,
+}
+
+/// What is to be done about those that have not come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outlook {
+    /// Most of those who vote are there, and no other awaited node will come.
+    Enough,
+    /// Some may still come.
+    Wait,
+    TooFew,
 }
 
 /// Why a node does not count as there.
@@ -88,6 +101,7 @@ pub(crate) async fn wait_for_all(
 ) -> Result<Formed, StartError> {
     let start = Instant::now();
     let (mut pause, mut lost_since) = (LOOK_AFTER, None);
+    let mut come = BTreeSet::from([wait.node]);
     let mut missing: BTreeMap<NodeId, Missing> = wait
         .awaited
         .iter()
@@ -109,7 +123,10 @@ pub(crate) async fn wait_for_all(
                     missing.insert(node, seen.to_owned().into());
                 }
                 Ok(Some(map)) => return Ok(Formed::Begun(map)),
-                Ok(None) => _ = missing.remove(&node),
+                Ok(None) => {
+                    missing.remove(&node);
+                    come.insert(node);
+                }
                 Err(seen) => _ = missing.insert(node, seen),
             }
         }
@@ -117,14 +134,17 @@ pub(crate) async fn wait_for_all(
         if missing.is_empty() && !only_begun {
             return Ok(Formed::Together);
         }
-        let none_comes = missing.values().all(|it| it.has_failed);
-        let has_come = |voter: &&u32| !missing.contains_key(&NodeId(**voter));
-        let is_majority = 2 * wait.voters.iter().filter(has_come).count() > wait.voters.len();
-        if none_comes && is_majority && !only_begun {
-            return Ok(Formed::Without(told(&missing)));
+        let mut late = BTreeMap::new();
+        if missing.values().all(|it| it.has_failed) && !only_begun {
+            late = wait.further_voters(shared, &mut come).await;
         }
-        if none_comes || start.elapsed() >= wait.deadline {
-            return Err(wait.too_few(&missing, start.elapsed()));
+        match wait.outlook(&missing, &late, &come) {
+            Outlook::Enough => return Ok(Formed::Without(told(&missing))),
+            Outlook::Wait if start.elapsed() < wait.deadline => {}
+            _ => {
+                missing.append(&mut late);
+                return Err(wait.too_few(&missing, come.len(), start.elapsed()));
+            }
         }
         // Where some have come, more are coming.
         pause = if missing.len() < count { LOOK_AFTER } else { (2 * pause).min(LOOK_AFTER_MAX) };
@@ -158,6 +178,41 @@ async fn find(
 }
 
 impl Wait<'_> {
+    /// Looks for the nodes of the launch that vote and are not awaited: those that do not answer.
+    async fn further_voters(
+        &self,
+        shared: &Shared,
+        come: &mut BTreeSet<NodeId>,
+    ) -> BTreeMap<NodeId, Missing> {
+        let mut late = BTreeMap::new();
+        for node in self.further.iter().copied().filter(|node| self.voters.contains(&node.0)) {
+            match look(shared, node, Some(self.launch), self.launch).await {
+                Ok(_) => _ = come.insert(node),
+                Err(seen) => _ = late.insert(node, seen),
+            }
+        }
+        late
+    }
+
+    /// A voter counts once it has answered: one that is not awaited may be anywhere.
+    fn outlook(
+        &self,
+        missing: &BTreeMap<NodeId, Missing>,
+        late: &BTreeMap<NodeId, Missing>,
+        come: &BTreeSet<NodeId>,
+    ) -> Outlook {
+        if !missing.values().all(|it| it.has_failed) {
+            return Outlook::Wait;
+        }
+        let voting = self.voters.iter().filter(|voter| come.contains(&NodeId(**voter))).count();
+        let is_majority = 2 * voting > self.voters.len();
+        match self.looks_for != LooksFor::Begun && is_majority {
+            true => Outlook::Enough,
+            false if late.values().all(|it| it.has_failed) => Outlook::TooFew,
+            false => Outlook::Wait,
+        }
+    }
+
     /// By this map no node but this one has a vote, and it has lost its records.
     fn lost_the_vote(&self, map: &wire::ClusterMap) -> bool {
         let own = kvs::membership::member(map, self.node);
@@ -165,10 +220,14 @@ impl Wait<'_> {
         is_other && map.voters == [self.node.0]
     }
 
-    fn too_few(&self, missing: &BTreeMap<NodeId, Missing>, waited: Duration) -> StartError {
-        let expected = self.awaited.len() as u32 + 1;
+    fn too_few(
+        &self,
+        missing: &BTreeMap<NodeId, Missing>,
+        come: usize,
+        waited: Duration,
+    ) -> StartError {
+        let (present, expected) = (come as u32, (come + missing.len()) as u32);
         let (waited_s, path) = (waited.as_secs(), self.state.to_path_buf());
-        let present = expected - missing.len() as u32;
         let missing = told(missing).join("; ");
         match self.looks_for {
             LooksFor::Begun if self.awaited.is_empty() => StartError::LostMap { path },
@@ -318,7 +377,7 @@ async fn ask(
     dialer: &Dialer,
     body: wire::request::Body,
 ) -> Result<Option<wire::response::Body>, String> {
-    let mut client = peers::connect(address, dialer).await?;
+    let mut client = peers::connect(None, address, dialer).await?;
     let request = wire::Request { id: 1, body: Some(body) };
     let requests = wire::Requests { requests: vec![request] };
     // The stream stays open until the answer is here: its end would mean that nobody waits.
@@ -339,4 +398,49 @@ async fn ask(
 /// What is heard from a map of where its members listen.
 pub(crate) fn addresses(map: &wire::ClusterMap) -> impl Iterator<Item = &wire::Member> {
     map.members.iter().filter(|member| !member.address.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(
+        numbers: impl IntoIterator<Item = u32>,
+        has_failed: bool,
+    ) -> BTreeMap<NodeId, Missing> {
+        let missing = |node| (NodeId(node), Missing { seen: String::new(), has_failed });
+        numbers.into_iter().map(missing).collect()
+    }
+
+    #[test]
+    fn a_voter_counts_once_it_has_answered_and_voters_are_those_of_now() {
+        let awaited = [0, 1].map(NodeId);
+        let further = [3, 4].map(NodeId);
+        let wait = |voters: &'static [u32]| Wait {
+            awaited: &awaited,
+            launch: "",
+            deadline: Duration::ZERO,
+            looks_for: LooksFor::All,
+            voters,
+            further: &further,
+            state: Path::new("/"),
+            node: NodeId(2),
+            store: 1,
+        };
+        let come = |numbers: &[u32]| numbers.iter().copied().map(NodeId).collect();
+        let (failed, none) = (nodes([0, 1], true), nodes([], true));
+        // Of three first nodes two have failed, and two that joined vote as well.
+        let all = wait(&[0, 1, 2, 3, 4]);
+        let late = nodes([3, 4], false);
+        assert_eq!(all.outlook(&failed, &late, &come(&[2])), Outlook::Wait);
+        assert_eq!(all.outlook(&failed, &nodes([4], false), &come(&[2, 3])), Outlook::Wait);
+        assert_eq!(all.outlook(&failed, &none, &come(&[2, 3, 4])), Outlook::Enough);
+        assert_eq!(all.outlook(&failed, &nodes([4], true), &come(&[2, 3])), Outlook::TooFew);
+        assert_eq!(all.outlook(&nodes([1], false), &none, &come(&[0, 2, 3])), Outlook::Wait);
+        // Voters that are not of the launch have not come.
+        let others = wait(&[2, 5, 6]);
+        assert_eq!(others.outlook(&failed, &none, &come(&[2])), Outlook::TooFew);
+        let begun = Wait { looks_for: LooksFor::Begun, ..all };
+        assert_eq!(begun.outlook(&failed, &none, &come(&[2, 3, 4])), Outlook::TooFew);
+    }
 }

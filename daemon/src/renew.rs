@@ -11,14 +11,19 @@ impl Place {
     /// Whether the node goes on without its records: others have copies of them. The map is kept
     /// by the voters; of fewer than three nodes that is one alone.
     pub(crate) fn may_renew(&self, error: &StoreError) -> bool {
-        // Where others have come or left since, other nodes agree on the map.
-        let voters = match self.instance.read_members() {
-            Some(file) => file.voters,
-            None if self.instance.has_members() => return false, // It is damaged, too.
-            None => self.map_at_first().voters,
-        };
+        let Some(voters) = self.known_voters() else { return false };
         let is_alone = voters == [self.options.node.0];
         self.moves() && error.is_loss() && !is_alone && self.renewals < limits::RECORDS_RENEWED_MAX
+    }
+
+    /// The nodes that vote, as far as the directory tells: where others have come or left since the
+    /// cluster began, these are others than at first. `None`: its file is damaged.
+    pub(crate) fn known_voters(&self) -> Option<Vec<u32>> {
+        match self.instance.read_members() {
+            Some(file) => Some(file.voters),
+            None if self.instance.has_members() => None,
+            None => Some(self.map_at_first().voters),
+        }
     }
 
     /// Gives this node's copies up. Loudly, and nothing is thrown away.

@@ -94,7 +94,9 @@ pub(crate) fn routes(shared: Arc<Shared>) -> Router {
 }
 
 fn check(shared: &Shared, request: Request<()>) -> Result<Request<()>, Status> {
-    peers::check_version(request.metadata()).inspect_err(|status| {
+    let checked = peers::check_version(request.metadata())
+        .and_then(|()| peers::check_target(request.metadata(), shared.identity.node));
+    checked.inspect_err(|status| {
         let guest = request.extensions().get::<Guest>();
         let from = guest.map_or_else(String::new, |guest| guest.address.to_string());
         shared.log.refusal(&format!("refused a call from {from}: {}", status.message()));
@@ -255,7 +257,9 @@ async fn tell_all(shared: &Arc<Shared>) {
         let Some(file) = shared.addresses.read(other) else { continue };
         let shared = Arc::clone(shared);
         told.spawn(tokio::time::timeout(TELL_TIMEOUT, async move {
-            let stopped = match peers::connect(&file.address, &shared.doors.dialer()).await {
+            let stopped = match peers::connect(Some(other), &file.address, &shared.doors.dialer())
+                .await
+            {
                 Ok(mut client) => {
                     let request = wire::StopRequest { all: false, told: true };
                     client.stop(request).await.map(|_| ()).map_err(|e| security::dial::explain(&e))

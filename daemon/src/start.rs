@@ -16,6 +16,7 @@ use crate::error::StartError;
 use crate::handle::{NodeHandle, Progress};
 use crate::instance::{self, ClusterFile, Instance};
 use crate::life::Place;
+use crate::listen::Listen;
 use crate::options::NodeOptions;
 use crate::{join, listen, rendezvous};
 
@@ -60,6 +61,7 @@ fn try_to_start(mut options: NodeOptions) -> Result<NodeHandle, StartError> {
     let insecure = options.insecure;
     let resolve = |name: &str| resolve_join(name, insecure);
     options.join = options.join.as_deref().map(resolve).transpose()?;
+    check_reachable(&options)?;
     // First, so that a port that cannot be had leaves nothing behind.
     let bound = listen::bind(&options.listen)?;
     if bound.is_alone {
@@ -234,6 +236,20 @@ fn make_doors(
     })
 }
 
+/// A node that joins on another machine is not reached there by an address of loopback. That is
+/// found before the cluster lets it in: each member would dial it in vain.
+fn check_reachable(options: &NodeOptions) -> Result<(), StartError> {
+    let (Some(join), Listen::At(address)) = (&options.join, &options.listen) else {
+        return Ok(());
+    };
+    let by = security::race::parse(join).unwrap_or_default();
+    let is_here = by.iter().all(|it| security::interfaces::is_own(it.ip()));
+    match security::dial::is_local(*address) && !is_here {
+        true => Err(StartError::NoAddress { address: *address }),
+        false => Ok(()),
+    }
+}
+
 /// The addresses to join by, as numbers: a name may mean several, and so may a list.
 fn resolve_join(name: &str, insecure: bool) -> Result<String, StartError> {
     let failed = |reason: String| StartError::Join { address: name.to_owned(), reason };
@@ -249,4 +265,28 @@ fn resolve_join(name: &str, insecure: bool) -> Result<String, StartError> {
     }
     let found: Vec<String> = found.iter().map(ToString::to_string).collect();
     Ok(found.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_joins_elsewhere_does_not_listen_on_loopback() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |join: &str, listen: &str| {
+            let listen = listen.parse().unwrap();
+            let join = Some(join.to_owned());
+            let base = NodeOptions::new(dir.path(), NodeId(0), 1);
+            try_to_start(NodeOptions { join, listen, grow: true, ..base })
+        };
+        // No machine has these addresses, which are for documents.
+        for join in ["192.0.2.1:7", "127.0.0.1:7,192.0.2.1:7"] {
+            let error = check(join, "127.0.0.1:0").unwrap_err();
+            assert!(matches!(error, StartError::NoAddress { .. }), "{join}: {error}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was made");
+        let error = check("127.0.0.1:7", "127.0.0.1:0").unwrap_err();
+        assert!(matches!(error, StartError::Join { .. }), "{error}");
+    }
 }

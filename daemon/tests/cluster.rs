@@ -202,3 +202,21 @@ async fn events_are_there_when_they_are_asked_for() {
     assert!(events.iter().any(|(_, event)| *event == started), "{events:?}");
     assert!(events[0].0 > proto::Time::ZERO);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_node_that_is_up_is_not_removed_on_demand() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = NodeOptions { replicas: Some(2), ..options(dir.path(), 0, 2) };
+    let nodes = tokio::task::block_in_place(|| start_all(&base)).unwrap();
+    let mut session = Session::open(&nodes[0], dir.path()).await;
+    let remove = wire::map_command::Body::Remove(wire::MemberRemove { node: 1 });
+    let answer = session.ask(Ask::Propose(wire::MapCommand { body: Some(remove) })).await;
+    assert!(answer.error.unwrap().text.contains("down or never came"));
+    let slow = wire::map_command::Body::SetSlow(wire::SetSlow::default());
+    let answer = session.ask(Ask::Propose(wire::MapCommand { body: Some(slow) })).await;
+    assert!(answer.error.unwrap().text.contains("joins, leaves or is removed"));
+    nodes.iter().for_each(NodeHandle::request_stop);
+    for node in nodes {
+        node.join().unwrap();
+    }
+}

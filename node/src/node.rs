@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kvs::membership::member;
+use kvs::membership::{may_be_removed, member};
 use kvs::{Record, Store, Write};
 use proto::limits::{STEPS_HELD_MAX, STEPS_HELD_RETRY};
 use proto::wire::message::Body;
@@ -330,18 +330,26 @@ impl Node {
         }
     }
 
-    /// That a node joins or leaves is for an operator to say, the rest for the nodes.
+    /// That a node joins, leaves or is lost is for an operator to say, the rest for the nodes.
     pub(crate) fn on_proposal(
         &mut self,
         now: Time,
         command: wire::MapCommand,
     ) -> Result<response::Body, wire::Error> {
-        use wire::map_command::Body::{Join, Leave};
+        use wire::map_command::Body::{Join, Leave, Remove};
         if self.member.is_none() {
             return Err(refused("nodes come and go only where partitions have copies"));
         }
-        if !matches!(command.body, Some(Join(_) | Leave(_))) {
-            return Err(refused("only that a node joins or leaves can be asked for"));
+        match &command.body {
+            Some(Join(_) | Leave(_)) => {}
+            Some(Remove(it)) if may_be_removed(&self.map, NodeId(it.node)) => {}
+            Some(Remove(_)) => {
+                return Err(refused("only a node that is down or never came can be removed"));
+            }
+            _ => {
+                let text = "only that a node joins, leaves or is removed can be asked for";
+                return Err(refused(text));
+            }
         }
         self.handle(now, Input::Propose(Box::new(command)));
         Ok(response::Body::Accepted(wire::Accepted {}))

@@ -16,6 +16,10 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::{Bundle, race, tls};
 
+/// The metadata of a call that tells which node is meant. Certificates are the same for all nodes
+/// of an instance, and two machines may have an address in common: another node may answer.
+pub const TO_NODE: &str = "starling-node";
+
 /// How to reach the nodes of an instance. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Dialer {

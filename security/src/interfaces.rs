@@ -103,6 +103,13 @@ pub(crate) fn own() -> Arc<BTreeSet<IpAddr>> {
     }
 }
 
+/// Whether what goes to an address stays on this machine.
+#[must_use]
+pub fn is_own(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    address.is_loopback() || own().contains(&address)
+}
+
 fn ask_own() -> io::Result<BTreeSet<IpAddr>> {
     let links = links(&ask(GET_LINK, HEAD_BYTES)?);
     let found = addresses(&ask(GET_ADDRESS, 8)?, &links);

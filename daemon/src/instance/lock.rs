@@ -82,7 +82,7 @@ impl DirLock {
         let path_of_beat = path.with_extension("beat");
         let beat = match missing.is_some() || !is_local(&file) {
             // Its file system may have had no locks.
-            false if is_beaten(&path_of_beat) => return Ok(None),
+            false if look(&path_of_beat)? => return Ok(None),
             false => {
                 // What one that is gone has left; most often there is none.
                 let _ = fs::remove_file(&path_of_beat);
@@ -134,7 +134,9 @@ pub(crate) fn is_free(dir: &Path, name: &str) -> bool {
     let path = dir.join(name);
     let Ok(file) = OpenOptions::new().write(true).open(&path) else { return false };
     match locks::take(&file) {
-        Ok(Taken::Ours | Taken::NoLocks(_)) => !is_beaten(&path.with_extension("beat")),
+        Ok(Taken::Ours | Taken::NoLocks(_)) => {
+            is_beaten(&path.with_extension("beat")).is_ok_and(|is_beaten| !is_beaten)
+        }
         _ => false,
     }
 }
@@ -168,13 +170,35 @@ impl Owner {
 
     /// Takes its beat back, unless another's is there.
     fn withdraw(&self, path: &Path) {
-        if Self::read(path).is_some_and(|now| now.number == self.number) {
+        if Self::read(path).is_ok_and(|now| now.is_some_and(|now| now.number == self.number)) {
             let _ = fs::remove_file(path);
         }
     }
 
-    fn read(path: &Path) -> Option<Self> {
-        let text = fs::read_to_string(path).ok()?;
+    /// `None`: there is no beat. One that cannot be read is an error: its writer may live.
+    fn read(path: &Path) -> io::Result<Option<Self>> {
+        match fs::read_to_string(path) {
+            Ok(text) => Ok(Self::of_text(&text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Self::read`]. On a network a file cannot be read for a moment when it was replaced, or
+    /// when its server does not answer: that is tried again for a while.
+    fn read_soon(path: &Path) -> io::Result<Option<Self>> {
+        let since = Instant::now();
+        loop {
+            match Self::read(path) {
+                Err(_) if since.elapsed() < duration(limits::BEAT_WATCHED_FOR) => {
+                    std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
+                }
+                found => return found,
+            }
+        }
+    }
+
+    fn of_text(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         Some(Self {
             machine: words.next()?.to_owned(),
@@ -232,9 +256,17 @@ fn begun(pid: u32) -> Option<String> {
     (!["Z", "X"].contains(&state)).then(|| begun.to_owned())
 }
 
-/// Whether there is a beat whose writer lives.
-fn is_beaten(path: &Path) -> bool {
-    Owner::read(path).is_some_and(|owner| lives(path, &owner))
+/// Whether there is a beat whose writer lives. An error: nothing is known of it.
+fn is_beaten(path: &Path) -> io::Result<bool> {
+    match Owner::read_soon(path)? {
+        Some(owner) => lives(path, &owner),
+        None => Ok(false),
+    }
+}
+
+/// As [`is_beaten`], for a start: it is refused where nothing is known.
+fn look(path: &Path) -> Result<bool, StartError> {
+    is_beaten(path).map_err(|error| StartError::io("read", path, error))
 }
 
 /// Whether the writer of a beat is there, where that can be seen; `None`: on another machine.
@@ -243,20 +275,20 @@ fn is_seen_to_live(owner: &Owner) -> Option<bool> {
 }
 
 /// Whether the writer of a beat is there. That of another machine is watched for a while.
-fn lives(path: &Path, owner: &Owner) -> bool {
+fn lives(path: &Path, owner: &Owner) -> io::Result<bool> {
     if let Some(lives) = is_seen_to_live(owner) {
-        return lives;
+        return Ok(lives);
     }
     let since = Instant::now();
     while since.elapsed() < duration(limits::BEAT_WATCHED_FOR) {
         std::thread::sleep(duration(limits::BEAT_SETTLES_IN));
-        match Owner::read(path) {
-            None => return false, // It has just ended.
-            Some(now) if now != *owner => return true,
+        match Owner::read_soon(path)? {
+            None => return Ok(false), // It has just ended.
+            Some(now) if now != *owner => return Ok(true),
             Some(_) => {}
         }
     }
-    false
+    Ok(false)
 }
 
 /// A beat of ours, kept up by a thread.
@@ -284,14 +316,14 @@ impl Beat {
     ) -> Result<Option<Self>, StartError> {
         let settled = duration(limits::BEAT_SETTLES_IN);
         for _ in 0..limits::BEAT_BEGINS_MAX {
-            if is_beaten(path) {
+            if look(path)? {
                 return Ok(None);
             }
             let owner = Owner::this()?;
             let apart = owner.write_apart(path)?;
             // Writing may have taken long.
             let since = Instant::now();
-            if is_beaten(path) {
+            if look(path)? {
                 return Ok(None);
             }
             name(apart, path)?;
@@ -302,9 +334,10 @@ impl Beat {
                 continue;
             }
             std::thread::sleep(settled);
-            return match Owner::read(path).is_some_and(|now| now.number == owner.number) {
-                true => Self::go_on(path, owner).map(Some),
-                false => Ok(None), // Another began at the same time, and was later.
+            return match Owner::read_soon(path) {
+                Ok(Some(now)) if now.number == owner.number => Self::go_on(path, owner).map(Some),
+                Ok(_) => Ok(None), // Another began at the same time, and was later.
+                Err(error) => Err(StartError::io("read", path, error)),
             };
         }
         Err(StartError::io("write in time", path, io::ErrorKind::TimedOut.into()))
@@ -318,7 +351,7 @@ impl Beat {
             let every = duration(limits::BEAT_EVERY);
             while ended.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout) {
                 match Owner::read(&theirs) {
-                    Some(now) if now.number != owner.number => {
+                    Ok(Some(now)) if now.number != owner.number => {
                         return lost.store(true, Ordering::Relaxed);
                     }
                     // One that cannot be read may be back at the next beat.
@@ -341,7 +374,7 @@ impl Drop for Beat {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        if Owner::read(&self.path).is_some_and(|now| now.number == self.number) {
+        if Owner::read(&self.path).is_ok_and(|now| now.is_some_and(|it| it.number == self.number)) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -394,6 +427,50 @@ mod tests {
         assert!(begin(&path).is_none(), "it goes on");
         writer.join().unwrap();
         assert!(begin(&path).is_some(), "it stands still");
+    }
+
+    /// A link to itself cannot be read, and a rename replaces it.
+    fn make_unreadable(path: &Path) {
+        let link = path.with_extension("link");
+        std::os::unix::fs::symlink(path.file_name().unwrap(), &link).unwrap();
+        fs::rename(&link, path).unwrap();
+        assert!(Owner::read(path).is_err());
+    }
+
+    #[test]
+    fn a_beat_that_cannot_be_read_for_a_moment_keeps_a_second_one_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock.beat");
+        let mut there = Owner::this().unwrap();
+        there.machine = "another".to_owned();
+        make_unreadable(&path);
+        // It cannot be read at first, and once more while it is watched.
+        let (theirs, mut goes_on) = (path.clone(), there);
+        let writer = std::thread::spawn(move || {
+            for _ in 0..2 {
+                std::thread::sleep(2 * duration(limits::BEAT_SETTLES_IN));
+                goes_on.write(&theirs).unwrap();
+                std::thread::sleep(4 * duration(limits::BEAT_SETTLES_IN));
+                make_unreadable(&theirs);
+                goes_on.beats += 1;
+            }
+            std::thread::sleep(2 * duration(limits::BEAT_SETTLES_IN));
+            goes_on.write(&theirs).unwrap();
+        });
+        assert!(begin(&path).is_none(), "it goes on");
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn where_a_beat_cannot_be_read_nothing_is_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock.beat");
+        fs::write(dir.path().join("lock"), "").unwrap();
+        make_unreadable(&path);
+        let error = Beat::begin(&path).unwrap_err().to_string();
+        assert!(error.contains("cannot read") && error.contains("lock.beat"), "{error}");
+        assert!(!is_free(dir.path(), "lock"));
+        assert!(path.is_symlink(), "it is left alone");
     }
 
     #[test]

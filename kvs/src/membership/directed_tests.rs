@@ -176,6 +176,28 @@ fn who_joins_gets_the_next_number_once_and_who_holds_something_is_not_removed() 
 }
 
 #[test]
+fn an_operator_may_have_a_node_removed_that_is_down_or_never_came() {
+    let mut map = map();
+    let join = |store| command(Body::Join(wire::MemberJoin { store, ..Default::default() }));
+    let leave = |node| command(Body::Leave(wire::MemberLeave { node }));
+    let remove = |node| command(Body::Remove(wire::MemberRemove { node }));
+    let may = |map: &wire::ClusterMap, node| may_be_removed(map, NodeId(node));
+    assert!(apply(&mut map, &join(77)) && apply(&mut map, &join(78)) && apply(&mut map, &join(79)));
+    assert!(!may(&map, 1) && may(&map, 3) && !may(&map, 9));
+    assert!(apply(&mut map, &remove(3)));
+    assert!(!apply(&mut map, &up(3, 1, 77)), "it came too late");
+    assert!(!may(&map, 3));
+    // Told to leave before it came: it never says that it has nothing left.
+    assert!(apply(&mut map, &leave(4)));
+    assert!(may(&map, 4) && apply(&mut map, &remove(4)));
+    // One that leaves may have results that no map shows.
+    assert!(apply(&mut map, &up(5, 1, 79)) && apply(&mut map, &leave(5)));
+    assert!(!may(&map, 5));
+    assert!(apply(&mut map, &down(5, 1)));
+    assert!(may(&map, 5) && apply(&mut map, &remove(5)));
+}
+
+#[test]
 fn commands_about_what_does_not_exist_change_nothing() {
     let mut map = map();
     let before = map.clone();

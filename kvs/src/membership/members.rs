@@ -197,9 +197,20 @@ pub(super) fn leave(map: &mut wire::ClusterMap, leave: &wire::MemberLeave) {
     super::slow::after_loss(map);
 }
 
+/// Whether an operator may have a node removed: it is down, or it was let in and never came. Any
+/// other leaves by itself, and says when it has nothing left.
+#[must_use]
+pub fn may_be_removed(map: &wire::ClusterMap, node: NodeId) -> bool {
+    member(map, node).is_some_and(|member| match member.phase() {
+        Down => true,
+        Joining | Leaving => member.incarnation == 0,
+        Up | Removed => false,
+    })
+}
+
 /// Only who holds nothing and has no vote goes for good.
 pub(super) fn remove_holds(map: &wire::ClusterMap, remove: &wire::MemberRemove) -> bool {
-    let is_on_its_way = matches!(phase(map, remove.node), Some(Down | Leaving));
+    let is_on_its_way = matches!(phase(map, remove.node), Some(Down | Joining | Leaving));
     is_on_its_way
         && !map.voters.contains(&remove.node)
         && map.partitions.iter().all(|entry| {

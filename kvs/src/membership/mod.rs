@@ -40,6 +40,7 @@ use proto::wire::map_command::Body;
 use proto::{NodeId, wire};
 
 pub use growth::{first_copies, wanted_copies};
+pub use members::may_be_removed;
 pub use plan::{departure, plan};
 pub use slow::{is_fit, slow_max};
 pub use survival::{Awaited, Said, awaited, has_all_copies, losses_survived_by};

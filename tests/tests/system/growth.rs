@@ -67,6 +67,46 @@ fn lose(instance: &mut Instance, node: u32) {
 }
 
 #[test]
+fn a_node_that_is_lost_for_good_is_removed_and_not_drained() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    let id = submit_makers(&instance);
+    wait_until_survived(&instance, 1);
+    let up = instance.starling(&["node", "remove", "n2"]).expect_code(4);
+    assert!(up.stderr.contains("n2 is up") && up.stderr.contains("node drain n2"), "{up:?}");
+    lose(&mut instance, 2);
+    wait_until("the others have given it up", || node(&instance, 2)["state"] == "down");
+    let drain = instance.starling(&["node", "drain", "n2"]).expect_code(4);
+    assert!(drain.stderr.contains("n2 is down"), "{drain:?}");
+    assert!(drain.stderr.contains("hint:") && drain.stderr.contains("node remove"), "{drain:?}");
+    instance.starling(&["node", "remove", "n2"]).ok();
+    let list = instance.json(&["node", "list"]);
+    assert_eq!(list["nodes"].as_array().expect("a list").len(), 2, "{list}");
+    wait_until_survived(&instance, 0);
+    fetch(&instance, &id, &instance.sandbox().path("two"));
+    // Now two are all that there are: the cluster can be drained to one.
+    instance.starling(&["node", "drain", "n1"]).ok();
+    fetch(&instance, &id, &instance.sandbox().path("one"));
+}
+
+#[test]
+fn a_node_that_partitions_wait_for_is_not_removed() {
+    let instance = Instance::up_with_copies(4, 1, 2);
+    wait_until_survived(&instance, 1);
+    instance.starling(&["kv", "insert", "city", "Chicago"]).ok();
+    instance.starling(&["down"]).ok();
+    instance.starling(&["up", "--nodes", "2"]).ok();
+    let waits_for = || instance.json(&["node", "list"])["waits_for"].clone();
+    wait_until("partitions wait", || waits_for() == serde_json::json!([2, 3]));
+    for name in ["n2", "n3"] {
+        let refused = instance.starling(&["node", "remove", name]).expect_code(4);
+        assert!(refused.stderr.contains("would be lost"), "{refused:?}");
+    }
+    instance.starling(&["up"]).ok();
+    wait_until_survived(&instance, 1);
+    assert!(instance.starling(&["kv", "lookup", "city"]).ok().stdout.contains("Chicago"));
+}
+
+#[test]
 fn what_one_node_had_survives_it_once_there_are_three() {
     let mut instance = Instance::up(1, 1);
     let id = submit_makers(&instance);

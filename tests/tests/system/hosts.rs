@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::cuts::run;
+use rustix::process::Signal;
 use starling_tests::{Ran, Running, Sandbox, binary, skip, wait_until};
 
 const HOSTS: [&str; 2] = ["alpha", "beta"];
@@ -221,6 +222,32 @@ fn nodes_of_two_machines_find_each_other_by_any_network() {
 #[test]
 fn an_address_that_leads_nowhere_is_no_hindrance() {
     form_and_use(Second::LeadsNowhere, &[]);
+}
+
+/// Both machines have 172.17.0.1, and a node listens there at the same port.
+#[test]
+fn a_dead_node_is_not_mistaken_for_the_one_that_answers_at_an_address_of_both() {
+    let Some(machines) = Machines::make(Second::LeadsNowhere) else { return };
+    let sandbox = Sandbox::new();
+    let [first, second] = [0, 1].map(|at| machines.rank(&sandbox, at, &["--listen", "auto:7000"]));
+    let nodes = || {
+        let ran = machines.starling(&sandbox, &["node", "list", "--json"]);
+        let list = if ran.code == 0 { ran.json() } else { serde_json::Value::Null };
+        list["nodes"].as_array().cloned().unwrap_or_default()
+    };
+    let states = || nodes().iter().map(|node| node["state"].clone()).collect::<Vec<_>>();
+    wait_until("both nodes are up", || states() == ["up", "up"]);
+    // Its address file stays.
+    second.signal(Signal::KILL);
+    drop(second.end());
+    for _ in 0..3 {
+        assert_eq!(states(), ["up", "down"]);
+    }
+    machines.starling(&sandbox, &["node", "stop", "n1"]).ok();
+    assert_eq!(states(), ["up", "down"], "the other one goes on");
+    wait_until("the other one has given it up", || nodes()[1]["given_up"] == true);
+    machines.starling(&sandbox, &["down"]).ok();
+    first.end().ok();
 }
 
 #[test]

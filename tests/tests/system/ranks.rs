@@ -145,6 +145,28 @@ fn a_task_sees_the_allocation_and_not_the_step() {
 }
 
 #[test]
+fn up_hides_the_allocation_and_remembers_that() {
+    let sandbox = Sandbox::new();
+    let dir = text(&sandbox.path("d"));
+    let starling = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.env("SLURM_JOB_ID", "7").args(["--dir", &dir]).args(arguments);
+        sandbox.start_command(command).end()
+    };
+    let knows = || {
+        starling(&["submit", "--wait", "--", "env"]).ok();
+        starling(&["job", "output", "last"]).ok().stdout.contains("SLURM_JOB_ID=7")
+    };
+    let ups: [(&[&str], bool); 3] =
+        [(&["--slurm", "hide"], false), (&[], false), (&["--slurm", "keep"], true)];
+    for (more, is_known) in ups {
+        starling(&[&["up", "--slots", "1"][..], more].concat()).ok();
+        assert_eq!(knows(), is_known, "{more:?}");
+        starling(&["down"]).ok();
+    }
+}
+
+#[test]
 fn starling_finds_the_cluster_in_a_task() {
     let script = format!("cd / && {} job list --json", text(binary()));
     let seen = in_a_task(&[], &script);
