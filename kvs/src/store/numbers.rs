@@ -20,7 +20,9 @@ use std::collections::BTreeMap;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use prost::Message;
-use proto::limits::{KV_ANSWER_KEPT_BYTES, KV_NUMBERED_CLIENTS_MAX, KV_NUMBERS_MAX};
+use proto::limits::{
+    KV_ANSWER_KEPT_BYTES, KV_NUMBERED_CLIENTS_MAX, KV_NUMBERED_SCARCE, KV_NUMBERS_MAX,
+};
 use proto::{PartitionId, wire};
 
 use super::StoreError;
@@ -61,16 +63,29 @@ struct Noted {
     bytes: u64,
 }
 
-/// How many clients and numbers are remembered.
+/// How many clients and numbers are remembered, and how long an answer may be that is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) clients: usize,
     pub(super) numbers: usize,
+    pub(super) answer_bytes: usize,
+}
+
+impl Room {
+    /// Where the numbers of all partitions take more than their share of the memory: enough that a
+    /// client which was not answered may ask again.
+    pub(super) fn scarce(self) -> Self {
+        Self { clients: self.clients.div_ceil(KV_NUMBERED_SCARCE), answer_bytes: 0, ..self }
+    }
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { clients: KV_NUMBERED_CLIENTS_MAX, numbers: KV_NUMBERS_MAX }
+        Self {
+            clients: KV_NUMBERED_CLIENTS_MAX,
+            numbers: KV_NUMBERS_MAX,
+            answer_bytes: KV_ANSWER_KEPT_BYTES,
+        }
     }
 }
 
@@ -110,7 +125,7 @@ impl Numbers {
     ) -> i64 {
         let mut grown = 0;
         let since = self.unspent;
-        if !self.clients.contains_key(&number.client) && self.clients.len() >= room.clients {
+        while !self.clients.contains_key(&number.client) && self.clients.len() >= room.clients {
             grown -= self.forget_oldest(partition, writes) as i64;
         }
         self.uses += 1;
@@ -126,7 +141,7 @@ impl Numbers {
             grown -= noted.bytes as i64;
         }
         let results = results.map(|results| wire::KvResults { results: results.to_vec() });
-        let results = results.filter(|kept| kept.encoded_len() <= KV_ANSWER_KEPT_BYTES);
+        let results = results.filter(|kept| kept.encoded_len() <= room.answer_bytes);
         let record = wire::KvNumberRecord {
             sequence: number.sequence,
             dropped: client.dropped,
@@ -149,8 +164,7 @@ impl Numbers {
         let client = self.clients.remove(&number).expect("just found");
         self.unspent = self.unspent.max(client.shown + 1);
         self.forgotten += 1;
-        let count =
-            wire::KvForgottenRecord { clients: self.forgotten, unspent: self.unspent };
+        let count = wire::KvForgottenRecord { clients: self.forgotten, unspent: self.unspent };
         writes.push(Write {
             partition,
             key: keys::number(0, 0),

@@ -12,7 +12,7 @@ use proto::{NodeId, PartitionId, wire};
 use super::Room;
 use crate::{Record, Store, StoreError, Write, make_map};
 
-const ROOM: Room = Room { clients: 3, numbers: 2 };
+const ROOM: Room = Room { clients: 3, numbers: 2, answer_bytes: KV_ANSWER_KEPT_BYTES };
 const CLIENTS: u64 = 5;
 
 fn op(kind: KvKind, value: &str) -> KvOp {
@@ -245,6 +245,37 @@ fn refused_and_long_answers_are_remembered_without_their_results() {
     let told = store.apply(&swap, &mut writes).unwrap();
     assert_eq!(told[0].status(), KvStatus::Conflict);
     assert_eq!(store.apply(&swap, &mut writes), Err(StoreError::AnswerUnkept { sequence: 3 }));
+}
+
+#[test]
+fn numbers_never_take_much_more_than_their_share_of_the_memory() {
+    let budget_bytes = 1 << 20;
+    let share = budget_bytes / proto::limits::KV_NUMBERS_SHARE;
+    let mut store = Disk::default().store(Room::default()).with_budget(budget_bytes);
+    let long = "x".repeat(KV_ANSWER_KEPT_BYTES / 2);
+    let insert = KvBatch { number: None, ..batch(1, 1, 0, vec![op(KvKind::Insert, &long)]) };
+    store.apply(&insert, &mut Vec::new()).unwrap();
+    let before = store.used_bytes();
+    let mut ticket = 0;
+    for client in 1..=500 {
+        for sequence in 1..=20 {
+            let mut writes = Vec::new();
+            let lookup = batch(client, sequence, ticket, vec![op(KvKind::Lookup, "")]);
+            match store.apply(&lookup, &mut writes) {
+                Ok(_) => {}
+                Err(StoreError::Forgotten { ticket: told, .. }) => ticket = told,
+                Err(other) => panic!("{other}"),
+            }
+            let used = store.used_bytes() - before;
+            // One with an answer, and all that are remembered without.
+            assert!(used <= share + (3 << 10) + 16 * 16 * 128, "client {client}: {used}");
+        }
+    }
+    // A number without results is known all the same.
+    let again = store.apply(&batch(500, 20, ticket, vec![]), &mut Vec::new());
+    assert!(matches!(again, Ok(_) | Err(StoreError::AnswerUnkept { .. })), "{again:?}");
+    store.forget(PartitionId(0));
+    assert_eq!(store.used_bytes(), 0);
 }
 
 #[test]
