@@ -1,5 +1,7 @@
 //! `starling job forget`: removes what is known of ended jobs.
 
+use std::time::Duration;
+
 use clap::Args;
 use client::{Client, ClientError};
 use proto::JobId;
@@ -18,11 +20,17 @@ pub(crate) struct ForgetArgs {
     results: bool,
 }
 
+/// How long a node may take to say that it is there.
+const THERE_PATIENCE: Duration = Duration::from_secs(1);
+
 #[derive(Serialize)]
 struct ForgottenRow {
     job: String,
     forgotten: bool,
     results: bool,
+    /// Nodes that have what they had of it until they are back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes_away: Vec<u32>,
 }
 
 /// It has ended, and nothing that it keeps would be left without its record.
@@ -58,6 +66,9 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
     for &job in &selected {
         may_be_forgotten(client, job, args.results).await?;
     }
+    let states = client.node_states(THERE_PATIENCE).await;
+    let nodes_away: Vec<u32> =
+        states.iter().filter(|(_, state)| state.is_err()).map(|(node, _)| node.0).collect();
     for &job in &selected {
         client.forget(job, args.results).await?;
         if args.results {
@@ -65,11 +76,21 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
         }
         let (number, results) = (job.0.to_string(), args.results);
         if context.output.json {
-            context.output.json(&ForgottenRow { job: number, forgotten: true, results })?;
+            let nodes_away = nodes_away.clone();
+            let row = ForgottenRow { job: number, forgotten: true, results, nodes_away };
+            context.output.json(&row)?;
         } else {
             let what = if results { ", with its results" } else { "" };
             context.output.note(&format!("job {number} is forgotten{what}"));
         }
+    }
+    if !context.output.json && !selected.is_empty() && !nodes_away.is_empty() {
+        let names: Vec<String> = nodes_away.iter().map(|node| format!("n{node}")).collect();
+        let (nodes, verbs) = match names.len() {
+            1 => ("node", "removes what it has when it is back"),
+            _ => ("nodes", "remove what they have when they are back"),
+        };
+        context.output.note(&format!("{nodes} {} {verbs}", names.join(", ")));
     }
     Ok(Exit::Ok)
 }

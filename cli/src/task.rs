@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use clap::{Args, Subcommand};
 use client::Client;
 use proto::wire::{self, TaskPhase, TaskState};
-use proto::{Attempt, JobId, LocalId};
+use proto::{Attempt, JobId, LocalId, Span, Time};
 use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
@@ -49,6 +49,9 @@ struct TaskRow {
     /// Absent until it was placed.
     node: Option<u32>,
     exit_code: Option<i32>,
+    /// Seconds since 1970, of one that ran and has ended.
+    started_s: Option<f64>,
+    ended_s: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -84,6 +87,7 @@ impl TaskRow {
     fn new(task: &TaskState) -> Self {
         let phase = task.phase();
         let has_ended = matches!(phase, TaskPhase::TaskDone | TaskPhase::TaskFailed);
+        let seconds = |ns: u64| (ns > 0).then(|| Span(ns).as_secs_f64());
         Self {
             id: LocalId(task.local).to_string(),
             name: task.name.clone(),
@@ -91,6 +95,8 @@ impl TaskRow {
             attempt: Attempt(task.attempt).to_string(),
             node: task.placed.then_some(task.node),
             exit_code: has_ended.then_some(task.exit_code),
+            started_s: seconds(task.started_ns),
+            ended_s: seconds(task.ended_ns),
         }
     }
     const HEADER: [&'static str; 6] = ["id", "name", "state", "node", "attempt", "exit"];
@@ -208,7 +214,10 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
         let found = find(&client, job, named.tasks.as_deref()).await?;
         match verb {
             TaskVerb::List(_) => {
-                let removed = client.job(job).await?.thinned_text();
+                let state = client.job(job).await?;
+                // Records of tasks that keep results stay.
+                let lacks_some = named.tasks.is_none() && (found.len() as u64) < state.total;
+                let removed = state.thinned_text().filter(|_| lacks_some);
                 list(context, &found, removed)
             }
             TaskVerb::Info(_) => {
@@ -271,6 +280,11 @@ async fn info(
     let head = TaskRow::HEADER.iter().zip(row.cells());
     let mut text: String =
         head.map(|(key, value)| format!("{key:9} {}\n", shown(&value))).collect();
+    if task.started_ns > 0 {
+        let took = Time(task.ended_ns).since(Time(task.started_ns)).as_secs_f64();
+        text.push_str(&format!("started   {}\n", Time(task.started_ns).utc()));
+        text.push_str(&format!("ended     {} (after {took:.3} s)\n", Time(task.ended_ns).utc()));
+    }
     let entries = entries(client, job, LocalId(task.local)).await?;
     let lines = analysis::explain::explain(&entries, None, &analysis::explain::Rules::default());
     lines.iter().for_each(|line| text.push_str(&format!("{}\n", shown(line))));

@@ -460,6 +460,7 @@ impl Client {
             }
             wire::ErrorCode::Unknown => Err(ClientError::UnknownJob(JobId::default())),
             wire::ErrorCode::Refused => Err(ClientError::Refused(error.text)),
+            wire::ErrorCode::AnswerUnkept => Err(ClientError::AnswerUnkept(error.text)),
             wire::ErrorCode::Forgotten => {
                 Ok(Checked::Forgotten { text: error.text, ticket: error.ticket })
             }

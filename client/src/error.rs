@@ -33,6 +33,9 @@ pub enum ClientError {
     /// The number of a write is forgotten: it happened long ago, or never.
     #[error("node n{node}: {text}")]
     Forgotten { node: u32, text: String, ticket: u64 },
+    /// A numbered write was answered before, and the answer is not kept: it is not done again.
+    #[error("{0}")]
+    AnswerUnkept(String),
     /// What a node sent does not fit the request.
     #[error("node n{node} answered what was not asked: {what}")]
     Protocol { node: u32, what: &'static str },
@@ -63,7 +66,7 @@ impl ClientError {
             Self::Busy { .. } => "try again later",
             Self::UnknownJob(_) => "'starling job list' shows the jobs of the cluster",
             Self::UnknownTask { .. } => "'starling task list JOB' shows the tasks of a job",
-            Self::Uncertain { .. } | Self::Forgotten { .. } => {
+            Self::Uncertain { .. } | Self::Forgotten { .. } | Self::AnswerUnkept(_) => {
                 "look the key up and decide whether to write again"
             }
             Self::Protocol { .. } => "use the same version of starling as the nodes",

@@ -1,6 +1,7 @@
 //! The key-value store: bytes to bytes, straight to the primary of each key.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use proto::wire::{self, KvKind, KvStatus, request, response};
@@ -203,13 +204,13 @@ impl Kv {
     }
 
     /// Asks for one group until there is an answer. A numbered one that never happened, though its
-    /// number is forgotten, gets another number.
+    /// number is forgotten, gets another number; where newcomers come too fast, after a pause.
     async fn of_group(
         &self,
         mut group: Group,
         in_doubt: bool,
     ) -> Result<Vec<wire::KvResult>, ClientError> {
-        let mut tickets = 0;
+        let mut retry = Retry::new(self.client.patience());
         loop {
             let encode = |map: &wire::ClusterMap| {
                 let id = self.client.next_id();
@@ -221,10 +222,11 @@ impl Kv {
             };
             let to = To::Home(group.partition);
             match (self.client.ask_until(to, repeat, &encode).await, &self.writes) {
-                (Err(ClientError::Forgotten { ticket, .. }), Writes::Numbered(numbers))
-                    if tickets < TICKETS_MAX =>
-                {
-                    tickets += 1;
+                (Err(ClientError::Forgotten { node, ticket, .. }), Writes::Numbered(numbers)) => {
+                    let is_spent = group.number.is_some_and(|number| number.ticket > 0);
+                    if is_spent {
+                        retry.wait_busy(node, TICKET_PAUSE, NO_TICKET.to_owned()).await?;
+                    }
                     group.number = Some(numbers.draw_with(group.partition, ticket));
                 }
                 (answer, _) => {
@@ -300,8 +302,11 @@ struct Begun {
     answer: Option<tokio::sync::oneshot::Receiver<Result<wire::Response, Lost>>>,
 }
 
-/// How often a batch that never happened gets another number: other clients come meanwhile.
-const TICKETS_MAX: u32 = 8;
+/// Before another number where a ticket was spent when it came.
+const TICKET_PAUSE: Duration = Duration::from_millis(20);
+const NO_TICKET: &str =
+    "nothing was written: more clients number their writes at once than a partition remembers";
+
 /// An operation of a batch.
 #[must_use]
 pub fn operation(kind: KvKind, key: &[u8], value: &[u8]) -> wire::KvOp {

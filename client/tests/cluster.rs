@@ -78,11 +78,46 @@ async fn numbered_writes_happen_once_and_outlive_forgotten_clients() {
     let results = kv.each(ops.collect()).await.unwrap();
     assert!(results.iter().skip(1).step_by(2).all(|result| result.value == "x"));
 
-    let number = proto::wire::KvNumber { client: 5, sequence: 9, ticket: u64::MAX };
-    let given = client.kv().with_number(number);
+    // The ticket of another partition is refused.
+    let number = |sequence, ticket| proto::wire::KvNumber { client: 5, sequence, ticket };
+    let given = |number| client.kv().with_number(number);
+    let refused = given(number(8, u64::MAX)).append(b"own", b"x").await.unwrap_err();
+    let ClientError::Forgotten { ticket, .. } = refused else { panic!("{refused:?}") };
+    let given = given(number(9, ticket));
     let [first, second] = [given.append(b"own", b"x").await, given.append(b"own", b"x").await];
     assert_eq!(first.unwrap(), second.unwrap());
     assert_eq!(client.kv().lookup(b"own").await.unwrap().unwrap().bytes, "x");
+    stop(nodes);
+}
+
+/// Each is new to a partition that has forgotten clients already.
+#[tokio::test]
+async fn many_clients_that_write_once_lose_nothing() {
+    let (_dir, nodes, client) = cluster(2).await;
+    let mut writers = tokio::task::JoinSet::new();
+    let clients = 5 * proto::limits::KV_NUMBERED_CLIENTS_MAX;
+    for number in 0..clients {
+        let kv = client.kv().numbered().unwrap();
+        writers.spawn(async move { kv.append(b"log", format!("{number};").as_bytes()).await });
+    }
+    for written in writers.join_all().await {
+        written.unwrap();
+    }
+    let found = client.kv().lookup(b"log").await.unwrap().unwrap();
+    let lines = String::from_utf8(found.bytes.to_vec()).unwrap();
+    let mut written: Vec<usize> =
+        lines.split_terminator(';').map(|number| number.parse().unwrap()).collect();
+    written.sort_unstable();
+    assert_eq!(written, (0..clients).collect::<Vec<_>>());
+    // An answer that is too long to keep: the write is not made again, and nothing is redrawn.
+    let number = proto::wire::KvNumber { client: 5, sequence: 1, ticket: 0 };
+    let given = client.kv().with_number(number);
+    let long = vec![b'x'; 2 * proto::limits::KV_ANSWER_KEPT_BYTES];
+    let ops =
+        || vec![operation(KvKind::Append, b"own", &long), operation(KvKind::Lookup, b"own", b"")];
+    given.batch(ops()).await.unwrap();
+    let again = given.batch(ops()).await.unwrap_err();
+    assert!(matches!(again, ClientError::AnswerUnkept(_)), "{again:?}");
     stop(nodes);
 }
 

@@ -2,8 +2,8 @@
 The service `Kv`: the store for other programs, in any language that has gRPC.
 
 Any node answers. It asks as a client of its own would ([`client::Client`]), the node that holds the
-key, itself included; so what is linearizable there is so here, and a write whose fate is not
-known is told as that (`UNKNOWN`) and never repeated.
+key, itself included; so what is linearizable there is so here. A call with a number, an insert and a
+remove are asked again after a loss. A write whose fate is not known is told as that (`UNKNOWN`).
 */
 
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn status(error: &ClientError) -> Status {
     match error {
         ClientError::Refused(_) => Status::invalid_argument(text),
         ClientError::Busy { .. } => Status::resource_exhausted(text),
-        ClientError::Uncertain { .. } => Status::unknown(text),
+        ClientError::Uncertain { .. } | ClientError::AnswerUnkept(_) => Status::unknown(text),
         ClientError::Forgotten { ticket, .. } => {
             let mut metadata = MetadataMap::new();
             metadata.insert(TICKET, MetadataValue::from(*ticket));

@@ -34,7 +34,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use proto::limits::{KEY_BYTES_MAX, KV_NODE_BYTES_MAX, KV_OPS_MAX, VALUE_BYTES_MAX};
+use proto::limits::{
+    KEY_BYTES_MAX, KV_NODE_BYTES_MAX, KV_NUMBERS_SHARE, KV_OPS_MAX, VALUE_BYTES_MAX,
+};
 use proto::{NodeId, PartitionId, wire};
 
 pub use error::{DamagedRecord, StoreError};
@@ -52,6 +54,8 @@ pub struct Store {
     map: Arc<wire::ClusterMap>,
     tables: HashMap<PartitionId, Table, FixedState>,
     used_bytes: u64,
+    /// Of that, for numbers of batches.
+    numbers_bytes: u64,
     budget_bytes: u64,
     room: Room,
 }
@@ -86,6 +90,7 @@ impl Store {
             map,
             tables,
             used_bytes: 0,
+            numbers_bytes: 0,
             budget_bytes: KV_NODE_BYTES_MAX,
             room: Room::default(),
         }
@@ -133,7 +138,9 @@ impl Store {
         }
         if keys::namespace(&record.key) == Some(keys::NUMBERS) {
             let numbers = &mut self.tables.entry(partition).or_default().numbers;
-            self.used_bytes += numbers.load(&record.key, &record.value).map_err(damaged)?;
+            let bytes = numbers.load(&record.key, &record.value).map_err(damaged)?;
+            self.used_bytes += bytes;
+            self.numbers_bytes += bytes;
             return Ok(());
         }
         let [keys::USER, key @ ..] = &record.key[..] else {
@@ -165,7 +172,9 @@ impl Store {
     pub fn forget(&mut self, partition: PartitionId) {
         let Some(table) = self.tables.remove(&partition) else { return };
         let bytes = table.entries.iter().map(|(key, entry)| entry.cost_bytes(key));
-        self.used_bytes -= bytes.sum::<u64>() + table.numbers.bytes();
+        let numbers_bytes = table.numbers.bytes();
+        self.used_bytes -= bytes.sum::<u64>() + numbers_bytes;
+        self.numbers_bytes -= numbers_bytes;
     }
 
     /// Who holds what has changed.
@@ -197,7 +206,7 @@ impl Store {
         let partition = PartitionId(batch.partition);
         self.check_home(partition, batch.epoch)?;
         self.check_limits(batch)?;
-        let Self { tables, used_bytes, budget_bytes, room, .. } = self;
+        let Self { tables, used_bytes, numbers_bytes, budget_bytes, room, .. } = self;
         let table = tables.entry(partition).or_default();
         if let Some(number) = &batch.number
             && let Some(answer) = table.numbers.answer(number)?
@@ -216,8 +225,11 @@ impl Store {
         }
         if let Some(number) = &batch.number {
             let told = outcome.is_ok().then_some(&results[before..]);
-            let grown = table.numbers.note(partition, number, told, *room, writes);
+            let is_scarce = *numbers_bytes >= *budget_bytes / KV_NUMBERS_SHARE;
+            let room = if is_scarce { room.scarce() } else { *room };
+            let grown = table.numbers.note(partition, number, told, room, writes);
             *used_bytes = used_bytes.saturating_add_signed(grown);
+            *numbers_bytes = numbers_bytes.saturating_add_signed(grown);
         }
         outcome
     }

@@ -368,6 +368,10 @@ pub const KV_OPS_MAX: usize = 65_536;
 /// Clients of one partition whose numbered batches it remembers, and batches of each.
 pub const KV_NUMBERED_CLIENTS_MAX: usize = 128;
 pub const KV_NUMBERS_MAX: usize = 16;
+/// Of the memory for keys and values, what numbers of batches may take; above it answers are not
+/// kept, and this many times fewer clients for a partition.
+pub const KV_NUMBERS_SHARE: u64 = 8;
+pub const KV_NUMBERED_SCARCE: usize = 8;
 /// An answer of a numbered batch above this size is not remembered, only that it was given.
 pub const KV_ANSWER_KEPT_BYTES: usize = 4 << 10;
 /// A line of operations as JSON, where any byte of a key or a value may be escaped; and how much of

@@ -129,6 +129,8 @@ impl Scheduler {
                 stdout_bytes: completion.stdout_bytes,
                 stderr_bytes: completion.stderr_bytes,
             },
+            started: Time(completion.started_ns),
+            finished: Time(completion.finished_ns),
         };
         self.ledger.end(now, task, end, NodeId(completion.node), ending, out);
     }

@@ -124,8 +124,9 @@ impl Jobs {
         }
         for job_id in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.collect(now, job_id, homes, out);
-            self.go_on_forgetting(job_id, homes, out);
+            self.go_on_forgetting(job_id, homes);
         }
+        self.go_on_forgetting_again(now, homes, out);
     }
 
     /// Jobs whose records come with a partition; those that go on are told of anew, as after a
@@ -146,8 +147,9 @@ impl Jobs {
             }
             self.jobs.insert(job_id, job);
             self.collect(now, job_id, homes, out);
-            self.go_on_forgetting(job_id, homes, out);
+            self.go_on_forgetting(job_id, homes);
         }
+        self.go_on_forgetting_again(now, homes, out);
     }
 
     /// Another node has the records of these jobs from now on: who watches asks there.
@@ -531,6 +533,7 @@ fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     sum.produced_bytes += count.produced_bytes;
     sum.moved_bytes += count.moved_bytes;
     sum.local_bytes += count.local_bytes;
+    sum.captured_bytes = sum.captured_bytes.saturating_add(count.captured_bytes);
     sum.inputs += count.inputs;
     sum.inputs_local += count.inputs_local;
     sum.inputs_copied += count.inputs_copied;
@@ -564,6 +567,7 @@ fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {
     sum.produced_bytes = sum.produced_bytes.saturating_sub(count.produced_bytes);
     sum.moved_bytes = sum.moved_bytes.saturating_sub(count.moved_bytes);
     sum.local_bytes = sum.local_bytes.saturating_sub(count.local_bytes);
+    sum.captured_bytes = sum.captured_bytes.saturating_sub(count.captured_bytes);
     sum.inputs = sum.inputs.saturating_sub(count.inputs);
     sum.inputs_local = sum.inputs_local.saturating_sub(count.inputs_local);
     sum.inputs_copied = sum.inputs_copied.saturating_sub(count.inputs_copied);

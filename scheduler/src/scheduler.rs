@@ -321,7 +321,7 @@ impl Scheduler {
             self.ledger.ask_again(of_peer, homes, out);
             self.ledger.recall_again(homes, out);
             self.jobs.ask_parts_again(peer, out);
-            self.jobs.forget_again_at(peer, homes, out);
+            self.jobs.forget_again_at(now, peer, homes, out);
             self.ask_where_again(now, |_, flight| flight.home == Some(peer), out);
             let homes = &self.homes;
             // The end of a job may have died with its home before it was told.
@@ -408,6 +408,7 @@ impl Scheduler {
         self.jobs.look(now, &self.homes, out);
         self.jobs.tend_collections(now, &self.homes, out);
         self.jobs.retain(now, &self.options.tuning, &self.homes, out);
+        self.jobs.go_on_forgetting_again(now, &self.homes, out);
         self.tell_consumed(out);
         self.give_room_back();
     }
@@ -459,6 +460,7 @@ impl Scheduler {
             self.jobs.next_look(),
             self.jobs.next_collection(),
             self.jobs.next_retention(),
+            self.jobs.next_forgetting(),
             self.asking.deadline(),
             self.deaths.deadline(),
             self.parked.deadline(),

@@ -255,7 +255,7 @@ impl Scheduler {
         self.ledger.ready.extend(self.homeless.drain(..));
         self.consider_leaving(out);
         self.look_for_takers(now, &older);
-        self.jobs.forget_again(&self.homes, out);
+        self.jobs.forget_again(now, &self.homes, out);
         self.jobs.tend_collections_soon();
         self.confirm_forgotten(out);
         let changed: BTreeSet<PartitionId> = self.homes.changed_since(&older).collect();

@@ -45,7 +45,8 @@ impl StoreError {
         match self {
             Self::NotHome { .. } | Self::WrongEpoch { .. } => wire::ErrorCode::WrongEpoch,
             Self::NotActive { .. } => wire::ErrorCode::Busy,
-            Self::Forgotten { .. } | Self::AnswerUnkept { .. } => wire::ErrorCode::Forgotten,
+            Self::Forgotten { .. } => wire::ErrorCode::Forgotten,
+            Self::AnswerUnkept { .. } => wire::ErrorCode::AnswerUnkept,
             _ => wire::ErrorCode::Refused,
         }
     }

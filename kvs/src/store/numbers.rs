@@ -4,10 +4,13 @@
 //! [`KV_NUMBERS_MAX`] batches of up to [`KV_NUMBERED_CLIENTS_MAX`] clients, those that used it
 //! last. It answers a remembered number again, and refuses one that it has forgotten.
 //!
-//! **A new client or a forgotten one?** The partition counts the clients it has forgotten. A client
-//! it does not know has to show that count as its ticket. A ticket grows old when any client is
-//! forgotten, so a late batch of a forgotten client never passes for the batch of a new one. The
-//! refusal tells the present ticket. A client may use it when each copy of its batch was refused.
+//! **A new client or a forgotten one?** The partition counts the clients it has forgotten: that
+//! count is the present ticket. It keeps the largest ticket that each client has shown. When a
+//! client is forgotten, that ticket and all below are spent. A client that is not known has to show
+//! one that is not spent, so a late batch of a forgotten client never passes for the batch of a new
+//! one. A ticket above the count is of another partition, and refused. The refusal tells the
+//! present ticket. A client may use it when each copy of its batch was refused. It is not spent
+//! before as many other clients have come as are remembered.
 //!
 //! **On disk** each remembered number is a record under [`crate::keys::number`], and the count is
 //! the record of client 0. A batch and its number are written together.
@@ -17,7 +20,9 @@ use std::collections::BTreeMap;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use prost::Message;
-use proto::limits::{KV_ANSWER_KEPT_BYTES, KV_NUMBERED_CLIENTS_MAX, KV_NUMBERS_MAX};
+use proto::limits::{
+    KV_ANSWER_KEPT_BYTES, KV_NUMBERED_CLIENTS_MAX, KV_NUMBERED_SCARCE, KV_NUMBERS_MAX,
+};
 use proto::{PartitionId, wire};
 
 use super::StoreError;
@@ -30,8 +35,10 @@ const NUMBER_OVERHEAD_BYTES: u64 = 128;
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     clients: HashMap<u64, Client, FixedState>,
-    /// How many clients were forgotten.
+    /// How many clients were forgotten: the present ticket.
     forgotten: u64,
+    /// Clients that are forgotten have shown no ticket from this one on.
+    unspent: u64,
     /// How many numbers were noted.
     uses: u64,
 }
@@ -41,8 +48,10 @@ struct Client {
     answers: BTreeMap<u64, Noted>,
     /// The largest number that was dropped.
     dropped: u64,
-    /// How many clients were forgotten when it came, maybe itself: older tickets are of before.
+    /// The first ticket that was unspent when it came: it was forgotten before, maybe.
     since: u64,
+    /// The largest ticket of its batches.
+    shown: u64,
 }
 
 #[derive(Debug)]
@@ -54,16 +63,29 @@ struct Noted {
     bytes: u64,
 }
 
-/// How many clients and numbers are remembered.
+/// How many clients and numbers are remembered, and how long an answer may be that is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) clients: usize,
     pub(super) numbers: usize,
+    pub(super) answer_bytes: usize,
+}
+
+impl Room {
+    /// Where the numbers of all partitions take more than their share of the memory: enough that a
+    /// client which was not answered may ask again.
+    pub(super) fn scarce(self) -> Self {
+        Self { clients: self.clients.div_ceil(KV_NUMBERED_SCARCE), answer_bytes: 0, ..self }
+    }
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { clients: KV_NUMBERED_CLIENTS_MAX, numbers: KV_NUMBERS_MAX }
+        Self {
+            clients: KV_NUMBERED_CLIENTS_MAX,
+            numbers: KV_NUMBERS_MAX,
+            answer_bytes: KV_ANSWER_KEPT_BYTES,
+        }
     }
 }
 
@@ -77,16 +99,17 @@ impl Numbers {
             return Err(StoreError::NumberZero);
         }
         let forgotten = StoreError::Forgotten { sequence: number.sequence, ticket: self.forgotten };
-        let Some(client) = self.clients.get(&number.client) else {
-            return if number.ticket >= self.forgotten { Ok(None) } else { Err(forgotten) };
-        };
-        match client.answers.get(&number.sequence) {
-            Some(Noted { results: Some(results), .. }) => Ok(Some(results.results.clone())),
-            Some(_) => Err(StoreError::AnswerUnkept { sequence: number.sequence }),
-            None if number.sequence <= client.dropped || number.ticket < client.since => {
-                Err(forgotten)
-            }
-            None => Ok(None),
+        let client = self.clients.get(&number.client);
+        match client.and_then(|client| client.answers.get(&number.sequence)) {
+            Some(Noted { results: Some(results), .. }) => return Ok(Some(results.results.clone())),
+            Some(_) => return Err(StoreError::AnswerUnkept { sequence: number.sequence }),
+            None => {}
+        }
+        let since = client.map_or(self.unspent, |client| client.since);
+        let is_dropped = client.is_some_and(|client| number.sequence <= client.dropped);
+        match is_dropped || !(since..=self.forgotten).contains(&number.ticket) {
+            true => Err(forgotten),
+            false => Ok(None),
         }
     }
 
@@ -101,13 +124,14 @@ impl Numbers {
         writes: &mut Vec<Write>,
     ) -> i64 {
         let mut grown = 0;
-        let since = self.forgotten;
-        if !self.clients.contains_key(&number.client) && self.clients.len() >= room.clients {
+        let since = self.unspent;
+        while !self.clients.contains_key(&number.client) && self.clients.len() >= room.clients {
             grown -= self.forget_oldest(partition, writes) as i64;
         }
         self.uses += 1;
         let came = || Client { since, ..Client::default() };
         let client = self.clients.entry(number.client).or_insert_with(came);
+        client.shown = client.shown.max(number.ticket);
         let mut place = client.answers.len() as u8;
         if client.answers.len() >= room.numbers
             && let Some((sequence, noted)) = client.answers.pop_first()
@@ -117,7 +141,7 @@ impl Numbers {
             grown -= noted.bytes as i64;
         }
         let results = results.map(|results| wire::KvResults { results: results.to_vec() });
-        let results = results.filter(|kept| kept.encoded_len() <= KV_ANSWER_KEPT_BYTES);
+        let results = results.filter(|kept| kept.encoded_len() <= room.answer_bytes);
         let record = wire::KvNumberRecord {
             sequence: number.sequence,
             dropped: client.dropped,
@@ -125,6 +149,7 @@ impl Numbers {
             unkept: results.is_none(),
             since: client.since,
             results,
+            shown: client.shown,
         };
         let key = keys::number(number.client, place);
         writes.push(Write { partition, key, value: Some(record.encode_to_vec()) });
@@ -137,8 +162,9 @@ impl Numbers {
         let oldest = self.clients.iter().min_by_key(|(_, client)| last_use(client));
         let Some((&number, _)) = oldest else { return 0 };
         let client = self.clients.remove(&number).expect("just found");
+        self.unspent = self.unspent.max(client.shown + 1);
         self.forgotten += 1;
-        let count = wire::KvForgottenRecord { clients: self.forgotten };
+        let count = wire::KvForgottenRecord { clients: self.forgotten, unspent: self.unspent };
         writes.push(Write {
             partition,
             key: keys::number(0, 0),
@@ -158,7 +184,13 @@ impl Numbers {
         if client == 0 {
             let count = wire::KvForgottenRecord::decode(value);
             let count = count.map_err(|_| "the count of clients does not decode")?;
-            self.forgotten = self.forgotten.max(count.clients);
+            self.forgotten = count.clients;
+            self.unspent = count.unspent;
+            if count.unspent == 0 {
+                // Of a version that did not tell: all tickets of its time are spent.
+                self.forgotten += 1;
+                self.unspent = self.forgotten;
+            }
             return Ok(0);
         }
         let record = wire::KvNumberRecord::decode(value);
@@ -167,6 +199,7 @@ impl Numbers {
         let client = self.clients.entry(client).or_default();
         client.dropped = client.dropped.max(record.dropped);
         client.since = client.since.max(record.since);
+        client.shown = client.shown.max(record.shown);
         Ok(client.put(place, record))
     }
 

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use prost::Message;
 use proto::limits::{KV_ANSWER_KEPT_BYTES, KV_NODE_BYTES_MAX};
 use proto::wire::{ErrorCode, KvBatch, KvKind, KvNumber, KvOp, KvResult, KvStatus};
-use proto::{NodeId, PartitionId};
+use proto::{NodeId, PartitionId, wire};
 
 use super::Room;
 use crate::{Record, Store, StoreError, Write, make_map};
 
-const ROOM: Room = Room { clients: 3, numbers: 2 };
+const ROOM: Room = Room { clients: 3, numbers: 2, answer_bytes: KV_ANSWER_KEPT_BYTES };
 const CLIENTS: u64 = 5;
 
 fn op(kind: KvKind, value: &str) -> KvOp {
@@ -61,6 +62,8 @@ enum Step {
     Send {
         client: u64,
         kind: KvKind,
+        /// A ticket that this partition did not tell.
+        stray: Option<u64>,
     },
     /// A batch that was sent before comes once more, as it was.
     Late {
@@ -73,7 +76,8 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let kind = prop_oneof![Just(KvKind::Append), Just(KvKind::Remove), Just(KvKind::Cas)];
     let step = prop_oneof![
-        5 => (1..=CLIENTS, kind).prop_map(|(client, kind)| Step::Send { client, kind }),
+        5 => (1..=CLIENTS, kind, prop_oneof![4 => Just(None), 1 => (0..9u64).prop_map(Some)])
+            .prop_map(|(client, kind, stray)| Step::Send { client, kind, stray }),
         5 => (1..=CLIENTS, 0..9usize).prop_map(|(client, which)| Step::Late { client, which }),
         1 => Just(Step::Restart),
     ];
@@ -99,12 +103,13 @@ proptest! {
                     prop_assert_eq!(store.used_bytes(), used);
                     continue;
                 }
-                Step::Send { client, kind } => {
+                Step::Send { client, kind, stray } => {
                     let known = &mut clients[client as usize];
                     known.last += 1;
                     let mut change = op(kind, &format!("{client}.{};", known.last));
                     change.expect_absent = true;
-                    let request = batch(client, known.last, known.ticket, vec![change]);
+                    let ticket = stray.unwrap_or(known.ticket);
+                    let request = batch(client, known.last, ticket, vec![change]);
                     known.sent.push(request.clone());
                     (request, true)
                 }
@@ -155,6 +160,9 @@ fn a_first_try_is_refused_for_its_ticket_alone() {
     let forgotten = |sequence| Err(StoreError::Forgotten { sequence, ticket: 1 });
     assert_eq!(send(1, 1, 0), forgotten(1));
     assert_eq!(send(5, 1, 0), forgotten(1));
+    // The ticket of another partition says nothing here, to a client that is known neither.
+    assert_eq!(send(5, 2, 2), forgotten(2));
+    assert_eq!(send(4, 2, u64::MAX), forgotten(2));
     assert_eq!(send(5, 2, 1), Ok(5));
     assert_eq!(send(5, 2, 1), Ok(5), "again");
     // Client 2 went for client 5. Of client 5 the two last numbers are remembered.
@@ -164,6 +172,53 @@ fn a_first_try_is_refused_for_its_ticket_alone() {
     assert_eq!(StoreError::Forgotten { sequence: 2, ticket: 2 }.code(), ErrorCode::Forgotten);
     assert_eq!(send(0, 1, 9), Err(StoreError::NumberZero));
     assert_eq!(send(5, 0, 9), Err(StoreError::NumberZero));
+}
+
+/// Each hears of the same ticket before any of them shows it.
+#[test]
+fn many_newcomers_at_once_need_one_ticket_each() {
+    let room = Room::default();
+    let mut disk = Disk::default();
+    let mut store = disk.store(room);
+    let mut send = |client: u64, sequence, ticket| {
+        let mut writes = Vec::new();
+        let request = batch(client, sequence, ticket, vec![op(KvKind::Append, "x")]);
+        let outcome = store.apply(&request, &mut writes).map(|_| ());
+        disk.write(writes);
+        store = disk.store(room);
+        outcome
+    };
+    for client in 0..=room.clients as u64 {
+        send(1000 + client, 1, 0).unwrap();
+    }
+    let newcomers = room.clients as u64;
+    for client in 1..=newcomers {
+        let refused = send(client, 1, 0);
+        assert_eq!(refused, Err(StoreError::Forgotten { sequence: 1, ticket: 1 }));
+    }
+    for client in 1..=newcomers {
+        assert_eq!(send(client, 2, 1), Ok(()), "newcomer {client}");
+    }
+    // With one more the first of them is forgotten, and its ticket spent.
+    assert_eq!(send(200, 1, 1), Ok(()));
+    let ticket = newcomers + 2;
+    assert_eq!(send(1, 2, 1), Err(StoreError::Forgotten { sequence: 2, ticket }));
+    assert_eq!(send(201, 1, 1), Err(StoreError::Forgotten { sequence: 1, ticket }));
+}
+
+#[test]
+fn tickets_of_a_version_that_did_not_tell_which_are_spent_are_spent() {
+    let mut disk = Disk::default();
+    let count = wire::KvForgottenRecord { clients: 7, unspent: 0 };
+    disk.0.insert(crate::keys::number(0, 0), count.encode_to_vec());
+    let mut store = disk.store(ROOM);
+    let mut send = |ticket| {
+        let request = batch(1, 1, ticket, vec![op(KvKind::Append, "x")]);
+        store.apply(&request, &mut Vec::new()).map(|_| ())
+    };
+    let forgotten = Err(StoreError::Forgotten { sequence: 1, ticket: 8 });
+    assert_eq!([send(0), send(7)], [forgotten.clone(), forgotten]);
+    assert_eq!(send(8), Ok(()));
 }
 
 #[test]
@@ -190,6 +245,37 @@ fn refused_and_long_answers_are_remembered_without_their_results() {
     let told = store.apply(&swap, &mut writes).unwrap();
     assert_eq!(told[0].status(), KvStatus::Conflict);
     assert_eq!(store.apply(&swap, &mut writes), Err(StoreError::AnswerUnkept { sequence: 3 }));
+}
+
+#[test]
+fn numbers_never_take_much_more_than_their_share_of_the_memory() {
+    let budget_bytes = 1 << 20;
+    let share = budget_bytes / proto::limits::KV_NUMBERS_SHARE;
+    let mut store = Disk::default().store(Room::default()).with_budget(budget_bytes);
+    let long = "x".repeat(KV_ANSWER_KEPT_BYTES / 2);
+    let insert = KvBatch { number: None, ..batch(1, 1, 0, vec![op(KvKind::Insert, &long)]) };
+    store.apply(&insert, &mut Vec::new()).unwrap();
+    let before = store.used_bytes();
+    let mut ticket = 0;
+    for client in 1..=500 {
+        for sequence in 1..=20 {
+            let mut writes = Vec::new();
+            let lookup = batch(client, sequence, ticket, vec![op(KvKind::Lookup, "")]);
+            match store.apply(&lookup, &mut writes) {
+                Ok(_) => {}
+                Err(StoreError::Forgotten { ticket: told, .. }) => ticket = told,
+                Err(other) => panic!("{other}"),
+            }
+            let used = store.used_bytes() - before;
+            // One with an answer, and all that are remembered without.
+            assert!(used <= share + (3 << 10) + 16 * 16 * 128, "client {client}: {used}");
+        }
+    }
+    // A number without results is known all the same.
+    let again = store.apply(&batch(500, 20, ticket, vec![]), &mut Vec::new());
+    assert!(matches!(again, Ok(_) | Err(StoreError::AnswerUnkept { .. })), "{again:?}");
+    store.forget(PartitionId(0));
+    assert_eq!(store.used_bytes(), 0);
 }
 
 #[test]

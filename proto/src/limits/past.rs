@@ -30,6 +30,11 @@ pub const HISTORY_PART_BYTES: u64 = 96;
 /// Between two looks at how much history there is; and jobs that one look removes at most.
 pub const HISTORY_LOOK_INTERVAL: Span = Span::from_secs(5);
 pub const HISTORY_JOBS_PER_LOOK: usize = 50;
+/// Between two looks where there is more than one look removes, and between two portions of demands
+/// to forget.
+pub const HISTORY_MORE_INTERVAL: Span = Span::from_millis(100);
+/// Forgotten jobs of which one portion tells members again.
+pub const FORGOTTEN_PER_PORTION: usize = 50;
 /// Clocks of nodes and clients differ by less: so much older than the oldest open job an event is
 /// of none.
 pub const HISTORY_CLOCKS_DIFFER: Span = Span::from_secs(10);

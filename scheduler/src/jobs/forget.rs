@@ -1,6 +1,7 @@
 //! Jobs that are forgotten, at their own homes. What stays of one is a mark, so that it never comes
 //! back: a member that was away hears of it when it is back.
 
+use proto::limits::{FORGOTTEN_PER_PORTION, HISTORY_MORE_INTERVAL};
 use proto::marks::{Mark, mark};
 use proto::wire::PartStage;
 use proto::wire::message::Body;
@@ -137,7 +138,7 @@ impl Jobs {
     }
 
     /// The records of a job have come here: if it is forgotten, the members hear so again.
-    pub(super) fn go_on_forgetting(&mut self, job_id: JobId, homes: &Homes, out: &mut Out) {
+    pub(super) fn go_on_forgetting(&mut self, job_id: JobId, homes: &Homes) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         let looks = self.looks.get_or_insert_default();
         looks.retention.is_due |= job.state.ended_ns != 0;
@@ -146,21 +147,21 @@ impl Jobs {
         }
         if !job.state.members.is_empty() && self.mutant != Some(Mutant::ForgottenReturns) {
             job.state.members = may_have(job.is_forgotten(), homes);
-            job.ask_to_forget(homes, out);
             looks.forgetting.insert(job_id);
+            looks.forgets_again = Some((JobId(0), Time::ZERO));
         }
     }
 
     /// The map has changed: a node that is home of a partition now may have got records of a job
     /// that others have confirmed to be rid of.
-    pub(crate) fn forget_again(&mut self, homes: &Homes, out: &mut Out) {
+    pub(crate) fn forget_again(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         let Some(looks) = &self.looks else { return };
         for job_id in &looks.forgetting {
             let Some(job) = self.jobs.get_mut(job_id) else { continue };
             job.state.members = may_have(job.is_forgotten(), homes);
-            if self.mutant != Some(Mutant::ForgottenReturns) {
-                job.ask_to_forget(homes, out);
-            }
+        }
+        if self.mutant != Some(Mutant::ForgottenReturns) {
+            self.forget_from_the_first(now, homes, out);
         }
     }
 
@@ -185,13 +186,43 @@ impl Jobs {
         out.reliable.push((from, job.forget_ask(homes)));
     }
 
-    /// A member is there again.
-    pub(crate) fn forget_again_at(&self, peer: NodeId, homes: &Homes, out: &mut Out) {
-        let forgetting = self.looks.iter().flat_map(|looks| &looks.forgetting);
-        for job in forgetting.filter_map(|job_id| self.jobs.get(job_id)) {
-            if job.state.members.contains(&peer.0) {
-                out.reliable.push((peer, job.forget_ask(homes)));
+    /// A member is there again: all that have not confirmed hear again.
+    pub(crate) fn forget_again_at(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        homes: &Homes,
+        out: &mut Out,
+    ) {
+        let Some(looks) = &self.looks else { return };
+        let lacks = |job: &Job| job.state.members.contains(&peer.0);
+        let mut forgetting = looks.forgetting.iter().filter_map(|job_id| self.jobs.get(job_id));
+        if forgetting.any(lacks) {
+            self.forget_from_the_first(now, homes, out);
+        }
+    }
+
+    fn forget_from_the_first(&mut self, now: Time, homes: &Homes, out: &mut Out) {
+        if let Some(looks) = &mut self.looks {
+            looks.forgets_again = Some((JobId(0), now));
+        }
+        self.go_on_forgetting_again(now, homes, out);
+    }
+
+    /// The next portion of the demands that are made again: there may be very many.
+    pub(crate) fn go_on_forgetting_again(&mut self, now: Time, homes: &Homes, out: &mut Out) {
+        let Some(looks) = &mut self.looks else { return };
+        let Some((from, _)) = looks.forgets_again.filter(|(_, at)| *at <= now) else { return };
+        let mut left = looks.forgetting.range(from..);
+        for job in left.by_ref().take(FORGOTTEN_PER_PORTION) {
+            if let Some(job) = self.jobs.get(job) {
+                job.ask_to_forget(homes, out);
             }
         }
+        looks.forgets_again = left.next().map(|&next| (next, now + HISTORY_MORE_INTERVAL));
+    }
+
+    pub(crate) fn next_forgetting(&self) -> Option<Time> {
+        self.looks.as_ref()?.forgets_again.map(|(_, at)| at)
     }
 }

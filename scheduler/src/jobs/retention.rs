@@ -3,7 +3,8 @@
 
 use proto::limits::{
     HISTORY_JOB_BYTES, HISTORY_JOBS_AGE_FACTOR, HISTORY_JOBS_PER_LOOK, HISTORY_JOBS_SHARE,
-    HISTORY_LOOK_INTERVAL, HISTORY_PART_BYTES, HISTORY_RECORDS_SHARE, HISTORY_TASK_BYTES,
+    HISTORY_LOOK_INTERVAL, HISTORY_MORE_INTERVAL, HISTORY_PART_BYTES, HISTORY_RECORDS_SHARE,
+    HISTORY_TASK_BYTES,
 };
 use proto::marks::{Mark, mark};
 use proto::{JobId, Span, Time, wire};
@@ -14,12 +15,28 @@ use crate::Tuning;
 use crate::homes::Homes;
 use crate::out::Out;
 
+/// What the jobs of one home take on all nodes is what those of all homes take on one: jobs are
+/// shared out evenly, and so are the tasks of each.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    nodes: u64,
+    copies: u64,
+}
+
+impl Spread {
+    fn of(homes: &Homes) -> Self {
+        let nodes = homes.living().count().max(1) as u64;
+        Self { nodes, copies: u64::from(homes.copies()).clamp(1, nodes) }
+    }
+}
+
 /// When the history of the jobs homed here is looked at.
 #[derive(Debug, Default)]
 pub(super) struct Retention {
     /// A job was recorded, or has come here with its summary.
     pub(super) is_due: bool,
-    looked: Time,
+    /// No look is due before.
+    rests_until: Time,
     /// When something gets too old.
     at: Option<Time>,
 }
@@ -32,7 +49,10 @@ struct Old {
     is_thinned: bool,
     /// Only this record is left of it.
     is_bare: bool,
+    /// What thinning removes, of all nodes.
     tasks_bytes: u64,
+    /// Records of tasks that stay with their results.
+    kept_bytes: u64,
     job_bytes: u64,
 }
 
@@ -47,13 +67,20 @@ struct Goes {
     is_more: bool,
 }
 
-fn choose(now: Time, mut old: Vec<Old>, tuning: &Tuning) -> Goes {
+fn choose(now: Time, mut old: Vec<Old>, nodes: u64, tuning: &Tuning) -> Goes {
     old.sort_unstable();
+    // One job may be larger than all that one node is to keep. The last one stays if its share of
+    // a node does.
+    if let Some(last) = old.last_mut() {
+        last.tasks_bytes /= nodes;
+    }
     let sum = |of: fn(&Old) -> u64| old.iter().map(of).fold(0, u64::saturating_add);
     let mut jobs_bytes = sum(|it| it.job_bytes);
     let tasks = sum(|it| if it.is_thinned { 0 } else { it.tasks_bytes });
-    let mut all_bytes = jobs_bytes.saturating_add(tasks);
     let all_max = tuning.history_bytes / HISTORY_RECORDS_SHARE;
+    // Nothing can be done about these. Other jobs have half of the room all the same.
+    let kept = sum(|it| it.kept_bytes).min(all_max / 2);
+    let mut all_bytes = jobs_bytes.saturating_add(tasks).saturating_add(kept);
     let jobs_max = tuning.history_bytes / HISTORY_JOBS_SHARE;
     let age = tuning.history_age.0;
     let bare_age = age.saturating_mul(HISTORY_JOBS_AGE_FACTOR);
@@ -84,20 +111,25 @@ fn choose(now: Time, mut old: Vec<Old>, tuning: &Tuning) -> Goes {
 }
 
 impl Job {
-    fn old(&self, nodes: u64) -> Option<Old> {
+    fn old(&self, spread: Spread) -> Option<Old> {
         let state = &self.state;
         let is_thinned = state.thinned_ns != 0 || self.is_forgotten();
         let has_ended = state.ended_ns != 0
             && (state.summary.is_some() || is_thinned || self.began_before_summaries());
         let parts = state.summary.iter().chain(state.rounds.iter().flat_map(|it| &it.summary));
         let parts = parts.map(|it| it.parts.len() as u64).sum::<u64>();
+        let printed = state.sum.as_ref().map_or(0, |sum| sum.captured_bytes);
+        let printed = printed.saturating_mul(spread.copies);
+        let records = state.total.saturating_mul(HISTORY_TASK_BYTES).saturating_mul(spread.copies);
+        let (goes, stays) = if self.keeps_results() { (0, records) } else { (records, 0) };
         let pieces = parts + state.partitions.len() as u64 / 8;
         has_ended.then(|| Old {
             ended: Time(state.ended_ns),
             job: JobId(state.job),
             is_thinned,
             is_bare: is_thinned && state.members.is_empty() && !self.keeps_results(),
-            tasks_bytes: state.total.saturating_mul(HISTORY_TASK_BYTES) / nodes,
+            tasks_bytes: goes.saturating_add(printed),
+            kept_bytes: stays,
             job_bytes: HISTORY_JOB_BYTES + pieces.saturating_mul(HISTORY_PART_BYTES),
         })
     }
@@ -121,15 +153,17 @@ impl Jobs {
         let Some(looks) = &mut self.looks else { return };
         let retention = &mut looks.retention;
         let too_old = retention.at.is_some_and(|at| at <= now);
-        let rested = retention.looked + HISTORY_LOOK_INTERVAL <= now;
+        let rested = retention.rests_until <= now;
         let is_time = too_old || (retention.is_due && rested);
         if !is_time {
             return;
         }
-        let nodes = homes.living().count().max(1) as u64;
-        let old = self.jobs.values().filter_map(|job| job.old(nodes)).collect();
-        let goes = choose(now, old, tuning);
-        (retention.looked, retention.is_due, retention.at) = (now, goes.is_more, goes.at);
+        let spread = Spread::of(homes);
+        let old = self.jobs.values().filter_map(|job| job.old(spread)).collect();
+        let goes = choose(now, old, spread.nodes, tuning);
+        let rest = if goes.is_more { HISTORY_MORE_INTERVAL } else { HISTORY_LOOK_INTERVAL };
+        (retention.is_due, retention.at) = (goes.is_more, goes.at);
+        retention.rests_until = now + rest;
         for job_id in goes.thinned {
             let Some(job) = self.jobs.get_mut(&job_id) else { continue };
             job.thin(now, homes, out);
@@ -146,7 +180,7 @@ impl Jobs {
 
     pub(crate) fn next_retention(&self) -> Option<Time> {
         let retention = &self.looks.as_ref()?.retention;
-        let due = retention.is_due.then_some(retention.looked + HISTORY_LOOK_INTERVAL);
+        let due = retention.is_due.then_some(retention.rests_until);
         due.into_iter().chain(retention.at).min()
     }
 
@@ -188,7 +222,64 @@ mod tests {
     fn old(job: u64, is_thinned: bool) -> Old {
         let ended = Time(job * S);
         let is_bare = is_thinned;
-        Old { ended, job: JobId(job), is_thinned, is_bare, tasks_bytes: 100, job_bytes: 10 }
+        let (tasks_bytes, kept_bytes, job_bytes) = (100, 0, 10);
+        Old { ended, job: JobId(job), is_thinned, is_bare, tasks_bytes, kept_bytes, job_bytes }
+    }
+
+    fn choose(now: Time, old: Vec<Old>, tuning: &Tuning) -> Goes {
+        super::choose(now, old, 1, tuning)
+    }
+
+    fn ended(job: u64, sum: wire::PartitionCount, keeps_results: bool) -> Job {
+        Job::new(wire::JobState {
+            job,
+            total: 1000,
+            ended_ns: job * S,
+            thinned_ns: 1,
+            sum: Some(sum),
+            settings: Some(wire::JobSettings { keeps_results, ..Default::default() }),
+            ..Default::default()
+        })
+    }
+
+    /// Each node is to keep what lies on it, whatever the number of nodes and copies.
+    #[test]
+    fn jobs_of_one_home_are_taken_for_what_a_node_has_of_all_jobs() {
+        let (homes, copies, printed) = (4, 2, 7_000);
+        let sum = wire::PartitionCount { captured_bytes: printed, ..Default::default() };
+        let jobs: Vec<Job> = (1..=40).map(|job| ended(job, sum.clone(), false)).collect();
+        let on_all_nodes: u64 = 40 * (1000 * HISTORY_TASK_BYTES + printed) * copies;
+        let spread = Spread { nodes: homes, copies };
+        for home in 0..homes {
+            let here = jobs.iter().filter(|job| job.state.job % homes == home);
+            let bytes = here.map(|job| job.old(spread).expect("it has ended").tasks_bytes);
+            assert_eq!(bytes.sum::<u64>(), on_all_nodes / homes);
+        }
+    }
+
+    #[test]
+    fn the_last_job_stays_if_its_share_of_a_node_does() {
+        let huge = Old { tasks_bytes: 1000, ..old(9, false) };
+        let choose = |nodes, jobs| super::choose(Time(9 * S), jobs, nodes, &tuning(2 * 400, 0));
+        assert_eq!(choose(8, vec![old(1, false), huge]), Goes::default());
+        assert_eq!(choose(2, vec![old(1, false), huge]).thinned, [JobId(1), JobId(9)]);
+        let after = old(10, false);
+        assert_eq!(choose(8, vec![huge, after]).thinned, [JobId(9)], "it is not the last");
+    }
+
+    #[test]
+    fn records_that_stay_with_results_count_up_to_half_of_the_room() {
+        let job = ended(1, wire::PartitionCount::default(), true);
+        let of_kept = job.old(Spread { nodes: 1, copies: 2 }).expect("it has ended");
+        assert_eq!((of_kept.tasks_bytes, of_kept.kept_bytes), (0, 2000 * HISTORY_TASK_BYTES));
+        let kept = Old { kept_bytes: 200, tasks_bytes: 0, is_bare: false, ..old(1, true) };
+        let jobs = || vec![kept, old(2, false), old(3, false)];
+        // 30 of jobs, 200 of tasks, 200 that stay.
+        assert_eq!(choose(Time(9 * S), jobs(), &tuning(2 * 430, 0)), Goes::default());
+        assert_eq!(choose(Time(9 * S), jobs(), &tuning(2 * 400, 0)).thinned, [JobId(2)]);
+        let many = Old { kept_bytes: u64::MAX, ..kept };
+        let jobs = vec![many, old(2, false), old(3, false)];
+        assert_eq!(choose(Time(9 * S), jobs, &tuning(2 * 460, 0)), Goes::default());
     }
 
     fn tuning(history_bytes: u64, age_s: u64) -> Tuning {

@@ -51,6 +51,8 @@ pub(super) struct Looks {
     pub(super) collect_at: Option<Time>,
     /// Forgotten jobs of which some member may have something yet.
     pub(super) forgetting: BTreeSet<JobId>,
+    /// Members hear again of those from here on, with the next portion at that time.
+    pub(super) forgets_again: Option<(JobId, Time)>,
     pub(super) retention: Retention,
 }
 

@@ -26,6 +26,7 @@ mod retire_tests;
 mod rounds;
 mod segment;
 mod takeover;
+mod times;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -47,6 +48,7 @@ pub use recover::{LedgerRecord, RecordError};
 pub(crate) use rounds::round_of;
 pub(crate) use segment::{Cell, End, Segment, State};
 use takeover::Activation;
+pub(crate) use times::Times;
 
 use crate::Mutant;
 use crate::fetching::Ahead;
@@ -112,6 +114,9 @@ pub(crate) struct Ending {
     pub(crate) error: String,
     pub(crate) stderr_tail: Vec<u8>,
     pub(crate) captured: Captured,
+    /// When the attempt started and ended; 0: it did not run.
+    pub(crate) started: Time,
+    pub(crate) finished: Time,
 }
 
 impl Ledger {
@@ -405,13 +410,17 @@ impl Ledger {
         out: &mut Out,
     ) {
         let (index, changed) = (task.local.index(), ending.changed);
-        let cell = self.cell_mut(task).expect("only live tasks end");
+        let job = self.jobs.get(&task.job).expect("the task's job");
+        let times = Times::new(job.submitted, ending.started, ending.finished);
+        let part = job.parts.get(&task.partition());
+        let cell = part.and_then(|part| part.segment(index)?.cell(index));
+        let cell = cell.expect("only live tasks end");
         assert!(!matches!(cell.state, State::Ended(_)), "{task} ended twice");
         let attempt = cell.attempt;
         let output_bytes = ending.output_sizes.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
-        record_end(task, attempt, end, node, &ending, out);
+        record_end(task, attempt, end, node, (&ending, times), out);
         out.events.push(Event::Committed { task, attempt, end, node, output_bytes });
-        self.apply_end(task, attempt, end, node, ending);
+        self.apply_end(task, attempt, end, node, (ending, times));
         // Of a job that goes on, a task that is not done may be run again: it is still a reader.
         if end == End::Done || self.is_removed(task.job) {
             self.consume(task, out);
@@ -498,7 +507,7 @@ impl Ledger {
         attempt: Attempt,
         end: End,
         node: NodeId,
-        ending: Ending,
+        (ending, times): (Ending, Times),
     ) {
         let index = task.local.index();
         let cell = self.cell_mut(task).expect("only live tasks end");
@@ -521,8 +530,13 @@ impl Ledger {
             End::Cancelled => part.count.cancelled += 1,
             End::Skipped => part.count.skipped += 1,
         }
+        let Captured { stdout_bytes, stderr_bytes } = ending.captured;
+        let count = &mut part.count;
+        count.captured_bytes = count.captured_bytes.saturating_add(stdout_bytes);
+        count.captured_bytes = count.captured_bytes.saturating_add(stderr_bytes);
         let segment = part.segment_mut(index).expect("the task's segment");
         segment.open -= 1;
+        segment.set_times(index, times);
         if !ending.output_sizes.is_empty() || ending.exit_code != 0 {
             let side = segment.side_mut(index);
             side.output_sizes = ending.output_sizes;
@@ -552,13 +566,17 @@ fn record_end(
     attempt: Attempt,
     end: End,
     node: NodeId,
-    ending: &Ending,
+    (ending, times): (&Ending, Times),
     out: &mut Out,
 ) {
     let record = out.facts.ends.entry((task.partition(), task.job)).or_default();
     record.index.push(task.local.index());
     record.attempt.push(attempt.0);
     record.verdict.push(end as u32);
+    if times.is_known() || !record.times.is_empty() {
+        record.times.resize(2 * record.node.len(), 0); // Those before it did not run.
+        record.times.extend([times.start, times.took]);
+    }
     record.node.push(node.0);
     let is_bare = ending.output_sizes.is_empty() && ending.captured.is_none();
     if !is_bare || ending.exit_code != 0 || !ending.error.is_empty() {

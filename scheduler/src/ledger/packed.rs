@@ -1,7 +1,9 @@
 //! What is told of tasks whose records have left memory, a few bytes each: names, where and by
-//! which attempt they ended.
+//! which attempt they ended, and when they ran.
 
 use proto::{Attempt, NodeId};
+
+use super::Times;
 
 /// A task is read from the first of its group on: this many tasks.
 const GROUP: usize = 32;
@@ -12,6 +14,7 @@ const NEXT_ENTRY: u8 = 1 << 2;
 const SAME_TERM: u8 = 1 << 3;
 const EXIT_CODE: u8 = 1 << 4;
 const NAME: u8 = 1 << 5;
+const TIMES: u8 = 1 << 6;
 
 /// What is kept of one task beside how it ended.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,6 +26,7 @@ pub(crate) struct Brief {
     pub(crate) exit_code: i32,
     /// Its own, where it has one.
     pub(crate) name: Option<Box<str>>,
+    pub(crate) times: Times,
 }
 
 /// The tasks of a chunk, in their order. Each is told by what differs from the one before it.
@@ -73,6 +77,7 @@ fn write(bytes: &mut Vec<u8>, before: &Brief, task: &Brief) {
     set(SAME_TERM, task.attempt.term() == before.attempt.term());
     set(EXIT_CODE, task.exit_code != 0);
     set(NAME, task.name.is_some());
+    set(TIMES, task.times.is_known());
     bytes.push(flags);
     if flags & SAME_NODE == 0 {
         number(bytes, task.node.0.into());
@@ -90,6 +95,11 @@ fn write(bytes: &mut Vec<u8>, before: &Brief, task: &Brief) {
     number(bytes, zigzag(further));
     if task.exit_code != 0 {
         number(bytes, zigzag(task.exit_code.into()));
+    }
+    if task.times.is_known() {
+        let further = i64::from(task.times.start) - i64::from(before.times.start);
+        number(bytes, zigzag(further));
+        number(bytes, task.times.took.into());
     }
     if let Some(name) = &task.name {
         let known = before.name.as_deref().unwrap_or_default().as_bytes();
@@ -150,8 +160,14 @@ impl Reader<'_> {
         let attempt = i64::from(before.attempt.number()) + self.signed()?;
         let attempt = Attempt::new(term, u32::try_from(attempt).ok()?);
         let exit_code = if has(EXIT_CODE) { i32::try_from(self.signed()?).ok()? } else { 0 };
+        let times = if has(TIMES) { self.times(before.times)? } else { Times::default() };
         let name = if has(NAME) { Some(self.name(before)?) } else { None };
-        Some(Brief { node, attempt, spec, entry, exit_code, name })
+        Some(Brief { node, attempt, spec, entry, exit_code, name, times })
+    }
+
+    fn times(&mut self, before: Times) -> Option<Times> {
+        let start = i64::from(before.start) + self.signed()?;
+        Some(Times { start: u32::try_from(start).ok()?, took: self.small()? })
     }
 
     fn name(&mut self, before: &Brief) -> Option<Box<str>> {
@@ -173,14 +189,16 @@ mod tests {
     fn brief() -> impl Strategy<Value = Brief> {
         let attempt = (0u32..3, 0u32..1000);
         let name = prop::option::of("[a-zé]{0,6}");
-        (0u32..4, attempt, 0u32..3, any::<u64>(), -2i32..200, name).prop_map(
-            |(node, (term, number), spec, entry, exit_code, name)| Brief {
+        let times = prop_oneof![Just((0, 0)), (1..=u32::MAX, any::<u32>())];
+        (0u32..4, attempt, 0u32..3, any::<u64>(), -2i32..200, name, times).prop_map(
+            |(node, (term, number), spec, entry, exit_code, name, (start, took))| Brief {
                 node: NodeId(node),
                 attempt: Attempt::new(term, number),
                 spec,
                 entry,
                 exit_code,
                 name: name.map(Into::into),
+                times: Times { start, took },
             },
         )
     }
@@ -205,6 +223,7 @@ mod tests {
             entry: number,
             exit_code: 0,
             name,
+            times: Times::default(),
         };
         let packed = Packed::new((0..4096).map(|number| task(number, None)));
         assert!(packed.bytes() < 4 * 4096, "{}", packed.bytes());
@@ -212,5 +231,12 @@ mod tests {
         let packed = Packed::new((0..4096).map(|number| task(number, named(number))));
         assert!(packed.bytes() < 8 * 4096, "{}", packed.bytes());
         assert_eq!(packed.get(4000).unwrap().name.as_deref(), Some("align-04000"));
+        // Eight slots, tasks of about 50 ms.
+        let timed = |number: u64| Brief {
+            times: Times { start: 1 + number as u32 / 8 * 50, took: 50_000 + number as u32 % 999 },
+            ..task(number, None)
+        };
+        let packed = Packed::new((0..4096).map(timed));
+        assert!(packed.bytes() < 8 * 4096, "{}", packed.bytes());
     }
 }

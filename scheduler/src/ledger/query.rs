@@ -43,6 +43,7 @@ impl Ledger {
             entry: cell.entry,
             exit_code: segment.side(index).map_or(0, |side| side.exit_code),
             name: None,
+            times: segment.times(index),
         })
     }
 
@@ -63,6 +64,9 @@ impl Ledger {
         let has_result = matches!(state, State::Ended(End::Done | End::Failed));
         let ran = has_result || state == State::Ready;
         let captured = if has_result { segment.captured(index) } else { Captured::default() };
+        let submitted = self.jobs.get(&task.job)?.submitted;
+        let ran_at = brief.times.since(submitted).filter(|_| has_result);
+        let (started, ended) = ran_at.unwrap_or_default();
         Some(wire::TaskState {
             local: task.local.0,
             name: self.name(task),
@@ -80,6 +84,8 @@ impl Ledger {
             entry: self.entry_of(task.job, &brief),
             stdout_bytes: captured.stdout_bytes,
             stderr_bytes: captured.stderr_bytes,
+            started_ns: started.0,
+            ended_ns: ended.0,
         })
     }
 

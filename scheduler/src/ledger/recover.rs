@@ -6,7 +6,7 @@ use proto::work::Captured;
 use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::segment::{End, State};
-use super::{Ending, Ledger, check_chunk};
+use super::{Ending, Ledger, Times, check_chunk};
 use crate::Mutant;
 use crate::out::Out;
 
@@ -109,7 +109,9 @@ impl Ledger {
         let mut details: BTreeMap<u64, wire::EndDetail> =
             record.details.into_iter().map(|detail| (detail.index, detail)).collect();
         let columns = record.index.iter().zip(&record.attempt).zip(&record.verdict);
-        for (((&index, &attempt), &verdict), &node) in columns.zip(&record.node) {
+        let times = |at: usize| record.times.get(at).copied().unwrap_or(0);
+        for ((((&index, &attempt), &verdict), &node), at) in columns.zip(&record.node).zip(0..) {
+            let times = Times { start: times(2 * at), took: times(2 * at + 1) };
             let task = place(index);
             let end = match verdict {
                 0 => End::Done,
@@ -148,8 +150,9 @@ impl Ledger {
                         stderr_bytes: detail.stderr_bytes,
                     },
                 },
+                ..Ending::default()
             };
-            self.apply_end(task, Attempt(attempt), end, NodeId(node), ending);
+            self.apply_end(task, Attempt(attempt), end, NodeId(node), (ending, times));
             self.keep_canceller(task, &by);
             if end == End::Done && self.recalls.is_void(task, Attempt(attempt)) {
                 self.take_end_back(task); // Credits that are recorded say what it has.

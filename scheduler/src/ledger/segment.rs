@@ -6,6 +6,7 @@ use proto::work::Captured;
 use proto::{Attempt, Incarnation, NodeId, Span, wire};
 
 use super::Crash;
+use super::Times;
 use super::packed::{Brief, Packed};
 
 /// The state of a task at its home. Whether a ready one runs already is its holder's knowledge.
@@ -115,6 +116,8 @@ pub(crate) struct Segment {
     /// Of the attempts that counted, where they printed something. It stays once freed: what is
     /// lost of it is missed however late.
     captured: BTreeMap<u32, Captured>,
+    /// Of the attempts that counted, of all cells once one of them ran.
+    times: Vec<Times>,
     /// Tasks that have not ended.
     pub(crate) open: u32,
     /// Ended tasks whose credits have not all left.
@@ -143,6 +146,7 @@ impl Segment {
             sides: BTreeMap::new(),
             output_sums: BTreeMap::new(),
             captured: BTreeMap::new(),
+            times: Vec::new(),
             open: 0,
             undelivered: 0,
             retired: false,
@@ -272,6 +276,18 @@ impl Segment {
             self.captured.remove(&at);
         } else {
             self.captured.insert(at, captured);
+        }
+    }
+    pub(crate) fn times(&self, index: u64) -> Times {
+        self.times.get(self.at(index) as usize).copied().unwrap_or_default()
+    }
+    pub(crate) fn set_times(&mut self, index: u64, times: Times) {
+        if self.times.is_empty() && times.is_known() {
+            self.times.resize(self.cells.len(), Times::default());
+        }
+        let at = self.at(index) as usize;
+        if let Some(known) = self.times.get_mut(at) {
+            *known = times;
         }
     }
     pub(crate) fn name(&self, index: u64) -> Option<&str> {
@@ -415,6 +431,7 @@ impl Segment {
             entry: cell.entry,
             exit_code: self.sides.get(&at).map_or(0, |side| side.exit_code),
             name: self.names.get(&at).cloned(),
+            times: self.times.get(at as usize).copied().unwrap_or_default(),
         });
         let briefs = Packed::new(briefs);
         let captured = std::mem::take(&mut self.captured);
