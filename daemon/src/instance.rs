@@ -12,12 +12,13 @@ D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/failed.json   why a node that a launcher started did not come up
 D/nodes/<id>/removed       the node has left the cluster
 D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
-                           objects/, tasks/, log
+                           objects/, tasks/, log; of records that were given up, see `aside`
 ```
 Files appear whole (written under another name, synced, then linked or renamed), so a reader on a
 shared file system sees a file or none.
 */
 
+mod aside;
 mod failed;
 mod former;
 mod grown;
@@ -36,6 +37,7 @@ use proto::{Incarnation, NodeId, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{NodeError, StartError};
+pub(crate) use aside::{Aside, GivenUp};
 pub use failed::FailureFile;
 pub(crate) use former::EndMark;
 pub use grown::MembersFile;
@@ -91,7 +93,6 @@ const LOCK: &str = "lock";
 const REMOVED: &str = "removed";
 /// It has no slots.
 const KEEPER: &str = "keeper";
-const DB_ASIDE: &str = "db.damaged";
 /// The number of records that are to be made, as it was told to the cluster.
 const JOINED_AS: &str = "joined-as";
 const NO_NUMBER: &str = "it should hold a number and its checksum";
@@ -243,6 +244,7 @@ impl StateDir {
         }
         let former = former::look(path, last_incarnation(path)?)?;
         let incarnation = next_incarnation(path, known)?;
+        Aside { state: path.to_path_buf() }.begin()?;
         let store = store_id(path)?;
         Ok(Self { path: path.to_path_buf(), incarnation, former, store, lock })
     }
@@ -318,23 +320,13 @@ impl StateDir {
     }
 
     /// Puts the records aside, for whoever wants to look: the next start has none, and another
-    /// store. What an earlier call put aside goes, unless there are no records yet: where a disk
-    /// fails for good no store can be made in place of the first, which alone had some.
-    pub(crate) fn give_up_records(&self) -> Result<PathBuf, StartError> {
-        let aside = self.path.join(DB_ASIDE);
-        let is_empty = matches!(crate::store::file_of_records(&self.db()), Ok(None));
-        let goes = if is_empty && aside.exists() { self.db() } else { aside.clone() };
-        match fs::remove_dir_all(&goes) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(StartError::io("remove", &goes, e));
-            }
-            _ => {}
-        }
-        if goes == aside {
-            fs::rename(self.db(), &aside).map_err(|e| StartError::io("rename", &self.db(), e))?;
-        }
-        sync_parent(&aside)?;
-        Ok(aside)
+    /// store.
+    pub(crate) fn give_up_records(&self) -> Result<GivenUp, StartError> {
+        self.aside().give_up()
+    }
+    /// What was put aside.
+    pub(crate) fn aside(&self) -> Aside {
+        Aside { state: self.path.clone() }
     }
 
     /// Whether this node was part of a complete cluster before: then it need not wait for the

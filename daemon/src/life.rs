@@ -32,6 +32,7 @@ use crate::members::Members;
 use crate::options::NodeOptions;
 use crate::parts::{Presence, limits_of_store, open_store, start_executor};
 use crate::peers::{Identity, Others};
+use crate::refill::Refill;
 use crate::rendezvous::{Formed, LooksFor, Wait};
 use crate::run_loop::{Ended, Loop, State};
 use crate::scrub::Scrub;
@@ -457,6 +458,8 @@ impl Life {
         self.scrub(place.options.scrub_every)?;
         self.shared.copies.store(wanted_copies(&map), Ordering::Relaxed);
         tokio::spawn(captured::keep_on(Arc::clone(&self.shared), self.state.store()));
+        let refill = Refill::new(self.state.aside(), node, incarnation, self.state.store());
+        refill.news().iter().for_each(|news| self.shared.log.line(news));
         let objects = self.shared.executor.objects().list();
         if !objects.is_empty() {
             let stored = Local::Input(Input::Stored { objects });
@@ -485,6 +488,7 @@ impl Life {
             events,
             members,
             mark: self.state.end_mark(),
+            refill,
             local: self.local_sender,
             state: State::default(),
         };

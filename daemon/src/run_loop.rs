@@ -38,6 +38,7 @@ use crate::links;
 use crate::map_news;
 use crate::members::Members;
 use crate::notable::notable;
+use crate::refill::Refill;
 use crate::replies::ReplySender;
 use crate::scrub::Pass;
 use crate::service::Shared;
@@ -106,6 +107,7 @@ pub(crate) struct Loop {
     pub(crate) transfers: Transfers,
     pub(crate) members: Members,
     pub(crate) mark: EndMark,
+    pub(crate) refill: Refill,
     pub(crate) scribe: Scribe,
     /// For what is done beside the loop.
     pub(crate) local: mpsc::UnboundedSender<Local>,
@@ -461,7 +463,10 @@ impl Loop {
                 return Err(self.store_error(StoreError::Damaged { path, reason }));
             }
             Effect::Fenced { restart } => self.state.fenced = Some(restart),
-            Effect::MapChanged(map) => self.map_changed(&map),
+            Effect::MapChanged(map) => {
+                self.map_changed(&map);
+                self.look_whether_filled(&map)?;
+            }
             Effect::Read(request) => {
                 // Beside the loop: a page may be long, and its disk slow.
                 let (reader, local) = (self.store.reader(), self.local.clone());
@@ -510,6 +515,16 @@ impl Loop {
         self.scribe.note(map);
     }
 
+    /// What was given up before is needed no more when all that was filled since is durable.
+    fn look_whether_filled(&mut self, map: &wire::ClusterMap) -> Result<(), NodeError> {
+        if self.refill.is_done_by(map) {
+            self.store.sync().map_err(|error| self.store_error(error))?;
+            let said = self.refill.end();
+            self.shared.log.line(&said);
+        }
+        Ok(())
+    }
+
     /// Asks for small objects, all that this step wants of one node together.
     fn ask(&mut self) {
         for (from, wanted) in self.transfers.take_asks() {
@@ -535,6 +550,7 @@ impl Loop {
 
     fn reply(&mut self, client: ClientId, mut response: wire::Response) {
         self.members.fill_in(&mut response);
+        self.refill.fill_in(&mut response);
         if let Some(replies) = self.state.clients.get(&client)
             && !replies.send(response)
         {

@@ -12,6 +12,7 @@ mod faults_data;
 mod formats;
 mod full_disk;
 mod growth;
+mod half_filled;
 mod hosts;
 mod innocent;
 mod inputs;
