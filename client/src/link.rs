@@ -75,7 +75,7 @@ pub(crate) fn encode(id: u64, body: wire::request::Body) -> Bytes {
 /// The header every call carries.
 pub(crate) fn with_version<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    let version = MetadataValue::from(limits::FORMAT_VERSION);
+    let version = MetadataValue::from(limits::CALL_VERSION);
     request.metadata_mut().insert("starling-version", version);
     request
 }

@@ -20,6 +20,7 @@ shared file system sees a file or none.
 
 mod aside;
 mod failed;
+mod format;
 mod former;
 mod grown;
 mod lock;
@@ -220,6 +221,8 @@ pub struct StateDir {
     incarnation: Incarnation,
     former: (Incarnation, LifeEnd),
     store: u64,
+    /// As it was found.
+    format: u32,
     lock: DirLock,
 }
 
@@ -236,7 +239,7 @@ impl StateDir {
         make_private_dir(path)?;
         check_owner(path, rustix::process::geteuid().as_raw())?;
         let lock = DirLock::take(path, LOCK)?;
-        check_format(path)?;
+        let format = format::check(path)?;
         check_not_removed(path)?;
         for part in ["events", "streams", "objects", "tasks"] {
             let path = path.join(part);
@@ -246,7 +249,7 @@ impl StateDir {
         let incarnation = next_incarnation(path, known)?;
         Aside { state: path.to_path_buf() }.begin()?;
         let store = store_id(path)?;
-        Ok(Self { path: path.to_path_buf(), incarnation, former, store, lock })
+        Ok(Self { path: path.to_path_buf(), incarnation, former, store, format, lock })
     }
 
     #[must_use]
@@ -317,6 +320,15 @@ impl StateDir {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(StartError::io("remove", &joined_as, e)),
         }
+    }
+
+    /// Whether a program of an earlier version could still use it.
+    pub(crate) fn is_older(&self) -> bool {
+        self.format < limits::STATE_VERSION
+    }
+    /// Before anything is written there that a program of an earlier version would pass over.
+    pub(crate) fn upgrade(&self) -> Result<(), StartError> {
+        if self.is_older() { format::write(&self.path) } else { Ok(()) }
     }
 
     /// Puts the records aside, for whoever wants to look: the next start has none, and another
@@ -396,22 +408,6 @@ pub(crate) fn prepare_joined(state: &Path, store: u64) -> Result<(), StartError>
     replace(&state.join("formed"), b"1\n")
 }
 
-fn check_format(state: &Path) -> Result<(), StartError> {
-    let path = state.join("format");
-    let known = limits::FORMAT_VERSION;
-    match fs::read_to_string(&path) {
-        Ok(text) if text.trim() == known.to_string() => Ok(()),
-        Ok(text) => {
-            let found = text.trim().chars().take(32).collect();
-            Err(StartError::NewerFormat { path: state.to_path_buf(), found, known })
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            replace(&path, format!("{known}\n").as_bytes())
-        }
-        Err(e) => Err(StartError::io("read", &path, e)),
-    }
-}
-
 fn last_incarnation(state: &Path) -> Result<Incarnation, StartError> {
     let path = state.join("incarnation");
     let last = match fs::read_to_string(&path) {
@@ -477,7 +473,8 @@ fn read_cluster(path: &Path) -> Result<ClusterFile, StartError> {
         .map_err(|e| StartError::Damaged { path: path.to_path_buf(), what: e.to_string() })?;
     if found.format != limits::FORMAT_VERSION {
         let (path, found) = (path.to_path_buf(), found.format.to_string());
-        return Err(StartError::NewerFormat { path, found, known: limits::FORMAT_VERSION });
+        let known = limits::FORMAT_VERSION.to_string();
+        return Err(StartError::NewerFormat { path, found, known });
     }
     Ok(found)
 }

@@ -370,6 +370,9 @@ impl Life {
         had_begun: bool,
     ) -> Result<Option<Incarnation>, StartError> {
         let (shared, options) = (&self.shared, &place.options);
+        if self.state.is_older() {
+            rendezvous::refuse_other_versions(shared, self.state.path()).await?;
+        }
         let goes_alone = self.state.was_formed() && !options.begin_together;
         if goes_alone || self.state.is_late() {
             tokio::spawn(rendezvous::knock(Arc::clone(shared)));
@@ -432,6 +435,10 @@ impl Life {
         own: &AddressFile,
     ) -> Result<(Loop, Inboxes, StateDir), NodeError> {
         let (node, incarnation) = (place.options.node, self.state.incarnation());
+        if self.state.is_older() {
+            self.state.upgrade()?;
+            self.shared.log.line("its state has the format of this version from now on");
+        }
         let map = place.first_map(&self.state);
         let members = Members::new(map.clone(), own, |node| self.shared.addresses.read(node));
         // That a node cannot be reached now is for answers only. To the core it would be dead, and

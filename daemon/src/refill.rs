@@ -1,11 +1,13 @@
-//! When records that were given up are needed no more: those that took their place are filled, and so
-//! are the copies of all others.
+//! When records that were given up are needed no more: those that took their place are filled, and
+//! so are the copies of all others.
 
 use kvs::membership::{is_fully_replicated, member};
 use proto::wire::MemberPhase;
 use proto::{Incarnation, NodeId, wire};
 
+use crate::error::NodeError;
 use crate::instance::Aside;
+use crate::run_loop::Loop;
 
 /// Of one life of a node.
 #[derive(Debug)]
@@ -76,6 +78,18 @@ impl Refill {
             state.records_aside = kept.iter().map(|path| path.display().to_string()).collect();
             state.refilling = self.goes_on;
         }
+    }
+}
+
+impl Loop {
+    /// What was given up before is needed no more when all that was filled since is durable.
+    pub(crate) fn look_whether_filled(&mut self, map: &wire::ClusterMap) -> Result<(), NodeError> {
+        if self.refill.is_done_by(map) {
+            self.store.sync().map_err(|error| self.store_error(error))?;
+            let said = self.refill.end();
+            self.shared.log.line(&said);
+        }
+        Ok(())
     }
 }
 

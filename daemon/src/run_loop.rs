@@ -141,8 +141,7 @@ fn history(node: &Node) -> Bounds {
 }
 
 impl Loop {
-    /// Runs until it is told to stop, or dead to the cluster. What was acknowledged is durable when
-    /// it returns.
+    /// Runs until it is told to stop, or dead to the cluster. All acknowledged is durable then.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Incoming>,
@@ -463,10 +462,7 @@ impl Loop {
                 return Err(self.store_error(StoreError::Damaged { path, reason }));
             }
             Effect::Fenced { restart } => self.state.fenced = Some(restart),
-            Effect::MapChanged(map) => {
-                self.map_changed(&map);
-                self.look_whether_filled(&map)?;
-            }
+            Effect::MapChanged(map) => self.map_changed(&map)?,
             Effect::Read(request) => {
                 // Beside the loop: a page may be long, and its disk slow.
                 let (reader, local) = (self.store.reader(), self.local.clone());
@@ -483,7 +479,7 @@ impl Loop {
     }
 
     /// The nodes have agreed on who is there, and where.
-    fn map_changed(&mut self, map: &wire::ClusterMap) {
+    fn map_changed(&mut self, map: &wire::ClusterMap) -> Result<(), NodeError> {
         let shared = &self.shared;
         shared.copies.store(wanted_copies(map), Ordering::Relaxed);
         for (member, before) in map
@@ -513,16 +509,7 @@ impl Loop {
         }
         self.members.set_map(map);
         self.scribe.note(map);
-    }
-
-    /// What was given up before is needed no more when all that was filled since is durable.
-    fn look_whether_filled(&mut self, map: &wire::ClusterMap) -> Result<(), NodeError> {
-        if self.refill.is_done_by(map) {
-            self.store.sync().map_err(|error| self.store_error(error))?;
-            let said = self.refill.end();
-            self.shared.log.line(&said);
-        }
-        Ok(())
+        self.look_whether_filled(map)
     }
 
     /// Asks for small objects, all that this step wants of one node together.
@@ -602,7 +589,7 @@ impl Loop {
         }
     }
 
-    fn store_error(&self, error: StoreError) -> NodeError {
+    pub(crate) fn store_error(&self, error: StoreError) -> NodeError {
         NodeError::Store { node: self.shared.identity.node, error }
     }
 

@@ -9,8 +9,8 @@ refilling    `db` began after `db.damaged` was put aside, and others may not hav
 ```
 As long as the mark stands, what is in `db.damaged` may be the last copy of something, and no other
 records take its place. The mark is written before the first record of a new store, and removed when
-the agreed map shows that all has its copies: then `db.partial` goes. `db.damaged` stays for people to
-look at. It goes when records that were whole are given up in turn.
+the agreed map shows that all has its copies: then `db.partial` goes. `db.damaged` stays for people
+to look at. It goes when records that were whole are given up in turn.
 
 Each step is one rename or the removal of something that nothing needs: a node may die between any
 two of them.
@@ -170,8 +170,8 @@ impl GivenUp {
         match (&self.these, &self.earlier) {
             (Some(these), None) => format!("what was left of them is in {}", at(these)),
             (Some(these), Some(earlier)) => format!(
-                "they were not filled again yet, and what had come is in {}; those from before stay \
-                 in {}",
+                "they were not filled again yet, and what had come is in {}; those from before \
+                 stay in {}",
                 at(these),
                 at(earlier)
             ),

@@ -68,7 +68,7 @@ fn incarnations_grow_and_the_lock_holds() {
     assert!(matches!(error, StartError::InUse { .. }), "{error}");
     drop(state);
     assert_eq!(StateDir::open(dir.path()).unwrap().incarnation(), Incarnation(2));
-    fs::write(dir.path().join("format"), "2\n").unwrap();
+    fs::write(dir.path().join("format"), "3\n").unwrap();
     let error = StateDir::open(dir.path()).unwrap_err();
     assert!(matches!(error, StartError::NewerFormat { .. }), "{error}");
 }

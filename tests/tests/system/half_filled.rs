@@ -1,5 +1,5 @@
-//! A node whose records were damaged and that dies before it is filled again keeps those from before:
-//! while the others are away they may be the last copies of something.
+//! A node whose records were damaged and that dies before it is filled again keeps those from
+//! before: while the others are away they may be the last copies of something.
 
 use std::fs;
 use std::path::{Path, PathBuf};

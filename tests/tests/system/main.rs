@@ -38,4 +38,5 @@ mod strangers;
 mod synthetic;
 mod tools;
 mod tuning;
+mod upgrade;
 mod uploads;
