@@ -44,8 +44,8 @@ pub enum StartError {
     #[error("{} has format {found}, and this program reads {known}", path.display())]
     NewerFormat { path: PathBuf, found: String, known: String },
     #[error(
-        "node {node} runs at {address} and is of another version ({reason}); the state in {} was \
-         not touched",
+        "node {node} runs at {address} and is of another version ({reason}); the state in {} keeps \
+         its version",
         path.display()
     )]
     OtherVersion { node: proto::NodeId, address: String, reason: String, path: PathBuf },
