@@ -33,6 +33,7 @@ mod past;
 mod places;
 mod processes;
 mod progress;
+mod records;
 mod remembered;
 mod replicas;
 mod results;

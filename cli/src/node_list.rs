@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::errors::{Done, Exit, Failure};
 use crate::measured::Measured;
+use crate::records::Records;
 use crate::{Context, tuning, units};
 
 /// How long a node may take before it counts as down.
@@ -259,27 +260,14 @@ struct NodeInfo {
     stalled_jobs: u64,
     cpu_s: f64,
     peak_rss_bytes: u64,
-    /// How often it has read all of its records again since it started, and how much the last time.
-    scrub_passes: u64,
-    scrubbed_bytes: u64,
+    #[serde(flatten)]
+    records: Records,
     data: NodeData,
     measured: Measured,
     /// Of a node that leaves: what it has made and others do not have yet.
     leaving_objects: u64,
     leaving_bytes: u64,
     tuning: tuning::Shown,
-}
-
-impl NodeInfo {
-    fn scrubbed(&self) -> String {
-        let (times, size) = (units::number_of, units::bytes);
-        match self.scrub_passes {
-            0 => "not since it started".to_owned(),
-            passes => {
-                format!("{}, {} the last time", times(passes, "time"), size(self.scrubbed_bytes))
-            }
-        }
-    }
 }
 
 /// The objects of one node, and what its tasks have read since it started.
@@ -373,8 +361,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             stalled_jobs: state.stalled_jobs,
             cpu_s: state.cpu_ns as f64 / 1e9,
             peak_rss_bytes: state.peak_rss_bytes,
-            scrub_passes: state.scrub_passes,
-            scrubbed_bytes: state.scrubbed_bytes,
+            records: Records::of(&state),
             data: NodeData::of(&state),
             measured: Measured::of(&state),
             leaving_objects: state.leaving_objects,
@@ -413,12 +400,18 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             row("stalled jobs", format!("{} now, {} in all", info.stalled_jobs, info.stalls)),
             row("cpu", units::seconds(info.cpu_s)),
             row("memory", units::bytes(info.peak_rss_bytes)),
-            row("scrubbed", info.scrubbed()),
         ];
         let tuning = tuning::rows(&state.tuning.unwrap_or_default());
         context.output.table(
             &["", ""],
-            &[rows.as_slice(), &info.data.rows(), &info.measured.rows(), &tuning].concat(),
+            &[
+                rows.as_slice(),
+                &info.records.rows(),
+                &info.data.rows(),
+                &info.measured.rows(),
+                &tuning,
+            ]
+            .concat(),
         )?;
         Ok(Exit::Ok)
     })

@@ -82,7 +82,7 @@ pub(crate) fn encode_and_keep(request: wire::Request) -> (Bytes, wire::Request) 
 /// A call with what every call carries. Another node than the one that is meant refuses it.
 pub(crate) fn call<T>(to: Option<NodeId>, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    let version = MetadataValue::from(limits::FORMAT_VERSION);
+    let version = MetadataValue::from(limits::CALL_VERSION);
     request.metadata_mut().insert("starling-version", version);
     if let Some(node) = to {
         request.metadata_mut().insert(TO_NODE, MetadataValue::from(node.0));

@@ -41,11 +41,14 @@ pub enum StartError {
     Listen { address: SocketAddr, error: io::Error },
     #[error("state directory {} is in use by another node", path.display())]
     InUse { path: PathBuf },
+    #[error("{} has format {found}, and this program reads {known}", path.display())]
+    NewerFormat { path: PathBuf, found: String, known: String },
     #[error(
-        "state directory {} has format {found}, this program reads format {known}",
+        "node {node} runs at {address} and is of another version ({reason}); the state in {} keeps \
+         its version",
         path.display()
     )]
-    NewerFormat { path: PathBuf, found: String, known: u32 },
+    OtherVersion { node: proto::NodeId, address: String, reason: String, path: PathBuf },
     #[error("{} belongs to another user", path.display())]
     OtherOwner { path: PathBuf },
     #[error("{} may be written to by others (mode {mode:04o})", path.display())]
@@ -116,7 +119,15 @@ impl StartError {
                 "leave out --listen, or give port 0: the system picks a free one"
             }
             Self::InUse { .. } => "stop that node first (`starling down`), or give another --dir",
-            Self::NewerFormat { .. } => "use the newer starling, or give another --dir",
+            Self::NewerFormat { .. } => {
+                "use the newer starling that wrote it; to go back, fetch the results with that one \
+                 ('starling job fetch') and begin in another --dir, or put the copy back that was \
+                 made before the upgrade (docs/clusters.md, Upgrading)"
+            }
+            Self::OtherVersion { .. } => {
+                "nodes of both versions cannot be in one cluster: 'starling down', then \
+                 'starling up' with the newer program everywhere (docs/clusters.md, Upgrading)"
+            }
             Self::NoAddress { .. } => {
                 "give the address by which other machines reach this one, or --listen auto"
             }

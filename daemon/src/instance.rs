@@ -12,13 +12,15 @@ D/nodes/<id>/address.json  where the node listens; there while it runs
 D/nodes/<id>/failed.json   why a node that a launcher started did not come up
 D/nodes/<id>/removed       the node has left the cluster
 D/nodes/<id>/state/        format, lock, incarnation, boot, ended, store, db/, events/, streams/,
-                           objects/, tasks/, log
+                           objects/, tasks/, log; of records that were given up, see `aside`
 ```
 Files appear whole (written under another name, synced, then linked or renamed), so a reader on a
 shared file system sees a file or none.
 */
 
+mod aside;
 mod failed;
+mod format;
 mod former;
 mod grown;
 mod lock;
@@ -36,6 +38,7 @@ use proto::{Incarnation, NodeId, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{NodeError, StartError};
+pub(crate) use aside::{Aside, GivenUp};
 pub use failed::FailureFile;
 pub(crate) use former::EndMark;
 pub use grown::MembersFile;
@@ -91,7 +94,6 @@ const LOCK: &str = "lock";
 const REMOVED: &str = "removed";
 /// It has no slots.
 const KEEPER: &str = "keeper";
-const DB_ASIDE: &str = "db.damaged";
 /// The number of records that are to be made, as it was told to the cluster.
 const JOINED_AS: &str = "joined-as";
 const NO_NUMBER: &str = "it should hold a number and its checksum";
@@ -219,6 +221,8 @@ pub struct StateDir {
     incarnation: Incarnation,
     former: (Incarnation, LifeEnd),
     store: u64,
+    /// As it was found.
+    format: u32,
     lock: DirLock,
 }
 
@@ -235,7 +239,7 @@ impl StateDir {
         make_private_dir(path)?;
         check_owner(path, rustix::process::geteuid().as_raw())?;
         let lock = DirLock::take(path, LOCK)?;
-        check_format(path)?;
+        let format = format::check(path)?;
         check_not_removed(path)?;
         for part in ["events", "streams", "objects", "tasks"] {
             let path = path.join(part);
@@ -243,8 +247,9 @@ impl StateDir {
         }
         let former = former::look(path, last_incarnation(path)?)?;
         let incarnation = next_incarnation(path, known)?;
+        Aside { state: path.to_path_buf() }.begin()?;
         let store = store_id(path)?;
-        Ok(Self { path: path.to_path_buf(), incarnation, former, store, lock })
+        Ok(Self { path: path.to_path_buf(), incarnation, former, store, format, lock })
     }
 
     #[must_use]
@@ -317,24 +322,23 @@ impl StateDir {
         }
     }
 
+    /// Whether a program of an earlier version could still use it.
+    pub(crate) fn is_older(&self) -> bool {
+        self.format < limits::STATE_VERSION
+    }
+    /// Before anything is written there that a program of an earlier version would pass over.
+    pub(crate) fn upgrade(&self) -> Result<(), StartError> {
+        if self.is_older() { format::write(&self.path) } else { Ok(()) }
+    }
+
     /// Puts the records aside, for whoever wants to look: the next start has none, and another
-    /// store. What an earlier call put aside goes, unless there are no records yet: where a disk
-    /// fails for good no store can be made in place of the first, which alone had some.
-    pub(crate) fn give_up_records(&self) -> Result<PathBuf, StartError> {
-        let aside = self.path.join(DB_ASIDE);
-        let is_empty = matches!(crate::store::file_of_records(&self.db()), Ok(None));
-        let goes = if is_empty && aside.exists() { self.db() } else { aside.clone() };
-        match fs::remove_dir_all(&goes) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(StartError::io("remove", &goes, e));
-            }
-            _ => {}
-        }
-        if goes == aside {
-            fs::rename(self.db(), &aside).map_err(|e| StartError::io("rename", &self.db(), e))?;
-        }
-        sync_parent(&aside)?;
-        Ok(aside)
+    /// store.
+    pub(crate) fn give_up_records(&self) -> Result<GivenUp, StartError> {
+        self.aside().give_up()
+    }
+    /// What was put aside.
+    pub(crate) fn aside(&self) -> Aside {
+        Aside { state: self.path.clone() }
     }
 
     /// Whether this node was part of a complete cluster before: then it need not wait for the
@@ -404,22 +408,6 @@ pub(crate) fn prepare_joined(state: &Path, store: u64) -> Result<(), StartError>
     replace(&state.join("formed"), b"1\n")
 }
 
-fn check_format(state: &Path) -> Result<(), StartError> {
-    let path = state.join("format");
-    let known = limits::FORMAT_VERSION;
-    match fs::read_to_string(&path) {
-        Ok(text) if text.trim() == known.to_string() => Ok(()),
-        Ok(text) => {
-            let found = text.trim().chars().take(32).collect();
-            Err(StartError::NewerFormat { path: state.to_path_buf(), found, known })
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            replace(&path, format!("{known}\n").as_bytes())
-        }
-        Err(e) => Err(StartError::io("read", &path, e)),
-    }
-}
-
 fn last_incarnation(state: &Path) -> Result<Incarnation, StartError> {
     let path = state.join("incarnation");
     let last = match fs::read_to_string(&path) {
@@ -485,7 +473,8 @@ fn read_cluster(path: &Path) -> Result<ClusterFile, StartError> {
         .map_err(|e| StartError::Damaged { path: path.to_path_buf(), what: e.to_string() })?;
     if found.format != limits::FORMAT_VERSION {
         let (path, found) = (path.to_path_buf(), found.format.to_string());
-        return Err(StartError::NewerFormat { path, found, known: limits::FORMAT_VERSION });
+        let known = limits::FORMAT_VERSION.to_string();
+        return Err(StartError::NewerFormat { path, found, known });
     }
     Ok(found)
 }

@@ -59,6 +59,7 @@ mod open_files;
 mod options;
 mod parts;
 mod peers;
+mod refill;
 mod rendezvous;
 mod renew;
 mod replies;

@@ -32,6 +32,7 @@ use crate::members::Members;
 use crate::options::NodeOptions;
 use crate::parts::{Presence, limits_of_store, open_store, start_executor};
 use crate::peers::{Identity, Others};
+use crate::refill::Refill;
 use crate::rendezvous::{Formed, LooksFor, Wait};
 use crate::run_loop::{Ended, Loop, State};
 use crate::scrub::Scrub;
@@ -369,6 +370,9 @@ impl Life {
         had_begun: bool,
     ) -> Result<Option<Incarnation>, StartError> {
         let (shared, options) = (&self.shared, &place.options);
+        if self.state.is_older() {
+            rendezvous::refuse_other_versions(shared, self.state.path()).await?;
+        }
         let goes_alone = self.state.was_formed() && !options.begin_together;
         if goes_alone || self.state.is_late() {
             tokio::spawn(rendezvous::knock(Arc::clone(shared)));
@@ -432,6 +436,10 @@ impl Life {
         own: &AddressFile,
     ) -> Result<(Loop, Inboxes, StateDir), NodeError> {
         let (node, incarnation) = (place.options.node, self.state.incarnation());
+        if self.state.is_older() {
+            self.state.upgrade()?;
+            self.shared.log.line("its state has the format of this version from now on");
+        }
         let map = place.first_map(&self.state);
         let members = Members::new(map.clone(), own, |node| self.shared.addresses.read(node));
         // That a node cannot be reached now is for answers only. To the core it would be dead, and
@@ -458,6 +466,8 @@ impl Life {
         self.scrub(place.options.scrub_every)?;
         self.shared.copies.store(wanted_copies(&map), Ordering::Relaxed);
         tokio::spawn(captured::keep_on(Arc::clone(&self.shared), self.state.store()));
+        let refill = Refill::new(self.state.aside(), node, incarnation, self.state.store());
+        refill.news().iter().for_each(|news| self.shared.log.line(news));
         let objects = self.shared.executor.objects().list();
         if !objects.is_empty() {
             let stored = Local::Input(Input::Stored { objects });
@@ -486,6 +496,7 @@ impl Life {
             events,
             members,
             mark: self.state.end_mark(),
+            refill,
             local: self.local_sender,
             state: State::default(),
         };

@@ -1,7 +1,7 @@
 //! What the shell knows of the members and the core does not: addresses, processes, who is
 //! reachable. It is filled into the answers that carry it.
 
-use proto::{Incarnation, NodeId, wire};
+use proto::{Incarnation, NodeId, limits, wire};
 
 use crate::instance::AddressFile;
 use crate::scrub::Pass;
@@ -118,6 +118,7 @@ impl Members {
                 state.scrubbed_bytes = self.scrubbed_bytes;
             }
             Some(wire::response::Body::Map(map)) => {
+                map.speaks = limits::PEER_VERSION;
                 for member in &mut map.members {
                     let known = self.map.members.get(member.node as usize);
                     // An answer is never newer than what is known here.

@@ -1,7 +1,8 @@
 //! Who this node is to others, and how to reach and believe them.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{self, AtomicBool};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use tonic::{Request, Status};
 use crate::rpc::peer_client::PeerClient;
 
 const VERSION: &str = "starling-version";
+/// In what a node of any version answers to a greeting of another one.
+pub(crate) const SPEAKS: &str = "speaks version";
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// Uploads that wait for their turn fill their streams' windows; the others get on all the same.
 const CONNECTION_WINDOW_BYTES: u32 =
@@ -37,7 +40,7 @@ pub(crate) struct Call {
 
 impl Interceptor for Call {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert(VERSION, MetadataValue::from(limits::FORMAT_VERSION));
+        request.metadata_mut().insert(VERSION, MetadataValue::from(limits::CALL_VERSION));
         if let Some(node) = self.to {
             request.metadata_mut().insert(TO_NODE, MetadataValue::from(node.0));
         }
@@ -48,10 +51,10 @@ impl Interceptor for Call {
 /// Whether a call may be served.
 pub(crate) fn check_version(metadata: &MetadataMap) -> Result<(), Status> {
     match metadata.get(VERSION) {
-        Some(version) if *version == MetadataValue::from(limits::FORMAT_VERSION) => Ok(()),
+        Some(version) if *version == MetadataValue::from(limits::CALL_VERSION) => Ok(()),
         _ => Err(Status::failed_precondition(format!(
             "this node speaks version {} only",
-            limits::FORMAT_VERSION
+            limits::CALL_VERSION
         ))),
     }
 }
@@ -65,6 +68,21 @@ pub(crate) fn check_target(metadata: &MetadataMap, own: NodeId) -> Result<(), St
             Err(Status::failed_precondition(text))
         }
         _ => Ok(()),
+    }
+}
+
+/// Whether a node of that version may be in one cluster with this one.
+pub(crate) fn check_peer_version(theirs: u32) -> Result<(), String> {
+    let ours = limits::PEER_VERSION;
+    match theirs.cmp(&ours) {
+        Ordering::Equal => Ok(()),
+        order => {
+            let older = if order == Ordering::Less { "the peer" } else { "this node" };
+            Err(format!(
+                "the peer {SPEAKS} {theirs}, this node {ours}: stop the nodes of the older program \
+                 ({older}), and start them with the newer one"
+            ))
+        }
     }
 }
 
@@ -91,7 +109,7 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn greeting(&self, probe: bool) -> wire::LinkFrame {
         let greeting = wire::Greeting {
-            version: limits::FORMAT_VERSION,
+            version: limits::PEER_VERSION,
             cluster: self.cluster,
             node: self.node.0,
             incarnation: self.incarnation.0,
@@ -102,13 +120,13 @@ impl Identity {
             launch: self.launch.clone(),
             data_address: self.data_address.clone(),
             host: self.host.clone(),
-            formed: self.formed.load(Ordering::Relaxed),
+            formed: self.formed.load(atomic::Ordering::Relaxed),
         };
         wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(greeting)) }
     }
 
     pub(crate) fn set_formed(&self) {
-        self.formed.store(true, Ordering::Relaxed);
+        self.formed.store(true, atomic::Ordering::Relaxed);
     }
 
     /// Whether the first frame of a stream comes from another node of this cluster.
@@ -116,10 +134,7 @@ impl Identity {
         let Some(wire::link_frame::Body::Greeting(greeting)) = frame.and_then(|it| it.body) else {
             return Err("the first frame of a link must be a greeting".to_owned());
         };
-        if greeting.version != limits::FORMAT_VERSION {
-            let (theirs, ours) = (greeting.version, limits::FORMAT_VERSION);
-            return Err(format!("the peer speaks version {theirs}, this node {ours}"));
-        }
+        check_peer_version(greeting.version)?;
         if greeting.cluster != self.cluster {
             let (theirs, ours) = (greeting.cluster, self.cluster);
             return Err(format!("the peer belongs to cluster {theirs:016x}, not to {ours:016x}"));
@@ -259,9 +274,14 @@ mod tests {
         for identity in wrong {
             assert!(me.check(Some(identity.greeting(false))).is_err(), "{identity:?}");
         }
-        let newer = wire::Greeting { version: 2, ..greeting };
-        let frame = wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(newer)) };
-        assert!(me.check(Some(frame)).unwrap_err().contains("version 2"));
+        let (older, newer) = (limits::PEER_VERSION - 1, limits::PEER_VERSION + 1);
+        for (version, which) in [(older, "(the peer)"), (newer, "(this node)")] {
+            let greeting = wire::Greeting { version, ..greeting.clone() };
+            let frame = wire::LinkFrame { body: Some(wire::link_frame::Body::Greeting(greeting)) };
+            let refused = me.check(Some(frame)).unwrap_err();
+            let said = format!("the peer speaks version {version}, this node {}", older + 1);
+            assert!(refused.contains(&said) && refused.contains(which), "{refused}");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ const LOOK_AFTER_MAX: Duration = Duration::from_millis(200);
 const NAMED_MAX: usize = 8;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 const MAP_PATIENCE: Duration = Duration::from_millis(500);
+/// Nodes that are asked of which version they are, one after another.
+const ASKED_FOR_VERSION_MAX: usize = 8;
 
 /// How the cluster came to be.
 pub(crate) enum Formed {
@@ -237,6 +239,22 @@ impl Wait<'_> {
     }
 }
 
+/// That no other node runs that is of another version. To be asked before the state of this one is
+/// turned into what only this version reads: then the earlier program can still go on with it.
+pub(crate) async fn refuse_other_versions(shared: &Shared, state: &Path) -> Result<(), StartError> {
+    let files = shared.others.all().into_iter().filter_map(|node| shared.addresses.read(node));
+    for file in files.take(ASKED_FOR_VERSION_MAX) {
+        let probed = tokio::time::timeout(MAP_PATIENCE, links::probe(shared, &file.address)).await;
+        if let Ok(Err(reason)) = probed
+            && reason.contains(peers::SPEAKS)
+        {
+            let (node, address, path) = (NodeId(file.node), file.address, state.to_path_buf());
+            return Err(StartError::OtherVersion { node, address, reason, path });
+        }
+    }
+    Ok(())
+}
+
 /// Tells the lower nodes of a running cluster that this one is back: they dial it.
 pub(crate) async fn knock(shared: Arc<Shared>) {
     for node in shared.others.all().into_iter().filter(|&it| it < shared.identity.node) {
@@ -367,7 +385,9 @@ fn apart<T: Send>(
 
 async fn map_of(address: &str, dialer: &Dialer) -> Result<wire::ClusterMap, String> {
     match ask(address, dialer, wire::request::Body::Map(wire::MapQuery {})).await? {
-        Some(wire::response::Body::Map(map)) => Ok(map),
+        // An earlier version says nothing of itself.
+        Some(wire::response::Body::Map(map)) => peers::check_peer_version(map.speaks.max(1))
+            .map(|()| wire::ClusterMap { speaks: 0, ..map }),
         _ => Err("it does not tell its map".to_owned()),
     }
 }

@@ -30,15 +30,15 @@ impl Place {
     pub(crate) fn renew(&mut self, why: &str) -> Result<(), StartError> {
         self.renewals += 1;
         let state = StateDir::open(&self.options.state_path())?;
-        let aside = state.give_up_records()?;
-        // What it promised to the others is gone too: it begins like one that comes later.
+        // What it promised to the others goes too: it begins like one that comes later. That is
+        // noted first: a node that dies in between must not vote as if it had promised nothing.
         state.set_late()?;
         state.set_formed()?;
+        let given_up = state.give_up_records()?;
         (self.options.say)(&format!(
-            "node {} gives its copies up: {why}; what was left of them is in {}, and it is filled \
-             again from the other nodes",
+            "node {} gives its copies up: {why}; {}, and it is filled again from the other nodes",
             self.options.node,
-            aside.display()
+            given_up.told()
         ));
         Ok(())
     }

@@ -39,6 +39,7 @@ use crate::map_news;
 use crate::members::Members;
 use crate::notable::notable;
 use crate::parts::believe_later;
+use crate::refill::Refill;
 use crate::replies::ReplySender;
 use crate::scrub::Pass;
 use crate::service::Shared;
@@ -107,6 +108,7 @@ pub(crate) struct Loop {
     pub(crate) transfers: Transfers,
     pub(crate) members: Members,
     pub(crate) mark: EndMark,
+    pub(crate) refill: Refill,
     pub(crate) scribe: Scribe,
     /// For what is done beside the loop.
     pub(crate) local: mpsc::UnboundedSender<Local>,
@@ -140,8 +142,7 @@ fn history(node: &Node) -> Bounds {
 }
 
 impl Loop {
-    /// Runs until it is told to stop, or dead to the cluster. What was acknowledged is durable when
-    /// it returns.
+    /// Runs until it is told to stop, or dead to the cluster. All acknowledged is durable then.
     pub(crate) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Incoming>,
@@ -463,7 +464,7 @@ impl Loop {
                 return Err(self.store_error(StoreError::Damaged { path, reason }));
             }
             Effect::Fenced { restart } => self.state.fenced = Some(restart),
-            Effect::MapChanged(map) => self.map_changed(&map),
+            Effect::MapChanged(map) => self.map_changed(&map)?,
             Effect::Read(request) => {
                 // Beside the loop: a page may be long, and its disk slow.
                 let (reader, local) = (self.store.reader(), self.local.clone());
@@ -480,7 +481,7 @@ impl Loop {
     }
 
     /// The nodes have agreed on who is there, and where.
-    fn map_changed(&mut self, map: &wire::ClusterMap) {
+    fn map_changed(&mut self, map: &wire::ClusterMap) -> Result<(), NodeError> {
         let shared = &self.shared;
         shared.copies.store(wanted_copies(map), Ordering::Relaxed);
         for (member, before) in map
@@ -510,6 +511,7 @@ impl Loop {
         }
         self.members.set_map(map);
         self.scribe.note(map);
+        self.look_whether_filled(map)
     }
 
     /// Asks for small objects, all that this step wants of one node together.
@@ -537,6 +539,7 @@ impl Loop {
 
     fn reply(&mut self, client: ClientId, mut response: wire::Response) {
         self.members.fill_in(&mut response);
+        self.refill.fill_in(&mut response);
         if let Some(replies) = self.state.clients.get(&client)
             && !replies.send(response)
         {
@@ -588,7 +591,7 @@ impl Loop {
         }
     }
 
-    fn store_error(&self, error: StoreError) -> NodeError {
+    pub(crate) fn store_error(&self, error: StoreError) -> NodeError {
         NodeError::Store { node: self.shared.identity.node, error }
     }
 

@@ -104,6 +104,17 @@ fn check(shared: &Shared, request: Request<()>) -> Result<Request<()>, Status> {
     Ok(request)
 }
 
+/// Why a request is not served, before it comes to the core.
+fn refusal(role: Role, body: Option<&wire::request::Body>) -> Option<String> {
+    if role < least_role_of_request(body) {
+        return Some(format!("the role {role} may not do this"));
+    }
+    // A node of another version could do nothing here.
+    let Some(wire::request::Body::Propose(command)) = body else { return None };
+    let Some(wire::map_command::Body::Join(join)) = &command.body else { return None };
+    peers::check_peer_version(join.speaks.max(1)).err()
+}
+
 type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send + 'static>>;
 
 #[derive(Debug)]
@@ -152,11 +163,9 @@ impl Peer for PeerService {
             // An error (the client is gone, a frame is garbage or too long) ends this stream alone.
             while let Ok(Some(wire::Requests { mut requests })) = incoming.message().await {
                 requests.retain(|request| {
-                    let may = role >= least_role_of_request(request.body.as_ref());
-                    if !may {
-                        refusals.refuse(request.id, &format!("the role {role} may not do this"));
-                    }
-                    may
+                    let refused = refusal(role, request.body.as_ref());
+                    refused.iter().for_each(|reason| refusals.refuse(request.id, reason));
+                    refused.is_none()
                 });
                 if inbox.send(Incoming::Requests { client, requests }).await.is_err() {
                     return;

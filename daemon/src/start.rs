@@ -148,7 +148,8 @@ fn enter_as_new(
     }
     let store = instance::random_u64()?.max(1);
     let (slots, keeper) = (options.slots, options.slots == 0);
-    let join = wire::MemberJoin { store, address, data_address, slots, keeper };
+    let speaks = limits::PEER_VERSION;
+    let join = wire::MemberJoin { store, address, data_address, slots, keeper, speaks };
     options.node = rendezvous::enter(&by, dialer, &join, options.deadline)?;
     // What has a state is free to other ranks unless it is noted.
     options.rank.map_or(Ok(()), |rank| instance.note_rank(rank, options.node))?;

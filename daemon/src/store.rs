@@ -408,15 +408,35 @@ fn refuse_half_a_store(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+fn is_of_records(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "sst" || extension == "log")
+}
+
 /// The name of a file there in which records may be, if there is one.
 pub(crate) fn file_of_records(path: &Path) -> std::io::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(path)? {
         let file = PathBuf::from(entry?.file_name());
-        if file.extension().is_some_and(|extension| extension == "sst" || extension == "log") {
+        if is_of_records(&file) {
             return Ok(Some(file));
         }
     }
     Ok(None)
+}
+
+/// Of the files there in which records may be; 0 where there is no store.
+pub(crate) fn bytes_of_records(path: &Path) -> std::io::Result<u64> {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    let mut bytes: u64 = 0;
+    for entry in entries {
+        let entry = entry?;
+        if is_of_records(Path::new(&entry.file_name())) {
+            bytes = bytes.saturating_add(entry.metadata()?.len());
+        }
+    }
+    Ok(bytes)
 }
 
 /// This process, or all together, may open no more.

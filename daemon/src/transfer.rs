@@ -71,8 +71,8 @@ impl Transfers {
         let is_here = may_be_uploaded && uploads.stands_in(&store, object, fetch.size_bytes);
         let wanted = Wanted::new(object, fetch.size_bytes, move |result| {
             let result = match taken {
-                Some(keep) => result.and_then(|()| {
-                    let taken = store.take_over(object, keep);
+                Some(stay) => result.and_then(|()| {
+                    let taken = store.take_over(object, stay);
                     taken.map_err(|error| FetchError::Disk(error.to_string()))
                 }),
                 None => result,

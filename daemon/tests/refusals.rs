@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use daemon::{NodeError, NodeOptions, StartError, start, start_all};
-use proto::wire;
+use proto::{limits, wire};
 use security::KeyError;
 use support::{call, connect, options};
 use tokio_stream::StreamExt;
@@ -82,7 +82,7 @@ fn newer_state_and_open_keys_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     drop(start(options(dir.path(), 0, 1)).unwrap());
     let format = dir.path().join("nodes/0/state/format");
-    fs::write(&format, "2\n").unwrap();
+    fs::write(&format, "3\n").unwrap();
     let error = start(options(dir.path(), 0, 1)).unwrap_err();
     assert!(matches!(error, StartError::NewerFormat { .. }), "{error}");
     fs::write(&format, "1\n").unwrap();
@@ -185,6 +185,37 @@ async fn calls_of_another_version_are_refused() {
     node.join().unwrap();
 }
 
+/// It says nothing of its version: that is the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_node_of_an_earlier_version_is_not_taken_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(options(dir.path(), 0, 1)).unwrap();
+    tokio::task::block_in_place(|| node.wait_ready()).unwrap();
+    let mut client = connect(&node, dir.path()).await;
+    let join = wire::MemberJoin { store: 5, ..Default::default() };
+    let command = wire::MapCommand { body: Some(wire::map_command::Body::Join(join)) };
+    let body = Some(wire::request::Body::Propose(command));
+    let ask = wire::Request { id: 1, body: Some(wire::request::Body::Map(wire::MapQuery {})) };
+    let requests = wire::Requests { requests: vec![wire::Request { id: 2, body }, ask] };
+    let outgoing = tokio_stream::once(requests).chain(tokio_stream::pending());
+    let mut session = client.session(call(outgoing)).await.unwrap().into_inner();
+    let mut answers = Vec::new();
+    while answers.len() < 2 {
+        answers.extend(session.message().await.unwrap().unwrap().responses);
+    }
+    let error = answers.iter().find_map(|answer| answer.error.clone()).unwrap();
+    let text = format!("the peer speaks version 1, this node {}", limits::PEER_VERSION);
+    assert!(error.text.contains(&text), "{error:?}");
+    // One of a later version is told of which this one is, before it asks to be taken in.
+    let map = answers.iter().find_map(|answer| match &answer.body {
+        Some(wire::response::Body::Map(map)) => Some(map),
+        _ => None,
+    });
+    assert_eq!(map.unwrap().speaks, limits::PEER_VERSION);
+    client.stop(call(wire::StopRequest::default())).await.unwrap();
+    node.join().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn wrong_greetings_and_overlong_frames_end_only_their_stream() {
     let dir = tempfile::tempdir().unwrap();
@@ -199,9 +230,14 @@ async fn wrong_greetings_and_overlong_frames_end_only_their_stream() {
         frame(wire::link_frame::Body::Packet(packet)),
         wire::LinkFrame { body: None },
     ] {
-        let outgoing = tokio_stream::once(first).chain(tokio_stream::pending());
+        let outgoing = tokio_stream::once(first.clone()).chain(tokio_stream::pending());
         let status = client.link(call(outgoing)).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status}");
+        if matches!(first.body, Some(wire::link_frame::Body::Greeting(_))) {
+            let ours = limits::PEER_VERSION;
+            let text = format!("the peer speaks version 9, this node {ours}: stop the nodes of");
+            assert!(status.message().contains(&text), "{status}");
+        }
     }
     let body = Some(wire::request::Body::Kv(wire::KvBatch {
         ops: vec![wire::KvOp { value: vec![1; 17 << 20].into(), ..Default::default() }],

@@ -246,7 +246,9 @@ impl Uploads {
         cancelled: &AtomicBool,
     ) -> Result<u64, String> {
         let object = ObjectId { task, attempt, output: 0 };
-        let adopt = || self.adopt(store, object, ObjectKind::Made);
+        // Nobody can make it again.
+        let kind = ObjectKind::Shared { keep: false, share: 0 };
+        let adopt = || self.adopt(store, object, kind);
         if let Some(size_bytes) = adopt()? {
             return Ok(size_bytes);
         }

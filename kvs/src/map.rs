@@ -75,6 +75,7 @@ pub fn make_replicated_map(
         copies: in_force,
         wanted: if in_force < copies { copies } else { 0 },
         voters: first_voters(nodes),
+        speaks: 0,
     }
 }
 

@@ -7,14 +7,13 @@ mod hosts;
 mod logs;
 mod past;
 mod shell;
+mod versions;
 pub use copies::*;
 pub use hosts::*;
 pub use logs::*;
 pub use past::*;
 pub use shell::*;
-
-/// Wire and disk format; a frame or a state directory of another version is refused.
-pub const FORMAT_VERSION: u32 = 1;
+pub use versions::*;
 
 // The map.
 /// Partitions are a power of two, fixed when the cluster is made.

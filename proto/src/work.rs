@@ -40,8 +40,8 @@ pub struct Fetch {
     pub from: NodeId,
     pub size_bytes: u64,
     pub settings: Arc<wire::JobSettings>,
-    /// It is to lie here as if it had been made here; and whether it outlives its job.
-    pub taken: Option<bool>,
+    /// It is to lie here as if it had been made here; and what becomes of it.
+    pub taken: Option<Stay>,
 }
 
 /// Why an object did not come.
@@ -63,10 +63,54 @@ pub enum FetchError {
 pub struct Stored {
     pub object: ObjectId,
     pub size_bytes: u64,
-    /// It outlives its job.
-    pub keep: bool,
+    pub stay: Stay,
     /// Made elsewhere: it may go.
     pub copy: bool,
+}
+
+/// What becomes of an object that lies where it was made, or as if it had been made there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stay {
+    /// It outlives its job.
+    pub keep: bool,
+    /// On how many nodes it is to lie, if that is said; 0: on as many as partitions have copies.
+    pub share: Option<u32>,
+}
+
+impl Stay {
+    #[must_use]
+    pub fn of_output(output: &wire::Output, is_upload: bool) -> Self {
+        let share = match output.replicas {
+            // Nobody can make again what a client had put here.
+            0 => (is_upload && !output.keep).then_some(0),
+            replicas => Some(replicas),
+        };
+        Self { keep: output.keep, share }
+    }
+
+    /// On how many nodes it is to lie, where partitions have so many copies.
+    #[must_use]
+    pub fn copies(self, of_partitions: u32) -> u32 {
+        match self.share {
+            Some(0) => of_partitions,
+            Some(copies) => copies,
+            None if self.keep => of_partitions,
+            None => 1,
+        }
+    }
+}
+
+/// Nothing is said of other nodes.
+impl From<bool> for Stay {
+    fn from(keep: bool) -> Self {
+        Self { keep, share: None }
+    }
+}
+
+impl From<&wire::HandedOutput> for Stay {
+    fn from(output: &wire::HandedOutput) -> Self {
+        Self { keep: output.keep, share: output.share }
+    }
 }
 
 /// How an attempt ended, as the executor saw it. Times are the core's business.

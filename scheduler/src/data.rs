@@ -454,20 +454,20 @@ impl Scheduler {
 
     /// What an earlier incarnation left here counts against the budgets, and copies of it serve.
     pub fn on_stored(&mut self, now: Time, objects: &[Stored]) {
-        let mut kept = BTreeSet::new();
-        for &Stored { object, size_bytes, keep, copy } in objects {
+        let (mut shared, copies) = (BTreeSet::new(), self.homes.copies());
+        for &Stored { object, size_bytes, stay, copy } in objects {
             if copy {
                 self.data.objects.copied(object, size_bytes, true, (false, false));
             } else {
-                self.data.objects.made(object, size_bytes, true, keep);
+                self.data.objects.made(object, size_bytes, true, stay);
                 self.note_made(&object);
-                kept.extend(keep.then_some((object.task, object.attempt)));
+                shared.extend((stay.copies(copies) > 1).then_some((object.task, object.attempt)));
             }
             self.data.touched.touch(object.task.job, 0);
             self.data.in_doubt.insert(object.task.job);
             self.object_changed(&object);
         }
-        self.share_found(now, &kept);
+        self.share_found(now, &shared);
     }
 
     /// Asks whether jobs have ended of which an earlier incarnation left something here.

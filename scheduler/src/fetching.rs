@@ -8,7 +8,7 @@ use proto::limits::{
     FETCHES_AHEAD_IN_FLIGHT_MAX, FETCHES_AHEAD_WAITING_MAX, LOCATE_MOVES, LOCATE_TIMEOUT,
     LOCATE_TIMEOUT_MAX, LOCATE_WAITS, STEP_POPS_MAX,
 };
-use proto::work::{Fetch, FetchError, Outcome};
+use proto::work::{Fetch, FetchError, Outcome, Stay};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::data::{Reads, Settings, wire_object};
@@ -44,7 +44,7 @@ pub(crate) struct Flight {
     /// One task reads it.
     single: bool,
     /// It is to lie here as if made here; and whether it outlives its job.
-    taken: Option<bool>,
+    taken: Option<Stay>,
     pub(crate) phase: Phase,
     pub(crate) tries: u32,
     /// How often its home was asked again while all who have it were busy.
@@ -93,7 +93,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) readers: u32,
     pub(crate) settings: &'a Settings,
     /// See [`Fetch::taken`].
-    pub(crate) taken: Option<bool>,
+    pub(crate) taken: Option<Stay>,
 }
 
 impl Flight {
@@ -347,7 +347,7 @@ impl Scheduler {
         } else {
             let kind = (flight.first.is_none(), flight.single);
             match taken {
-                Some(keep) => self.data.objects.take(object, size_bytes, real, keep),
+                Some(stay) => self.data.objects.take(object, size_bytes, real, stay),
                 None => self.data.objects.copied(object, size_bytes, real, kind),
             }
             self.data.totals.brought_bytes += size_bytes;

@@ -179,7 +179,7 @@ impl Scheduler {
             size_bytes: output.size_bytes,
             readers: 1, // Nobody else has to be asked where it lies.
             settings: &settings,
-            taken: Some(output.keep),
+            taken: Some(output.into()),
         };
         self.begin_flight(now, &wish, None, out);
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use proto::work::Stay;
 use proto::{Attempt, JobId, LocalId, ObjectId, TaskId, wire};
 
 use crate::leaving::Made;
@@ -12,7 +13,7 @@ use crate::leaving::Made;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Made {
-        keep: bool,
+        stay: Stay,
     },
     Copy {
         /// Brought before any task asked for it: the first reader is the one it was brought for.
@@ -96,8 +97,14 @@ impl Objects {
     }
 
     /// A task made it here.
-    pub(crate) fn made(&mut self, object: ObjectId, size_bytes: u64, real: bool, keep: bool) {
-        self.insert(object, size_bytes, real, Kind::Made { keep });
+    pub(crate) fn made(
+        &mut self,
+        object: ObjectId,
+        size_bytes: u64,
+        real: bool,
+        stay: impl Into<Stay>,
+    ) {
+        self.insert(object, size_bytes, real, Kind::Made { stay: stay.into() });
     }
     /// A copy came; `fresh`: ahead of the task that needs it; `single`: the only one that does.
     pub(crate) fn copied(
@@ -110,18 +117,25 @@ impl Objects {
         self.insert(object, size_bytes, real, Kind::Copy { fresh, single });
     }
     /// Another node had made it, and leaves: it lies here as if made here, from now on.
-    pub(crate) fn take(&mut self, object: ObjectId, size_bytes: u64, real: bool, keep: bool) {
-        self.made(object, size_bytes, real, keep);
-        self.keep(object, keep);
+    pub(crate) fn take(
+        &mut self,
+        object: ObjectId,
+        size_bytes: u64,
+        real: bool,
+        stay: impl Into<Stay>,
+    ) {
+        let stay = stay.into();
+        self.made(object, size_bytes, real, stay);
+        self.keep(object, stay);
     }
     /// A copy that is here stays as if it had been made here.
-    pub(crate) fn keep(&mut self, object: ObjectId, keep: bool) {
+    pub(crate) fn keep(&mut self, object: ObjectId, stay: impl Into<Stay>) {
         if self.is_made(&object) {
             return;
         }
         self.make_busy(object); // What is firm is never idle.
         let Some(entry) = self.entries.get_mut(&object) else { return };
-        entry.kind = Kind::Made { keep };
+        entry.kind = Kind::Made { stay: stay.into() };
         self.copied_bytes -= entry.size_bytes;
         self.copies -= 1;
     }
@@ -158,11 +172,12 @@ impl Objects {
         let bound = |output| ObjectId { task, attempt, output };
         let all = self.entries.range(bound(0)..=bound(u32::MAX));
         let made = all.filter_map(|(object, entry)| match entry.kind {
-            Kind::Made { keep } if !entry.doomed => Some(wire::HandedOutput {
+            Kind::Made { stay } if !entry.doomed => Some(wire::HandedOutput {
                 output: object.output,
                 size_bytes: entry.size_bytes,
-                keep,
+                keep: stay.keep,
                 real: entry.real,
+                share: stay.share,
             }),
             _ => None,
         });
@@ -278,7 +293,7 @@ impl Objects {
     /// be run again, and what was made here and not deleted by now may be read.
     pub(crate) fn forget_job(&mut self, job: JobId, all_made: bool) -> Vec<ObjectId> {
         let kept = |entry: &Entry| match entry.kind {
-            Kind::Made { keep } => keep || all_made,
+            Kind::Made { stay } => stay.keep || all_made,
             Kind::Copy { .. } => false,
         };
         let of_job = self.entries.range(first_of(job)..).take_while(|(o, _)| o.task.job == job);

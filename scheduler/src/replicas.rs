@@ -14,7 +14,7 @@ use proto::limits::{
     OBJECTS_TOLD_MAX,
 };
 use proto::wire::HandStage;
-use proto::work::Outcome;
+use proto::work::{Outcome, Stay};
 use proto::{Incarnation, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
 use crate::data::{Reads, wire_object};
@@ -203,22 +203,17 @@ impl Scheduler {
     /// Nodes besides this one that are to have what it made before its end is told, and what that
     /// is: one number for all of an attempt.
     fn to_share(&self, spec: &wire::Spec, real: bool, outcome: &Outcome) -> Shared {
-        let uploaded = is_upload(spec);
-        let mut shared = Shared { uploaded, ..Shared::default() };
+        let mut shared = Shared { uploaded: is_upload(spec), ..Shared::default() };
         if !outcome.is_done() || self.options.mutant == Some(Mutant::KeptAlone) {
             return shared;
         }
         let sizes = (0..).zip(&outcome.output_sizes);
         for ((output, &size_bytes), declared) in sizes.zip(&spec.outputs) {
-            let replicas = match declared.replicas {
-                // Nobody can make again what a client had put here.
-                0 if declared.keep || uploaded => self.homes.copies(),
-                replicas => replicas,
-            };
-            if replicas > 1 && (size_bytes > 0 || real) {
-                shared.wanted = shared.wanted.max(replicas as usize - 1);
-                let keep = declared.keep;
-                shared.outputs.push(wire::HandedOutput { output, size_bytes, keep, real });
+            let Stay { keep, share } = Stay::of_output(declared, shared.uploaded);
+            let copies = Stay { keep, share }.copies(self.homes.copies());
+            if copies > 1 && (size_bytes > 0 || real) {
+                shared.wanted = shared.wanted.max(copies as usize - 1);
+                shared.outputs.push(wire::HandedOutput { output, size_bytes, keep, real, share });
             }
         }
         shared
@@ -357,37 +352,47 @@ impl Scheduler {
     }
 
     fn share_what_is_here(&mut self, now: Time, made: &BTreeSet<Made>, uploaded: bool) {
-        let wanted = self.homes.copies().saturating_sub(1) as usize;
-        if wanted == 0 || self.options.mutant == Some(Mutant::FoundAlone) {
+        if self.options.mutant == Some(Mutant::FoundAlone) {
             return;
         }
         for &made in made {
+            let mut shared = self.to_share_of(made, uploaded);
+            if shared.wanted == 0 {
+                continue;
+            }
             let me = self.options.me;
-            let was_asked = match uploaded {
+            let was_asked = match shared.uploaded {
                 true => self.homes.home_of(made.0) != me, // Its home makes it.
-                false => self.in_turn(made, false).iter().take(wanted).any(|&node| node == me),
+                false => {
+                    self.in_turn(made, false).iter().take(shared.wanted).any(|&node| node == me)
+                }
             };
             let patience = if was_asked { Span(2 * COPY_PATIENCE.0) } else { COPY_PATIENCE };
-            let mut outputs = self.data.objects.outputs_of(made);
-            outputs.retain(|output| output.keep || uploaded);
-            let due = Some(now + patience);
-            let shared =
-                Shared { outputs, wanted, due, found: true, uploaded, ..Shared::default() };
+            (shared.due, shared.found) = (Some(now + patience), true);
             self.data.replicas.found(made, shared);
         }
     }
 
-    /// A node that left had kept this, and it lies here instead: others are to have it as well.
-    pub(crate) fn share_taken(&mut self, made: Made) {
-        let wanted = self.homes.copies().saturating_sub(1) as usize;
+    /// What lies here of an attempt and is to lie on others as well; `uploaded`: all of it is.
+    fn to_share_of(&self, made: Made, uploaded: bool) -> Shared {
+        let copies = self.homes.copies();
+        let of = |output: &wire::HandedOutput| match uploaded {
+            true => copies,
+            false => Stay::from(output).copies(copies),
+        };
         let mut outputs = self.data.objects.outputs_of(made);
-        outputs.retain(|output| output.keep);
-        if wanted == 0 || outputs.is_empty() {
-            return;
+        outputs.retain(|output| of(output) > 1);
+        let wanted = outputs.iter().map(of).max().map_or(0, |copies| copies as usize - 1);
+        let uploaded = uploaded || outputs.iter().any(|output| output.share == Some(0));
+        Shared { outputs, wanted, meant: wanted, uploaded, ..Shared::default() }
+    }
+
+    /// A node that left had this, and it lies here instead: others are to have it as well.
+    pub(crate) fn share_taken(&mut self, made: Made) {
+        let shared = self.to_share_of(made, false);
+        if shared.wanted > 0 {
+            self.data.replicas.found(made, Shared { due: Some(Time::ZERO), ..shared });
         }
-        let due = Some(Time::ZERO);
-        let shared = Shared { outputs, wanted, meant: wanted, due, ..Shared::default() };
-        self.data.replicas.found(made, shared);
     }
 
     /// Looks at those whose time has come.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proto::event::{End as EventEnd, Reason};
-use proto::work::Outcome;
+use proto::work::{Outcome, Stay};
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::data::{Reads, is_real};
@@ -15,7 +15,7 @@ use crate::out::{Out, say_not_held, task_attempt};
 use crate::queue::Ready;
 use crate::replicas::Ended;
 use crate::staging::Staged;
-use crate::work::{Work, is_command, unpack};
+use crate::work::{Work, is_command, is_upload, unpack};
 use crate::{Mutant, Scheduler};
 
 /// A ready task of another home, held here.
@@ -236,8 +236,9 @@ impl Scheduler {
             if size_bytes > 0 || real {
                 let object = ObjectId { task, attempt, output };
                 let declared = running.spec.outputs.get(output as usize);
-                let keep = declared.is_some_and(|declared| declared.keep);
-                self.data.objects.made(object, size_bytes, real, keep);
+                let is_upload = is_upload(&running.spec);
+                let stay = declared.map_or_else(Stay::default, |it| Stay::of_output(it, is_upload));
+                self.data.objects.made(object, size_bytes, real, stay);
                 self.note_made(&object);
             }
         }

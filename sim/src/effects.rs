@@ -414,7 +414,7 @@ impl World {
         }
         let machine = &mut self.machines[index];
         let Some(running) = machine.running.remove(&(task, attempt)) else { return };
-        machine.made(running.objects, running.kept);
+        machine.made(running.objects, running.stays);
         self.starve.on_ended(self.now, index, running.cpus);
         if let Ok(truth) = known(&mut self.jobs, "once", task) {
             *truth.finished.entry(attempt).or_default() |= running.outcome.is_done();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use node::{Input, Node};
-use proto::work::{Captured, Launch, Outcome, Stored};
+use proto::work::{Captured, Launch, Outcome, Stay, Stored};
 use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, wire};
 
 use crate::checkers::bound::cpus_of;
@@ -21,8 +21,7 @@ pub(crate) struct Running {
     pub poison: bool,
     pub outcome: Outcome,
     pub objects: Vec<(ObjectId, u64)>,
-    /// Of these, what is to be kept.
-    pub kept: Vec<ObjectId>,
+    pub stays: Vec<(ObjectId, Stay)>,
 }
 
 /// How a machine will die at its next step.
@@ -90,9 +89,9 @@ pub(crate) struct Machine {
     pub objects: BTreeMap<ObjectId, u64>,
     /// Of these, copies that lie in no file.
     pub in_memory: BTreeSet<ObjectId>,
-    /// As the names of the files say: other copies, and what outlives its job.
+    /// As the names of the files say: other copies, and what becomes of all else.
     pub copies: BTreeSet<ObjectId>,
-    pub kept: BTreeSet<ObjectId>,
+    pub stays: BTreeMap<ObjectId, Stay>,
     pub doom: Option<Doom>,
     /// Its last life, and how that ended as far as the next one can tell.
     pub former: (Incarnation, wire::LifeEnd),
@@ -157,7 +156,7 @@ impl Machine {
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
             copies: BTreeSet::new(),
-            kept: BTreeSet::new(),
+            stays: BTreeMap::new(),
             in_memory: BTreeSet::new(),
             doom: None,
             dismissed: BTreeSet::new(),
@@ -182,13 +181,13 @@ impl Machine {
         self.clock.shows(now)
     }
     /// An object has come. A small copy stays in memory; what is taken over for good does not.
-    /// `for_good`: and whether it outlives its job.
-    pub(crate) fn take(&mut self, object: ObjectId, size_bytes: u64, for_good: Option<bool>) {
+    /// `for_good`: and what becomes of it.
+    pub(crate) fn take(&mut self, object: ObjectId, size_bytes: u64, for_good: Option<Stay>) {
         let is_new = self.objects.insert(object, size_bytes).is_none();
-        if let Some(keep) = for_good {
+        if let Some(stay) = for_good {
             self.in_memory.remove(&object);
             self.copies.remove(&object);
-            self.kept.extend(keep.then_some(object));
+            self.stays.insert(object, stay);
         } else if is_new && size_bytes <= limits::SMALL_OBJECT_BYTES {
             self.in_memory.insert(object);
         } else if is_new {
@@ -196,19 +195,19 @@ impl Machine {
         }
     }
     /// What was made here has come.
-    pub(crate) fn made(&mut self, objects: Vec<(ObjectId, u64)>, kept: Vec<ObjectId>) {
+    pub(crate) fn made(&mut self, objects: Vec<(ObjectId, u64)>, stays: Vec<(ObjectId, Stay)>) {
         for (object, size_bytes) in objects {
             self.objects.insert(object, size_bytes);
             self.in_memory.remove(&object);
             self.copies.remove(&object);
         }
-        self.kept.extend(kept);
+        self.stays.extend(stays);
     }
     pub(crate) fn let_go(&mut self, object: &ObjectId) {
         self.objects.remove(object);
         self.in_memory.remove(object);
         self.copies.remove(object);
-        self.kept.remove(object);
+        self.stays.remove(object);
     }
     /// As [`Self::let_go`], of all that are meant.
     pub(crate) fn let_go_of(&mut self, is_meant: impl Fn(&ObjectId, u64) -> bool) {
@@ -222,7 +221,7 @@ impl Machine {
         let stored = |(&object, &size_bytes): (&ObjectId, &u64)| Stored {
             object,
             size_bytes,
-            keep: self.kept.contains(&object),
+            stay: self.stays.get(&object).copied().unwrap_or_default(),
             copy: self.copies.contains(&object),
         };
         files.map(stored).collect()
@@ -279,8 +278,11 @@ pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
         (Outcome { output_sizes: sizes, captured, ..Outcome::default() }, objects)
     };
     let poison = launch.spec.kind == KIND_POISON;
-    let keep = |object: &ObjectId| launch.spec.outputs[object.output as usize].keep;
-    let made = objects.iter().map(|&(object, _)| object);
-    let kept = made.filter(keep).collect();
-    Running { slot: launch.slot, cpus: cpus_of(launch), poison, outcome, objects, kept }
+    let is_upload = matches!(launch.spec.body, Some(wire::spec::Body::Upload(_)));
+    let stay = |&(object, _): &(ObjectId, u64)| {
+        let output = &launch.spec.outputs[object.output as usize];
+        (object, Stay::of_output(output, is_upload))
+    };
+    let stays = objects.iter().map(stay).collect();
+    Running { slot: launch.slot, cpus: cpus_of(launch), poison, outcome, objects, stays }
 }

@@ -71,7 +71,7 @@ pub(super) fn fit_for_data(stream: &TcpStream) -> io::Result<()> {
 
 fn hello(identity: &Identity, to: NodeId) -> Hello {
     Hello {
-        version: limits::FORMAT_VERSION,
+        version: limits::PEER_VERSION,
         cluster: identity.cluster,
         from: identity.node.0,
         to: to.0,
@@ -128,7 +128,7 @@ async fn greet(
 }
 
 fn judge(identity: &Identity, greeting: &Hello, is_busy: bool) -> Welcome {
-    if greeting.version != limits::FORMAT_VERSION {
+    if greeting.version != limits::PEER_VERSION {
         Welcome::OtherVersion
     } else if greeting.cluster != identity.cluster || greeting.to != identity.node.0 {
         Welcome::OtherNode

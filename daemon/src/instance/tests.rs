@@ -68,7 +68,7 @@ fn incarnations_grow_and_the_lock_holds() {
     assert!(matches!(error, StartError::InUse { .. }), "{error}");
     drop(state);
     assert_eq!(StateDir::open(dir.path()).unwrap().incarnation(), Incarnation(2));
-    fs::write(dir.path().join("format"), "2\n").unwrap();
+    fs::write(dir.path().join("format"), "3\n").unwrap();
     let error = StateDir::open(dir.path()).unwrap_err();
     assert!(matches!(error, StartError::NewerFormat { .. }), "{error}");
 }
@@ -80,6 +80,7 @@ fn records_that_begin_anew_have_another_number() {
     let make = || {
         fs::create_dir_all(dir.path().join(DB)).unwrap();
         fs::write(dir.path().join(DB).join("CURRENT"), "x").unwrap();
+        fs::write(dir.path().join(DB).join("000001.sst"), "records").unwrap();
     };
     let first = number();
     assert_ne!((first, first), (0, number()), "nothing was written yet");
@@ -92,7 +93,7 @@ fn records_that_begin_anew_have_another_number() {
     for _ in 0..2 {
         make();
         let state = StateDir::open(dir.path()).unwrap();
-        assert!(state.give_up_records().unwrap().join("CURRENT").exists());
+        assert!(state.give_up_records().unwrap().these.unwrap().join("CURRENT").exists());
         drop(state);
         assert!(!dir.path().join(DB).exists());
         assert_ne!(second, number());
@@ -130,18 +131,54 @@ fn what_was_put_aside_stays_until_there_are_records_again() {
     let state = StateDir::open(dir.path()).unwrap();
     drop(crate::parts::open_store(&state).unwrap());
     fs::write(state.db().join("first"), "").unwrap();
-    let aside = state.give_up_records().unwrap();
+    let aside = state.give_up_records().unwrap().these.unwrap();
     for _ in 0..2 {
         fs::create_dir_all(state.db()).unwrap();
         fs::write(state.db().join("LOG"), "half a store").unwrap();
-        assert_eq!(state.give_up_records().unwrap(), aside);
+        let given_up = state.give_up_records().unwrap();
+        assert_eq!((given_up.these, given_up.earlier), (None, Some(aside.clone())));
         assert!(aside.join("first").exists() && !state.db().exists());
     }
     // Records without a `CURRENT` are records all the same.
     fs::create_dir_all(state.db()).unwrap();
-    fs::write(state.db().join("000009.sst"), "").unwrap();
+    fs::write(state.db().join("000009.sst"), "records").unwrap();
     state.give_up_records().unwrap();
     assert!(aside.join("000009.sst").exists() && !aside.join("first").exists());
+}
+
+/// With a store as it is: the second one has a few records when it is given up in turn.
+#[test]
+fn a_store_that_was_not_filled_leaves_the_one_before_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let live = |keys: std::ops::Range<u32>| {
+        let state = StateDir::open(dir.path()).unwrap();
+        let mut store = crate::parts::open_store(&state).unwrap();
+        let put = |key: u32| kvs::Write {
+            partition: proto::PartitionId(1),
+            key: key.to_be_bytes().to_vec(),
+            value: Some(vec![7; 100]),
+        };
+        let batch = kvs::Batch { seq: 1, cleared: Vec::new(), writes: keys.map(put).collect() };
+        store.write(&batch).unwrap();
+        store.sync().unwrap();
+        state
+    };
+    let records = |path: &Path| crate::store::RocksStore::open(path).unwrap().0.records().count();
+    let state = live(0..500);
+    let damaged = state.give_up_records().unwrap().these.unwrap();
+    drop(state);
+    let state = live(500..503);
+    assert!(state.aside().is_refilling());
+    let given_up = state.give_up_records().unwrap();
+    assert_eq!(given_up.earlier, Some(damaged.clone()));
+    assert_eq!([records(&damaged), records(&given_up.these.unwrap())], [500, 3]);
+    drop(state);
+    // The next one is filled.
+    let state = live(0..501);
+    state.aside().filled().unwrap();
+    assert_eq!(state.give_up_records().unwrap().these, Some(damaged.clone()));
+    assert_eq!(state.aside().kept(), [damaged.clone()]);
+    assert_eq!(records(&damaged), 501);
 }
 
 #[test]

@@ -37,11 +37,15 @@ fn parse_name(job: JobId, name: &str) -> Option<(ObjectId, ObjectKind)> {
     let attempt = Attempt(u64::from_str_radix(parts.next()?, 16).ok()?);
     let output = parts.next()?.parse().ok()?;
     let object = ObjectId { task: TaskId { job, local }, attempt, output };
-    let kind = match parts.next() {
-        None => ObjectKind::Made,
-        Some("kept") => ObjectKind::Kept,
-        Some("copy") => ObjectKind::Copy,
-        Some(_) => return None,
+    let (word, number) = (parts.next(), parts.next());
+    let kind = match (word, number) {
+        (None, None) => ObjectKind::Made,
+        (Some("kept"), None) => ObjectKind::Kept,
+        (Some("copy"), None) => ObjectKind::Copy,
+        (Some(word @ ("kept" | "shared")), Some(share)) => {
+            ObjectKind::Shared { keep: word == "kept", share: share.parse().ok()? }
+        }
+        _ => return None,
     };
     parts.next().is_none().then_some((object, kind))
 }

@@ -1,8 +1,9 @@
 /*!
 The objects on this node: one file for each output of an attempt.
 
-A file lies at `objects/<job>/<task>-<attempt>-<output>` (`-kept` or `-copy` behind it says what
-becomes of it when its job ends, or when room is needed), so a late writer of an old attempt can
+A file lies at `objects/<job>/<task>-<attempt>-<output>` (`-kept`, `-shared` or `-copy` behind it
+says what becomes of it when its job ends, or when room is needed; a number, on how many nodes it is
+to lie, 0: on as many as partitions), so a late writer of an old attempt can
 never touch what the committed one published. It appears by rename, complete or not at all, and does
 not change afterwards. An index in memory answers [`ObjectStore::contains`] without a system call.
 
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use proto::work::Stored;
+use proto::work::{Stay, Stored};
 use proto::{Attempt, JobId, ObjectId, TaskId, wire};
 
 use self::files::{PART_SUFFIX, directory_name, file_name, range_of, scan};
@@ -56,6 +57,8 @@ pub enum ObjectKind {
     Made,
     /// And it is to be kept when its job has ended.
     Kept,
+    /// It is said on how many nodes it is to lie, see [`Stay`].
+    Shared { keep: bool, share: u32 },
     /// It came from the node that made it.
     Copy,
 }
@@ -64,14 +67,33 @@ impl ObjectKind {
     /// Of an output of a task that runs here.
     #[must_use]
     pub fn of_output(output: &wire::Output) -> Self {
-        if output.keep { Self::Kept } else { Self::Made }
+        Stay::of_output(output, false).into()
     }
 
-    fn suffix(self) -> &'static str {
+    fn suffix(self) -> String {
         match self {
-            Self::Made => "",
-            Self::Kept => "-kept",
-            Self::Copy => "-copy",
+            Self::Made => String::new(),
+            Self::Kept => "-kept".to_owned(),
+            Self::Shared { keep: true, share } => format!("-kept-{share}"),
+            Self::Shared { keep: false, share } => format!("-shared-{share}"),
+            Self::Copy => "-copy".to_owned(),
+        }
+    }
+
+    fn stay(self) -> Stay {
+        match self {
+            Self::Shared { keep, share } => Stay { keep, share: Some(share) },
+            _ => Stay { keep: self == Self::Kept, share: None },
+        }
+    }
+}
+
+impl From<Stay> for ObjectKind {
+    fn from(Stay { keep, share }: Stay) -> Self {
+        match share {
+            Some(share) => Self::Shared { keep, share },
+            None if keep => Self::Kept,
+            None => Self::Made,
         }
     }
 }
@@ -109,7 +131,7 @@ impl ObjectStore {
         let stored = |(&object, entry): (&ObjectId, &Entry)| Stored {
             object,
             size_bytes: entry.size_bytes,
-            keep: entry.kind == ObjectKind::Kept,
+            stay: entry.kind.stay(),
             copy: entry.kind == ObjectKind::Copy,
         };
         self.index().objects.iter().map(stored).collect()
@@ -237,8 +259,8 @@ impl ObjectStore {
     }
 
     /// An object that came as a copy stays here for good from now on: who made it leaves.
-    pub fn take_over(&self, object: ObjectId, keep: bool) -> Result<(), ObjectError> {
-        let kind = if keep { ObjectKind::Kept } else { ObjectKind::Made };
+    pub fn take_over(&self, object: ObjectId, stay: Stay) -> Result<(), ObjectError> {
+        let kind = ObjectKind::from(stay);
         self.file(object)?;
         let mut index = self.index();
         let entry =
@@ -280,9 +302,7 @@ impl ObjectStore {
     pub fn list_to_forget(&self, job: JobId) -> Vec<ObjectId> {
         let index = self.index();
         let here = index.objects.range(range_of(job));
-        here.filter(|(_, entry)| entry.kind != ObjectKind::Kept)
-            .map(|(object, _)| *object)
-            .collect()
+        here.filter(|(_, entry)| !entry.kind.stay().keep).map(|(object, _)| *object).collect()
     }
 
     /// Removes these of a job. A file is removed for each, which takes its time; others use the

@@ -107,11 +107,11 @@ fn what_is_taken_over_is_no_copy_after_a_restart() {
     let store = ObjectStore::open(dir.path(), u64::MAX).unwrap();
     for number in 0..2 {
         store.create_incoming(object(number, 0), ObjectKind::Copy).unwrap().commit().unwrap();
-        store.take_over(object(number, 0), number == 1).unwrap();
+        store.take_over(object(number, 0), (number == 1).into()).unwrap();
     }
-    store.take_over(object(7, 0), true).unwrap_err();
+    store.take_over(object(7, 0), true.into()).unwrap_err();
     let listed = ObjectStore::open(dir.path(), u64::MAX).unwrap().list();
-    let kinds: Vec<_> = listed.iter().map(|stored| (stored.keep, stored.copy)).collect();
+    let kinds: Vec<_> = listed.iter().map(|stored| (stored.stay.keep, stored.copy)).collect();
     assert_eq!(kinds, [(false, false), (true, false)]);
 }
 
@@ -127,7 +127,7 @@ fn an_ended_job_leaves_what_is_kept_also_after_a_restart() {
     }
     assert_eq!(store.checksum(object(2, 0)), Some(7));
     let marks = |store: &ObjectStore| -> Vec<_> {
-        store.list().iter().map(|it| (it.size_bytes, it.keep, it.copy)).collect()
+        store.list().iter().map(|it| (it.size_bytes, it.stay.keep, it.copy)).collect()
     };
     let all = [(5, false, false), (5, true, false), (5, false, true)];
     assert_eq!(marks(&store), all);
@@ -167,12 +167,12 @@ fn a_small_copy_is_a_file_only_when_somebody_wants_one() {
     let file = store.file(object(0, 0)).unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"bytes");
     assert_eq!(store.file(object(0, 0)).unwrap(), file, "there is one already");
-    store.take_over(object(1, 0), true).unwrap();
+    store.take_over(object(1, 0), true.into()).unwrap();
     assert_eq!(files_of(dir.path()), 2);
     assert!(store.open_object(object(0, 0)).unwrap().0.file().is_some());
     // What is in memory alone goes with the process; what was taken over must not.
     let again = ObjectStore::open(dir.path(), u64::MAX).unwrap();
-    let kept: Vec<_> = again.list().iter().map(|it| (it.object, it.keep)).collect();
+    let kept: Vec<_> = again.list().iter().map(|it| (it.object, it.stay.keep)).collect();
     assert_eq!(kept, [(object(0, 0), false), (object(1, 0), true)]);
 
     for number in 0..3 {

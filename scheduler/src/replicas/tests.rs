@@ -108,7 +108,7 @@ fn who_is_silent_where_homes_stay_is_not_waited_for() {
 fn stored(local: u64, keep: bool) -> Stored {
     let task = TaskId { job: JobId(2), local: proto::LocalId(local) };
     let object = ObjectId { task, attempt: Attempt(7), output: 0 };
-    Stored { object, size_bytes: 10, keep, copy: false }
+    Stored { object, size_bytes: 10, stay: keep.into(), copy: false }
 }
 
 #[test]
@@ -201,7 +201,8 @@ fn two_that_ask_each_other_go_on_until_there_are_three() {
     let mut starts = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), map);
     starts.on_stored(NOW, &[stored(4, true)]);
     assert_eq!(starts.lacking_copies(), 1);
-    let output = wire::HandedOutput { output: 0, size_bytes: 10, keep: true, real: true };
+    let output =
+        wire::HandedOutput { size_bytes: 10, keep: true, real: true, ..Default::default() };
     let outputs = vec![output];
     let handed = wire::Handed { job: 2, task: 4, attempt: 7, outputs, replicas: 3 };
     starts.copied_for(NodeId(1), handed, &mut out);
@@ -219,7 +220,8 @@ fn a_copy_makes_up_for_those_that_its_maker_could_not_have_made() {
     let mut holder = test_nodes::scheduler(1, 1, tuning, of_two_copies(1, 2, &[]));
     let (task, attempt) = MADE;
     holder.data.objects.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
-    let output = wire::HandedOutput { output: 0, size_bytes: 10, keep: true, real: true };
+    let output =
+        wire::HandedOutput { size_bytes: 10, keep: true, real: true, ..Default::default() };
     let handed = wire::Handed {
         job: task.job.0,
         task: task.local.0,
@@ -234,4 +236,56 @@ fn a_copy_makes_up_for_those_that_its_maker_could_not_have_made() {
     out.loose.clear();
     holder.replicate(NOW + COPY_PATIENCE, &mut out);
     assert_eq!(asked(&mut out), [2, 3]);
+}
+
+fn starts_with(nodes: u32, found: &[(u64, Stay)]) -> Scheduler {
+    let homes = of_two_copies(0, nodes, &[]);
+    let mut starts = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let found = found.iter().map(|&(local, stay)| Stored { stay, ..stored(local, false) });
+    starts.on_stored(NOW, &found.collect::<Vec<_>>());
+    starts
+}
+
+/// What its file says: three of what is kept, two of what is not, one of what is kept here alone.
+#[test]
+fn who_starts_anew_asks_for_as_many_copies_as_its_maker_wanted() {
+    let stay = |keep, share| Stay { keep, share };
+    let mut out = Out::default();
+    let found = [(4, stay(true, Some(3))), (4 + 4, stay(true, Some(1)))];
+    let mut starts = starts_with(4, &found);
+    assert_eq!(starts.lacking_copies(), 1, "one of the two is to lie here alone");
+    starts.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out), [1, 2], "three nodes are to have it");
+    let mut starts = starts_with(4, &[(4, stay(false, Some(2))), (8, stay(false, None))]);
+    assert_eq!(starts.lacking_copies(), 1, "nothing was said of the other");
+    starts.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out), [1]);
+}
+
+/// It came from a node that had the file of its client. This one has not, and all have started.
+#[test]
+fn a_copy_of_an_upload_asks_for_another_when_it_starts_anew() {
+    let uploaded = Stay { keep: false, share: Some(0) };
+    let mut starts = starts_with(3, &[(4, uploaded)]);
+    assert_eq!(starts.lacking_copies(), 1);
+    let mut out = Out::default();
+    starts.replicate(NOW + COPY_PATIENCE + COPY_PATIENCE, &mut out);
+    assert_eq!(asked(&mut out).len(), 1);
+}
+
+/// A node that left had it.
+#[test]
+fn who_takes_an_upload_over_sees_to_its_copies() {
+    let uploaded = Stay { keep: false, share: Some(0) };
+    let homes = of_two_copies(0, 3, &[]);
+    let mut taker = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let (task, attempt) = MADE;
+    taker.data.objects.take(ObjectId { task, attempt, output: 0 }, 10, true, uploaded);
+    taker.share_taken(MADE);
+    assert_eq!(taker.lacking_copies(), 1);
+    let outputs = taker.data.objects.outputs_of(MADE);
+    assert_eq!(outputs[0].share, Some(0), "others hear that nobody can make it again");
+    let mut out = Out::default();
+    taker.replicate(NOW, &mut out);
+    assert_eq!(asked(&mut out).len(), 1);
 }

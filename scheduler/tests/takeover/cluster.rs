@@ -172,7 +172,7 @@ impl Cluster {
         let stored = machine.objects.iter().map(|&object| Stored {
             object,
             size_bytes: sizes.get(&object).copied().unwrap_or(0),
-            keep: false,
+            stay: false.into(),
             copy: self.oracle.made.get(&object).is_none_or(|made| made.0 != node),
         });
         let stored: Vec<Stored> = stored.collect();

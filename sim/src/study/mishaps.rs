@@ -177,7 +177,7 @@ impl Cluster<'_, '_> {
         let stored = |(&object, held): (&_, &super::machine::Held)| Stored {
             object,
             size_bytes: held.size_bytes,
-            keep: false,
+            stay: false.into(),
             copy: held.copy,
         };
         let mut objects: Vec<Stored> = machine.objects.iter().map(stored).collect();

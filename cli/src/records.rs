@@ -1,0 +1,50 @@
+//! What `node info` says of a node's records.
+
+use proto::wire::NodeState;
+use serde::Serialize;
+
+use crate::units;
+
+#[derive(Serialize)]
+pub(crate) struct Records {
+    /// How often it has read all of them again since it started, and how much the last time.
+    scrub_passes: u64,
+    scrubbed_bytes: u64,
+    /// Where records lie that it has given up, the fullest first.
+    records_aside: Vec<String>,
+    /// They may be the last copies of something: those that took their place are being filled.
+    refilling: bool,
+}
+
+impl Records {
+    pub(crate) fn of(state: &NodeState) -> Self {
+        Self {
+            scrub_passes: state.scrub_passes,
+            scrubbed_bytes: state.scrubbed_bytes,
+            records_aside: state.records_aside.clone(),
+            refilling: state.refilling,
+        }
+    }
+
+    pub(crate) fn rows(&self) -> Vec<Vec<String>> {
+        let row = |key: &str, value: String| vec![key.to_owned(), value];
+        let mut rows = vec![row("scrubbed", self.scrubbed())];
+        let needed = match self.refilling {
+            true => "needed until all has its copies again",
+            false => "not needed any more",
+        };
+        let kept = self.records_aside.iter();
+        rows.extend(kept.map(|path| row("given up", format!("{path}, {needed}"))));
+        rows
+    }
+
+    fn scrubbed(&self) -> String {
+        let (times, size) = (units::number_of, units::bytes);
+        match self.scrub_passes {
+            0 => "not since it started".to_owned(),
+            passes => {
+                format!("{}, {} the last time", times(passes, "time"), size(self.scrubbed_bytes))
+            }
+        }
+    }
+}
