@@ -191,7 +191,7 @@ impl Scheduler {
     }
 
     /// The latest round of a job of which anything is here.
-    fn round_here(&self, job: JobId) -> u32 {
+    pub(crate) fn round_here(&self, job: JobId) -> u32 {
         let home = self.ledger.jobs.get(&job).map_or(0, |job| job.round());
         let guests = self.guests.of_job(job).filter_map(|(task, _)| self.guests.get(&task));
         let guests = guests.map(|guest| guest.work.settings.round).max().unwrap_or_default();

@@ -337,3 +337,24 @@ fn a_question_is_answered_while_credits_are_on_their_way() {
         assert_eq!(credits.count(), answers, "the reconciler asks for what was lost");
     }
 }
+
+/// It was done, was lost and failed when it was made again. Readers of its first bytes may be done,
+/// and are not run again: what a later round makes is compared with those bytes.
+#[test]
+fn a_task_that_was_done_once_is_compared_with_that_in_a_later_round() {
+    let detail = wire::EndDetail { index: 0, output_sums: vec![5], ..Default::default() };
+    let done = LedgerRecord::End(wire::EndRecord {
+        index: vec![0],
+        attempt: vec![7],
+        verdict: vec![wire::Verdict::Done as u32],
+        node: vec![0],
+        details: vec![detail],
+        ..Default::default()
+    });
+    let others = [(0, 8, wire::Verdict::Failed), (1, 0, wire::Verdict::Skipped)];
+    let (mut home, mut out) = home_of(vec![visible_record(0, true), done, ends(&[], &others)]);
+    tell_round(&mut home, 1, Vec::new(), &mut out);
+    assert_eq!(home.ledger.state(task(0)), Some(State::Waiting));
+    assert!(home.ledger.changed_outputs(task(0), &[5]).is_empty());
+    assert_eq!(home.ledger.changed_outputs(task(0), &[6]), [0]);
+}

@@ -72,7 +72,9 @@ impl Scheduler {
         self.homes.serve(partition, term);
         let concerned = self.ledger.take_over(now, partition, ledger, out);
         for job in concerned {
-            if self.ledger.jobs.get(&job).is_some_and(|job| job.ended) {
+            let ended = self.ledger.jobs.get(&job).filter(|job| job.ended).map(|job| job.round());
+            // Of homes that have opened a later round tasks may be here.
+            if ended.is_some_and(|round| round >= self.round_here(job)) {
                 let keeps = self.ledger.keeps_data(job);
                 self.forget_data(job, keeps, out);
             }

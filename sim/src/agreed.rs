@@ -76,6 +76,7 @@ impl World {
                 self.lives.goes(down.node as usize, self.now);
                 self.note_shown(down.node as usize);
             }
+            Some(Body::Remove(remove)) => self.lives.leaves(remove.node as usize, self.now),
             Some(Body::Join(join)) => self.has_joined(join),
             _ => {}
         }

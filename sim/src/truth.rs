@@ -63,6 +63,8 @@ pub(crate) struct TaskTruth {
     pub is_struck_out: bool,
     /// Two of its attempts have made different bytes.
     pub differs: bool,
+    /// It was done in an earlier round of its job.
+    pub was_done: bool,
 }
 
 impl TaskTruth {
@@ -71,6 +73,7 @@ impl TaskTruth {
     }
     /// It is not done, and begins again in a further round of its job.
     pub(crate) fn retried(&mut self) {
+        self.was_done |= self.ever_done();
         self.commits.clear();
         self.kills.clear();
         self.reopened = false;

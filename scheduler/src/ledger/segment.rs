@@ -357,8 +357,7 @@ impl Segment {
         side.output_sizes.clear();
         side.crashes.clear();
         (side.exit_code, side.earlier) = (0, attempt);
-        let at = self.at(index);
-        self.output_sums.remove(&at);
+        // Of one that was done once its checksums stay: there may be readers that are done.
     }
     /// The attempt was of an earlier round.
     pub(crate) fn is_earlier(&self, index: u64, attempt: Attempt) -> bool {

@@ -36,6 +36,8 @@ pub(crate) struct Lives {
     came: BTreeMap<usize, Option<Time>>,
     /// From when until when the map took which machine for dead.
     given_up: BTreeMap<usize, Vec<(Time, Option<Time>)>>,
+    /// When who left had handed over all that it had.
+    left: BTreeMap<usize, Time>,
 }
 
 impl Lives {
@@ -52,6 +54,10 @@ impl Lives {
 
     pub(crate) fn joins(&mut self, machine: usize) {
         self.came.insert(machine, None);
+    }
+    /// It has left the cluster in order: its end is no death.
+    pub(crate) fn leaves(&mut self, machine: usize, now: Time) {
+        self.left.entry(machine).or_insert(now);
     }
     /// The map takes it for dead.
     pub(crate) fn goes(&mut self, machine: usize, now: Time) {
@@ -93,10 +99,13 @@ impl Lives {
         let others = others.filter(|(machine, _)| counts(**machine));
         let at_that_time =
             |life: &&Life| life.from <= died_at && life.to.is_none_or(|to| to >= died_at);
-        let there = others.filter_map(|(_, lives)| lives.iter().find(at_that_time));
-        let ran_on = |life: &&Life| life.to.is_none_or(|to| to > died_at + LIVED_THROUGH);
-        let there: Vec<&Life> = there.collect();
-        (there.len(), there.iter().filter(|life| ran_on(life)).count())
+        let there = others
+            .filter_map(|(machine, lives)| lives.iter().find(at_that_time).map(|it| (machine, it)));
+        let has_left = |machine: &usize| self.left.get(machine).is_some_and(|&at| at > died_at);
+        let ran_on = |life: &Life| life.to.is_none_or(|to| to > died_at + LIVED_THROUGH);
+        let there: Vec<(&usize, &Life)> = there.collect();
+        let lived = there.iter().filter(|&&(machine, life)| ran_on(life) || has_left(machine));
+        (there.len(), lived.count())
     }
 }
 

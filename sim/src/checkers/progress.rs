@@ -94,7 +94,7 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
             (true, _) if task.is_struck_out => end == End::Failed,
             // Its readers of an earlier round are done and stay so: made again with other bytes,
             // it fails.
-            (true, _) if task.differs && task.ever_done() && job.told_round() > 0 => {
+            (true, _) if task.differs && job.told_round() > 0 && has_been_done(task) => {
                 matches!(end, End::Done | End::Failed)
             }
             (true, _) => end == End::Done,
@@ -110,6 +110,10 @@ pub(crate) fn on_end(job: &JobTruth) -> Verdict {
         }
     }
     Ok(())
+}
+
+fn has_been_done(task: &TaskTruth) -> bool {
+    task.was_done || task.ever_done()
 }
 
 /// Much equal work on one node of a healthy cluster reaches every other node.
