@@ -99,7 +99,8 @@ fn commands_that_are_stopped_just_before_their_node_have_not_failed() {
     let dies = submit(&instance, &["--", "sh", "-c", &script("")]);
     let acts = submit(&instance, &["--", "sh", "-c", &script("trap 'exit 3' TERM;")]);
     wait_until("both run", || self::began(&instance) == 2);
-    std::thread::sleep(Duration::from_secs(3)); // A command that acts on a signal is doubted longer.
+    // The end of a command that acts on a signal is doubted for a share of its time.
+    std::thread::sleep(Duration::from_secs(3));
     let signal = |pid: u32| {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
         kill_process(pid, Signal::TERM).expect("it runs");

@@ -153,7 +153,8 @@ fn workflow(sandbox: &Sandbox) -> String {
     let mut task = |name: &str, array: &str, script: &str, rest: &str| {
         let _ = writeln!(
             text,
-            "[[task]]\nname='{name}-{{i}}'\narray='{array}'\ncommand=['sh','-c','''\n{script}''']\n{rest}"
+            "[[task]]\nname='{name}-{{i}}'\narray='{array}'\n\
+             command=['sh','-c','''\n{script}''']\n{rest}"
         );
     };
     let wait = format!("until [ -e {last} ]; do sleep 0.2; n=$((n+1)); done");

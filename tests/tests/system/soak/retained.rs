@@ -1,5 +1,6 @@
 //! Three nodes with a small bound of history, at a low and steady rate: jobs of commands with kept
-//! results that are fetched and forgotten, attempts that fail, retries, uploads, cancelled jobs, keys.
+//! results that are fetched and forgotten, attempts that fail, retries, uploads, cancelled jobs and
+//! keys.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,7 +20,7 @@ const HISTORY: &str = "4MiB";
 /// From the start of a round to that of the next, and of a sample.
 const ROUND: Duration = Duration::from_secs(3);
 const SAMPLE: Duration = Duration::from_secs(60);
-/// Results of so many jobs are kept at a time; those of the next take their place.
+/// Jobs whose results are kept at a time; those of the next take the place of the oldest.
 const KEPT_JOBS: usize = 20;
 
 /// What a quantity may rise by in the second half of the time. RocksDB fills two buffers of 8 MiB
