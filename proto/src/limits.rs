@@ -335,6 +335,9 @@ pub const WATCHERS_MAX: usize = 4096;
 /// Changes that a copy keeps at hand for others that lag, and their bytes.
 pub const COPY_RECENT_CHANGES: usize = 256;
 pub const COPY_RECENT_BYTES: usize = 1 << 20;
+/// Of all copies of a node together.
+pub const COPY_RECENT_CHANGES_ALL: usize = 1 << 16;
+pub const COPY_RECENT_BYTES_ALL: usize = 16 << 20;
 /// Records that fill a new copy travel in pages of this size, one at a time for each copy; so many
 /// copies are filled at a time by one node.
 pub const COPY_PAGE_BYTES: usize = 256 << 10;

@@ -1,14 +1,14 @@
 //! The copies one node keeps: where each stands, what it has promised, and its latest changes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prost::Message as _;
 use proto::PartitionId;
-use proto::limits::{COPY_RECENT_BYTES, COPY_RECENT_CHANGES};
 use proto::marks::{Mark, mark};
 use proto::wire::{self, Fill};
 
+use super::recent::{self, Recent};
 use super::{Position, position};
 use crate::{Batch, DamagedRecord, Record, Write};
 
@@ -32,15 +32,13 @@ struct Copy {
     position: Position,
     filling: bool,
     promised: u64,
-    /// The last changes, without gap, for a copy that lags a little.
-    recent: VecDeque<Arc<wire::Change>>,
-    recent_bytes: usize,
 }
 
 /// The copies of one node, those of which it is primary among them.
 #[derive(Debug, Default)]
 pub struct Copies {
     all: BTreeMap<PartitionId, Copy>,
+    recent: Recent,
 }
 
 impl Copies {
@@ -105,8 +103,8 @@ impl Copies {
             fill: Fill::NoneToFill as i32,
             writes,
         });
-        copy.remember(&change);
         batch.writes.push(copy.record(partition));
+        self.recent.add(partition, Arc::clone(&change));
         change
     }
 
@@ -126,12 +124,12 @@ impl Copies {
                     return Err(Refused::Elsewhere { at: copy.position });
                 }
                 copy.position = after;
-                copy.remember(change);
+                self.recent.add(partition, recent::of_its_own(change));
             }
             Fill::Begin => {
                 batch.clear(partition);
                 (copy.position, copy.filling) = (Position::default(), true);
-                copy.forget_recent();
+                self.recent.forget(partition);
             }
             Fill::Middle | Fill::End if !copy.filling => return Err(Refused::NotFilling),
             Fill::Middle => {}
@@ -158,21 +156,17 @@ impl Copies {
         batch.clear(partition);
         (copy.position, copy.filling) = (Position::default(), true);
         copy.promised = copy.promised.max(epoch);
-        copy.forget_recent();
+        self.recent.forget(partition);
         batch.writes.push(copy.record(partition));
     }
 
     /// The changes that lead from a position to the present one, if all of them are still at hand.
     #[must_use]
     pub fn since(&self, partition: PartitionId, from: Position) -> Option<Vec<Arc<wire::Change>>> {
-        let copy = self.all.get(&partition);
-        let now = copy.map_or_else(Position::default, |copy| copy.position);
-        if now == from {
+        if self.position(partition) == from {
             return Some(Vec::new());
         }
-        let recent = &copy?.recent;
-        let at = recent.iter().position(|change| position(change.before.as_ref()) == from)?;
-        Some(recent.range(at..).cloned().collect())
+        self.recent.since(partition, |change| position(change.before.as_ref()) == from)
     }
 }
 
@@ -185,25 +179,6 @@ impl Copy {
         };
         Write { partition, key: RECORD.to_vec(), value: Some(state.encode_to_vec()) }
     }
-
-    fn remember(&mut self, change: &Arc<wire::Change>) {
-        self.recent_bytes += change_bytes(change);
-        self.recent.push_back(Arc::clone(change));
-        while self.recent.len() > COPY_RECENT_CHANGES || self.recent_bytes > COPY_RECENT_BYTES {
-            let Some(gone) = self.recent.pop_front() else { break };
-            self.recent_bytes -= change_bytes(&gone);
-        }
-    }
-
-    fn forget_recent(&mut self) {
-        self.recent.clear();
-        self.recent_bytes = 0;
-    }
-}
-
-fn change_bytes(change: &wire::Change) -> usize {
-    let bytes = |write: &wire::RecordWrite| write.key.len() + write.value.len();
-    change.writes.iter().map(bytes).sum()
 }
 
 /// What a store says of a copy: for checks.

@@ -1,3 +1,5 @@
+use proto::limits::COPY_RECENT_CHANGES;
+
 use super::*;
 
 const P: PartitionId = PartitionId(3);

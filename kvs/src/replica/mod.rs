@@ -16,6 +16,7 @@
 //! an earlier one is taken, so the primary before it cannot complete another batch.
 
 mod copies;
+mod recent;
 mod shipping;
 
 pub use copies::{Copies, CopyState, Refused, copy_record, is_own_record, own_key};
