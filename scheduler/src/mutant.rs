@@ -77,6 +77,8 @@ pub enum Mutant {
     SummaryMadeAgain,
     /// No member that was away hears that a job was forgotten.
     ForgottenReturns,
+    /// A member confirms that a job is forgotten before its shell has removed what it has of it.
+    ConfirmedBeforeErased,
     /// A numbered batch of the key-value store is applied as often as it comes.
     NumberIgnored,
     /// A restarted node, or one that takes a partition over, does not know the numbers of before.
@@ -257,7 +259,8 @@ impl Mutant {
     /// Of rounds of jobs.
     pub const OF_ROUNDS: [Self; 1] = [Self::RoundIgnored];
     /// Of what is kept of ended jobs, and what is not.
-    pub const OF_THE_PAST: [Self; 2] = [Self::SummaryMadeAgain, Self::ForgottenReturns];
+    pub const OF_THE_PAST: [Self; 3] =
+        [Self::SummaryMadeAgain, Self::ForgottenReturns, Self::ConfirmedBeforeErased];
 
     /// Of numbered batches of the key-value store.
     pub const OF_NUMBERS: [Self; 2] = [Self::NumberIgnored, Self::NumbersForgotten];
@@ -343,6 +346,7 @@ impl Mutant {
             Self::RoundIgnored => "round-ignored",
             Self::SummaryMadeAgain => "summary-made-again",
             Self::ForgottenReturns => "forgotten-returns",
+            Self::ConfirmedBeforeErased => "confirmed-before-erased",
             Self::NumberIgnored => "number-ignored",
             Self::NumbersForgotten => "numbers-forgotten",
             Self::AllRebuilt => "all-rebuilt",
