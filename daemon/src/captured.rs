@@ -27,6 +27,8 @@ struct Keeper {
     client: Option<peers::Client>,
     /// By pack: so much of it is there.
     has: BTreeMap<u32, u64>,
+    /// It has heard that packs with lower numbers are gone.
+    first: u32,
 }
 
 struct Sender {
@@ -107,8 +109,13 @@ impl Sender {
         if keeper.incarnation != file.incarnation {
             *keeper = Keeper { incarnation: file.incarnation, ..Keeper::default() };
         }
-        let first = packs.first().map_or(0, |(number, _)| *number);
+        let first = self.shared.executor.streams().first_pack();
         keeper.has.retain(|pack, _| *pack >= first);
+        if keeper.first < first {
+            let part = self.part(first, first, 0, Vec::new());
+            self.send(node, &file.address, &mut keeper.client, part).await?;
+            keeper.first = first;
+        }
         for &(pack, length) in packs {
             while keeper.has.get(&pack).is_none_or(|&has| has < length) {
                 let offset = keeper.has.get(&pack).copied();
@@ -127,15 +134,7 @@ impl Sender {
                 };
                 let begun = Instant::now();
                 let asks = data.is_empty();
-                let part = wire::PackPart {
-                    cluster: self.shared.identity.cluster,
-                    node: self.shared.identity.node.0,
-                    store: self.store,
-                    first,
-                    pack,
-                    offset: offset.unwrap_or(0),
-                    data,
-                };
+                let part = self.part(first, pack, offset.unwrap_or(0), data);
                 let has = self.send(node, &file.address, &mut keeper.client, part).await?;
                 if !asks && Some(has) <= offset {
                     return Err("it does not take what follows".to_owned());
@@ -148,6 +147,12 @@ impl Sender {
             }
         }
         Ok(())
+    }
+
+    fn part(&self, first: u32, pack: u32, offset: u64, data: Vec<u8>) -> wire::PackPart {
+        let identity = &self.shared.identity;
+        let (cluster, node) = (identity.cluster, identity.node.0);
+        wire::PackPart { cluster, node, store: self.store, first, pack, offset, data }
     }
 
     async fn records_from(&self, pack: u32, offset: u64) -> Result<Vec<u8>, String> {

@@ -39,6 +39,7 @@ mod captured;
 mod clock;
 mod data;
 mod doors;
+mod erase;
 mod error;
 pub mod events;
 mod handle;

@@ -30,6 +30,7 @@ use wire::link_frame::Body;
 
 use crate::clock::Clock;
 use crate::data::Smalls;
+use crate::erase;
 use crate::error::{NodeError, StartError};
 use crate::events::{Bounds, EventLog};
 use crate::inbox::{Incoming, Local};
@@ -453,9 +454,7 @@ impl Loop {
                 });
             }
             Effect::Erase { job } => {
-                // Beside the loop: packs may be large. What stays is not found any more.
-                let executor = Arc::clone(executor);
-                tokio::task::spawn_blocking(move || executor.streams().forget(job));
+                erase::begin(job, &self.shared, &self.local);
             }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
             Effect::Damaged { partition, what } => {

@@ -29,6 +29,8 @@ pub enum Input {
     Read(Page),
     /// The answer to [`Effect::Measure`]: processor time and the most memory of this process.
     Measured { cpu_ns: u64, peak_rss_bytes: u64 },
+    /// The answer to [`Effect::Erase`]: nothing of it is left, on the disk neither.
+    Erased { job: JobId },
     /// Every batch up to `seq` is on stable storage.
     Persisted { seq: u64 },
     /// The members or the partition table changed. Also tells a peer's address and slots. Only
@@ -87,7 +89,8 @@ pub enum Effect {
     Forget {
         job: JobId,
     },
-    /// The job is forgotten: what its tasks printed goes.
+    /// The job is forgotten: what its tasks printed goes; report [`Input::Erased`]. Where it cannot
+    /// be removed there is no report: the demand comes again.
     Erase {
         job: JobId,
     },

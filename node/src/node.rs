@@ -65,7 +65,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4320);
+const _: () = assert!(size_of::<Node>() <= 4360);
 
 /// The stored records do not make sense together.
 #[derive(Debug, thiserror::Error)]
@@ -241,6 +241,7 @@ impl Node {
             Input::Measured { cpu_ns, peak_rss_bytes } => {
                 self.on_measured(now, cpu_ns, peak_rss_bytes);
             }
+            Input::Erased { job } => self.scheduler.on_erased(job, &mut self.out),
             Input::Stored { objects } => self.scheduler.on_stored(now, &objects),
             Input::Files { tasks } => self.scheduler.on_files(now, &tasks),
             Input::Persisted { seq } => {

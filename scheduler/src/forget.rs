@@ -6,12 +6,13 @@ use proto::wire::PartStage;
 use proto::wire::message::Body;
 use proto::{JobId, Span, Time, wire};
 
-use crate::Scheduler;
 use crate::jobs::retention;
 use crate::out::Out;
+use crate::{Mutant, Scheduler};
 
 impl Scheduler {
-    /// The home of a job has it forgotten, or thinned. The answer leaves when that is durable here.
+    /// The home of a job has it forgotten, or thinned. The answer leaves when that is durable here,
+    /// and when the shell has removed what it has.
     pub(crate) fn on_forget(&mut self, ask: &wire::PartAsk, out: &mut Out) {
         let job = JobId(ask.job);
         self.parts.forget(job);
@@ -30,9 +31,26 @@ impl Scheduler {
         out.erased.push(job);
         if self.homes.map_epoch() < ask.map_epoch || self.homes.is_to_serve_more() {
             // It may become home of a partition that has records of the job yet.
+            self.parts.erasing.remove(&job);
             self.parts.unconfirmed.insert(job, *ask);
             return;
         }
+        if self.options.mutant == Some(Mutant::ConfirmedBeforeErased) {
+            self.tell_forgotten(ask, keeps, out);
+        } else {
+            self.parts.erasing.insert(job, (*ask, keeps));
+        }
+    }
+
+    /// The shell has nothing of a job any more, on the disk neither.
+    pub fn on_erased(&mut self, job: JobId, out: &mut Out) {
+        if let Some((ask, keeps)) = self.parts.erasing.remove(&job) {
+            self.tell_forgotten(&ask, keeps, out);
+        }
+    }
+
+    fn tell_forgotten(&self, ask: &wire::PartAsk, keeps: bool, out: &mut Out) {
+        let job = JobId(ask.job);
         let part = wire::Part { node: self.options.me.0, ..Default::default() };
         let (part, round, map_epoch) = (Some(Box::new(part)), ask.round, ask.map_epoch);
         let tell = wire::PartTell { job: ask.job, round, part, forgotten: true, map_epoch, keeps };
@@ -62,7 +80,8 @@ impl Scheduler {
             return Time::ZERO;
         }
         let live = self.ledger.live_jobs().map(|(_, job)| match job.visible {
-            true => job.submitted,
+            // The clock of its submitter may be ahead; so much of it had come here by then.
+            true => job.submitted.min(job.touched),
             false => job.touched,
         });
         let open = live.chain(self.parts.open(now)).chain(self.jobs.oldest_open());

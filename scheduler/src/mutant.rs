@@ -273,5 +273,7 @@ mutants! {
         SummaryMadeAgain "summary-made-again",
         /// No member that was away hears that a job was forgotten.
         ForgottenReturns "forgotten-returns",
+        /// A member confirms that a job is forgotten before its shell has removed its data.
+        ConfirmedBeforeErased "confirmed-before-erased",
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Parts {
     asked: Vec<wire::PartAsk>,
     /// Jobs to be forgotten, of which this node may get records yet.
     pub(crate) unconfirmed: BTreeMap<JobId, wire::PartAsk>,
+    /// Those of which the shell removes what it has; and whether records with results stay.
+    pub(crate) erasing: BTreeMap<JobId, (wire::PartAsk, bool)>,
     /// Attempts whose ends are told later than they came, with the time at which they came.
     pub(crate) held_ends: BTreeMap<(TaskId, Attempt), Time>,
     /// Attempts that were stopped in this step; when, if that was before.

@@ -335,6 +335,83 @@ fn a_forgotten_job_leaves_a_mark_and_nothing_else() {
     assert!(ask(&mut home, forget(false), &mut out).error.is_none(), "it is forgotten already");
 }
 
+fn confirmed(out: &Out) -> usize {
+    let tells = out.reliable.iter().filter(|(_, body)| matches!(body, Body::PartTell(_)));
+    tells.count()
+}
+
+#[test]
+fn a_member_confirms_when_its_shell_has_removed_what_it_has() {
+    let mut home = recorded(Tuning::of(Policy::Mlb));
+    let mut out = Out::default();
+    assert!(ask(&mut home, forget(false), &mut out).error.is_none());
+    let own = out.reliable.iter().find(|(to, _)| to.0 == 0).expect("asked above").1.clone();
+    home.on_message(Time(31 * S), NodeId(0), own, &mut out);
+    assert_eq!((&out.erased[..], confirmed(&out)), (&[JobId(1)][..], 0));
+    home.on_erased(JobId(1), &mut out);
+    assert_eq!(confirmed(&out), 1);
+    home.on_erased(JobId(1), &mut out);
+    assert_eq!(confirmed(&out), 1, "once");
+}
+
+#[test]
+fn very_many_demands_are_made_again_in_portions() {
+    let mut home = recorded(Tuning::of(Policy::Mlb));
+    let jobs = 1 + 2 * proto::limits::FORGOTTEN_PER_PORTION as u64;
+    let forgotten = |job| wire::JobState { job, forgotten_ns: 9, members: vec![1], ..state() };
+    (1..=jobs).for_each(|job| home.load_job(forgotten(job)));
+    home.resume(Time(31 * S), &mut Out::default());
+    let mut out = Out::default();
+    home.set_homes(Time(32 * S), without_the_other(false, 5), &mut out);
+    let (mut now, mut all) = (Time(32 * S), Vec::new());
+    for _ in 0..3 {
+        let portion = asked(&std::mem::take(&mut out), PartStage::Forget);
+        assert!((1..=2 * proto::limits::FORGOTTEN_PER_PORTION).contains(&portion.len()));
+        all.extend(portion);
+        now = now + proto::limits::HISTORY_MORE_INTERVAL;
+        home.act(now, &mut out);
+    }
+    assert_eq!(all.len() as u64, 2 * jobs, "both members hear of each");
+    assert!(asked(&out, PartStage::Forget).is_empty());
+}
+
+/// Attempt 7 of the only task of a job that was submitted at 2 s.
+fn with_times(times: Vec<u32>) -> wire::TaskState {
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    let mut home = test_nodes::scheduler(0, 1, Tuning::default(), homes);
+    home.load_job(state());
+    let (specs, tasks) = (vec![wire::Spec::default()], vec![wire::Task::default()]);
+    let chunk = wire::Chunk { job: 1, specs, tasks, ..Default::default() };
+    let visible = wire::VisibleRecord {
+        chunks: 1,
+        ended: true,
+        settings: settings(),
+        submitted_ns: 2 * S,
+        ..Default::default()
+    };
+    let (index, attempt, verdict, node) = (vec![0], vec![7], vec![0], vec![1]);
+    let end = wire::EndRecord { index, attempt, verdict, node, times, ..Default::default() };
+    let records =
+        [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible), LedgerRecord::End(end)];
+    for record in records {
+        home.load(Time(6 * S), MINE, JobId(1), record).expect("records fit one another");
+    }
+    let list =
+        request::Body::Tasks(wire::TasksQuery { job: 1, from_start: true, ..Default::default() });
+    match ask(&mut home, list, &mut Out::default()).body {
+        Some(response::Body::Tasks(mut states)) => states.tasks.remove(0),
+        other => panic!("no tasks: {other:?}"),
+    }
+}
+
+#[test]
+fn start_and_end_of_a_task_are_stored_with_its_end() {
+    let task = with_times(vec![1 + 1_500, 250_000]);
+    assert_eq!((task.started_ns, task.ended_ns), (3_500_000_000, 3_750_000_000));
+    let of_an_older_version = with_times(Vec::new());
+    assert_eq!((of_an_older_version.started_ns, of_an_older_version.ended_ns), (0, 0));
+}
+
 #[test]
 fn retention_leaves_the_record_of_a_job_and_refuses_to_retry_it() {
     let history_age = proto::Span(10 * S);

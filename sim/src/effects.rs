@@ -31,6 +31,10 @@ const DRAGGED_READ_MAX: Span = Span::from_secs(1);
 const DRAGGED_PACKET_MAX: Span = Span::from_millis(300);
 const KILL_RACES_PERMILLE: u64 = 200;
 
+/// What a job has printed is removed in some of these, and a process may die meanwhile.
+const ERASE_STEP: Span = Span::from_millis(100);
+const ERASE_STEPS: u64 = 10;
+
 /// While no process may die, a task that would kill one lets so much time pass.
 const POISON_WAITS: Span = Span::from_millis(200);
 
@@ -269,7 +273,12 @@ impl World {
             Effect::Measure => self.measure(index),
             Effect::Read(request) => self.read(index, request),
             // What the core knows of it goes by itself.
-            Effect::Forget { .. } | Effect::Erase { .. } => {}
+            Effect::Forget { .. } => {}
+            Effect::Erase { job } => {
+                let takes = ERASE_STEP.0 * (1 + (job.0 + index as u64) % ERASE_STEPS);
+                let life = self.machines[index].life;
+                self.schedule(self.now + Span(takes), Happening::Erased { node: index, life, job });
+            }
             Effect::Damaged { partition, what } => {
                 unreachable!("n{index} has a damaged record of {partition}: {what}")
             }
@@ -309,6 +318,15 @@ impl World {
                 }
                 self.trace_event(index, &event);
             }
+        }
+    }
+
+    /// What a process that dies meanwhile was to remove stays.
+    pub(crate) fn erased(&mut self, index: usize, life: u32, job: JobId) {
+        let machine = &mut self.machines[index];
+        if machine.life == life && machine.node.is_some() {
+            machine.printed.remove(&job);
+            self.deliver(index, Input::Erased { job });
         }
     }
 
@@ -415,6 +433,10 @@ impl World {
         let machine = &mut self.machines[index];
         let Some(running) = machine.running.remove(&(task, attempt)) else { return };
         machine.made(running.objects, running.stays);
+        // A last attempt of which nobody knows may end when its job is forgotten.
+        if self.jobs.get(&task.job).is_some_and(|job| !job.may_be_forgotten) {
+            machine.printed.insert(task.job);
+        }
         self.starve.on_ended(self.now, index, running.cpus);
         if let Ok(truth) = known(&mut self.jobs, "once", task) {
             *truth.finished.entry(attempt).or_default() |= running.outcome.is_done();

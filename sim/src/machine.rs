@@ -89,6 +89,8 @@ pub(crate) struct Machine {
     pub objects: BTreeMap<ObjectId, u64>,
     /// Of these, copies that lie in no file.
     pub in_memory: BTreeSet<ObjectId>,
+    /// Jobs of which it has what tasks printed.
+    pub printed: BTreeSet<JobId>,
     /// As the names of the files say: other copies, and what becomes of all else.
     pub copies: BTreeSet<ObjectId>,
     pub stays: BTreeMap<ObjectId, Stay>,
@@ -155,6 +157,7 @@ impl Machine {
             drag: 1,
             running: BTreeMap::new(),
             objects: BTreeMap::new(),
+            printed: BTreeSet::new(),
             copies: BTreeSet::new(),
             stays: BTreeMap::new(),
             in_memory: BTreeSet::new(),

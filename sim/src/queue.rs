@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use node::Input;
 use proto::work::Fetch;
-use proto::{Attempt, ClientId, TaskId, Time, wire};
+use proto::{Attempt, ClientId, JobId, TaskId, Time, wire};
 
 use crate::faults::Fault;
 
@@ -56,6 +56,12 @@ pub(crate) enum Happening {
         node: usize,
         life: u32,
         fetch: Box<Fetch>,
+    },
+    /// What a job has printed is removed.
+    Erased {
+        node: usize,
+        life: u32,
+        job: JobId,
     },
     Request {
         node: usize,

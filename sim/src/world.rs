@@ -355,6 +355,7 @@ impl World {
                     self.fetch_ended(node, fetch);
                 }
             }
+            Happening::Erased { node, life, job } => self.erased(node, life, job),
             Happening::Request { node, client, request } => {
                 self.request_came(node, client, request)
             }

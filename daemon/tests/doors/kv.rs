@@ -98,6 +98,21 @@ async fn a_numbered_call_happens_once_at_whatever_node() {
     clients[2].append(known).await.unwrap();
     let found = clients[1].lookup(key("bird")).await.unwrap().into_inner();
     assert_eq!(found.value, "new;");
+    // An answer that is too long to keep: the call is not to be made under another number.
+    let long = "x".repeat(2 * proto::limits::KV_ANSWER_KEPT_BYTES);
+    let operation = |kind: KvKind, value: &str| wire::KvOp {
+        kind: kind.into(),
+        key: "bird".into(),
+        value: value.to_owned().into(),
+        ..Default::default()
+    };
+    let ops = vec![operation(KvKind::Append, &long), operation(KvKind::Lookup, "")];
+    let number = Some(wire::KvNumber { client: 9, sequence: 3, ticket: number.ticket });
+    let both = wire::KvOps { ops, number };
+    clients[0].batch(both.clone()).await.unwrap();
+    let again = clients[1].batch(both).await.unwrap_err();
+    assert_eq!(again.code(), Code::Unknown, "{again}");
+    assert!(again.metadata().get("starling-ticket").is_none(), "{again}");
     let unnumbered = wire::KvPair { number: Some(wire::KvNumber::default()), ..pair("bird", "x") };
     let refused = clients[0].insert(unnumbered).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");

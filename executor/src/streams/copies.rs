@@ -110,6 +110,18 @@ impl CopiedPacks {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
+    /// What a job printed on other nodes goes from the copies, as [`super::Streams::forget`] says.
+    pub(super) fn forget(&self, job: JobId) -> io::Result<()> {
+        let mut packs = self.packs();
+        let mut all_forgotten = Vec::new();
+        for (&maker, of_maker) in packs.iter_mut() {
+            let directory = self.directory.join(name_of(maker));
+            all_forgotten.push(segment::forget(&directory, of_maker, job));
+        }
+        drop(packs);
+        all_forgotten.into_iter().try_for_each(segment::Forgotten::sync)
+    }
+
     /// Bytes of all copies.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {

@@ -108,6 +108,13 @@ impl Streams {
         state.segments.iter().map(|segment| (segment.number, segment.length)).collect()
     }
 
+    /// Packs with a lower number are gone.
+    #[must_use]
+    pub fn first_pack(&self) -> u32 {
+        let state = self.state();
+        state.segments.first().map_or(state.next_number, |segment| segment.number)
+    }
+
     /// Whole records of a pack from `offset` on: as many as one record may need at least.
     ///
     /// # Errors
@@ -207,25 +214,28 @@ impl Streams {
         StreamReader::new(ranges, job, tasks, stderr)
     }
 
-    /// What a job printed is found no more, and goes with the last other job of its segment.
-    pub fn forget(&self, job: JobId) {
+    /// What a job printed is found no more, here and in what is kept of other nodes, and goes with
+    /// the last other job of its segment. All of that is on the disk afterwards.
+    ///
+    /// # Errors
+    /// Something of it cannot be removed, and is known as before.
+    pub fn forget(&self, job: JobId) -> io::Result<()> {
+        self.forget_own(job)?;
+        self.copies.forget(job)
+    }
+
+    fn forget_own(&self, job: JobId) -> io::Result<()> {
         let mut state = self.state();
         if state.segments.last().is_some_and(|open| open.jobs.contains_key(&job)) {
             self.close(&mut state); // So that it gets a sidecar, which says what is in it.
         }
-        state.segments.retain_mut(|segment| {
-            if segment.jobs.remove(&job).is_none() {
-                return true;
-            }
-            if segment.jobs.is_empty() {
-                // What cannot be removed is found at the next start.
-                let _ = segment::remove(&self.directory, segment.number);
-            } else {
-                // Without a new sidecar it is found again at the next start.
-                let _ = segment::store_sidecar(&self.directory, segment);
-            }
-            !segment.jobs.is_empty()
-        });
+        let forgotten = segment::forget(&self.directory, &mut state.segments, job);
+        drop(state);
+        // Others that have copies hear which packs are gone.
+        if let Some(Grown(tell)) = self.grown.get() {
+            tell();
+        }
+        forgotten.sync()
     }
 
     /// Removes the oldest segments until the new bytes fit into the room. Whether they do. What

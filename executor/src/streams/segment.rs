@@ -97,6 +97,57 @@ pub(super) fn read_whole(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<
     }
 }
 
+/// Files that say so are to be synced.
+#[must_use]
+pub(super) struct Forgotten {
+    directory: PathBuf,
+    sidecars: Vec<u32>,
+    /// What could not be changed.
+    failed: Option<io::Error>,
+}
+
+impl Forgotten {
+    /// Returns when it is on the disk that the job is forgotten.
+    pub(super) fn sync(self) -> io::Result<()> {
+        for number in self.sidecars {
+            match File::open(sidecar_path(&self.directory, number)) {
+                Ok(file) => file.sync_all()?,
+                // It has grown since, and is read again at the next start, or is gone.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // Also where nothing is left: the process that removed it may have died before this.
+        File::open(&self.directory)?.sync_all()?;
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Takes a job out of all segments; those that have no other job go. What cannot be changed stays
+/// as it is.
+pub(super) fn forget(directory: &Path, segments: &mut Vec<Segment>, job: JobId) -> Forgotten {
+    let (directory, sidecars) = (directory.to_owned(), Vec::new());
+    let mut forgotten = Forgotten { directory, sidecars, failed: None };
+    segments.retain_mut(|segment| {
+        let Some(range) = segment.jobs.remove(&job) else { return true };
+        let is_last = segment.jobs.is_empty();
+        let changed = match is_last {
+            true => remove(&forgotten.directory, segment.number),
+            false => store_sidecar(&forgotten.directory, segment),
+        };
+        if let Err(error) = changed {
+            segment.jobs.insert(job, range);
+            forgotten.failed = Some(error);
+            return true;
+        }
+        if !is_last {
+            forgotten.sidecars.push(segment.number);
+        }
+        !is_last
+    });
+    forgotten
+}
+
 /// Removes a segment that may be gone already.
 pub(super) fn remove(directory: &Path, number: u32) -> io::Result<()> {
     remove_sidecar(directory, number)?;

@@ -221,3 +221,57 @@ fn a_copy_takes_whole_records_where_it_ends_and_nothing_else() {
     let keeper = Streams::open(directories[1].path()).unwrap();
     assert_eq!(copied(&keeper, 1), "three");
 }
+
+fn copy_of(streams: &Streams, maker: &Streams, first: u32, pack: u32) {
+    let data = maker.records_from(pack, 0).unwrap();
+    let (node, store) = (NodeId(1), 9);
+    let records = CopiedRecords { maker: node, store, first, pack, offset: 0, data: &data };
+    streams.copies().keep(&records).unwrap();
+}
+
+fn packs_below(directory: &Path) -> usize {
+    let names = |at: &Path| -> Vec<PathBuf> {
+        fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let mut count = 0;
+    for path in names(directory) {
+        match path.is_dir() {
+            true => count += packs_below(&path),
+            false => count += usize::from(path.extension().is_some_and(|it| it == "pack")),
+        }
+    }
+    count
+}
+
+#[test]
+fn a_forgotten_job_leaves_no_copy_of_what_it_printed() {
+    let [own, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let maker = Streams::open(other.path()).unwrap();
+    maker.append(&[piece(1, 1, false, b"alone")]).unwrap();
+    let streams = Streams::open(own.path()).unwrap();
+    copy_of(&streams, &maker, 0, 0);
+    assert_eq!(packs_below(own.path()), 1);
+    streams.forget(JobId(2)).unwrap();
+    assert_eq!(packs_below(own.path()), 1, "of another job");
+    streams.forget(JobId(1)).unwrap();
+    assert_eq!((packs_below(own.path()), streams.copies().size_bytes()), (0, 0));
+    // The maker's own pack goes, and it says so.
+    assert_eq!(maker.first_pack(), 0);
+    maker.forget(JobId(1)).unwrap();
+    assert_eq!((packs_below(other.path()), maker.first_pack()), (0, 1));
+}
+
+#[test]
+fn what_cannot_be_removed_stays_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = Streams::open(directory.path()).unwrap();
+    streams.append(&[piece(1, 1, false, b"said")]).unwrap();
+    // A directory in the place of the sidecar: neither replaced nor removed.
+    fs::create_dir(directory.path().join("000000.jobs")).unwrap();
+    assert!(streams.forget(JobId(1)).is_err());
+    assert_eq!(text(&streams, 1, &[], false), "1:said");
+    fs::remove_dir(directory.path().join("000000.jobs")).unwrap();
+    streams.forget(JobId(1)).unwrap();
+    assert_eq!(text(&streams, 1, &[], false), "");
+    assert_eq!(packs_below(directory.path()), 0);
+}

@@ -1,5 +1,5 @@
 //! *Past*: what was recorded of an ended round of a job never changes, whatever dies and whichever
-//! home tells it; and nothing of a job that was forgotten ever comes back.
+//! home tells it; and nothing of a job that was forgotten ever comes back, or stays.
 
 use kvs::keys;
 use proto::{JobId, wire};
@@ -53,6 +53,9 @@ pub(crate) fn remains(jobs: &Jobs, machines: &[Machine]) -> Option<String> {
         let node = it.node.as_ref()?;
         if node.has_ended(job).is_some() {
             return Some(format!("n{at}, a home of {job}, has it in memory"));
+        }
+        if it.printed.contains(&job) {
+            return Some(format!("what {job} has printed lies on a node"));
         }
         it.disk.has_records(&keys::job_prefix(keys::TASK, job)).then(|| on_disk(job, at))
     })

@@ -142,6 +142,12 @@ fn names_of_ended_tasks_survive_deaths_and_restarts() {
     let id = submit(&instance, &["--wait", "--file", "wide.toml"]);
     let before = names(&instance, &id);
     assert!(before.contains(&"wide-7".to_owned()), "{before:?}");
+    let ran_at = times(&instance, &id);
+    let submitted = job(&instance, &id)["submitted_s"].as_f64();
+    for (start, end) in &ran_at {
+        assert!((0.01..5.0).contains(&(end - start)), "{start} to {end}");
+        assert!(submitted.is_none_or(|submitted| *start > submitted - 1.0), "{start}");
+    }
     // More ended tasks than stay in memory.
     for _ in 0..3 {
         submit(&instance, &["--wait", "--file", "bag:tasks=100000,body=noop"]);
@@ -153,6 +159,9 @@ fn names_of_ended_tasks_survive_deaths_and_restarts() {
     instance.starling(&["down"]).ok();
     instance.starling(&["up"]).ok();
     assert_eq!(names(&instance, &id), before, "after a restart");
+    assert_eq!(times(&instance, &id), ran_at, "after a restart");
+    let info = instance.starling(&["task", "info", &id, "wide-7"]).ok().stdout;
+    assert!(info.contains("started   20") && info.contains("ended     20"), "{info}");
     let text = instance.starling(&["task", "explain", &id, "wide-7"]).ok().stdout;
     assert!(text.contains("task 'wide-7'") && text.contains("is done"), "{text}");
 }
@@ -160,7 +169,7 @@ fn names_of_ended_tasks_survive_deaths_and_restarts() {
 #[test]
 fn a_forgotten_job_stays_forgotten() {
     let mut instance = Instance::up_with_copies(3, 2, 2);
-    let text = "[[task]]\nname='made'\ncommand=['sh','-c','echo said; echo kept > k']\n\
+    let text = "[[task]]\nname='made'\ncommand=['sh','-c','echo said-$((20+22)); echo kept > k']\n\
                 outputs={k={file='k',keep=true}}\n";
     instance.sandbox().write("keeps.toml", text);
     let id = submit(&instance, &["--wait", "--file", "keeps.toml"]);
@@ -178,8 +187,10 @@ fn a_forgotten_job_stays_forgotten() {
     let list = format!("starling/kept/{id}/0");
     instance.starling(&["kv", "lookup", &list]).ok();
     assert_eq!(objects(&instance), 2, "on its node and a copy");
+    wait_until("a copy of what it printed", || with_text(&instance, "said-42") == 2);
     instance.kill(2);
-    instance.starling(&["job", "forget", &id, "--results"]).ok();
+    let forgotten = instance.starling(&["job", "forget", &id, "--results"]).ok();
+    assert!(forgotten.stderr.contains("n2 removes what it has"), "{}", forgotten.stderr);
     // Again, as after a command that was interrupted.
     instance.starling(&["job", "forget", &id, "--results"]).ok();
     instance.starling(&["kv", "lookup", &list]).expect_code(1);
@@ -202,11 +213,26 @@ fn a_forgotten_job_stays_forgotten() {
     instance.wait_for_copies();
     is_unknown(&instance, "when the node is back");
     wait_until("what it kept is gone from all nodes", || objects(&instance) == 0);
+    wait_until("so is what it printed", || with_text(&instance, "said-42") == 0);
     instance.starling(&["down"]).ok();
     instance.starling(&["up"]).ok();
     is_unknown(&instance, "after a restart");
     let next = submit(&instance, &["--wait", "--", "true"]);
     assert!(next.parse::<u64>().unwrap() > other.parse().unwrap(), "its number is not used again");
+}
+
+/// Start and end of each task.
+fn times(instance: &Instance, id: &str) -> Vec<(f64, f64)> {
+    let list = instance.json(&["task", "list", id]);
+    let tasks = list["tasks"].as_array().expect("a list").iter();
+    tasks.map(|it| (it["started_s"].as_f64().unwrap(), it["ended_s"].as_f64().unwrap())).collect()
+}
+
+/// Files of all nodes that hold the text.
+fn with_text(instance: &Instance, text: &str) -> usize {
+    let files = starling_tests::files_below(instance.directory());
+    let holds = |bytes: Vec<u8>| bytes.windows(text.len()).any(|it| it == text.as_bytes());
+    files.iter().filter(|path| fs::read(path).is_ok_and(holds)).count()
 }
 
 /// Files of objects on all nodes.
