@@ -2,8 +2,8 @@
 The service `Kv`: the store for other programs, in any language that has gRPC.
 
 Any node answers. It asks as a client of its own would ([`client::Client`]), the node that holds the
-key, itself included; so what is linearizable there is so here. A call with a number, an insert and a
-remove are asked again after a loss. A write whose fate is not known is told as that (`UNKNOWN`).
+key, itself included; so what is linearizable there is so here. A call with a number, an insert and
+a remove are asked again after a loss. A write whose fate is not known is told as that (`UNKNOWN`).
 */
 
 use std::sync::Arc;

@@ -7,9 +7,8 @@ The loop that owns a node: gather what has come, let the core handle it, write o
    timers ───────────┘      ▲                 └─▶ then: act
                             └── no-ops answer themselves
 ```
-A launched no-op has no effect that anybody could see, so its end goes straight back into the core,
-before the write: many generations of no-ops share one write, and nothing that speaks of them
-leaves before it. Whatever else the core wants done waits for the write.
+The end of a launched no-op goes straight back into the core, before the write: no other process
+can observe it. So many generations of no-ops share one write. All other effects wait for it.
 */
 
 use std::collections::BTreeMap;

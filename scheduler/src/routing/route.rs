@@ -1,5 +1,5 @@
-//! Messages to the owners of partitions: whether one node owns all of it, and how a message is split
-//! among several owners.
+//! Messages to the owners of partitions: whether one node owns all of a message, and how it is
+//! split among several owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -95,7 +95,8 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
     use Channel::{BestEffort, Either, Reliable, Replication, Transport};
     const YES: bool = true;
     const NO: bool = false;
-    let row = |addressed_to, durable_before_send, survives_restart, frees_data, gives_back, channel| {
+    let row = |addressed_to, durable, survives_restart, frees_data, gives_back, channel| {
+        let durable_before_send = durable;
         MessageTraits {
             addressed_to, durable_before_send, survives_restart, frees_data, gives_back, channel,
         }
@@ -125,7 +126,7 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::Credits(it)     => row(Children(it), is_irrevocable(it), YES, NO, NO,   Reliable),
         Body::CreditQuery(it) => row(Parents(&it.asks),   NO,  YES, NO,  NO,   Either),
         // It follows the credits of the attempt before.
-        Body::Recall(it)      => row(Partition(PartitionId(it.partition)), YES, YES, NO, NO,   Reliable),
+        Body::Recall(it)      => row(readers_of(it),       YES, YES, NO,  NO,   Reliable),
         // It follows the counts. The parent's new end must not outlive what it took back.
         Body::Recalled(it)    => row(answered(it),        YES, YES, NO,  NO,   Reliable),
 
@@ -136,7 +137,7 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         // "Unknown job" must not arrive after a later commit of that job has taken effect.
         Body::JobEnd(it)      => row(Node,    !it.unknown, YES, !it.unknown, NO,   Reliable),
         // A member would never hear the end of a job whose commit is lost. The owner asks again.
-        Body::PartAsk(it)     => row(Node,                YES, NO, deletes_records(it), NO,   Reliable),
+        Body::PartAsk(it)     => row(Node,             YES, NO, deletes_records(it), NO, Reliable),
         // A member drops its own counts once the summary is durable.
         Body::PartTell(it)    => row(Job(JobId(it.job)),  it.forgotten, NO, NO, NO,   Reliable),
         Body::StallAsk(_)     => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
@@ -168,6 +169,11 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::SlowProbe(_)    => row(Node,                NO,  NO,  NO,  NO,   Replication),
         Body::SlowProbed(_)   => row(Node,                NO,  NO,  NO,  NO,   Replication),
     }
+}
+
+/// A recall goes to the owner of the readers.
+fn readers_of(recall: &wire::Recall) -> AddressedTo<'_> {
+    AddressedTo::Partition(PartitionId(recall.partition))
 }
 
 /// The answer to a recall goes to the job's owner, and from there to the parent's owner.
