@@ -343,6 +343,40 @@ impl NodeData {
     }
 }
 
+impl NodeInfo {
+    fn rows(&self) -> [Vec<String>; 20] {
+        let row = |key: &str, value: String| vec![key.to_owned(), value];
+        let steals = format!(
+            "{} of {}, {} tasks",
+            units::count(self.steals_won),
+            units::count(self.steals_tried),
+            units::count(self.steals_tasks)
+        );
+        [
+            row("node", format!("n{}", self.row.id)),
+            row("host", self.row.host.clone()),
+            row("address", self.row.addrs.join(", ")),
+            row("slow", if self.row.slow { "yes" } else { "no" }.to_owned()),
+            row("pid", self.row.pid.to_string()),
+            row("incarnation", self.row.incarnation.to_string()),
+            row("slots", self.row.slots.to_string()),
+            row("policy", self.policy.clone()),
+            row("running", units::count(self.row.running)),
+            row("ready, local", units::count(self.row.ready_local)),
+            row("ready, shared", units::count(self.row.ready_shared)),
+            row("waiting", units::count(self.row.waiting)),
+            row("steals", steals),
+            row("pushes", units::count(self.pushes)),
+            row("messages", units::count(self.messages)),
+            row("woken late", units::count(self.reconciler_wakeups)),
+            row("lacking copies", units::count(self.row.lacking_copies)),
+            row("stalled jobs", format!("{} now, {} in all", self.stalled_jobs, self.stalls)),
+            row("cpu", units::seconds(self.cpu_s)),
+            row("memory", units::bytes(self.peak_rss_bytes)),
+        ]
+    }
+}
+
 pub(crate) fn info(context: &Context, node: NodeId) -> Done {
     crate::block_on(async {
         let client = context.connect().await?;
@@ -372,35 +406,7 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
             context.output.json(&info)?;
             return Ok(Exit::Ok);
         }
-        let row = |key: &str, value: String| vec![key.to_owned(), value];
-        let steals = format!(
-            "{} of {}, {} tasks",
-            units::count(info.steals_won),
-            units::count(info.steals_tried),
-            units::count(info.steals_tasks)
-        );
-        let rows = [
-            row("node", format!("n{}", info.row.id)),
-            row("host", info.row.host.clone()),
-            row("address", info.row.addrs.join(", ")),
-            row("slow", if info.row.slow { "yes" } else { "no" }.to_owned()),
-            row("pid", info.row.pid.to_string()),
-            row("incarnation", info.row.incarnation.to_string()),
-            row("slots", info.row.slots.to_string()),
-            row("policy", info.policy.clone()),
-            row("running", units::count(info.row.running)),
-            row("ready, local", units::count(info.row.ready_local)),
-            row("ready, shared", units::count(info.row.ready_shared)),
-            row("waiting", units::count(info.row.waiting)),
-            row("steals", steals),
-            row("pushes", units::count(info.pushes)),
-            row("messages", units::count(info.messages)),
-            row("woken late", units::count(info.reconciler_wakeups)),
-            row("lacking copies", units::count(info.row.lacking_copies)),
-            row("stalled jobs", format!("{} now, {} in all", info.stalled_jobs, info.stalls)),
-            row("cpu", units::seconds(info.cpu_s)),
-            row("memory", units::bytes(info.peak_rss_bytes)),
-        ];
+        let rows = info.rows();
         let tuning = tuning::rows(&state.tuning.unwrap_or_default());
         context.output.table(
             &["", ""],

@@ -107,7 +107,7 @@ impl Scheduler {
             return;
         }
         let end = if failed { End::Failed } else { End::Done };
-        self.estimate(task, from, &completion, failed);
+        self.estimate(task, from, completion, failed);
         if failed {
             let detail = wire::EndDetail {
                 index: task.local.index(),

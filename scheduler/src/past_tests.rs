@@ -396,8 +396,7 @@ fn with_times(times: Vec<u32>) -> wire::TaskState {
     for record in records {
         home.load(Time(6 * S), MINE, JobId(1), record).expect("records fit one another");
     }
-    let list =
-        request::Body::Tasks(wire::TasksQuery { job: 1, from_start: true, ..Default::default() });
+    let list = Request::Tasks(wire::TasksQuery { job: 1, from_start: true, ..Default::default() });
     match ask(&mut home, list, &mut Out::default()).body {
         Some(response::Body::Tasks(mut states)) => states.tasks.remove(0),
         other => panic!("no tasks: {other:?}"),

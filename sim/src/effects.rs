@@ -284,41 +284,41 @@ impl World {
             }
             Effect::Fenced { restart } => self.fenced(index, restart),
             Effect::MapChanged(_) => {} // Noted at once.
-            Effect::Trace(event) => {
-                match event {
-                    Event::Stalled { task, stall, home, holder, quiet } => {
-                        let said = stall::Stalled { task, stall, home, holder };
-                        self.stalled.push(said);
-                        if !self.options.stalls {
-                            self.judge(stall::on_stalled(&self.jobs, &said, quiet));
-                        }
-                    }
-                    Event::Woken { task } => self.judge(quiet::on_woken(task)),
-                    Event::Dismissed { task, attempt } => {
-                        self.machines[index].dismissed.insert((task, attempt));
-                    }
-                    // It was on its way here when it was dismissed, or its home has died since and
-                    // has forgotten a further attempt that nobody else had heard of.
-                    Event::Stolen { task, attempt, .. } => {
-                        self.machines[index].dismissed.remove(&(task, attempt));
-                    }
-                    // An earlier home has sent it before another dismissed it, and is home again.
-                    Event::Queued { task, attempt, reason: Reason::Pushed, .. }
-                        if self.homes_move() =>
-                    {
-                        self.machines[index].dismissed.remove(&(task, attempt));
-                    }
-                    Event::Started { task, attempt, .. } => {
-                        let machine = &mut self.machines[index];
-                        if !machine.dismissed.contains(&(task, attempt)) {
-                            machine.decided.insert((task, attempt));
-                        }
-                    }
-                    _ => {}
-                }
-                self.trace_event(index, &event);
-            }
+            Effect::Trace(event) => self.traced(index, event),
         }
+    }
+
+    fn traced(&mut self, index: usize, event: Event) {
+        match event {
+            Event::Stalled { task, stall, home, holder, quiet } => {
+                let said = stall::Stalled { task, stall, home, holder };
+                self.stalled.push(said);
+                if !self.options.stalls {
+                    self.judge(stall::on_stalled(&self.jobs, &said, quiet));
+                }
+            }
+            Event::Woken { task } => self.judge(quiet::on_woken(task)),
+            Event::Dismissed { task, attempt } => {
+                self.machines[index].dismissed.insert((task, attempt));
+            }
+            // It was on its way here when it was dismissed, or its home has died since and
+            // has forgotten a further attempt that nobody else had heard of.
+            Event::Stolen { task, attempt, .. } => {
+                self.machines[index].dismissed.remove(&(task, attempt));
+            }
+            // An earlier home has sent it before another dismissed it, and is home again.
+            Event::Queued { task, attempt, reason: Reason::Pushed, .. } if self.homes_move() => {
+                self.machines[index].dismissed.remove(&(task, attempt));
+            }
+            Event::Started { task, attempt, .. } => {
+                let machine = &mut self.machines[index];
+                if !machine.dismissed.contains(&(task, attempt)) {
+                    machine.decided.insert((task, attempt));
+                }
+            }
+            _ => {}
+        }
+        self.trace_event(index, &event);
     }
 
     /// What a process that dies meanwhile was to remove stays.

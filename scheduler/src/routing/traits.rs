@@ -91,7 +91,7 @@ impl Channel {
 #[rustfmt::skip] // One row a message.
 pub fn traits(body: &Body) -> MessageTraits<'_> {
     use AddressedTo::{Children, Commit, Ended, Job, Makers};
-    use AddressedTo::{Moved, Node, NotHeld, Parents, Partition};
+    use AddressedTo::{Moved, Node, NotHeld, Parents};
     use Channel::{BestEffort, Either, Reliable, Replication, Transport};
     const YES: bool = true;
     const NO: bool = false;

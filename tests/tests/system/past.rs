@@ -225,7 +225,8 @@ fn a_forgotten_job_stays_forgotten() {
 fn times(instance: &Instance, id: &str) -> Vec<(f64, f64)> {
     let list = instance.json(&["task", "list", id]);
     let tasks = list["tasks"].as_array().expect("a list").iter();
-    tasks.map(|it| (it["started_s"].as_f64().unwrap(), it["ended_s"].as_f64().unwrap())).collect()
+    let seconds = |it: &Value| it.as_f64().expect("a time");
+    tasks.map(|it| (seconds(&it["started_s"]), seconds(&it["ended_s"]))).collect()
 }
 
 /// Files of all nodes that hold the text.

@@ -136,7 +136,7 @@ impl User<'_> {
         let value = format!("{round} {}", "v".repeat(500));
         self.instance.starling(&["kv", "insert", &key, &value]).ok();
         assert_eq!(self.instance.starling(&["kv", "lookup", &key]).ok().stdout, value);
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             self.instance.starling(&["kv", "remove", &key]).ok();
         }
     }
