@@ -63,7 +63,8 @@ impl Client {
         self.map()
     }
 
-    /// Asks for a change of the map: that a node joins, leaves or is removed. The map shows when it has.
+    /// Asks for a change of the map: that a node joins, leaves or is removed. The map shows when it
+    /// has.
     pub async fn propose(&self, body: wire::map_command::Body) -> Result<(), ClientError> {
         let command = wire::MapCommand { body: Some(body) };
         let mut last = None;

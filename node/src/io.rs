@@ -34,8 +34,8 @@ pub enum Input {
     /// The members or the partition table changed. Also tells a peer's address and slots. Only
     /// where homes do not move: else the nodes agree on the map among themselves.
     MapCommitted { map: Box<wire::ClusterMap> },
-    /// What an operator wants changed in the map: a node joins, leaves or is removed. Made again until a map
-    /// shows it, or that it can never be.
+    /// What an operator wants changed in the map: a node joins, leaves or is removed. Made again
+    /// until a map shows it, or that it can never be.
     Propose(Box<wire::MapCommand>),
     /// A fresh transport to this peer: what is unacknowledged goes out again.
     PeerConnected { peer: NodeId },
