@@ -30,6 +30,11 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
         }
         let map = client.newest_map(PATIENCE).await;
         check_may_leave(&map, nodes)?;
+        for node in nodes {
+            if !answers(&client, *node).await {
+                check_is_there(&map, *node)?;
+            }
+        }
         let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
         for node in nodes {
             client.propose(leave(*node)).await?;
@@ -53,7 +58,8 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
                     client.propose(leave(*node)).await?;
                 }
                 let is_down = phase == Some(wire::MemberPhase::Down);
-                if is_down && !std::mem::replace(&mut was_down, is_down) {
+                if is_down && !was_down && !answers(&client, *node).await {
+                    was_down = true;
                     let text = format!("node {node} is down: the drain waits for it; {TAKEN_OUT}");
                     context.output.note(&text);
                 }
@@ -92,7 +98,12 @@ fn check_may_leave(map: &wire::ClusterMap, nodes: &[NodeId]) -> Result<(), Failu
         };
         return Err(Failure::refused(text).hint(hint));
     }
-    nodes.iter().try_for_each(|node| check_is_there(map, *node))
+    Ok(())
+}
+
+/// Whether a node is there, whatever the map says: one that has just started is not up in it yet.
+async fn answers(client: &Client, node: NodeId) -> bool {
+    client.node_state(node, LOOK_PATIENCE).await.is_ok()
 }
 
 /// A drain that has not ended in time.
@@ -165,6 +176,9 @@ pub(crate) fn remove(context: &Context, nodes: &[NodeId], timeout: Option<Durati
         let map = client.newest_map(PATIENCE).await;
         for node in nodes {
             check_is_lost(&map, *node)?;
+            if answers(&client, *node).await {
+                return Err(not_lost(*node));
+            }
         }
         let timeout = timeout.unwrap_or(REMOVAL_PATIENCE);
         let deadline = tokio::time::Instant::now() + timeout;
@@ -202,6 +216,11 @@ async fn take_out(
     }
 }
 
+fn not_lost(node: NodeId) -> Failure {
+    let hint = format!("'starling node drain {node}' takes it away and loses nothing");
+    Failure::refused(format!("node {node} is up")).hint(hint)
+}
+
 /// A node that is there leaves by a drain; one that others wait for takes what it has with it.
 fn check_is_lost(map: &wire::ClusterMap, node: NodeId) -> Result<(), Failure> {
     if map.copies <= 1 {
@@ -209,8 +228,7 @@ fn check_is_lost(map: &wire::ClusterMap, node: NodeId) -> Result<(), Failure> {
         return Err(Failure::refused(text).hint("'starling up' starts the nodes that are down"));
     }
     if !may_be_removed(map, node) {
-        let hint = format!("'starling node drain {node}' takes it away and loses nothing");
-        return Err(Failure::refused(format!("node {node} is up")).hint(&hint));
+        return Err(not_lost(node));
     }
     let waits = awaited(map);
     if waits.nodes.contains(&node.0) {

@@ -74,7 +74,7 @@ fn a_node_that_is_lost_for_good_is_removed_and_not_drained() {
     let up = instance.starling(&["node", "remove", "n2"]).expect_code(4);
     assert!(up.stderr.contains("n2 is up") && up.stderr.contains("node drain n2"), "{up:?}");
     lose(&mut instance, 2);
-    wait_until("the others have given it up", || node(&instance, 2)["state"] == "down");
+    wait_until("the others have given it up", || node(&instance, 2)["given_up"] == true);
     let drain = instance.starling(&["node", "drain", "n2"]).expect_code(4);
     assert!(drain.stderr.contains("n2 is down"), "{drain:?}");
     assert!(drain.stderr.contains("hint:") && drain.stderr.contains("node remove"), "{drain:?}");
