@@ -18,7 +18,7 @@ fn greeting(dir: &Path) -> Vec<u8> {
     let text = std::fs::read_to_string(dir.join("cluster.json")).unwrap();
     let cluster: daemon::instance::ClusterFile = serde_json::from_str(&text).unwrap();
     let mut bytes = b"SDT2".to_vec();
-    bytes.extend(1_u32.to_le_bytes());
+    bytes.extend(proto::limits::PEER_VERSION.to_le_bytes());
     bytes.extend(cluster.id().unwrap().to_le_bytes());
     bytes.extend(1_u32.to_le_bytes());
     bytes.extend(0_u32.to_le_bytes());

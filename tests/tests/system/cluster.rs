@@ -195,7 +195,10 @@ fn a_state_directory_in_use_or_of_a_newer_version_is_refused() {
     let sandbox = Sandbox::new();
     let directory = instance.directory().display().to_string();
     let state = instance.directory().join("nodes/0/state");
-    assert_eq!(std::fs::read_to_string(state.join("format")).expect("it exists").trim(), "1");
+    assert_eq!(
+        std::fs::read_to_string(state.join("format")).expect("it exists").trim(),
+        proto::limits::STATE_VERSION.to_string()
+    );
     instance.starling(&["down"]).ok();
     std::fs::write(state.join("format"), "99\n").expect("it is ours");
     let ran = sandbox.starling(&["--dir", &directory, "up", "--nodes", "1"]);

@@ -219,6 +219,7 @@ fn the_data_port_believes_nodes_alone() {
     let cluster: Value = serde_json::from_str(&cluster).expect("it is JSON");
     let cluster = u64::from_str_radix(cluster["cluster"].as_str().expect("an id"), 16);
     let cluster = cluster.expect("hexadecimal");
+    let ours = proto::limits::PEER_VERSION;
     let hello = |version: u32, cluster: u64, to: u32| {
         let mut bytes = b"SDT2".to_vec();
         bytes.extend(version.to_le_bytes());
@@ -247,15 +248,16 @@ fn the_data_port_believes_nodes_alone() {
         stream.set_read_timeout(Some(Duration::from_secs(2))).expect("it is a socket");
         say(&mut rustls::StreamOwned::new(connection, stream), bytes)
     };
-    assert_eq!(answer(Role::Node, &hello(1, cluster, 0)), b"SDT2\0\0\0\0");
-    for bytes in [hello(2, cluster, 0), hello(1, cluster ^ 1, 0), hello(1, cluster, 1)] {
+    assert_eq!(answer(Role::Node, &hello(ours, cluster, 0)), b"SDT2\0\0\0\0");
+    for bytes in [hello(ours + 1, cluster, 0), hello(ours, cluster ^ 1, 0), hello(ours, cluster, 1)]
+    {
         let said = answer(Role::Node, &bytes);
         assert!(said.starts_with(b"SDT2") && said[4] != 0, "{said:?}");
     }
     for role in [Role::Client, Role::Observer] {
-        assert_eq!(answer(role, &hello(1, cluster, 0)), b"", "objects go to nodes alone");
+        assert_eq!(answer(role, &hello(ours, cluster, 0)), b"", "objects go to nodes alone");
     }
-    let plain = hello(1, cluster, 0);
+    let plain = hello(ours, cluster, 0);
     for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &[0xff; 65_536], &plain] {
         let mut stream = TcpStream::connect(&address).expect("the port is open");
         let said = say(&mut stream, noise);
@@ -264,7 +266,7 @@ fn the_data_port_believes_nodes_alone() {
         assert!(answer(Role::Node, noise).is_empty() || noise == plain, "nor to noise of a node");
     }
     // One who is believed and asks for what is not there, then nonsense.
-    let mut asks = hello(1, cluster, 0);
+    let mut asks = hello(ours, cluster, 0);
     asks.extend([7; 28 * 3]);
     asks.extend([0xff; 11]);
     let said = answer(Role::Node, &asks);
