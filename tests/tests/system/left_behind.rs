@@ -18,6 +18,14 @@ fn with_variable(variable: &str) -> Vec<u32> {
     pids.filter(has).collect()
 }
 
+/// As `rm -rf` does it, again while nodes that run still make files there.
+fn remove_from_living(directory: &Path) {
+    wait_until("the directory is gone", || {
+        let removed = fs::remove_dir_all(directory);
+        removed.is_ok_and(|()| !directory.exists())
+    });
+}
+
 /// The children of a process.
 fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
@@ -81,13 +89,13 @@ fn a_spawner_that_hangs_is_replaced_and_its_task_runs_again() {
 fn a_node_whose_directory_is_gone_leaves_and_up_starts_one() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
     let first = instance.pid(2);
-    fs::remove_dir_all(instance.directory().join("nodes/2")).unwrap();
+    remove_from_living(&instance.directory().join("nodes/2"));
     instance.start_missing();
     wait_until("the process without a directory has left", || !is_alive(first));
     let second = instance.pid(2);
     instance.starling(&["submit", "--wait", "--timeout", "50s", "--", "true"]).ok();
     // Without their files the nodes are found all the same.
-    fs::remove_dir_all(instance.directory().join("nodes")).unwrap();
+    remove_from_living(&instance.directory().join("nodes"));
     instance.starling(&["down"]).ok();
     assert!(!is_alive(second));
 }
