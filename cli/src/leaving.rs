@@ -1,4 +1,4 @@
-//! `starling node drain | remove`: nodes that leave the cluster for good.
+//! `starling node drain | remove`: nodes that leave the cluster permanently.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::{Context, units};
 /// How long the nodes may take to agree that one is removed, unless the user says.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(30);
 /// What becomes of a node that is down and is to go.
-const TAKEN_OUT: &str = "'starling up' starts it, and then it can be drained; one that is lost for \
-                         good is taken out by 'starling node remove'";
+const TAKEN_OUT: &str = "'starling up' starts it, and then it can be drained; a node \
+                         that never comes back is removed by 'starling node remove'";
 /// How often a drain looks how far it is.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// And how long the node may take to say so.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Has nodes hand over what they have and leave for good.
+/// Has nodes transfer their tasks, records and results to the others, and leave the cluster.
 pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duration>) -> Done {
     crate::block_on(async {
         let client = context.connect().await?;
@@ -85,7 +85,7 @@ fn check_may_leave(map: &wire::ClusterMap, nodes: &[NodeId]) -> Result<(), Failu
             (0 | 1, _) => {
                 "a cluster that keeps one copy of each partition cannot lose a node".to_owned()
             }
-            (_, 0) => "nobody would stay to take over what these nodes have".to_owned(),
+            (_, 0) => "no node would stay to take over the data of these nodes".to_owned(),
             (copies, _) => format!(
                 "{} would stay, and {needed} have to write down each change where there are to \
                  be {copies} copies",
@@ -153,7 +153,7 @@ impl std::fmt::Display for Left {
 }
 
 async fn left_on(client: &Client, node: NodeId) -> Left {
-    // Who does not answer may have left already.
+    // A node that does not answer may have left already.
     let state = client.node_state(node, LOOK_PATIENCE).await.unwrap_or_default();
     let (objects, bytes) = (state.leaving_objects, state.leaving_bytes);
     Left { objects, bytes, refused: state.leaving_refused }
@@ -166,7 +166,7 @@ fn held_by(map: &wire::ClusterMap, node: NodeId) -> usize {
     map.partitions.iter().filter(holds).count()
 }
 
-/// Takes nodes out that are lost for good: down, or let in and never there.
+/// Removes nodes that never come back: nodes that are down, or that joined and never started.
 pub(crate) fn remove(context: &Context, nodes: &[NodeId], timeout: Option<Duration>) -> Done {
     crate::block_on(async {
         let client = context.connect().await?;

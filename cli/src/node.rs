@@ -39,14 +39,14 @@ enum NodeVerb {
     },
     /// Change how running nodes schedule and what they keep; all nodes unless some are named
     Set(SetArgs),
-    /// Have nodes hand over what they have and leave the cluster for good
+    /// Have nodes transfer their data to the others and leave the cluster permanently
     Drain {
         #[arg(value_parser = parse_node, required = true)]
         nodes: Vec<NodeId>,
         #[command(flatten)]
         timeout: TimeoutArgs,
     },
-    /// Take out nodes that are lost for good, with what they alone had; 'drain' loses nothing
+    /// Remove nodes that never come back, with the data that only they had; 'drain' loses none
     Remove {
         #[arg(value_parser = parse_node, required = true)]
         nodes: Vec<NodeId>,

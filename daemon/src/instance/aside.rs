@@ -29,7 +29,8 @@ const PARTIAL: &str = "db.partial";
 const GONE: &str = "db.gone";
 const REFILLING: &str = "refilling";
 
-/// Beside the records of a state directory. Whoever changes it has the directory's lock.
+/// The stores beside the present one in a state directory. A process that changes them holds the
+/// directory's lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Aside {
     pub(super) state: PathBuf,
@@ -119,7 +120,7 @@ impl Aside {
         Ok(match self.has(DAMAGED) {
             _ if !self.has(DB) => Vec::new(),
             false => takes_place(DAMAGED),
-            // Where a disk fails for good no store can be made in place of the first.
+            // On a disk that keeps failing, no store can be made in place of the first.
             true if bytes(DB)? == 0 => self.to_drop(DB),
             true if !self.is_refilling() => takes_place(DAMAGED),
             true if bytes(DB)? > bytes(PARTIAL)? => takes_place(PARTIAL),

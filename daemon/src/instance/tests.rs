@@ -124,7 +124,7 @@ fn a_newcomer_without_its_first_records_has_another_number() {
     }
 }
 
-/// Where a disk fails for good no store can be made in place of the one that was given up.
+/// On a disk that keeps failing, no store can be made in place of the one that was given up.
 #[test]
 fn what_was_put_aside_stays_until_there_are_records_again() {
     let dir = tempfile::tempdir().unwrap();
