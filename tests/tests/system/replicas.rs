@@ -296,7 +296,7 @@ fn nodes_come_and_go_while_a_job_runs() {
     tree_is_whole(&instance, &id);
     all_there(&instance, writer.end());
     let last = instance.starling(&["node", "drain", "n0", "n2", "n3"]).expect_code(4);
-    assert!(last.stderr.contains("nobody would stay"), "{last:?}");
+    assert!(last.stderr.contains("no node would stay"), "{last:?}");
     // What has left is not started again, and what came later belongs to the instance.
     let list = instance.json(&["node", "list"]);
     let ids: Vec<u64> = list["nodes"]
