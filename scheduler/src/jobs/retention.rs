@@ -216,6 +216,7 @@ pub(crate) fn floor(open: impl Iterator<Item = Time>, now: Time, margin: Span) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_nodes;
 
     const S: u64 = 1_000_000_000;
 
@@ -245,11 +246,12 @@ mod tests {
     /// Each node is to keep what lies on it, whatever the number of nodes and copies.
     #[test]
     fn jobs_of_one_home_are_taken_for_what_a_node_has_of_all_jobs() {
+        let members = (0..4).map(test_nodes::member).collect();
+        let spread = Spread::of(&test_nodes::homes(0, members, &[0, 1, 2, 3]));
         let (homes, copies, printed) = (4, 2, 7_000);
         let sum = wire::PartitionCount { captured_bytes: printed, ..Default::default() };
         let jobs: Vec<Job> = (1..=40).map(|job| ended(job, sum.clone(), false)).collect();
         let on_all_nodes: u64 = 40 * (1000 * HISTORY_TASK_BYTES + printed) * copies;
-        let spread = Spread { nodes: homes, copies };
         for home in 0..homes {
             let here = jobs.iter().filter(|job| job.state.job % homes == home);
             let bytes = here.map(|job| job.old(spread).expect("it has ended").tasks_bytes);
