@@ -60,6 +60,7 @@ mod open_files;
 mod options;
 mod parts;
 mod peers;
+mod portion;
 mod refill;
 mod rendezvous;
 mod renew;

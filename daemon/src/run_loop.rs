@@ -7,8 +7,7 @@ The loop that owns a node: gather what has come, let the core handle it, write o
    timers ───────────┘      ▲                 └─▶ then: act
                             └── no-ops answer themselves
 ```
-The end of a launched no-op goes straight back into the core, before the write: no other process
-can observe it. So many generations of no-ops share one write. All other effects wait for it.
+The end of a launched no-op goes back into the core before the write: no other process observes it.
 */
 
 use std::collections::BTreeMap;
@@ -184,6 +183,7 @@ impl Loop {
                 own.push(item);
             }
             while incoming.len() < limits::STEP_INPUTS_MAX
+                && self.state.inputs.len() < limits::INPUTS_LEFT_MAX
                 && let Ok(item) = inbox.try_recv()
             {
                 incoming.push(item);
@@ -313,7 +313,7 @@ impl Loop {
         for _ in 0..limits::STEP_GENERATIONS_MAX {
             let now = self.clock.now();
             self.transfers.take_due(now, &mut self.state.inputs);
-            for input in self.state.inputs.drain(..) {
+            for input in self.state.inputs.drain(..crate::portion::portion(&self.state.inputs)) {
                 self.node.handle(now, input);
             }
             if self.node.deadline().is_some_and(|deadline| deadline <= now) {

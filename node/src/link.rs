@@ -47,7 +47,7 @@ struct Link {
     /// acknowledged together, or a restart would keep half a message.
     partial: Vec<u8>,
     whole: u64,
-    /// Something came that cannot be read: from there on nothing is acknowledged.
+    /// A message about replicas could not be decoded: from there on nothing is taken.
     is_garbled: bool,
     /// Taken messages whose effects are not durable yet: (batch, last sequence number).
     undurable: VecDeque<(u64, u64)>,
@@ -151,6 +151,8 @@ pub(crate) struct Received {
     /// It was another one before.
     pub(crate) restarted: bool,
     pub(crate) bodies: Vec<Body>,
+    /// What follows could not be decoded, and must not be skipped.
+    pub(crate) is_garbled: bool,
     pub(crate) load: Option<wire::Load>,
 }
 
@@ -370,6 +372,7 @@ impl Links {
             link.take_ack(packet.ack);
             link.seen = link.seen.max(packet.seen).max(packet.ack);
             take_messages(link, packet.first_seq, packet.reliable, copies, &mut received.bodies);
+            received.is_garbled = link.is_garbled;
         }
         received.load = packet.load;
         received.bodies.extend(packet.loose.into_iter().filter_map(|message| message.body));

@@ -313,7 +313,12 @@ impl Node {
         if let Some(replica) = &mut self.replica
             && packet.copies
         {
-            return replica.receive(now, packet);
+            if !replica.receive(now, packet) {
+                // As the next incarnation it is filled with what it misses.
+                let next = Incarnation(self.own.incarnation.0 + 1);
+                self.fenced.get_or_insert(Some(next));
+            }
+            return;
         }
         let received = self.links.receive(packet);
         if let Some(incarnation) = received.incarnation {

@@ -494,6 +494,8 @@ const _: () = assert!(PARTITIONS_DEFAULT <= PARTITIONS_MAX);
 const _: () = assert!(CHUNK_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(SPEC_BYTES_MAX < CHUNK_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(STEP_INPUTS_UNWEIGHED * FRAME_BYTES_MAX < MESSAGE_BYTES_MAX);
+const _: () = assert!(STEP_INPUT_BYTES + FRAME_BYTES_MAX < MESSAGE_BYTES_MAX / 2);
 const _: () = assert!(PACKET_BYTES_MAX + FRAGMENT_BYTES < FRAME_BYTES_MAX);
 const _: () = assert!(FRAGMENT_BYTES * LINK_WINDOW_MESSAGES > MESSAGE_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX <= KV_REPLY_BYTES_MAX);

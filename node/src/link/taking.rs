@@ -18,6 +18,9 @@ pub(super) fn take_messages(
 ) {
     let horizon = link.expected + LINK_WINDOW_MESSAGES as u64;
     for (offset, bytes) in (0..).zip(reliable) {
+        if link.is_garbled {
+            return;
+        }
         let seq = first.saturating_add(offset);
         if seq > horizon {
             return; // No peer that keeps to the window sends this.
@@ -32,7 +35,9 @@ pub(super) fn take_messages(
             link.ahead.insert(seq, bytes);
         }
     }
-    while let Some(bytes) = link.ahead.remove(&link.expected) {
+    while !link.is_garbled
+        && let Some(bytes) = link.ahead.remove(&link.expected)
+    {
         take_message(link, bytes, copies, bodies);
     }
 }
@@ -49,11 +54,13 @@ fn take_message(link: &mut Link, bytes: Bytes, copies: bool, bodies: &mut Vec<Bo
         },
         other => other,
     };
-    // Of copies an acknowledgement says that a change was taken: of what cannot be read, nothing.
-    link.is_garbled |= copies && body.is_none();
-    if !link.is_garbled {
-        link.whole = link.expected - 1;
+    // An acknowledgement about replicas says that a change is synced. The receiver of a message that
+    // it cannot decode takes nothing more: it would have a gap.
+    if copies && body.is_none() {
+        link.is_garbled = true;
+        return;
     }
+    link.whole = link.expected - 1;
     if body.as_ref().is_some_and(|body| scheduler::traits(body).gives_back) {
         (link.greet, link.tells_seen) = (true, true);
     }

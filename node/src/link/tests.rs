@@ -255,9 +255,9 @@ impl Copy {
     fn new() -> Self {
         Self { links: Links::for_copies(NodeId(0), Incarnation(1)), acknowledged: 0 }
     }
-    fn hears(&mut self, first_seq: u64, reliable: Vec<Bytes>, seen: u64) {
+    fn hears(&mut self, first_seq: u64, reliable: Vec<Bytes>, seen: u64) -> Received {
         let packet = wire::Packet { first_seq, reliable, seen, loose: Vec::new(), ..probe(1, 1) };
-        self.links.receive(packet);
+        self.links.receive(packet)
     }
     fn acknowledges(&mut self, batch: u64) -> u64 {
         self.links.note_batch(batch);
@@ -291,10 +291,12 @@ fn nothing_is_acknowledged_before_it_is_seen_what_of_it_was_refused() {
 }
 
 #[test]
-fn what_cannot_be_read_of_copies_is_not_acknowledged_nor_what_follows() {
+fn of_messages_about_replicas_nothing_is_taken_after_one_that_cannot_be_decoded() {
     let mut copy = Copy::new();
-    copy.hears(1, vec![change(), Bytes::from_static(b"\xff"), change()], 0);
+    let heard = copy.hears(1, vec![change(), Bytes::from_static(b"\xff"), change()], 0);
+    assert_eq!((heard.bodies.len(), heard.is_garbled), (1, true));
     assert_eq!(copy.acknowledges(1), 1);
-    copy.hears(4, vec![change()], 0);
+    let heard = copy.hears(4, vec![change()], 0);
+    assert_eq!((heard.bodies.len(), heard.is_garbled), (0, true));
     assert_eq!(copy.acknowledges(2), 1);
 }

@@ -176,7 +176,8 @@ impl Replica {
         self.links.reconnected(peer);
     }
 
-    pub(crate) fn receive(&mut self, now: Time, packet: wire::Packet) {
+    /// False where a message cannot be decoded: this incarnation cannot follow the peer any more.
+    pub(crate) fn receive(&mut self, now: Time, packet: wire::Packet) -> bool {
         let (from, incarnation) = (NodeId(packet.from), Incarnation(packet.from_incarnation));
         let received = self.links.receive(packet);
         if received.restarted {
@@ -186,6 +187,7 @@ impl Replica {
             self.on_body(now, from, incarnation, body);
         }
         self.note_acknowledged(now, from);
+        !received.is_garbled
     }
 
     /// What a peer has acknowledged it has synced, but for what it has refused, and has said so.

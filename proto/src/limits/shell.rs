@@ -6,6 +6,12 @@ use crate::time::Span;
 pub const FILE_THREADS_MAX: usize = 64;
 /// Inputs handled in one step, and steps without a write while no-ops answer themselves.
 pub const STEP_INPUTS_MAX: usize = 256;
+/// Bytes of requests and packets that one step handles, and up to how many inputs are not weighed:
+/// what a step writes fits into one message to each replica.
+pub const STEP_INPUT_BYTES: usize = 256 << 20;
+pub const STEP_INPUTS_UNWEIGHED: usize = 32;
+/// While a step has left this many inputs to the next one, no further frames are taken in.
+pub const INPUTS_LEFT_MAX: usize = 4 * STEP_INPUTS_MAX;
 pub const STEP_GENERATIONS_MAX: usize = 64;
 /// Bytes of writes after which a step goes to the log whatever else it could still do.
 pub const STEP_WRITE_BYTES: usize = 1 << 20;
