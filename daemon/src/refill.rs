@@ -1,7 +1,9 @@
 //! When records that were given up are needed no more: those that took their place are filled, and
 //! so are the copies of all others.
 
-use kvs::membership::{is_fully_replicated, member};
+use std::path::PathBuf;
+
+use kvs::membership::{is_fully_replicated, member, wanted_copies};
 use proto::wire::MemberPhase;
 use proto::{Incarnation, NodeId, wire};
 
@@ -19,12 +21,14 @@ pub(crate) struct Refill {
     store: u64,
     /// As long as the mark stands.
     goes_on: bool,
+    /// The stores that were given up and are still there.
+    kept: Vec<PathBuf>,
 }
 
 impl Refill {
     pub(crate) fn new(aside: Aside, node: NodeId, incarnation: Incarnation, store: u64) -> Self {
-        let goes_on = aside.is_refilling();
-        Self { aside, node, incarnation, store, goes_on }
+        let (goes_on, kept) = (aside.is_refilling(), aside.kept());
+        Self { aside, node, incarnation, store, goes_on, kept }
     }
 
     /// What there is to say at a start.
@@ -37,9 +41,12 @@ impl Refill {
     }
 
     fn kept(&self) -> Option<String> {
-        let kept = self.aside.kept();
-        let paths: Vec<String> = kept.iter().map(|path| path.display().to_string()).collect();
+        let paths = self.paths();
         (!paths.is_empty()).then(|| paths.join(" and "))
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.kept.iter().map(|path| path.display().to_string()).collect()
     }
 
     /// Whether this map says that everything has its copies, in the records of this life too. An
@@ -48,12 +55,14 @@ impl Refill {
         let knows_this = |own: &wire::Member| {
             let (incarnation, store) = (own.incarnation, own.store);
             own.phase() == MemberPhase::Up
+                && !own.slow
                 && (incarnation, store) == (self.incarnation.0, self.store)
         };
         self.goes_on
             && member(map, self.node).is_some_and(knows_this)
             && is_fully_replicated(map)
             && map.partitions.iter().all(|entry| entry.learners.is_empty())
+            && has_wanted_copies(map)
     }
 
     /// To be called when all that [`Self::is_done_by`] speaks of is on stable storage. What to say.
@@ -61,7 +70,7 @@ impl Refill {
         if let Err(error) = self.aside.filled() {
             return format!("its records are filled again, which is not noted: {error}");
         }
-        self.goes_on = false;
+        (self.goes_on, self.kept) = (false, self.aside.kept());
         match self.kept() {
             None => "its records are filled again".to_owned(),
             Some(kept) => format!(
@@ -74,11 +83,17 @@ impl Refill {
     /// Completes an answer.
     pub(crate) fn fill_in(&self, response: &mut wire::Response) {
         if let Some(wire::response::Body::Node(state)) = &mut response.body {
-            let kept = self.aside.kept();
-            state.records_aside = kept.iter().map(|path| path.display().to_string()).collect();
+            state.records_aside = self.paths();
             state.refilling = self.goes_on;
         }
     }
+}
+
+/// Each partition has as many copies as the cluster wants: slow nodes are no reason for fewer.
+fn has_wanted_copies(map: &wire::ClusterMap) -> bool {
+    let up = map.members.iter().filter(|member| member.phase() == MemberPhase::Up).count();
+    let wanted = up.min(wanted_copies(map) as usize);
+    map.partitions.iter().all(|entry| entry.replicas.len() >= wanted)
 }
 
 impl Loop {
@@ -133,6 +148,13 @@ mod tests {
         not(|map| map.members[1].incarnation = 3); // A map of the life before.
         not(|map| map.members[1].store = 76);
         not(|map| map.members[1].set_phase(MemberPhase::Down));
+        not(|map| map.members[1].slow = true); // It is filled when it is fast again.
+        not(|map| {
+            // Another slow node has lost its copies, and no node has got them.
+            map.members[2].slow = true;
+            map.members[0].slow = true;
+            map.partitions.iter_mut().for_each(|entry| entry.replicas.truncate(1));
+        });
         not(|map| map.members[1].set_phase(MemberPhase::Leaving));
         not(|map| map.partitions[3].learners.push(1)); // It is still being filled.
         not(|map| map.partitions[3].learners.push(2));

@@ -159,6 +159,8 @@ impl Aside {
         match done {
             Ok(()) => sync_parent(&path),
             Err(e) if e.kind() == io::ErrorKind::NotFound && !matches!(step, Move(..)) => Ok(()),
+            // Nothing needs what stays there. Where its name is needed, the next rename fails.
+            Err(_) if step == Remove(GONE) => Ok(()),
             Err(e) => Err(StartError::io(doing, &path, e)),
         }
     }

@@ -124,7 +124,10 @@ impl Copies {
                     return Err(Refused::Elsewhere { at: copy.position });
                 }
                 copy.position = after;
-                self.recent.add(partition, recent::of_its_own(change));
+                match recent::is_kept(change) {
+                    true => self.recent.add(partition, recent::of_its_own(change)),
+                    false => self.recent.forget(partition),
+                }
             }
             Fill::Begin => {
                 batch.clear(partition);

@@ -14,11 +14,13 @@ use proto::wire;
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     of: BTreeMap<PartitionId, Changes>,
-    /// All in the order in which they came, and some that have gone already.
+    /// All in the order in which they came. At most half of them have gone already.
     order: VecDeque<(PartitionId, u64)>,
     /// The number of the last one.
     last: u64,
     bytes: usize,
+    /// How many are kept.
+    count: usize,
 }
 
 /// Of one partition, without gap.
@@ -30,18 +32,26 @@ struct Changes {
 
 impl Recent {
     pub(super) fn add(&mut self, partition: PartitionId, change: Arc<wire::Change>) {
-        self.last += 1;
+        if !is_kept(&change) {
+            return self.forget(partition);
+        }
         let bytes = cost(&change);
+        self.last += 1;
         let changes = self.of.entry(partition).or_default();
         changes.all.push_back((self.last, change));
         changes.bytes += bytes;
         self.bytes += bytes;
+        self.count += 1;
         self.order.push_back((partition, self.last));
         while changes.all.len() > COPY_RECENT_CHANGES || changes.bytes > COPY_RECENT_BYTES {
             self.bytes -= changes.drop_oldest();
+            self.count -= 1;
         }
-        while self.bytes > COPY_RECENT_BYTES_ALL || self.order.len() > COPY_RECENT_CHANGES_ALL {
+        while self.bytes > COPY_RECENT_BYTES_ALL || self.count > COPY_RECENT_CHANGES_ALL {
             self.drop_oldest();
+        }
+        if self.order.len() > 2 * self.count {
+            self.forget_order_of_gone();
         }
     }
 
@@ -50,6 +60,7 @@ impl Recent {
         let Some(changes) = self.of.get_mut(&partition) else { return };
         if changes.all.front().is_some_and(|(oldest, _)| *oldest == number) {
             self.bytes -= changes.drop_oldest();
+            self.count -= 1;
         }
         if changes.all.is_empty() {
             self.of.remove(&partition);
@@ -57,7 +68,17 @@ impl Recent {
     }
 
     pub(super) fn forget(&mut self, partition: PartitionId) {
-        self.bytes -= self.of.remove(&partition).map_or(0, |changes| changes.bytes);
+        let Some(changes) = self.of.remove(&partition) else { return };
+        self.bytes -= changes.bytes;
+        self.count -= changes.all.len();
+    }
+
+    fn forget_order_of_gone(&mut self) {
+        let of = &self.of;
+        self.order.retain(|(partition, number)| {
+            let oldest = of.get(partition).and_then(|changes| changes.all.front());
+            oldest.is_some_and(|(oldest, _)| oldest <= number)
+        });
     }
 
     /// Those of a partition from the first that fits on.
@@ -89,6 +110,11 @@ fn cost(change: &wire::Change) -> usize {
 
 fn payload(change: &wire::Change) -> usize {
     change.writes.iter().map(|write| write.key.len() + write.value.len()).sum()
+}
+
+/// Whether it is small enough to be kept.
+pub(super) fn is_kept(change: &wire::Change) -> bool {
+    cost(change) <= COPY_RECENT_BYTES
 }
 
 /// The same in memory of its own. What came in a packet refers to the bytes of that, which stay as
@@ -145,13 +171,26 @@ mod tests {
         assert!(has(&recent, number - 1) && has(&recent, number * 2 / 3) && !has(&recent, 0));
         recent.forget(PartitionId(number - 1));
         assert!(!has(&recent, number - 1));
-        // Small ones of one partition: what is old of the others goes, and the list stays short.
-        for _ in 0..2 * COPY_RECENT_CHANGES_ALL {
-            recent.add(PartitionId(0), Arc::new(change(&value.slice(..20))));
-            assert!(recent.order.len() <= COPY_RECENT_CHANGES_ALL);
+    }
+
+    #[test]
+    fn many_changes_of_one_partition_leave_those_of_others() {
+        let value = Bytes::from(vec![7; 20]);
+        let mut recent = Recent::default();
+        for partition in 1..100 {
+            recent.add(PartitionId(partition), Arc::new(change(&value)));
         }
-        assert_eq!(recent.of.len(), 1);
-        assert_eq!(recent.bytes, recent.of[&PartitionId(0)].bytes);
-        assert_eq!(recent.of[&PartitionId(0)].all.len(), COPY_RECENT_CHANGES);
+        for _ in 0..2 * COPY_RECENT_CHANGES_ALL {
+            recent.add(PartitionId(0), Arc::new(change(&value)));
+            assert!(recent.order.len() <= 2 * recent.count);
+        }
+        assert_eq!((recent.of.len(), recent.count), (100, 99 + COPY_RECENT_CHANGES));
+        let sum: usize = recent.of.values().map(|changes| changes.bytes).sum();
+        assert_eq!(recent.bytes, sum);
+        // One that is too large takes the place of all before it.
+        let large = Bytes::from(vec![7; 2 * COPY_RECENT_BYTES]);
+        recent.add(PartitionId(0), Arc::new(change(&large)));
+        assert!(recent.since(PartitionId(0), |_| true).is_none());
+        assert_eq!(recent.count, 99);
     }
 }
