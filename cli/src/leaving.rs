@@ -58,8 +58,8 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
                     client.propose(leave(*node)).await?;
                 }
                 let is_down = phase == Some(wire::MemberPhase::Down);
+                let was_down = std::mem::replace(&mut was_down, is_down);
                 if is_down && !was_down && !answers(&client, *node).await {
-                    was_down = true;
                     let text = format!("node {node} is down: the drain waits for it; {TAKEN_OUT}");
                     context.output.note(&text);
                 }
@@ -121,12 +121,12 @@ fn phase_of(map: &wire::ClusterMap, node: NodeId) -> Option<wire::MemberPhase> {
     kvs::membership::member(map, node).map(wire::Member::phase)
 }
 
-/// A node that is not there hands nothing over.
+/// A node that is not there cannot transfer its data.
 fn check_is_there(map: &wire::ClusterMap, node: NodeId) -> Result<(), Failure> {
     match may_be_removed(map, node) {
         false => Ok(()),
         true if phase_of(map, node) == Some(wire::MemberPhase::Down) => {
-            Err(Failure::refused(format!("node {node} is down and hands nothing over"))
+            Err(Failure::refused(format!("node {node} is down and cannot transfer its data"))
                 .hint(TAKEN_OUT))
         }
         true => Err(Failure::refused(format!("node {node} was let in and has not come"))
@@ -184,8 +184,11 @@ pub(crate) fn remove(context: &Context, nodes: &[NodeId], timeout: Option<Durati
         let deadline = tokio::time::Instant::now() + timeout;
         for node in nodes {
             take_out(&client, *node, deadline).await?;
-            let text = format!("node {node} is no member any more: what it alone had is lost");
-            context.output.note(&text);
+            let lost = match phase_of(&map, *node) {
+                Some(wire::MemberPhase::Down) => ": data that only it had are lost",
+                _ => "",
+            };
+            context.output.note(&format!("node {node} was removed{lost}"));
         }
         Ok(Exit::Ok)
     })
@@ -217,7 +220,7 @@ async fn take_out(
 }
 
 fn not_lost(node: NodeId) -> Failure {
-    let hint = format!("'starling node drain {node}' takes it away and loses nothing");
+    let hint = format!("'starling node drain {node}' removes it without losing data");
     Failure::refused(format!("node {node} is up")).hint(hint)
 }
 

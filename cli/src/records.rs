@@ -30,11 +30,11 @@ impl Records {
         let row = |key: &str, value: String| vec![key.to_owned(), value];
         let mut rows = vec![row("scrubbed", self.scrubbed())];
         let needed = match self.refilling {
-            true => "needed until all has its copies again",
+            true => "needed until all partitions have their copies again",
             false => "not needed any more",
         };
         let kept = self.records_aside.iter();
-        rows.extend(kept.map(|path| row("given up", format!("{path}, {needed}"))));
+        rows.extend(kept.map(|path| row("old records", format!("{path}, {needed}"))));
         rows
     }
 

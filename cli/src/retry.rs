@@ -45,7 +45,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &RetryArgs) ->
         return Err(Failure::usage("tasks are of one job: name one"));
     }
     if args.timeout.timeout.is_some() && !args.wait {
-        return Err(Failure::usage("--timeout is about --wait, which is not given"));
+        return Err(Failure::usage("--timeout needs --wait"));
     }
     let selected = retryable(context, client, selected).await?;
     for job in &selected {
@@ -91,10 +91,17 @@ async fn retryable(
             ),
         ));
     }
-    let (again, done): (Vec<_>, Vec<_>) =
-        states.into_iter().partition(|state| not_done_count(state) > 0);
-    for state in &done {
-        context.output.note(&format!("job {}: nothing to run again", state.job));
+    let mut again = Vec::new();
+    for state in states {
+        let why = match state.thinned_text() {
+            Some(removed) => removed,
+            None if not_done_count(&state) == 0 => "nothing to run again".to_owned(),
+            None => {
+                again.push(state);
+                continue;
+            }
+        };
+        context.output.note(&format!("job {}: {why}", state.job));
     }
     match again.is_empty() {
         true => Err(Failure::refused("none of these jobs has a task to run again")),

@@ -216,7 +216,8 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
             TaskVerb::List(_) => {
                 let state = client.job(job).await?;
                 // Records of tasks that keep results stay.
-                let lacks_some = named.tasks.is_none() && (found.len() as u64) < state.total;
+                let is_whole = named.tasks.as_deref().is_none_or(|tasks| tasks == "all");
+                let lacks_some = is_whole && (found.len() as u64) < state.total;
                 let removed = state.thinned_text().filter(|_| lacks_some);
                 list(context, &found, removed)
             }

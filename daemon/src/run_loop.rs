@@ -452,8 +452,8 @@ impl Loop {
                     aside.iter().for_each(|directory| executor::Uploads::remove(directory));
                 });
             }
-            Effect::Erase { job } => {
-                erase::begin(job, &self.shared, &self.local);
+            Effect::Erase { job, number } => {
+                erase::begin(job, number, &self.shared, &self.local);
             }
             Effect::Fetch(fetch) => self.transfers.begin(now, &fetch),
             Effect::Damaged { partition, what } => {

@@ -30,7 +30,7 @@ pub enum Input {
     /// The answer to [`Effect::Measure`]: processor time and the most memory of this process.
     Measured { cpu_ns: u64, peak_rss_bytes: u64 },
     /// The answer to [`Effect::Erase`]: nothing of it is left, on the disk neither.
-    Erased { job: JobId },
+    Erased { job: JobId, number: u64 },
     /// Every batch up to `seq` is on stable storage.
     Persisted { seq: u64 },
     /// The members or the partition table changed. Also tells a peer's address and slots. Only
@@ -93,6 +93,8 @@ pub enum Effect {
     /// be removed there is no report: the demand comes again.
     Erase {
         job: JobId,
+        /// Goes with the report.
+        number: u64,
     },
     /// The map takes this incarnation for dead. Nothing more comes from it: all that it runs is to
     /// end, and the node may start again under this incarnation or a later one. `None`: it has left

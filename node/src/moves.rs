@@ -53,7 +53,7 @@ impl Node {
         // What was before the map showed this life it may hear of late.
         let saw = is_current(&older, me, incarnation);
         for (peer, gone) in gone(&older, &map).into_iter().filter(|(peer, _)| *peer != me) {
-            if saw {
+            if saw && has_died(&map, peer) {
                 self.scheduler.saw_die(now, peer);
             }
             self.on_peer_gone(now, peer, gone);
@@ -173,6 +173,11 @@ pub(crate) fn seen_from(
 
 fn is_gone(member: &wire::Member) -> bool {
     matches!(member.phase(), MemberPhase::Down | MemberPhase::Removed)
+}
+
+/// An incarnation of the node has ended, and not because the node left in order.
+fn has_died(map: &wire::ClusterMap, node: NodeId) -> bool {
+    member(map, node).is_some_and(|it| it.phase() != MemberPhase::Removed && it.incarnation > 0)
 }
 
 /// Whom the newer map takes for dead: the node, and the last incarnation of it that is.

@@ -242,7 +242,7 @@ impl Node {
             effects.push(Effect::Evict { objects: std::mem::take(&mut out.evicted) });
         }
         effects.extend(out.forgotten.drain(..).map(|job| Effect::Forget { job }));
-        effects.extend(out.erased.drain(..).map(|job| Effect::Erase { job }));
+        effects.extend(out.erased.drain(..).map(|(job, number)| Effect::Erase { job, number }));
         effects.extend(out.fetches.drain(..).map(Effect::Fetch));
         effects.extend(out.launches.drain(..).map(Effect::Launch));
     }

@@ -91,7 +91,7 @@ impl Deaths {
         }
     }
 
-    /// A node that this life has heard of is dead.
+    /// A node has died that may have been a witness of the death of another.
     fn note_gone(&mut self, now: Time, node: NodeId) {
         let gone = &mut self.known().gone;
         while gone.front().is_some_and(|(at, _)| now.since(*at) > DEATHS_TOGETHER) {
@@ -164,7 +164,8 @@ impl Scheduler {
         // Between that one and this there may have been others, which have seen nodes die.
         let is_last = self.options.former.0 == incarnation;
         let began_alone = self.deaths.0.as_ref().is_some_and(|known| known.began_alone);
-        let is_only = self.homes.not_removed().all(|node| node == self.options.me);
+        let mut others = self.homes.not_removed().filter(|&node| self.has_lived(node));
+        let is_only = others.all(|node| node == self.options.me);
         is_only || (began_alone && is_last)
     }
 
@@ -236,7 +237,7 @@ impl Scheduler {
         others.push(self.options.me);
         others.sort_unstable();
         others.dedup();
-        others.retain(|&node| node != dead);
+        others.retain(|&node| node != dead && self.has_lived(node));
         if others.len() > WITNESSES_MAX {
             // Some of them stand for all: those that follow this node.
             let from = others.partition_point(|&node| node < self.options.me);
@@ -244,6 +245,13 @@ impl Scheduler {
             others.truncate(WITNESSES_MAX);
         }
         others
+    }
+
+    /// Some incarnation of the node is on record: not of one that was let in and never started.
+    fn has_lived(&self, node: NodeId) -> bool {
+        !self.homes.moves()
+            || node == self.options.me
+            || self.homes.incarnation_of(node) != Incarnation(0)
     }
 
     /// The next life of the dead node has the last word: it may have stopped in order.

@@ -103,6 +103,28 @@ fn a_node_that_the_map_has_lost_since_may_have_lived() {
     }
 }
 
+/// A node that was let in and never started can be no witness.
+#[test]
+fn a_node_that_never_came_is_not_waited_for() {
+    let never = wire::Member { incarnation: 0, ..test_nodes::member(1) };
+    let of = |others: Vec<wire::Member>| {
+        let members = std::iter::once(test_nodes::member(0)).chain(others).collect();
+        let mut home = node(test_nodes::homes(0, members, &[0]).moving());
+        let mut out = Out::default();
+        serve_what_was_started(&mut home, 2, &mut out);
+        (home, out)
+    };
+    assert_eq!(strikes(&of(vec![never.clone()]).0), 1, "it has always been alone");
+    let (mut home, mut out) = of(vec![never, test_nodes::member(2)]);
+    let later = Time(1) + DEATH_ASKED_AFTER;
+    home.settle(later, &mut out);
+    let end = LifeEnd::LifeDied as i32;
+    let tell = wire::DeathTell { node: 0, incarnation: 2, heard: true, end };
+    home.on_message(later, NodeId(2), Body::DeathTell(tell), &mut out);
+    home.settle(later, &mut out);
+    assert_eq!(strikes(&home), 1);
+}
+
 /// What comes from a life of a node may have been under way since before this life began.
 #[test]
 fn what_is_for_no_life_makes_no_witness() {

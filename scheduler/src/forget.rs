@@ -8,6 +8,7 @@ use proto::{JobId, Span, Time, wire};
 
 use crate::jobs::retention;
 use crate::out::Out;
+use crate::parts::Erasing;
 use crate::{Mutant, Scheduler};
 
 impl Scheduler {
@@ -28,7 +29,10 @@ impl Scheduler {
         } else {
             self.ledger.forget_job(job, out);
         }
-        out.erased.push(job);
+        // An earlier removal may end after more of the job has come.
+        self.parts.erasures += 1;
+        let number = self.parts.erasures;
+        out.erased.push((job, number));
         if self.homes.map_epoch() < ask.map_epoch || self.homes.is_to_serve_more() {
             // It may become home of a partition that has records of the job yet.
             self.parts.erasing.remove(&job);
@@ -38,13 +42,15 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::ConfirmedBeforeErased) {
             self.tell_forgotten(ask, keeps, out);
         } else {
-            self.parts.erasing.insert(job, (*ask, keeps));
+            self.parts.erasing.insert(job, Erasing { ask: *ask, keeps, number });
         }
     }
 
     /// The shell has nothing of a job any more, on the disk neither.
-    pub fn on_erased(&mut self, job: JobId, out: &mut Out) {
-        if let Some((ask, keeps)) = self.parts.erasing.remove(&job) {
+    pub fn on_erased(&mut self, job: JobId, number: u64, out: &mut Out) {
+        if self.parts.erasing.get(&job).is_some_and(|erasing| erasing.number == number)
+            && let Some(Erasing { ask, keeps, .. }) = self.parts.erasing.remove(&job)
+        {
             self.tell_forgotten(&ask, keeps, out);
         }
     }

@@ -76,7 +76,7 @@ pub struct Out {
     /// Jobs of which nothing is needed any more.
     pub forgotten: Vec<JobId>,
     /// Jobs of which what they printed goes as well.
-    pub erased: Vec<JobId>,
+    pub erased: Vec<(JobId, u64)>,
     /// Copies that came or went, by the home that keeps track of them.
     pub copies: BTreeMap<NodeId, wire::Copies>,
     /// Objects to ask for, and answers to those who asked.

@@ -39,6 +39,15 @@ struct Counted {
     base: Option<Base>,
 }
 
+/// A demand to forget a job that is confirmed when the shell has removed the job's data.
+#[derive(Debug)]
+pub(crate) struct Erasing {
+    pub(crate) ask: wire::PartAsk,
+    pub(crate) keeps: bool,
+    /// Of the last removal.
+    pub(crate) number: u64,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     /// By job and round.
@@ -50,7 +59,9 @@ pub(crate) struct Parts {
     /// Jobs to be forgotten, of which this node may get records yet.
     pub(crate) unconfirmed: BTreeMap<JobId, wire::PartAsk>,
     /// Those of which the shell removes what it has; and whether records with results stay.
-    pub(crate) erasing: BTreeMap<JobId, (wire::PartAsk, bool)>,
+    pub(crate) erasing: BTreeMap<JobId, Erasing>,
+    /// Removals that the shell was asked for.
+    pub(crate) erasures: u64,
     /// Attempts whose ends are told later than they came, with the time at which they came.
     pub(crate) held_ends: BTreeMap<(TaskId, Attempt), Time>,
     /// Attempts that were stopped in this step; when, if that was before.

@@ -329,7 +329,7 @@ fn a_forgotten_job_leaves_a_mark_and_nothing_else() {
     let own = out.reliable.iter().find(|(to, _)| to.0 == 0).expect("asked above").1.clone();
     home.on_message(Time(31 * S), NodeId(0), own, &mut out);
     assert_eq!(out.facts.forgotten, [(MINE, JobId(1))]);
-    assert_eq!((home.has_ended(JobId(1)), &out.erased[..]), (None, &[JobId(1)][..]));
+    assert_eq!((home.has_ended(JobId(1)), &out.erased[..]), (None, &[(JobId(1), 1)][..]));
     confirm(&mut home, &mut out);
     assert!(out.facts.jobs[&JobId(1)].members.is_empty(), "no member is asked again");
     assert!(ask(&mut home, forget(false), &mut out).error.is_none(), "it is forgotten already");
@@ -346,11 +346,15 @@ fn a_member_confirms_when_its_shell_has_removed_what_it_has() {
     let mut out = Out::default();
     assert!(ask(&mut home, forget(false), &mut out).error.is_none());
     let own = out.reliable.iter().find(|(to, _)| to.0 == 0).expect("asked above").1.clone();
-    home.on_message(Time(31 * S), NodeId(0), own, &mut out);
-    assert_eq!((&out.erased[..], confirmed(&out)), (&[JobId(1)][..], 0));
-    home.on_erased(JobId(1), &mut out);
+    home.on_message(Time(31 * S), NodeId(0), own.clone(), &mut out);
+    assert_eq!((&out.erased[..], confirmed(&out)), (&[(JobId(1), 1)][..], 0));
+    // Asked again, since more of it had come: the first removal says nothing of that.
+    home.on_message(Time(32 * S), NodeId(0), own, &mut out);
+    home.on_erased(JobId(1), 1, &mut out);
+    assert_eq!(confirmed(&out), 0);
+    home.on_erased(JobId(1), 2, &mut out);
     assert_eq!(confirmed(&out), 1);
-    home.on_erased(JobId(1), &mut out);
+    home.on_erased(JobId(1), 2, &mut out);
     assert_eq!(confirmed(&out), 1, "once");
 }
 

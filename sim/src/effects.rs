@@ -274,10 +274,11 @@ impl World {
             Effect::Read(request) => self.read(index, request),
             // What the core knows of it goes by itself.
             Effect::Forget { .. } => {}
-            Effect::Erase { job } => {
+            Effect::Erase { job, number } => {
                 let takes = ERASE_STEP.0 * (1 + (job.0 + index as u64) % ERASE_STEPS);
                 let life = self.machines[index].life;
-                self.schedule(self.now + Span(takes), Happening::Erased { node: index, life, job });
+                let erased = Happening::Erased { node: index, life, job, number };
+                self.schedule(self.now + Span(takes), erased);
             }
             Effect::Damaged { partition, what } => {
                 unreachable!("n{index} has a damaged record of {partition}: {what}")
@@ -322,11 +323,11 @@ impl World {
     }
 
     /// What a process that dies meanwhile was to remove stays.
-    pub(crate) fn erased(&mut self, index: usize, life: u32, job: JobId) {
+    pub(crate) fn erased(&mut self, index: usize, life: u32, job: JobId, number: u64) {
         let machine = &mut self.machines[index];
         if machine.life == life && machine.node.is_some() {
             machine.printed.remove(&job);
-            self.deliver(index, Input::Erased { job });
+            self.deliver(index, Input::Erased { job, number });
         }
     }
 

@@ -62,6 +62,7 @@ pub(crate) enum Happening {
         node: usize,
         life: u32,
         job: JobId,
+        number: u64,
     },
     Request {
         node: usize,

@@ -355,7 +355,9 @@ impl World {
                     self.fetch_ended(node, fetch);
                 }
             }
-            Happening::Erased { node, life, job } => self.erased(node, life, job),
+            Happening::Erased { node, life, job, number } => {
+                self.erased(node, life, job, number);
+            }
             Happening::Request { node, client, request } => {
                 self.request_came(node, client, request)
             }

@@ -93,7 +93,8 @@ fn choose(now: Time, mut old: Vec<Old>, nodes: u64, tuning: &Tuning) -> Goes {
         }
         let (dies, is_over) = match it.is_thinned {
             true => (dies(it, bare_age), jobs_bytes > jobs_max),
-            false => (dies(it, age), all_bytes > all_max),
+            // To thin a job of which nothing would go makes no room.
+            false => (dies(it, age), all_bytes > all_max && it.tasks_bytes > 0),
         };
         if !is_over && dies > now {
             goes.at = Some(goes.at.map_or(dies, |at| at.min(dies)));

