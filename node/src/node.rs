@@ -241,9 +241,7 @@ impl Node {
             Input::Measured { cpu_ns, peak_rss_bytes } => {
                 self.on_measured(now, cpu_ns, peak_rss_bytes);
             }
-            Input::Erased { job, number } => {
-                self.scheduler.on_erased(job, number, &mut self.out);
-            }
+            Input::Erased { job, number } => self.scheduler.on_erased(job, number, &mut self.out),
             Input::Stored { objects } => self.scheduler.on_stored(now, &objects),
             Input::Files { tasks } => self.scheduler.on_files(now, &tasks),
             Input::Persisted { seq } => {
