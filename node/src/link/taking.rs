@@ -54,8 +54,8 @@ fn take_message(link: &mut Link, bytes: Bytes, copies: bool, bodies: &mut Vec<Bo
         },
         other => other,
     };
-    // An acknowledgement about replicas says that a change is synced. After a message that it cannot
-    // decode the receiver takes nothing more: it would have a gap.
+    // An acknowledgement about replicas says that a change is synced. After a message that cannot
+    // be decoded the receiver takes nothing more: it would have a gap.
     if copies && body.is_none() {
         link.is_garbled = true;
         return;
