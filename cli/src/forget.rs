@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use client::{Client, ClientError};
+use kvs::membership::member;
 use proto::JobId;
 use serde::Serialize;
 
@@ -67,8 +68,12 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &ForgetArgs) -
         may_be_forgotten(client, job, args.results).await?;
     }
     let states = client.node_states(THERE_PATIENCE).await;
-    let nodes_away: Vec<u32> =
-        states.iter().filter(|(_, state)| state.is_err()).map(|(node, _)| node.0).collect();
+    let map = client.newest_map(THERE_PATIENCE).await;
+    // A node that was let in and never started has nothing to remove.
+    let never_came =
+        |node| map.copies > 1 && member(&map, node).is_some_and(|it| it.incarnation == 0);
+    let away = states.iter().filter(|(node, state)| state.is_err() && !never_came(*node));
+    let nodes_away: Vec<u32> = away.map(|(node, _)| node.0).collect();
     for &job in &selected {
         client.forget(job, args.results).await?;
         if args.results {
