@@ -127,8 +127,10 @@ pub(crate) fn on_struck(lives: &Lives, task: TaskId, death: (NodeId, u32)) -> Ve
     let (others, lived) = lives.witnesses(node, died_at, is_member);
     // A newcomer that has started may have heard of it before the map shows the newcomer.
     let (all, all_lived) = lives.witnesses(node, died_at, is_there);
+    // One that the map had given up may have lived, and may be back when it is asked.
+    let (running, ran_on) = lives.witnesses(node, died_at, |_| true);
     let too_few = |others: usize, lived: usize| others > 0 && lived * 2 <= others;
-    if too_few(others, lived) && too_few(all, all_lived) {
+    if too_few(others, lived) && too_few(all, all_lived) && too_few(running, ran_on) {
         let text = format!(
             "the death of {node}'s incarnation {incarnation} counts against {task}, and only \
              {lived} of {others} other nodes lived through it"
