@@ -358,6 +358,7 @@ impl Scheduler {
         let homes = std::mem::replace(&mut self.homes, Homes::empty());
         self.ledger.pump(now, &homes, STEP_EDGES_MAX, out);
         self.homes = homes;
+        out.events.reserve(self.ledger.ready.len().min(STEP_EDGES_MAX));
         for _ in 0..STEP_EDGES_MAX {
             let Some(task) = self.ledger.ready.pop_front() else { break };
             self.place(now, task, out);
