@@ -87,12 +87,13 @@ impl Slurm {
         command
     }
 
-    /// Takes the daemons down in order, once the processes that watched over our ranks are gone:
-    /// those live in sessions of their own and would wait for their daemon for ever.
+    /// Kills the daemons in order, once the processes that watched over our ranks are gone: those
+    /// live in sessions of their own and would wait for their daemon without end. On a busy machine
+    /// slurmd may hang on SIGTERM.
     pub(super) fn end(self) {
         wait_until("Slurm's step has ended", || !self.has_steps());
         for daemon in self.daemons.into_iter().rev() {
-            daemon.signal(Signal::TERM);
+            daemon.signal(Signal::KILL);
             daemon.end();
         }
     }
