@@ -48,8 +48,8 @@ impl Group {
         self.election_at = self.election_at.max(before);
     }
 
-    /// A granted pre-vote is no promise. It is granted only if no leader was heard of lately, so a
-    /// voter that was cut off cannot depose a working leader.
+    /// A granted pre-vote is no promise. It is granted only if no leader sent a message lately. So
+    /// a voter that was cut off cannot depose a working leader.
     pub(super) fn on_pre_vote_ask(&mut self, now: Time, from: u32, term: u64, ask: &wire::VoteAsk) {
         let led = self.is_leader()
             || self.heard_at.is_some_and(|at| now.since(at) < GROUP_ELECTION_AFTER);

@@ -134,8 +134,8 @@ fn figure_eight() {
 /// Of three voters one has failed permanently. The map shows the other one as down although it
 /// runs, and its removal is proposed first. The remaining two voters could then agree on nothing.
 ///
-/// Returns the voters after this proposal; after a proposal to remove the failed one, before the
-/// other has answered again; and after the same proposal when it has answered.
+/// Returns the voters after three proposals: this one; the removal of the failed voter, before the
+/// other has answered again; and the same removal after the answer.
 fn voters_after_a_hasty_wish(mutant: Option<Mutant>) -> [Vec<u32>; 3] {
     let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
     let start = Start { me: NodeId(0), seed: 1, map, blank: false };
@@ -299,9 +299,9 @@ impl Restarting {
     }
 }
 
-/// Whether a voter without records votes for a candidate that has entries; the same after it voted
-/// for a candidate without entries; the same for a voter that has received entries instead; and for
-/// one with a disk that the candidate knows.
+/// Does a voter without records vote for a candidate that has entries? Four cases: at once; after a
+/// vote for a candidate without entries; after it has received entries instead; and if the
+/// candidate knows its disk.
 fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 4] {
     let ask = |last_index, last_term| {
         Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })

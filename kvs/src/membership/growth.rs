@@ -8,8 +8,8 @@
 //! an acknowledgement then needs. So no partition waits for a replica that is still to be created.
 //!
 //! It shrinks when members are removed. Otherwise a cluster with three replicas on three nodes
-//! could never be drained to one node: each change would need a second replica, and no node can
-//! hold one. It never shrinks for a node that is down, which may return with its data.
+//! could never be drained to one node. Each change would need a second replica, and no node can
+//! hold it. It never shrinks for a node that is down, which may return with its data.
 
 use proto::wire;
 use proto::wire::MemberPhase::Removed;
