@@ -78,14 +78,14 @@ pub fn parse_job_record(key: &[u8]) -> Option<(JobId, u8, u64)> {
     Some((JobId(number(1)?), key[9], number(10)?))
 }
 
-/// Is this the [`job_prefix`] of the ledger's records? Its removal removes all records of the job
+/// True for the [`job_prefix`] of the ledger's records. Its removal removes all records of the job
 /// in a partition. No record has such a key.
 #[must_use]
 pub fn is_whole_job(key: &[u8]) -> bool {
     key.len() == 9 && namespace(key) == Some(TASK)
 }
 
-/// Does the removal of the key `removed` also remove the record at `key`?
+/// True if the removal of the key `removed` also removes the record at `key`.
 #[must_use]
 pub fn goes_with(key: &[u8], removed: &[u8]) -> bool {
     is_whole_job(removed) && key.starts_with(removed)

@@ -41,7 +41,7 @@ pub fn split(template: &str) -> Option<Split<'_>> {
     Some(Split { before, width: found.width, after })
 }
 
-/// Does the text contain a placeholder?
+/// True if the text contains a placeholder.
 #[must_use]
 pub fn is_template(text: &str) -> bool {
     split(text).is_some()

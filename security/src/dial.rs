@@ -126,7 +126,7 @@ pub async fn open_with(
     .await
 }
 
-/// Does traffic to the address stay on this machine?
+/// True if traffic to the address stays on this machine.
 #[must_use]
 pub fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()

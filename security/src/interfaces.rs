@@ -105,7 +105,7 @@ pub(crate) fn own() -> Arc<BTreeSet<IpAddr>> {
     }
 }
 
-/// Does traffic to the address stay on this machine?
+/// True if traffic to the address stays on this machine.
 #[must_use]
 pub fn is_own(address: IpAddr) -> bool {
     let address = address.to_canonical();

@@ -69,7 +69,7 @@ impl Bundle {
         fingerprint(&self.authority)
     }
 
-    /// Is the certificate valid at this time?
+    /// True if the certificate is valid at this time.
     fn holds_at(&self, moment: UnixTime) -> bool {
         let Ok(roots) = tls::roots(&self.authority) else { return false };
         let verifier =

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 /// This process has found a file system without hard links.
 static LACKS_LINKS: AtomicBool = AtomicBool::new(false);
 
-/// Has this process created a file without a hard link because its file system has none?
+/// True if this process has created a file without a hard link because its file system has none.
 #[must_use]
 pub fn has_lacked_links() -> bool {
     LACKS_LINKS.load(Ordering::Relaxed)
@@ -38,7 +38,7 @@ pub fn give_name(whole: &Path, path: &Path) -> io::Result<()> {
     named
 }
 
-/// Does this error mean that the file system has no hard links?
+/// True if this error means that the file system has no hard links.
 fn lacks_links(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     let missing =

@@ -257,7 +257,7 @@ fn detect(head: &[u8]) -> Result<Format, Problem> {
     })
 }
 
-/// Does the first line begin a table or set a key?
+/// True if the first line begins a table or sets a key.
 fn is_toml(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let Some(line) = lines.find(|line| !line.starts_with('#')) else { return true };

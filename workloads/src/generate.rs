@@ -173,7 +173,7 @@ const STREAM_ORDER: u64 = 3;
 const STREAM_FILES: u64 = 4;
 const STREAM_SIZE: u64 = 5;
 
-/// Does the text begin like a generator, with a known name alone or before a colon?
+/// True if the text begins like a generator, with a known name alone or before a colon.
 #[must_use]
 pub fn is_generator(text: &str) -> bool {
     let name = text.split_once(':').map_or(text, |(name, _)| name);

@@ -265,7 +265,7 @@ impl Graph {
         self.release_ns.get(task as usize).copied().unwrap_or(0)
     }
 
-    /// Does any task have a release time after the beginning of the workflow?
+    /// True if any task has a release time after the beginning of the workflow.
     #[must_use]
     pub fn has_releases(&self) -> bool {
         self.release_ns.iter().any(|release_ns| *release_ns > 0)
@@ -294,7 +294,7 @@ impl Graph {
         self.tasks().filter(is_upload).map(|task| (task.index, PathBuf::from(task.name)))
     }
 
-    /// Does the task start a program of unknown duration?
+    /// True if the task starts a program of unknown duration.
     #[must_use]
     pub fn is_command(&self, task: u32) -> bool {
         let spec = &self.specs[self.task_spec[task as usize] as usize];
@@ -362,7 +362,7 @@ impl Graph {
         meant.map(|output| output.replicas = replicas).count()
     }
 
-    /// Does the task only put data on the nodes before a run?
+    /// True if the task only puts data on the nodes before a run.
     #[must_use]
     pub fn is_load(&self, task: u32) -> bool {
         self.specs[self.task_spec[task as usize] as usize].kind == KIND_LOAD
@@ -373,7 +373,7 @@ impl Graph {
         self.specs.iter().any(|spec| spec.kind == KIND_LOAD)
     }
 
-    /// Does the clock of a run start at the end of its last load, rather than at its submission?
+    /// True if the clock of a run starts at the end of its last load, not at its submission.
     #[must_use]
     pub fn clock_starts_after_loads(&self) -> bool {
         self.has_loads() && !self.clocks_loads
@@ -385,7 +385,7 @@ impl Graph {
         &self.warnings
     }
 
-    /// Does the text specify a duration for any task? No-ops need none.
+    /// True if the text specifies a duration for any task, or has only no-ops.
     #[must_use]
     pub fn has_durations(&self) -> bool {
         let is_noop = |spec: &wire::Spec| matches!(spec.body, Some(wire::spec::Body::Noop(_)));

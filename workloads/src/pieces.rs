@@ -114,7 +114,7 @@ struct Cutter<'a> {
     forest: Forest,
     /// The uncut rest of each task's subtree so far.
     chains: Vec<Chain>,
-    /// Has a piece been cut below the task?
+    /// True if a piece has been cut below the task.
     is_cut: Vec<bool>,
     next: Vec<u32>,
     pieces: Pieces,

@@ -68,7 +68,7 @@ pub(crate) fn layout(
     }
 }
 
-/// Are the durations known and unequal, and may the tasks start in any order?
+/// True if the durations are known and unequal, and the tasks may start in any order.
 fn is_uneven(graph: &Graph) -> bool {
     let mut durations = graph.indices().map(|task| graph.task(task).duration_ns);
     let first = durations.next();

@@ -97,7 +97,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Graph, LoadError> {
     read().map_err(|fault: Fault| fault.in_text(&file, text))
 }
 
-/// Can an output of an array have this name, with digits in place of its `{i}`?
+/// True if an output of an array can have this name, with digits in place of its `{i}`.
 fn could_be(template: &str, name: &str) -> bool {
     let Some(split) = entry::split(template) else { return false };
     let Some(rest) = name.strip_prefix(split.before) else { return false };

@@ -39,7 +39,7 @@ impl Cluster {
         self.nodes.saturating_mul(self.slots)
     }
 
-    /// Can data on another node delay a task?
+    /// True if data on another node can delay a task.
     pub(super) fn moves_cost(&self) -> bool {
         self.nodes > 1 && self.network.cost(1 << 40) > 0
     }

@@ -47,7 +47,7 @@ impl Axis {
         self
     }
 
-    /// Can the value be drawn on this axis?
+    /// True if the value can be drawn on this axis.
     pub(super) fn takes(&self, value: f64) -> bool {
         value.is_finite() && (!self.log || value > 0.0)
     }

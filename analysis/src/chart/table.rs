@@ -79,7 +79,7 @@ impl Table {
         )
     }
 
-    /// Does every cell of a column begin like a number, or have no content?
+    /// True if every cell of a column begins like a number, or is empty.
     fn is_figures(&self, column: usize) -> bool {
         let is_figure = |cell: &str| {
             let start = cell.trim_start_matches(['-', '+', '≥', '≤', '<', '>', '~', ' ']);

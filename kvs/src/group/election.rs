@@ -89,8 +89,8 @@ impl Group {
         self.ask_for_votes(self.term, false);
     }
 
-    /// Would it vote for this candidate? It is not blank, and the candidate's log is at least as
-    /// up-to-date as its own.
+    /// True if it would vote for this candidate. It is not blank, and the candidate's log is at
+    /// least as up-to-date as its own.
     fn would_follow(&self, ask: &wire::VoteAsk) -> bool {
         let own = (self.log.last_term(), self.log.last_index());
         let is_as_long = (ask.last_term, ask.last_index) >= own;

@@ -127,20 +127,20 @@ impl Log {
         gone
     }
 
-    /// Does an entry after index `after` make this node a voter?
+    /// True if an entry after index `after` makes this node a voter.
     pub(super) fn names(&self, node: u32, after: u64) -> bool {
         let later = self.entries.iter().rev().take_while(|entry| entry.index > after);
         later.filter_map(voters_of).any(|voters| voters.contains(&node))
     }
 
-    /// Does an entry after index `after` contain a start of this node?
+    /// True if an entry after index `after` contains a start of this node.
     pub(super) fn has_up_of(&self, node: u32, after: u64) -> bool {
         let later = self.entries.iter().rev().take_while(|entry| entry.index > after);
         let mut commands = later.flat_map(|entry| &entry.commands);
         commands.any(|command| matches!(&command.body, Some(Body::Up(up)) if up.node == node))
     }
 
-    /// Does an entry after index `after` contain this command?
+    /// True if an entry after index `after` contains this command.
     pub(super) fn holds(&self, command: &wire::MapCommand, after: u64) -> bool {
         let later = self.entries.iter().rev().take_while(|entry| entry.index > after);
         later.flat_map(|entry| &entry.commands).any(|known| known == command)

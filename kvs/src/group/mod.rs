@@ -484,9 +484,9 @@ impl Group {
         output.news = std::mem::take(&mut self.news);
     }
 
-    /// May this node become a candidate? It is a voter, or was one before an uncommitted change
-    /// that perhaps only it can commit (section 4.2.2 of the dissertation). It is not blank, and it
-    /// has all entries that it knows as committed.
+    /// True if this node may become a candidate. It is a voter, or was one before an uncommitted
+    /// change that perhaps only it can commit (section 4.2.2 of the dissertation). It is not blank,
+    /// and it has all entries that it knows as committed.
     fn may_stand(&self) -> bool {
         let votes = self.map.voters.contains(&self.me) || self.log.names(self.me, self.commit);
         let lacks = self.log.last_index() < self.agreed && !self.is(Mutant::LackingStands);
@@ -543,19 +543,19 @@ impl Group {
         self.log.voters().iter().copied().filter(|&node| node != self.me).collect()
     }
 
-    /// Are these nodes more than half of the voters?
+    /// True if these nodes are more than half of the voters.
     fn is_majority(&self, nodes: &BTreeSet<u32>) -> bool {
         let voters = self.log.voters();
         voters.iter().filter(|node| nodes.contains(node)).count() * 2 > voters.len()
     }
 
-    /// Is this mutant set? Only tests set one.
+    /// True if this mutant is set. Only tests set one.
     fn is(&self, mutant: Mutant) -> bool {
         cfg!(test) && self.mutant == Some(mutant)
     }
 }
 
-/// Must the message wait until all earlier writes are synced?
+/// True if the message must wait until all earlier writes are synced.
 fn promises(message: &wire::GroupMessage) -> bool {
     match &message.body {
         // The vote request includes the candidate's vote for itself, and describes its log. Both

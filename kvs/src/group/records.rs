@@ -24,7 +24,7 @@ pub(super) struct Found {
     pub(super) entries: BTreeMap<u64, wire::GroupEntry>,
 }
 
-/// Does the record belong to the group?
+/// True if the record belongs to the group.
 #[must_use]
 pub fn is_record(record: &Record) -> bool {
     record.partition == keys::META_PARTITION && record.key.starts_with(&[keys::META, GROUP])

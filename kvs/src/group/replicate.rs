@@ -119,11 +119,12 @@ impl Group {
             && membership::would_change(&self.map, command)
     }
 
-    /// Could the voters after this change be unable to agree, even on the change itself? This is so
-    /// if fewer than a majority of them have lately reported their log to this leader. The map may
-    /// show a running voter as down, and the planner may then remove that one before a failed one.
-    /// Before a removal the remaining voters must answer a message sent after the removal was first
-    /// wanted. A voter that failed a moment ago has answered before, and its answer may be late.
+    /// True if the voters after this change could be unable to agree, even on the change itself.
+    /// This is so if fewer than a majority of them have lately reported their log to this leader.
+    /// The map may show a running voter as down, and the planner may then remove that one before a
+    /// failed one. Before a removal the remaining voters must answer a message sent after the
+    /// removal was first wanted. A voter that failed a moment ago has answered before, and its
+    /// answer may be late.
     fn would_strand(&mut self, now: Time, command: &wire::MapCommand) -> bool {
         let Some(map_command::Body::SetVoters(set)) = &command.body else { return false };
         let Role::Leader { followers, fewer, .. } = &mut self.role else { return false };

@@ -276,7 +276,7 @@ struct Restarting {
 }
 
 impl Restarting {
-    /// Does the voter grant its vote in response?
+    /// True if the voter grants its vote in response.
     fn votes(&mut self, term: u64, body: Body) -> bool {
         let now = Time(1);
         let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
@@ -299,9 +299,9 @@ impl Restarting {
     }
 }
 
-/// Does a voter without records vote for a candidate that has entries? Four cases: at once; after a
-/// vote for a candidate without entries; after it has received entries instead; and if the
-/// candidate knows its disk.
+/// The votes of a voter without records for a candidate that has entries, in four cases. The voter
+/// is asked at once, after a vote for a candidate without entries, or after it has received entries
+/// instead. In the fourth case the candidate knows its disk.
 fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 4] {
     let ask = |last_index, last_term| {
         Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })
@@ -326,7 +326,8 @@ fn who_may_have_lost_its_disk_elects_nobody_who_may_lack_what_it_had() {
 }
 
 /// A voter refuses a leader's entries because it lacks earlier ones, and learns the commit index.
-/// Does it vote for a candidate that lacks as much, and for one that has all committed entries?
+/// Returns its votes for a candidate that lacks as much, and for one that has all committed
+/// entries.
 fn votes_of_one_who_lacks(mutant: Option<Mutant>) -> [bool; 2] {
     let ask = |last_index, last_term| {
         Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })

@@ -57,12 +57,12 @@ impl Loads {
         self.set(node, |load| load - 1);
     }
 
-    /// May the node be primary?
+    /// True if the node may be primary.
     pub(super) fn works(&self, node: u32) -> bool {
         self.workers.binary_search(&node).is_ok()
     }
 
-    /// May any of these nodes be primary?
+    /// True if any of these nodes may be primary.
     pub(super) fn any_works(&self, of: &[u32]) -> bool {
         of.iter().any(|&node| self.works(node))
     }

@@ -163,7 +163,7 @@ fn lose_disk(entry: &mut wire::PartitionEntry, node: u32, serving: &[bool]) {
     }
 }
 
-/// Is a node serving? Indexed by node number.
+/// Whether each node is serving, by node number.
 fn serving(map: &wire::ClusterMap) -> Vec<bool> {
     let nodes = map.members.last().map_or(0, |member| member.node + 1);
     (0..nodes).map(|node| is_serving(map, node)).collect()
@@ -203,8 +203,8 @@ pub(super) fn leave(map: &mut wire::ClusterMap, leave: &wire::MemberLeave) {
     super::slow::after_loss(map);
 }
 
-/// May an operator have the node removed? Either it is down, or it joined and never started. Any
-/// other node leaves by itself and reports when it holds nothing.
+/// True if an operator may have the node removed. Either it is down, or it joined and never
+/// started. Any other node leaves by itself and reports when it holds nothing.
 #[must_use]
 pub fn may_be_removed(map: &wire::ClusterMap, node: NodeId) -> bool {
     member(map, node).is_some_and(|member| match member.phase() {

@@ -72,7 +72,7 @@ pub fn apply(map: &mut wire::ClusterMap, command: &wire::MapCommand) -> bool {
     true
 }
 
-/// Would the command change this map? Its preconditions hold, and it has not been applied yet.
+/// True if the command would change this map: its preconditions hold, and it has not been applied.
 #[must_use]
 pub fn would_change(map: &wire::ClusterMap, command: &wire::MapCommand) -> bool {
     command.body.as_ref().is_some_and(|body| body_holds(map, body))
@@ -96,9 +96,9 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
     }
 }
 
-/// Is the map at full replication? Each partition is active and has the wanted number of serving
-/// replicas, or one on every fit node if there are fewer. The voters are as wanted and none of them
-/// is down, because otherwise one more loss could stop the group.
+/// True for a map at full replication. Each partition is active and has the wanted number of
+/// serving replicas, or one on every fit node if there are fewer. The voters are as wanted and none
+/// of them is down, because otherwise one more loss could stop the group.
 #[must_use]
 pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
     if wanted_voters(map).is_some() || growth::next_copies(map).is_some() {
@@ -144,13 +144,13 @@ fn member_mut(map: &mut wire::ClusterMap, node: u32) -> &mut wire::Member {
     &mut map.members[at.expect("the command was checked")]
 }
 
-/// Is the node a keeper? A keeper runs no tasks; it stores replicas and may vote.
+/// True for a keeper, which runs no tasks, stores replicas and may vote.
 #[must_use]
 pub fn is_keeper(map: &wire::ClusterMap, node: u32) -> bool {
     member(map, NodeId(node)).is_some_and(|member| member.keeper)
 }
 
-/// Is the node up or leaving according to the map?
+/// True if the map shows the node as up or leaving.
 #[must_use]
 pub fn is_serving(map: &wire::ClusterMap, node: u32) -> bool {
     member(map, NodeId(node)).is_some_and(|member| matches!(member.phase(), Up | Leaving))

@@ -34,7 +34,7 @@ thread_local! {
     pub(super) static SET: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Is this mutant set for this thread?
+/// True if this thread has set this mutant.
 #[cfg(test)]
 pub(super) fn is(mutant: Mutant) -> bool {
     SET.get() == Some(mutant)

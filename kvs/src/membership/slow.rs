@@ -6,7 +6,7 @@ use proto::wire::MemberPhase::Up;
 
 use super::{is_up, member, member_mut};
 
-/// Is the node up and not slow? Only such a node receives replicas, primaries and tasks.
+/// True if the node is up and not slow. Only such a node receives replicas, primaries and tasks.
 #[must_use]
 pub fn is_fit(map: &wire::ClusterMap, node: u32) -> bool {
     is_up(map, node) && member(map, proto::NodeId(node)).is_some_and(|member| !member.slow)

@@ -17,9 +17,9 @@ pub struct Said {
     pub lacking: u64,
 }
 
-/// Do all partitions, results and uploads have all their replicas, and is no learner being filled?
-/// `said` contains the reports of the nodes that answer. The map may not yet show that a node has
-/// just failed. A node with an older map has not counted its results by the newest one.
+/// True if all partitions, results and uploads have all their replicas, and no learner is being
+/// filled. `said` contains the reports of the nodes that answer. The map may not yet show that a
+/// node has just failed. A node with an older map has not counted its results by the newest one.
 #[must_use]
 pub fn has_all_copies(map: &wire::ClusterMap, said: &[Said]) -> bool {
     let is_there = |member: &wire::Member| {

@@ -63,7 +63,7 @@ impl Copies {
     pub fn position(&self, partition: PartitionId) -> Position {
         self.all.get(&partition).map_or_else(Position::default, |copy| copy.position)
     }
-    /// Is a snapshot transfer incomplete, so that records are missing?
+    /// True during a snapshot transfer, while records are missing.
     #[must_use]
     pub fn is_filling(&self, partition: PartitionId) -> bool {
         self.all.get(&partition).is_some_and(|copy| copy.filling)
@@ -216,7 +216,7 @@ pub fn own_key() -> &'static [u8] {
     RECORD
 }
 
-/// Is this the key of the replica's own state? It is never sent; each replica writes its own.
+/// True for the key of the replica's own state. It is never sent; each replica writes its own.
 #[must_use]
 pub fn is_own_record(key: &[u8]) -> bool {
     key == RECORD

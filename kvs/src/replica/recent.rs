@@ -112,7 +112,7 @@ fn payload(change: &wire::Change) -> usize {
     change.writes.iter().map(|write| write.key.len() + write.value.len()).sum()
 }
 
-/// Is the change small enough to be kept?
+/// True if the change is small enough to be kept.
 pub(super) fn is_kept(change: &wire::Change) -> bool {
     cost(change) <= COPY_RECENT_BYTES
 }

@@ -155,7 +155,7 @@ impl Shipping {
         self.peers.values().filter_map(open).min().map_or(last, |open| open.min(last))
     }
 
-    /// Does a replica still have to answer for this partition?
+    /// True if a replica still has to answer for this partition.
     #[must_use]
     pub fn is_open(&self, partition: PartitionId) -> bool {
         self.peers.values().flatten().any(|shipped| shipped.is_open(partition))

@@ -188,11 +188,11 @@ impl Map {
         self.active = false;
     }
 
-    /// May this incarnation serve, according to this map?
+    /// True if this incarnation may serve according to this map.
     pub(crate) fn is_current(&self, node: u8, incarnation: u8) -> bool {
         self.member(node) == Member { incarnation, up: true }
     }
-    /// May a process of this incarnation still consider itself primary?
+    /// True if a process of this incarnation may still consider itself primary.
     pub(crate) fn may_still_run(&self, node: u8, incarnation: u8) -> bool {
         let member = self.member(node);
         member.incarnation <= incarnation && !member.up

@@ -60,7 +60,7 @@ pub(crate) enum Step {
     Restart(u8),
 }
 
-/// Does the step happen without an external event?
+/// True if the step happens without an external event.
 pub(crate) fn comes_by_itself(step: Step) -> bool {
     !matches!(
         step,
@@ -356,7 +356,7 @@ impl State {
         }
     }
 
-    /// Would the node answer reads now?
+    /// True if the node would answer reads now.
     pub(crate) fn may_read(&self, options: &Options, node: u8) -> bool {
         let this = self.node(node);
         let is_serving = this.running && matches!(this.role, Role::Serving { .. });

@@ -80,7 +80,7 @@ impl<'s, 'a> Tokens<'s, 'a> {
         self.token == token
     }
 
-    /// Is the token this keyword, in any case and unquoted?
+    /// True if the token is this keyword, in any case and unquoted.
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.token == Token::Id && self.is_bare && self.text.eq_ignore_ascii_case(word.as_bytes())
     }
@@ -297,7 +297,7 @@ impl<'s, 'a> Tokens<'s, 'a> {
     }
 }
 
-/// Is the byte part of a name? Numbers may continue like names, as in `1e9` and `2nd`.
+/// True if the byte is part of a name. Numbers may continue like names, as in `1e9` and `2nd`.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }

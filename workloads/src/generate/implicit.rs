@@ -66,7 +66,7 @@ impl Implicit {
         self.shape
     }
 
-    /// Do edges carry bytes?
+    /// True if edges carry bytes.
     #[must_use]
     pub fn has_data(&self) -> bool {
         self.output.is_some()

@@ -45,7 +45,7 @@ impl<'a> Keys<'a> {
         Ok((keys, generator))
     }
 
-    /// Does the text itself have this key?
+    /// True if the text itself has this key.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.given.iter().any(|(known, _)| *known == key)
     }

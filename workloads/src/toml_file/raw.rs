@@ -27,7 +27,7 @@ pub(super) struct RawFile {
 }
 
 impl RawFile {
-    /// Does the time of tasks of kind `load` count?
+    /// True if the time of tasks of kind `load` counts.
     pub(super) fn clocks_loads(&self) -> Result<bool, Fault> {
         match self.data_load.clone().map(located) {
             None => Ok(false),

@@ -89,7 +89,7 @@ impl TaskTable {
         }
     }
 
-    /// `is_file`: does a file of this name exist, or does a task make it?
+    /// `is_file` returns true if a file of this name exists or a task makes it.
     pub(super) fn from_raw(
         raw: Located<RawTask>,
         is_file: &dyn Fn(&str) -> bool,

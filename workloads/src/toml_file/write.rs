@@ -40,7 +40,7 @@ pub(crate) fn write(graph: &Graph) -> String {
     text
 }
 
-/// Is the task an uploaded file, which is written as an input of other tasks?
+/// True if the task is an uploaded file, which is written as an input of other tasks.
 fn is_upload(task: &TaskView<'_>) -> bool {
     matches!(task.spec.body, Some(wire::spec::Body::Upload(_)))
 }

@@ -201,7 +201,7 @@ impl World {
         world.checks.broken.map_or_else(|| Ok(terms.unwrap_or(0)), Err)
     }
 
-    /// Do all voters have the last proposed command?
+    /// True if all voters have the last proposed command.
     fn all_agree(&self) -> bool {
         let leader = self.machines.iter().filter_map(|m| m.group.as_ref()).find(|g| g.is_leader());
         leader.is_some_and(|leader| {
