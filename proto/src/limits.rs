@@ -137,10 +137,10 @@ pub const CRASHES_UNLIMITED: u32 = u32::MAX;
 /// A home waits this long after the death of a task's holder before it looks for witnesses. Nodes
 /// that die within this span of each other are not witnesses of each other's deaths.
 pub const DEATH_ASKED_AFTER: Span = Span::from_secs(2);
-/// The interval between a home's queries to witnesses, and the time after which it stops asking.
+/// The interval between a home's queries to witnesses, and the time after which it stops them.
 pub const DEATH_ASK_AGAIN: Span = Span::from_millis(500);
 pub const DEATH_ASKED_FOR: Span = Span::from_secs(3);
-/// Nodes that died within this span of each other are candidates for witnesses.
+/// A node that died within this span before counts among the possible witnesses of a death.
 pub const DEATHS_TOGETHER: Span = Span::from_secs(20);
 /// A task with two deaths counted apart rests up to this long before it starts again. The maximum
 /// doubles each time, at most `APART_REST_DOUBLED_MAX` times.
@@ -224,8 +224,8 @@ pub const LENGTH_SHAPE_MIN: f64 = 1e-3;
 pub const LENGTH_SHAPE_MAX: f64 = 1e6;
 /// The default maximum wait of a dedicated task in FLDS (`tt`).
 pub const WAIT_MAX_DEFAULT: Span = Span::from_secs(10);
-/// Objects of at least this size measure the bandwidth of the sending node; the number of nodes
-/// with remembered bandwidths.
+/// Objects of at least this size measure the bandwidth of the sending node. `RATES_KEPT_MAX` bounds
+/// the number of nodes with a remembered bandwidth.
 pub const RATE_OBJECT_BYTES_MIN: u64 = 64 << 10;
 pub const RATES_KEPT_MAX: usize = 4096;
 /// The number of measured bandwidths, and of measured task kinds, in an answer about the node.
@@ -377,7 +377,7 @@ pub const LEASE_GIVEN: Span = Span::from_millis(375);
 /// A change refused by a replica of a partition that has another primary by now is settled by that
 /// primary or by the map. If that takes longer than this, the node restarts, which settles it.
 pub const REFUSAL_PATIENCE: Span = Span::from_secs(5);
-/// A node logs at this interval that the activation of a partition is late.
+/// A node logs at this interval which of its partitions have waited this long for activation.
 pub const ACTIVATION_LATE: Span = Span::from_secs(10);
 
 // The key-value store.
@@ -493,8 +493,8 @@ pub const STEP_EVICTIONS_MAX: usize = 1024;
 /// The maximum number of objects in one message about copies or readers.
 pub const OBJECTS_TOLD_MAX: usize = 4096;
 /// The maximum number of attempts with outputs that a leaving node transfers at a time. It offers
-/// each to one node this often before the next one. Nodes without space are asked again after the
-/// pause.
+/// each to one node `HANDOVER_TRIES_MAX` times before the next one. Nodes without space are asked
+/// again after `HANDOVER_PAUSE`.
 pub const HANDOVERS_AT_A_TIME_MAX: usize = 256;
 pub const HANDOVER_TRIES_MAX: u32 = 4;
 pub const HANDOVER_PAUSE: Span = Span::from_secs(2);
@@ -509,8 +509,8 @@ pub const COPY_DOUBLINGS_MAX: u32 = 6;
 /// The maximum number and minimum size of a ready task's inputs by which its queue indexes it.
 pub const INDEXED_INPUTS_MAX: usize = 16;
 pub const INDEXED_INPUT_BYTES_MIN: u64 = 1024;
-/// Inputs of a task with at least this number of input slots are fetched as they are made, if no
-/// larger than `INDEXED_INPUT_BYTES_MIN`. The other constants bound these fetches and their queue.
+/// Inputs of a task with at least this number of input slots are fetched as they are made, if
+/// smaller than `COPY_TOLD_BYTES`. The other constants bound these fetches and their queue.
 pub const WIDE_FAN_IN_SLOTS_MIN: u32 = 64;
 pub const FETCHES_AHEAD_IN_FLIGHT_MAX: usize = 32;
 pub const FETCHES_AHEAD_WAITING_MAX: usize = 1 << 20;
