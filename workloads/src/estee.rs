@@ -1,7 +1,8 @@
 //! Reads graphs of the Estee study as JSON (S. Böhm, J. Beránek: Runtime vs scheduler: analyzing
-//! Dask's overheads, 2020, and the study before it). The text is a list of tasks
-//! `{"d": seconds, "e_d": expected seconds, "cpus": cores, "outputs": [{"s": MiB, "e_s": expected MiB}], "inputs": [[task, output]]}`.
-//! Tasks are numbered by their position. Expected values become the graph's estimates.
+//! Dask's overheads, 2020, and the study before it). The text is a list of tasks, numbered by their
+//! position. A task has `d` (seconds), `e_d` (expected seconds), `cpus` (cores), `outputs` (each
+//! with `s` and `e_s`, its size and expected size in MiB) and `inputs` (pairs of task and output).
+//! Expected values become the graph's estimates.
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};

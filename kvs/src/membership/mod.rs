@@ -12,7 +12,7 @@ The states of a partition's entry:
 | state | serving node | nodes with all acknowledged writes |
 |---|---|---|
 | active, no `former` | `replicas[0]` | every member of `replicas` |
-| active, with `former` | `replicas[0]`, which acknowledges nothing | all of `replicas` and `former` |
+| active, with `former` | `replicas[0]`, acknowledges nothing | all of `replicas` and `former` |
 | not active | none; `replicas[0]` is to activate | every member of `replicas` and of `former` |
 | lost | none, permanently | none |
 
