@@ -1,6 +1,7 @@
 /*!
-The key-value store: the map of partitions to nodes, the hash that finds a key's partition, the
-operations on keys, the Raft group, the replicas, and the atomic batches that a node makes durable.
+The key-value store and its replication. It contains the map of partitions to nodes, the hash that
+finds a key's partition, and the operations on keys. It also contains the Raft group, the replicas,
+and the atomic batches that a node makes durable.
 
 A client hashes its key to a partition, looks up the primary in its map, and sends the request to
 that primary directly. The primary applies all operations of a partition in one order, so each key

@@ -18,9 +18,9 @@ The states of a partition's entry:
 
 A primary acknowledges only writes that all of `replicas` have, and only once it is active in the
 entry's epoch. So a node that leaves `replicas` may miss later writes, and returns only as one of
-the `learners`. One remaining member with its disk is enough. A partition whose last member is down
-keeps that member. Only a node of `former`, which left since a primary registered, may replace it. A
-primary that is left alone must register again before it acknowledges anything.
+the `learners`. One remaining member with its disk is enough. A partition keeps its last member when
+that one goes down. Only a node of `former`, which left since a primary registered, may replace it.
+A primary that is left alone must register again before it acknowledges anything.
 
 The [planner](plan()) returns the commands that bring the map closer to its target. It runs at the
 group's leader, and the group agrees on its commands like on all others.
