@@ -1,14 +1,14 @@
 /*!
-What no schedule can beat, and the paper's own estimate beside it.
+Lower bounds of makespans, and the paper's own estimate. `starling bound` and the reports use them.
 
-[`LowerBounds`] are true: each follows from what a cluster cannot do (run more work than it has
-slots, start a task before its inputs are there, bring bytes in faster than its links). [`Bounds`]
-are the two of them that need nothing but the graph and a number of slots. [`PaperBound`] is the
-dynamic programme of the paper's section 3. As printed it adds a mean queue wait to every task and
-lets as many tasks run at once as there are, so real schedules beat it and others never come near:
-an estimate to compare with, no bound. [`Form`] names the readings of it that we know.
+[`LowerBounds`] are true bounds. Each follows from the limits of a cluster: its slots, the times at
+which inputs are available, and its link bandwidth. [`Bounds`] are the two of them that need only
+the graph and a number of slots. [`PaperBound`] is the dynamic programme of the paper's section 3.
+As printed it adds a mean queue wait to every task and does not limit the number of running tasks.
+So some schedules are shorter, and others are far longer: it is an estimate, not a bound. [`Form`]
+names its known interpretations.
 
-`docs/bounds.md` has the formulas and what each proves.
+`docs/bounds.md` has the formulas and their proofs.
 */
 
 mod cluster;
@@ -31,7 +31,7 @@ pub use published::{PUBLISHED, PUBLISHED_SLOTS, Published};
 pub use stream::StreamBounds;
 pub use waits::Form;
 
-/// True lower bounds of the makespan on so many slots.
+/// True lower bounds of the makespan on a number of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// The longest path by durations.
@@ -41,7 +41,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Linear in tasks and edges.
+    /// Takes linear time in tasks and edges.
     ///
     /// # Panics
     /// When there are no slots.
@@ -51,7 +51,7 @@ impl Bounds {
         Self { critical_path: Span(graph.critical_path_ns()), area: area(graph.work_ns(), slots) }
     }
 
-    /// The stronger of the two.
+    /// The larger of the two.
     #[must_use]
     pub fn lower(&self) -> Span {
         self.critical_path.max(self.area)

@@ -1,13 +1,13 @@
 /*!
-Charts and pages as text: SVG, HTML and CSV, written by hand and needing nothing else.
+Charts and pages as text: SVG, HTML and CSV without dependencies. `starling eval` uses them.
 
 A [`Chart`] draws series over two axes (lines, points, steps with the area below them, and level
-rules), [`Bars`] groups of bars over categories, a [`Table`] rows of cells. Each is text by itself;
-a [`Page`] puts them into one HTML file that needs no script, no font and no network, in the
-reader's choice of light or dark.
+rules). [`Bars`] are groups of bars over categories, and a [`Table`] is rows of cells. Each is text
+by itself. A [`Page`] combines them into one HTML file that needs no script, font or network, and
+follows the reader's choice of light or dark.
 
-Values that cannot be drawn (not finite, or not above zero on a logarithmic axis) are left out: a
-measurement that failed leaves a gap and nothing else.
+Values that cannot be drawn (not finite, or not above zero on a logarithmic axis) are left out, so a
+failed measurement leaves only a gap.
 
 ```
 use analysis::chart::{Axis, Chart, Page, Table};

@@ -1,9 +1,9 @@
 /*!
-Reads event logs: frames of `u32 LE length ‖ block`, each block a run of events.
+Reads event logs: frames of `u32 LE length ‖ block`, where each block contains consecutive events.
+Reports, traces and explanations are made from them.
 
-A log is read in one pass and never copied. Logs of several nodes are merged by time; each node's
-own order is kept even where its clock stepped back, so that cause stays before effect within a
-node.
+A log is read in one pass and never copied. The logs of several nodes are merged by time. The order
+within a node is kept even if its clock stepped back, so causes precede effects within a node.
 */
 
 use std::cmp::Reverse;
@@ -12,10 +12,10 @@ use std::collections::BinaryHeap;
 use proto::event::{DecodeError, Decoder};
 use proto::{Event, NodeId, Time};
 
-/// Bytes of the length in front of each block.
+/// The bytes of the length before each block.
 const FRAME_HEADER_BYTES: usize = 4;
 
-/// What happened, where and when.
+/// An event with its node and time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Entry {
     pub node: NodeId,
@@ -23,7 +23,7 @@ pub struct Entry {
     pub event: Event,
 }
 
-/// Why a log could not be read to its end. What came before it was read.
+/// The reason why a log could not be read to its end. Earlier events were read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error("event log of {node}: the block at byte {at} says {length} bytes but {left} follow")]
@@ -32,7 +32,7 @@ pub enum ReadError {
     DamagedBlock { node: NodeId, at: usize, source: DecodeError },
 }
 
-/// The events of one node, in the order it wrote them.
+/// The events of one node, in log order.
 #[derive(Debug)]
 pub struct NodeLog<'a> {
     node: NodeId,
@@ -99,9 +99,9 @@ impl Iterator for NodeLog<'_> {
 #[derive(Debug)]
 pub struct Merged<'a> {
     logs: Vec<NodeLog<'a>>,
-    /// The entry each log offers next.
+    /// The next entry of each log.
     heads: Vec<Option<Entry>>,
-    /// (time of the head, log); a time never goes back within a log.
+    /// (time of the next entry, log); times within a log never decrease here.
     queue: BinaryHeap<Reverse<(Time, usize)>>,
     errors: Vec<ReadError>,
 }
@@ -119,7 +119,7 @@ impl<'a> Merged<'a> {
         merged
     }
 
-    /// What could not be read; the merge goes on without it.
+    /// The errors so far; the merge continues without the damaged parts.
     #[must_use]
     pub fn errors(&self) -> &[ReadError] {
         &self.errors
@@ -150,7 +150,7 @@ impl Iterator for Merged<'_> {
     }
 }
 
-/// Frames one block as a log has it.
+/// Frames one block as in a log.
 #[must_use]
 pub fn frame(block: &[u8]) -> Vec<u8> {
     let length = u32::try_from(block.len()).expect("a block is far below 4 GiB");

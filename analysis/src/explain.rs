@@ -1,8 +1,8 @@
 /*!
-Why a task is not running, or where it ran and why there, in sentences.
+Explains in sentences why a task is not running, or where and why it ran. `starling task explain`
+prints them.
 
-The live answer of the task's home comes first; what the event logs tell of its past follows in
-order of time.
+The live answer of the task's home comes first. The events of the task follow in order of time.
 */
 
 use proto::event::{End, Event, Reason};
@@ -11,15 +11,15 @@ use proto::{LocalId, NodeId, Policy, Span, Time, wire};
 use crate::events::Entry;
 use crate::trace::{again_word, end_word};
 
-/// Parents named before the rest is only counted.
+/// The number of parents that are listed by name; the others are only counted.
 const PARENTS_NAMED_MAX: usize = 5;
 
-/// What Algorithm 1 was given, where it is known: it makes the reasons tell their figures.
+/// The known inputs of Algorithm 1, used for the figures in explanations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     pub bandwidth_bytes_per_s: Option<f64>,
     pub threshold: Option<f64>,
-    /// Times are told from here; else from the first event.
+    /// The origin of the printed times; the first event if absent.
     pub origin: Option<Time>,
 }
 
@@ -50,7 +50,7 @@ pub fn explain(entries: &[Entry], live: Option<&wire::Explanation>, rules: &Rule
 struct Past {
     origin: Time,
     rules: Rules,
-    /// When it entered the queue it is in.
+    /// The time when it entered its present queue.
     queued: Option<Time>,
     lines: Vec<String>,
 }
@@ -131,7 +131,7 @@ impl Past {
         format!("{:.6} s", time.since(self.origin).as_secs_f64())
     }
 
-    /// Algorithm 1's line, with its figures where they are known.
+    /// The line of Algorithm 1 that applied, with its known figures.
     fn reason(&self, reason: Reason, bytes: u64) -> String {
         let input = bytes_text(bytes);
         let cost = match self.rules.bandwidth_bytes_per_s {
@@ -175,7 +175,7 @@ impl Past {
     }
 }
 
-/// What somebody set on a node.
+/// A user's change of a node's settings.
 fn retuned(node: String, event: &Event) -> String {
     let Event::Retuned { from, to, threshold, wait_max, steal: [start, bound] } = *event else {
         unreachable!("called for this only")
@@ -241,7 +241,7 @@ fn missing_sentence(parents: &[u64]) -> String {
     format!("still missing, {these}: {}{more}", named.join(", "))
 }
 
-/// What nobody wants to see.
+/// The events of faults.
 fn trouble(event: &Event) -> String {
     match *event {
         Event::Woken { .. } => {

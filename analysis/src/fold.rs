@@ -1,8 +1,8 @@
 /*!
-One pass over the events of a run: counts, bytes, times.
+Sums the events of a run in one pass: counts, bytes and times. The reports are made from it.
 
-The order of the events does not matter, so logs may be folded one after another. Memory is four
-bytes a task (where it ended, if it did) and a bounded series, however long the run.
+The order of events does not matter, so logs may be folded one after another. For a run of any
+length, memory is four bytes per task (its node and end) and a bounded time series.
 */
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::events::Entry;
 use crate::stages::Tally;
 use crate::waits::Slots;
 
-/// What one node did for the job.
+/// The work of one node for the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeTally {
     pub slots: u32,
@@ -25,16 +25,16 @@ pub struct NodeTally {
     pub fetches: u64,
     pub moved_bytes: u64,
     pub local_bytes: u64,
-    /// Tasks this node took from others.
+    /// Tasks that this node stole.
     pub stolen: u64,
-    /// Tasks this node, as a home, sent elsewhere.
+    /// Tasks that this node, as a home, pushed elsewhere.
     pub pushed: u64,
 }
 
-/// Where and how a task ended, in one word: 0 is "not yet".
+/// The bits of the end in a packed word of node and end; the word 0 means "not yet".
 const END_BITS: u32 = 2;
 
-/// Adds up the events of one job (or of all jobs).
+/// Sums the events of one job, or of all jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Fold {
     job: Option<JobId>,
@@ -57,37 +57,36 @@ pub struct Fold {
     /// By the number of a kind.
     pub(crate) kinds: BTreeMap<u32, Tally>,
     pub(crate) slots: Slots,
-    /// Of this kind no attempt counts among what slots did.
+    /// Attempts of this kind do not count in the sums of slots.
     loads: Option<u32>,
-    /// How many further slots attempts take that run.
+    /// The number of further slots that running attempts take.
     wide: BTreeMap<(NodeId, TaskId, Attempt), u32>,
 }
 
 impl Fold {
-    /// Of one job only.
+    /// Sums the events of one job only.
     #[must_use]
     pub fn of_job(job: JobId) -> Self {
         Self { job: Some(job), ..Self::default() }
     }
 
-    /// Loads that come before the clock starts, by the number of their kind: what slots did then is
-    /// not looked at.
+    /// The kind of the load tasks that run before the clock starts. Their slot times are ignored.
     #[must_use]
     pub fn before_the_clock(self, loads: Option<u32>) -> Self {
         Self { loads, ..self }
     }
 
-    /// An attempt counts on the slots that it takes by the log: on one, where that does not say.
+    /// Adds an event. An attempt counts on the slots in the log, or on one if the log has none.
     pub fn push(&mut self, entry: &Entry) {
         self.push_sized(entry, 1);
     }
 
-    /// The event of a task that takes `slots` slots while it runs.
+    /// Adds an event of a task that takes `slots` slots.
     pub fn push_sized(&mut self, entry: &Entry, slots: u32) {
         self.push_task(entry, slots, None);
     }
 
-    /// As [`Self::push_sized`], with the number of the task's kind where kinds are told apart
+    /// As [`Self::push_sized`], with the number of the task's kind if kinds are distinguished
     /// ([`crate::Kinds`]).
     pub fn push_task(&mut self, entry: &Entry, slots: u32, kind: Option<u32>) {
         if let Event::NodeStarted { node, slots, .. } = entry.event {
@@ -100,7 +99,7 @@ impl Fold {
         self.first_event = earliest(self.first_event, entry.time);
         match entry.event {
             Event::Staged { job, partition, first, tasks } => {
-                // Chunks may come again: the highest index counts, not the sum.
+                // A chunk may be stored repeatedly, so the highest index counts, not the sum.
                 let known = self.staged.entry((job, partition)).or_default();
                 *known = (*known).max(first + tasks);
             }
@@ -169,7 +168,7 @@ impl Fold {
         if partition.len() <= index {
             partition.resize(index + 1, 0);
         }
-        // A home that died before it wrote its log may say it again.
+        // A home that died before it wrote its log may repeat the commit.
         if partition[index] != 0 {
             self.committed_twice += 1;
             return;
@@ -179,25 +178,25 @@ impl Fold {
         self.produced_bytes += output_bytes;
     }
 
-    /// Tasks that ended so.
+    /// The number of tasks with this end.
     #[must_use]
     pub fn ended(&self, end: End) -> u64 {
         self.ends[end as usize]
     }
 
-    /// Tasks the homes have stored.
+    /// The number of tasks that the homes have stored.
     #[must_use]
     pub fn staged(&self) -> u64 {
         self.staged.values().sum()
     }
 
-    /// Ends of tasks that the log tells more than once. Not an error after a crash of a home.
+    /// The number of repeated ends in the log. They are no error after a home crashed.
     #[must_use]
     pub fn committed_twice(&self) -> u64 {
         self.committed_twice
     }
 
-    /// Where a task ended, once it has.
+    /// The node and the end of a task that has ended.
     #[must_use]
     pub fn ended_at(&self, task: TaskId) -> Option<(NodeId, End)> {
         let partition = self.ended_at.get(&(task.job, task.partition()))?;
@@ -207,8 +206,8 @@ impl Fold {
         Some((NodeId(word >> END_BITS), end))
     }
 
-    /// Bytes that tasks read from objects made on another node, whether moved for them or already
-    /// here as a copy. `inputs` are the edges along which data flows: (parent, child, bytes).
+    /// The bytes that tasks read from objects made on another node, whether transferred for the
+    /// task or already present as a copy. `inputs` are the data edges: (parent, child, bytes).
     #[must_use]
     pub fn remote_bytes(
         &self,
@@ -233,7 +232,7 @@ fn earliest(known: Option<Time>, time: Time) -> Option<Time> {
     Some(known.map_or(time, |known| known.min(time)))
 }
 
-/// The job an event belongs to; `None` for events of a node.
+/// The job of an event; `None` for events of a node.
 #[must_use]
 pub fn job_of(event: &Event) -> Option<JobId> {
     match *event {
@@ -245,7 +244,7 @@ pub fn job_of(event: &Event) -> Option<JobId> {
     }
 }
 
-/// The task an event belongs to, if it is about one.
+/// The task of an event, if it concerns one.
 #[must_use]
 pub fn task_of(event: &Event) -> Option<TaskId> {
     match *event {

@@ -1,18 +1,20 @@
 /*!
-What a run was, told from its event logs, and what no run of a graph can beat.
+Analysis of runs from their event logs, and lower bounds of graphs. The command line uses it.
 
-[`events`] reads the logs of the nodes and merges them; [`Fold`] adds them up in one pass and
-[`RunReport`] is what `run --json` prints; [`past`] makes it of what
-is stored of an ended job; [`TraceWriter`] turns them into a Chrome trace;
-[`explain`](explain::explain) tells the story of one task; [`bounds`] are lower bounds of a graph;
-[`chart`] draws figures as SVG and puts them into pages.
+* [`events`] reads and merges the logs of the nodes.
+* [`Fold`] sums them in one pass, and [`RunReport`] is the report that `run --json` prints.
+* [`past`] makes the same report from the stored summary of an ended job.
+* [`TraceWriter`] converts logs to a Chrome trace.
+* [`explain`](explain::explain) explains the state of one task.
+* [`bounds`] computes lower bounds of a graph.
+* [`chart`] draws figures as SVG and builds pages.
 
-This room needs no cluster: bytes and graphs go in, figures and sentences come out. It reads no
-clock and does no IO of its own (the trace goes to a writer of the caller).
+This crate needs no cluster: its inputs are bytes and graphs, its outputs figures and sentences. It
+reads no clock and does no IO itself (the trace goes to the caller's writer).
 
 ```
 use analysis::{Fold, Merged, RunFacts, RunReport};
-let logs: [(proto::NodeId, &[u8]); 0] = []; // node and bytes, as the nodes hand them out
+let logs: [(proto::NodeId, &[u8]); 0] = []; // node and bytes, as returned by the nodes
 let mut fold = Fold::default();
 Merged::new(logs).for_each(|entry| fold.push(&entry));
 let report = RunReport::new(&fold, &RunFacts::default());

@@ -1,4 +1,4 @@
-//! The report of a job that has ended, from what was stored of it then. It never changes.
+//! The report of an ended job, from its stored summary. It never changes.
 
 use proto::busy::BusySeries;
 use proto::tally;
@@ -10,10 +10,10 @@ use crate::report::{
 };
 use crate::waits::Waits;
 
-/// Clocks of several processes differ by a little; what is more than that is shown.
+/// The tolerated clock difference between processes; larger values are shown.
 const CLOCKS_DIFFER: f64 = 1.02;
 
-/// `None` where the round has no summary (yet). `word`: its state.
+/// `None` if the round has no summary (yet). `word`: its state.
 #[must_use]
 pub fn report(state: &JobState, word: &str) -> Option<RunReport> {
     let summary = state.summary.as_ref()?;
@@ -80,7 +80,7 @@ pub fn report(state: &JobState, word: &str) -> Option<RunReport> {
     })
 }
 
-/// Those that have told, those told together, and those that have told nothing.
+/// Counts the nodes with separate figures, those added together, and those that reported nothing.
 fn nodes(summary: &JobSummary) -> u32 {
     let told = |node: &&u32| summary.parts.iter().any(|it| it.merged == 0 && it.node == **node);
     let silent = summary.missing.iter().filter(|node| !told(node)).count() as u32;
@@ -95,7 +95,7 @@ fn policies(summary: &JobSummary) -> String {
     policies.join(", ")
 }
 
-/// What homes count of executions they count over all rounds.
+/// The homes count executions over all rounds, so a later round uses the nodes' counts.
 fn task_counts(state: &JobState, all: &Part, round: u32) -> TaskCounts {
     let sum = state.sum.clone().unwrap_or_default();
     let counted = if round > 0 { 0 } else { sum.executions };

@@ -1,8 +1,8 @@
 /*!
-The report of one run: what `run --json` prints.
+The report of one run, which `run --json` prints.
 
-Most of it is folded from the event log; what a log cannot know (when the client began and was told,
-what the processes cost) comes with [`RunFacts`].
+Most fields are folded from the event log. [`RunFacts`] contains the facts outside the log: the
+times of the client and the costs of the processes.
 */
 
 use std::collections::BTreeMap;
@@ -15,40 +15,40 @@ use crate::fold::{Fold, NodeTally};
 use crate::stages::{self, Kinds, StageRow};
 use crate::waits::Waits;
 
-/// What the log does not tell.
+/// Facts that the log does not contain.
 #[derive(Clone, Debug, Default)]
 pub struct RunFacts {
     pub job: String,
     /// "finished", "failed", "cancelled", "timed out", ...
     pub state: String,
     pub policy: String,
-    /// Nodes and their slots together; 0: as many as the log shows.
+    /// Nodes and their total slots; 0: the numbers in the log.
     pub nodes: u32,
     pub slots: u32,
-    /// Tasks and edges of the graph; 0 tasks: as many as the homes have stored.
+    /// Tasks and edges of the graph; 0 tasks: the number that the homes have stored.
     pub tasks: u64,
     pub edges: u64,
     /// First byte of the submission, acceptance of the commit, last completion known to the client.
     pub submitted: Option<Time>,
     pub accepted: Option<Time>,
     pub ended: Option<Time>,
-    /// What each node says of itself, after the run.
+    /// The state that each node reported after the run.
     pub node_states: Vec<wire::NodeState>,
-    /// Of the client's process, where it is not also a node's.
+    /// Of the client's process, if that is not also a node's.
     pub client_cpu: Span,
     pub client_peak_rss_bytes: u64,
-    /// Nodes that share one process: their CPU time and memory count once.
+    /// All nodes share one process, so their CPU time and memory count once.
     pub one_process: bool,
-    /// Bytes read from objects made elsewhere ([`Fold::remote_bytes`]), where the graph is known.
+    /// Bytes read from objects made elsewhere ([`Fold::remote_bytes`]), if the graph is known.
     pub remote_bytes: Option<u64>,
-    /// What the job's tasks read; `None`: what the nodes' tasks have read since they started.
+    /// The reads of the job's tasks. `None`: the reads of the nodes' tasks since the nodes started.
     pub reads: Option<Reads>,
     pub bound_lower_s: f64,
     pub bound_paper_s: f64,
-    /// What the numbers given to [`Fold::push_task`] mean.
+    /// The names of the kind numbers given to [`Fold::push_task`].
     pub kinds: Kinds,
-    /// The clock starts when the last task of kind `load` has ended or the first of another kind
-    /// starts, not at submission.
+    /// The clock starts when the last task of kind `load` ends or the first of another kind starts,
+    /// not at submission.
     pub clock_starts_after_loads: bool,
 }
 
@@ -80,8 +80,8 @@ pub struct RunReport {
     pub slots: u32,
     pub policy: String,
     pub tasks: TaskCounts,
-    /// From the first byte of the submission (or the end of the loads, where those are not
-    /// clocked) to the last completion known to the client.
+    /// From the first byte of the submission to the last completion known to the client. Without
+    /// the loads it starts at their end.
     pub makespan_s: f64,
     /// From the first byte of the submission to its acceptance.
     pub submit_s: f64,
@@ -105,11 +105,11 @@ pub struct RunReport {
     pub attempts: AttemptCounts,
     pub utilization_series: Series,
     pub per_node: Vec<NodeRow>,
-    /// From the first byte of the submission to the start of the clock, where loads come before.
+    /// From the first byte of the submission to the start of the clock, if loads come before.
     pub load_s: f64,
-    /// By kind of task, where the graph is known.
+    /// By kind of task, if the graph is known.
     pub stages: Vec<StageRow>,
-    /// What the slots did while they did not work.
+    /// The slot time without work.
     pub waits: Waits,
 }
 
@@ -131,13 +131,13 @@ pub struct DataCounts {
     pub bytes_read_local: u64,
     /// Input bytes found on the node that read them, made or copied there, over all input bytes.
     pub locality_hit_rate: f64,
-    /// Of all reads, the share that needed no transfer of their own: the object was made on the
-    /// node, copied there before, or on its way for an earlier task.
+    /// The share of all reads without a transfer of their own: the object was made on the node,
+    /// copied there before, or being fetched for an earlier task.
     pub cache_hit_rate: f64,
-    /// The same of the reads of objects made elsewhere only.
+    /// The same for reads of objects made elsewhere only.
     pub cache_hit_rate_strict: f64,
     pub reads: u64,
-    /// Bytes that tasks read of objects made elsewhere, moved for them or not.
+    /// Bytes that tasks read of objects made elsewhere, transferred for them or not.
     pub bytes_read_remote: u64,
 }
 
@@ -150,7 +150,7 @@ pub struct StealCounts {
 
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Bound {
-    /// No schedule can be shorter.
+    /// A true bound: no schedule is shorter.
     pub lower_s: f64,
     /// The form of the paper's section 3, as printed: an estimate, no true bound.
     pub paper_s: f64,
@@ -158,7 +158,7 @@ pub struct Bound {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct AttemptCounts {
-    /// Further attempts the homes gave.
+    /// Further attempts that the homes issued.
     pub replaced: u64,
     /// Completions that did not count.
     pub stale: u64,
@@ -183,10 +183,10 @@ pub struct NodeRow {
     pub fetches: u64,
     pub stolen: u64,
     pub pushed: u64,
-    /// As [`DataCounts`] has it of all nodes.
+    /// As in [`DataCounts`], for this node.
     pub locality_hit_rate: f64,
-    /// Of all that the node's tasks have read since it started, whatever their job: no log tells
-    /// which read needed no transfer. 0 of a node that did not say.
+    /// Over all reads of the node since it started, of all jobs, because no log shows which read
+    /// needed no transfer. 0 if the node did not report it.
     pub cache_hit_rate: f64,
     pub cache_hit_rate_strict: f64,
 }
@@ -316,7 +316,8 @@ fn node_rows(fold: &Fold, facts: &RunFacts, makespan_s: f64) -> Vec<NodeRow> {
     fold.nodes.iter().map(row).collect()
 }
 
-/// Each process once: nodes of one process all report the whole of it.
+/// Counts each process once: each node of a shared process reports the CPU time of the whole
+/// process.
 fn cpu(facts: &RunFacts) -> Span {
     let nodes = facts.node_states.iter().map(|state| state.cpu_ns);
     match facts.one_process {
@@ -333,12 +334,12 @@ fn peak_rss_bytes(facts: &RunFacts) -> u64 {
     }
 }
 
-/// Zero where there is nothing to divide by: JSON knows no NaN.
+/// Returns zero for a zero divisor, because JSON has no NaN.
 pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Clocks of several processes differ by a little; a share stays one.
+/// Clamps the share to 1, because the clocks of several processes differ slightly.
 fn share(part: Span, slots: u32, makespan_s: f64) -> f64 {
     ratio(part.as_secs_f64(), f64::from(slots) * makespan_s).clamp(0.0, 1.0)
 }

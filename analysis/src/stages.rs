@@ -1,4 +1,4 @@
-//! A run taken apart by kinds of tasks: when the first of a kind started, when the last ended.
+//! The figures of a run by kind of task: first start, last end and busy time.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,14 @@ use workloads::Graph;
 
 use crate::fold::Fold;
 
-/// Kinds beyond these are told together: a graph may name one for every task.
+/// The maximum number of separate kinds, since a graph may name one for every task. The others are
+/// added together.
 const KINDS_MAX: usize = 64;
 const OTHERS: &str = "others";
-/// Tasks of this kind only bring data in that the run is to find on the nodes.
+/// Tasks of this kind only load data onto the nodes before the run.
 pub const KIND_LOAD: &str = "load";
 
-/// The kinds of a graph's tasks, numbered in the order in which they first appear.
+/// The kinds of a graph's tasks, numbered in the order of first appearance.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Kinds {
     names: Vec<String>,
@@ -51,7 +52,7 @@ impl Kinds {
         self.of_spec[graph.task(task).spec_index as usize]
     }
 
-    /// The number of those that load data.
+    /// The number of the kind that loads data.
     #[must_use]
     pub fn loads(&self) -> Option<u32> {
         let at = self.names.iter().position(|name| name == KIND_LOAD)?;
@@ -64,7 +65,7 @@ impl Kinds {
     }
 }
 
-/// What the tasks of one kind took.
+/// The sums of the tasks of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
     executions: u64,
@@ -105,8 +106,8 @@ pub(crate) fn rows(fold: &Fold, kinds: &Kinds, begin: Time) -> Vec<StageRow> {
     fold.kinds.iter().map(row).collect()
 }
 
-/// When the loads of a run were over, where it had some: the last of them ended, or the first task
-/// of another kind started. What runs beside loads is not for nothing.
+/// The end of a run's loads, if it had some: the last load ended, or the first task of another kind
+/// started. Work beside the loads counts.
 pub(crate) fn loaded(fold: &Fold, kinds: &Kinds) -> Option<Time> {
     let load = kinds.loads()?;
     let ended = fold.kinds.get(&load)?.last_end?;

@@ -1,10 +1,10 @@
 /*!
-Writes a run as Chrome trace JSON, which Perfetto and chrome://tracing open.
+Writes a run as Chrome trace JSON for Perfetto and chrome://tracing. `starling trace` uses it.
 
-A process is a node, a thread is a slot; each attempt is one complete event
-on each of its slots. Steals, pushes, further
-attempts and stale completions are instants, fetches are asynchronous spans beside the slots. It is
-written as it is read: only what is queued or running is kept in memory.
+A process is a node, and a thread is a slot. Each attempt is one complete event on each of its
+slots. Steals, pushes, further attempts and stale completions are instants. Fetches are asynchronous
+spans beside the slots. The trace is written while the log is read; only queued and running attempts
+are in memory.
 */
 
 use std::io::{self, Write};
@@ -17,24 +17,24 @@ use serde_json::{Value, json};
 
 use crate::events::Entry;
 
-/// The thread of an attempt whose start is not in the log.
+/// The thread of an attempt without a start in the log.
 const SLOT_UNKNOWN: u32 = 1 << 20;
 
-/// What is known of an attempt on a node before it ends.
+/// An attempt on a node that has not ended.
 #[derive(Clone, Debug, Default)]
 struct Pending {
     slot: Option<u32>,
-    /// The further ones, of a wide task.
+    /// The further slots of a wide task.
     more: Vec<u32>,
     reason: Option<Reason>,
     queued: Option<Time>,
 }
 
-/// Takes events in order of time, writes JSON to `out`.
+/// Reads events in order of time and writes JSON to `out`.
 #[derive(Debug)]
 pub struct TraceWriter<W, N> {
     out: W,
-    /// The name of a task, where it has one.
+    /// Returns the name of a task, if it has one.
     names: N,
     /// Time 0 of the trace.
     origin: Option<Time>,
@@ -42,12 +42,12 @@ pub struct TraceWriter<W, N> {
     fetches: u64,
     pending: HashMap<(NodeId, TaskId, Attempt), Pending, FixedState>,
     threads: HashSet<(NodeId, u32), FixedState>,
-    /// The latest incarnation of each node that was told of.
+    /// The latest incarnation of each node in the log.
     started: HashMap<NodeId, u32, FixedState>,
 }
 
 impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
-    /// Time 0 is `origin`, or the first event's time.
+    /// Time 0 is `origin`, or the time of the first event.
     pub fn new(mut out: W, origin: Option<Time>, names: N) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         Ok(Self {
@@ -71,7 +71,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             }
             Event::Queued { task, attempt, reason, .. } => {
                 let pending = self.pending.entry((node, task, attempt)).or_default();
-                // A stolen or pushed task keeps the reason that brought it here.
+                // A stolen or pushed task keeps the reason of its move.
                 pending.reason = pending.reason.or(Some(reason));
                 pending.queued = pending.queued.or(Some(time));
                 Ok(())
@@ -135,7 +135,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         }
     }
 
-    /// What a node changed of how it schedules.
+    /// A change of a node's scheduling.
     fn scheduling(&mut self, entry: &Entry) -> io::Result<()> {
         let Entry { node, time, event } = *entry;
         let name = |number: u8| Policy::numbered(number).map(Policy::name);
@@ -160,7 +160,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         }
     }
 
-    /// Closes the JSON; without it the file is still readable by most viewers, but no valid JSON.
+    /// Closes the JSON. Most viewers read an unclosed file too, but it is not valid JSON.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.write_all(b"\n]}\n")?;
         self.out.flush()?;
@@ -187,7 +187,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         self.of_node(node, time, "node started", args)
     }
 
-    /// A moment of a node as a whole.
+    /// An instant of a whole node.
     fn of_node(&mut self, node: NodeId, time: Time, what: &str, args: Value) -> io::Result<()> {
         self.write(json!({
             "ph": "i", "s": "p", "name": what, "cat": "node", "pid": node.0, "tid": 0,
@@ -297,7 +297,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         Ok(())
     }
 
-    /// Microseconds since the origin; a node's clock may be a little behind it.
+    /// Microseconds since the origin; negative if a node's clock is behind it.
     fn micros(&self, time: Time) -> f64 {
         let origin = self.origin.unwrap_or_default();
         match time >= origin {

@@ -1,13 +1,13 @@
-//! What a run's slots did when they did not work: a makespan taken apart into what can be compared
-//! between two runs of the same graph.
+//! Divides a makespan into the phases of the slots, so that two runs of the same graph can be
+//! compared.
 
 use std::collections::BTreeMap;
 
 use proto::{Attempt, NodeId, Span, TaskId, Time};
 use serde::Serialize;
 
-/// Means over the slots that ran something, but for those of fetches and launches. With `busy_s`
-/// they make up the makespan, where every slot ran something.
+/// Means over the slots that ran an attempt, except for fetches and launches. With `busy_s` they
+/// add up to the makespan if every slot ran an attempt.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Waits {
     pub slots: u64,
@@ -17,14 +17,14 @@ pub struct Waits {
     pub busy_s: f64,
     /// Between the end of an attempt and the start of the next one in the same slot.
     pub paused_s: f64,
-    /// From a slot's last end to the last of all.
+    /// From a slot's last end to the last end of all slots.
     pub drain_s: f64,
-    /// From the last end to the client's knowledge of it.
+    /// From the last end until the client knows it.
     pub told_s: f64,
     /// Mean of a pause, and of an attempt.
     pub launch_lag_s: f64,
     pub attempt_s: f64,
-    /// Transfers, and the mean from the wish to the arrival.
+    /// Transfers, and the mean time from request to arrival.
     pub fetches: u64,
     pub fetch_s: f64,
 }
@@ -39,7 +39,7 @@ struct Slot {
     attempts: u64,
 }
 
-/// The slots of all nodes. Unlike the rest of a fold it wants each node's events in their order.
+/// The slots of all nodes. Unlike the rest of a fold it needs each node's events in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     by_node: BTreeMap<NodeId, Vec<Slot>>,

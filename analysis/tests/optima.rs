@@ -1,4 +1,4 @@
-//! The lower bounds of graphs whose shortest schedules are known: the Standard Task Graph Set.
+//! Lower bounds of graphs with known shortest schedules: the Standard Task Graph Set.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use proto::{Span, wire};
 use serde_json::Value;
 use workloads::{Graph, GraphBuilder, TaskInit};
 
-/// Units of time in those files are whole numbers; here each is a second.
+/// Times in these files are whole numbers; here each unit is a second.
 const UNIT_NS: u64 = 1_000_000_000;
 
 /// A number of tasks, then a row for each: number, duration, number of parents, parents.
@@ -57,7 +57,7 @@ fn no_lower_bound_is_above_a_known_optimum() {
             for (name, bound) in bounds.named() {
                 assert!(bound <= Span(best * UNIT_NS), "{file} on {slots}: {name} {bound:?}");
             }
-            // All times are whole, so a schedule is at least as long as the next whole number.
+            // All times are whole, so a schedule takes at least the next whole number.
             let whole = bounds.lower().0.div_ceil(UNIT_NS);
             assert!(whole <= best, "{file} on {slots}: {whole} above {best}");
             checked += 1;

@@ -1,4 +1,4 @@
-//! The lower bounds of recorded workflows, against figures worked out independently.
+//! Lower bounds of recorded workflows, compared with independently computed figures.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn bounds_of_recorded_workflows_agree() {
             let path_s = bounds.critical_path.as_secs_f64();
             assert_close("critical path", file, path_s, figure(&row["critical_path"]));
             assert_close("area", file, bounds.area.as_secs_f64(), figure(&of_slots["area"]));
-            // A schedule that someone found: no bound may exceed it.
+            // A known schedule: no bound may exceed its length.
             let found_s = figure(&of_slots["ub"]);
             assert!(bounds.lower().as_secs_f64() <= found_s + 1e-6, "{file} on {slots}");
         }

@@ -1,4 +1,5 @@
-//! What one step of a node writes, atomically.
+//! Atomic write batches, stored records and pages of records: the interface between the pure crates
+//! and the node's disk.
 
 use proto::PartitionId;
 
@@ -7,22 +8,23 @@ use proto::PartitionId;
 pub struct Write {
     pub partition: PartitionId,
     pub key: Vec<u8>,
-    /// `None` removes the key; of a whole job ([`crate::keys::is_whole_job`]), its records.
+    /// `None` removes the key. For the key of a whole job ([`crate::keys::is_whole_job`]) it
+    /// removes all records of that job.
     pub value: Option<Vec<u8>>,
 }
 
-/// All writes of one step. They reach the log together or not at all.
+/// All writes of one step. The log stores all of them or none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
     /// Grows by one with each batch of an incarnation.
     pub seq: u64,
-    /// Partitions of which every record goes before anything of this batch is written.
+    /// Partitions that lose all their records before `writes` are applied.
     pub cleared: Vec<PartitionId>,
     pub writes: Vec<Write>,
 }
 
 impl Batch {
-    /// All records of a partition go, those that this batch was about to write among them.
+    /// Deletes all records of a partition, and drops the pending writes to it from this batch.
     pub fn clear(&mut self, partition: PartitionId) {
         self.writes.retain(|write| write.partition != partition);
         if !self.cleared.contains(&partition) {
@@ -30,10 +32,10 @@ impl Batch {
         }
     }
 
-    /// Takes in the batch after this one: both together are one write.
+    /// Merges the next batch into this one, so that both are one atomic write.
     ///
     /// # Panics
-    /// When the other is not a later one.
+    /// When `later` does not have a higher `seq`.
     pub fn absorb(&mut self, later: Self) {
         assert!(later.seq > self.seq, "batches come in order");
         self.seq = later.seq;
@@ -45,7 +47,7 @@ impl Batch {
     }
 }
 
-/// A stored record, as recovery reads it: by partition, then by key.
+/// A stored record. Recovery reads records ordered by partition, then by key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
     pub partition: PartitionId,
@@ -53,31 +55,32 @@ pub struct Record {
     pub value: Vec<u8>,
 }
 
-/// Some records of a partition, in the order of keys: those after a key, or from the first on.
+/// A request for records of a partition in key order: those after `after`, or from the first one.
 ///
-/// What is read is what the batches before the request left; later ones may be in it as well.
+/// The page reflects all batches written before the request, and may include later ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageRequest {
     pub partition: PartitionId,
     pub after: Option<Vec<u8>>,
-    /// A page ends with the first record that takes it over this size; one is always in it.
+    /// A page ends with the first record that exceeds this size. It holds at least one record if
+    /// there is one.
     pub bytes: usize,
-    /// Comes back with the page.
+    /// Returned with the page.
     pub number: u64,
 }
 
-/// What a [`PageRequest`] is answered with.
+/// The answer to a [`PageRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Page {
     pub partition: PartitionId,
     pub number: u64,
     pub records: Vec<Record>,
-    /// No record follows.
+    /// No record follows this page.
     pub end: bool,
 }
 
 impl Page {
-    /// Fills a page from the records that follow the key asked for.
+    /// Fills a page from an iterator over the records that follow the requested key.
     pub fn fill<E>(
         request: &PageRequest,
         records: impl Iterator<Item = Result<Record, E>>,

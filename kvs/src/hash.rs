@@ -1,13 +1,14 @@
-//! The one hash everybody agrees on: xxh3-64 over bytes, integers little-endian.
+//! The hash that maps keys and jobs to partitions: xxh3-64 over bytes, integers little-endian.
 //!
-//! It decides where a record lives, so it is part of the disk and wire format: it never changes.
+//! All nodes and clients must agree on it. It is part of the disk and wire format and never
+//! changes.
 
 use std::hash::{BuildHasher, Hasher};
 
 use proto::{JobId, PartitionId};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Where the record of a job lives.
+/// The partition that stores the record of a job.
 ///
 /// # Panics
 /// When `partitions` is not a power of two.
@@ -16,7 +17,7 @@ pub fn job_partition(job: JobId, partitions: u32) -> PartitionId {
     masked(xxh3_64(&job.0.to_le_bytes()), partitions)
 }
 
-/// Where a user's key lives.
+/// The partition that stores a user's key.
 ///
 /// # Panics
 /// When `partitions` is not a power of two.
@@ -30,10 +31,10 @@ fn masked(hash: u64, partitions: u32) -> PartitionId {
     PartitionId(hash as u32 & (partitions - 1))
 }
 
-/// Feeds the ring crate, which hashes through `std::hash::Hash`.
+/// The hasher of the consistent hash ring. The ring's crate hashes through `std::hash::Hash`.
 ///
-/// `Hash` hands integers over in native byte order and `usize` by the machine's width; here all
-/// are fed little-endian and `usize` as 64 bits, so that every machine builds the same ring.
+/// `Hash` writes integers in native byte order and `usize` in native width. This hasher writes all
+/// of them little-endian and `usize` as 64 bits, so every machine builds the same ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StableHash;
 
@@ -51,7 +52,7 @@ impl Hasher for StableHasher {
     fn finish(&self) -> u64 {
         self.0
     }
-    // A single write from the start equals the plain xxh3-64 of its bytes.
+    // A single write into a new hasher equals the plain xxh3-64 of its bytes.
     fn write(&mut self, bytes: &[u8]) {
         self.0 = xxh3_64_with_seed(bytes, self.0);
     }
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn partitions_are_golden() {
-        // Published test vector of xxh3-64: the hash is the standard's, not one of our own.
+        // A published test vector of xxh3-64: the crate implements the standard hash.
         assert_eq!(xxh3_64(b""), 0x2d06_8005_38d3_94c2);
         let jobs = [0, 1, 2, 42, u64::MAX].map(|job| job_partition(JobId(job), 4096).0);
         assert_eq!(jobs, [3289, 2350, 579, 1992, 1043]);

@@ -1,30 +1,31 @@
-//! How the keys of records are laid out, so that what is read together lies together.
+//! The layout of record keys. Records that are read together are adjacent in key order.
 //!
-//! A record's key within its partition begins with one namespace byte; the store of a node puts
-//! the partition in front. Numbers inside keys are big-endian: byte order is then number order.
+//! A record's key within its partition begins with one namespace byte. The node's store prefixes it
+//! with the partition. Numbers inside keys are big-endian, so byte order equals number order.
 
 use proto::{JobId, PartitionId};
 
 /// User key-value records: `u ‖ user's key`.
 pub const USER: u8 = b'u';
-/// What a partition remembers of numbered batches: `n ‖ client ‖ place`.
+/// Numbered batches that a partition remembers: `n ‖ client ‖ place`.
 pub const NUMBERS: u8 = b'n';
 /// Task records of the scheduler's ledger: `t ‖ job ‖ kind ‖ index ...`.
 pub const TASK: u8 = b't';
 /// Job records: `j ‖ job ...`.
 pub const JOB: u8 = b'j';
-/// What a node keeps for itself.
+/// The node's own records, which belong to no partition.
 pub const META: u8 = b'm';
-/// Under this number a node stores what belongs to no partition.
+/// The partition number under which a node stores records that belong to no partition.
 pub const META_PARTITION: PartitionId = PartitionId(u32::MAX);
 
-/// The namespace of a key; `None` for the empty key, which no record has.
+/// The namespace byte of a key. The empty key has none, and no record has the empty key.
 #[must_use]
 pub fn namespace(key: &[u8]) -> Option<u8> {
     key.first().copied()
 }
 
-/// The key of a user's record. The empty user key is the partition's own (see [`crate::Store`]).
+/// The key of a user's record. The empty user key holds the partition's version (see
+/// [`crate::Store`]).
 #[must_use]
 pub fn user(key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + key.len());
@@ -33,7 +34,8 @@ pub fn user(key: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The key of a numbered batch of a client; no client has the number 0 (see [`crate::Store`]).
+/// The key of a client's numbered batch. No client has the number 0: that record counts forgotten
+/// clients (see [`crate::Store`]).
 #[must_use]
 pub fn number(client: u64, place: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(10);
@@ -43,7 +45,7 @@ pub fn number(client: u64, place: u8) -> Vec<u8> {
     bytes
 }
 
-/// Takes apart what [`number`] made: client, place.
+/// Splits a key of [`number`] into client and place.
 #[must_use]
 pub fn parse_number(key: &[u8]) -> Option<(u64, u8)> {
     let key: &[u8; 10] = key.try_into().ok()?;
@@ -51,7 +53,7 @@ pub fn parse_number(key: &[u8]) -> Option<(u64, u8)> {
     Some((u64::from_be_bytes(*client), key[9]))
 }
 
-/// `namespace ‖ job`: the prefix of everything of one job in one namespace and partition.
+/// `namespace ‖ job`: the common prefix of all records of one job in one namespace and partition.
 #[must_use]
 pub fn job_prefix(namespace: u8, job: JobId) -> [u8; 9] {
     let mut bytes = [namespace; 9];
@@ -59,7 +61,7 @@ pub fn job_prefix(namespace: u8, job: JobId) -> [u8; 9] {
     bytes
 }
 
-/// `namespace ‖ job ‖ kind ‖ index`: the records of one kind of one job lie in index order.
+/// `namespace ‖ job ‖ kind ‖ index`: orders the records of one kind of one job by index.
 #[must_use]
 pub fn job_record(namespace: u8, job: JobId, kind: u8, index: u64) -> [u8; 18] {
     let mut bytes = [kind; 18];
@@ -68,7 +70,7 @@ pub fn job_record(namespace: u8, job: JobId, kind: u8, index: u64) -> [u8; 18] {
     bytes
 }
 
-/// Takes apart what [`job_record`] made: job, kind, index.
+/// Splits a key of [`job_record`] into job, kind and index.
 #[must_use]
 pub fn parse_job_record(key: &[u8]) -> Option<(JobId, u8, u64)> {
     let key: &[u8; 18] = key.try_into().ok()?;
@@ -76,20 +78,20 @@ pub fn parse_job_record(key: &[u8]) -> Option<(JobId, u8, u64)> {
     Some((JobId(number(1)?), key[9], number(10)?))
 }
 
-/// Whether a removal of this key means all records of a job in a partition: it is
-/// [`job_prefix`] of the ledger's records, and no record has such a key.
+/// True for the [`job_prefix`] of the ledger's records. Its removal removes all records of the job
+/// in a partition. No record has such a key.
 #[must_use]
 pub fn is_whole_job(key: &[u8]) -> bool {
     key.len() == 9 && namespace(key) == Some(TASK)
 }
 
-/// Whether a record is one of those that go with the removal of this key.
+/// True if the removal of the key `removed` also removes the record at `key`.
 #[must_use]
 pub fn goes_with(key: &[u8], removed: &[u8]) -> bool {
     is_whole_job(removed) && key.starts_with(removed)
 }
 
-/// The key under which a node's store keeps a record: `partition ‖ key`.
+/// The key of a record in the node's store: `partition ‖ key`.
 #[must_use]
 pub fn stored(partition: PartitionId, key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(4 + key.len());
@@ -98,14 +100,14 @@ pub fn stored(partition: PartitionId, key: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Takes apart what [`stored`] made.
+/// Splits a key of [`stored`] into partition and key.
 #[must_use]
 pub fn parse_stored(bytes: &[u8]) -> Option<(PartitionId, &[u8])> {
     let (partition, key) = bytes.split_first_chunk::<4>()?;
     Some((PartitionId(u32::from_be_bytes(*partition)), key))
 }
 
-/// The first key after all that begin with `prefix`; `None` when there is none (all bytes 0xff).
+/// The first key after all keys with this prefix. `None` if no such key exists (all bytes 0xff).
 #[must_use]
 pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;

@@ -1,14 +1,15 @@
 /*!
-The zero-hop store: the map of who holds which partition, the hash that finds a key's partition,
-the operations on keys, and the atomic batches in which a node writes everything it must not lose.
+The key-value store and its replication. It contains the map of partitions to nodes, the hash that
+finds a key's partition, and the operations on keys. It also contains the Raft group, the replicas,
+and the atomic batches that a node makes durable.
 
-A client hashes its key to a partition, looks the partition up in the map it already has, and
-talks to the one node that owns it: no hop in between. One owner applies all operations of a
-partition in one order, which makes each key linearizable. Every request carries the partition's
-epoch, so that a client with an old map is told so instead of being served by the wrong node.
+A client hashes its key to a partition, looks up the primary in its map, and sends the request to
+that primary directly. The primary applies all operations of a partition in one order, so each key
+is linearizable. Every request carries the partition's epoch. A request made with an old map is
+therefore refused and never served by the wrong node.
 
-This room never knows what a task is, never does IO, reads no clock: the shell turns a [`Batch`]
-into a durable write and hands the [`Record`]s back at the next start.
+This crate knows no tasks, does no IO and reads no clock. The shell makes each [`Batch`] durable and
+returns the [`Record`]s at the next start.
 
 ```
 use std::sync::Arc;
@@ -28,7 +29,7 @@ let batch = wire::KvBatch { partition: partition.0, epoch: 1, ops: vec![insert],
 let mut writes = Vec::new();
 let results = store.apply(&batch, &mut writes)?;
 assert_eq!(results[0].status(), wire::KvStatus::Ok);
-assert_eq!(writes.len(), 1); // what has to be durable before the answer leaves
+assert_eq!(writes.len(), 1); // must be durable before the answer is sent
 # Ok::<(), kvs::StoreError>(())
 ```
 */

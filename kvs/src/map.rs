@@ -1,5 +1,7 @@
-//! Who holds which partition: an explicit table, so that a look-up is an index and a change moves
-//! single partitions. The ring proposes the first owners and is never asked again.
+//! The first cluster map, look-ups in a map, and the check of maps from outside.
+//!
+//! The map is an explicit table of partitions. A look-up is an index, and a change moves single
+//! partitions. The consistent hash ring only chooses the first primaries.
 
 use consistent_hash_ring::{Ring, RingBuilder};
 use proto::limits::{
@@ -13,29 +15,31 @@ use crate::membership::{first_copies, first_voters, wanted_copies};
 
 mod backups;
 
-/// Points on the ring over all nodes. The ring inserts into a sorted vector, so its build is
-/// quadratic in them; the table is levelled afterwards, so more points would buy no balance.
+/// The number of points of all nodes on the ring. The ring inserts into a sorted vector, so its
+/// construction is quadratic in this number. [`level`] balances the table afterwards, so more
+/// points would not improve the balance.
 const RING_POINTS: u32 = 1 << 14;
 const RING_POINTS_PER_NODE_MAX: u32 = 64;
 
-/// How many partitions a cluster of that many nodes is made with.
+/// The default number of partitions of a cluster with this number of nodes.
 #[must_use]
 pub fn default_partitions(nodes: u32) -> u32 {
     let wanted = nodes.saturating_mul(PARTITIONS_PER_NODE_MIN).min(PARTITIONS_MAX);
     wanted.next_power_of_two().max(PARTITIONS_DEFAULT)
 }
 
-/// The first map of a cluster with one copy of each partition, see [`make_replicated_map`].
+/// The first map of a cluster with one replica of each partition, see [`make_replicated_map`].
 #[must_use]
 pub fn make_map(cluster: u64, nodes: u32, partitions: u32) -> wire::ClusterMap {
     make_replicated_map(cluster, nodes, partitions, 1)
 }
 
-/// The first map of a cluster: nodes `0..nodes`, all up with no address yet, every partition
-/// active with `copies` copies on different nodes, or as many as there are nodes: the rest is
-/// wanted, and comes with further nodes. Every node has
-/// the floor or the ceiling of the mean of homes, of backups, and of both. The same on every
-/// machine; where the homes are does not depend on `copies`.
+/// The first map of a cluster. Nodes `0..nodes` are up and have no address yet, and all partitions
+/// are active. Each partition has `copies` replicas on different nodes, or one on every node if
+/// there are fewer nodes. The missing replicas are recorded as wanted, and created when nodes join.
+///
+/// Each node has the floor or the ceiling of the mean number of primaries, of backups, and of both.
+/// Every machine computes the same map. The primaries do not depend on `copies`.
 ///
 /// # Panics
 /// When there is no node, more than [`NODES_MAX`], `partitions` is not a power of two, or `copies`
@@ -79,13 +83,13 @@ pub fn make_replicated_map(
     }
 }
 
-/// The node that is primary of a partition: the home of its keys and tasks.
+/// The primary of a partition: the home of its keys and tasks.
 #[must_use]
 pub fn home(map: &wire::ClusterMap, partition: PartitionId) -> Option<NodeId> {
     map.partitions.get(partition.0 as usize)?.replicas.first().map(|&node| NodeId(node))
 }
 
-/// The partitions each node is home of, by node id. Empty for nodes that hold none.
+/// The partitions of which each node is primary, by node id. Empty for nodes without one.
 #[must_use]
 pub fn partitions_by_node(map: &wire::ClusterMap) -> Vec<Vec<PartitionId>> {
     let nodes = map.members.iter().map(|member| member.node as usize + 1).max().unwrap_or(0);
@@ -100,7 +104,7 @@ pub fn partitions_by_node(map: &wire::ClusterMap) -> Vec<Vec<PartitionId>> {
     held
 }
 
-/// A map that no node may use: it came from a file or a peer and contradicts itself.
+/// A cluster map from a file or a peer that contradicts itself. No node may use it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MapError {
     #[error("the cluster map has {0} partitions; expected a power of two up to {PARTITIONS_MAX}")]
@@ -123,7 +127,8 @@ pub enum MapError {
     Voters(Vec<u32>),
 }
 
-/// Checks what [`home`] and the store rely on. Call it on every map that came from outside.
+/// Checks the properties of a map that [`home`] and the store rely on. Callers check every map that
+/// came from outside.
 pub fn check_map(map: &wire::ClusterMap) -> Result<(), MapError> {
     let partitions = map.partitions.len();
     if !partitions.is_power_of_two() || partitions > PARTITIONS_MAX as usize {
@@ -140,7 +145,7 @@ pub fn check_map(map: &wire::ClusterMap) -> Result<(), MapError> {
     {
         return Err(MapError::Copies(copies));
     }
-    // A voter more than the most while one takes the place of another.
+    // The map has one extra voter while a new voter replaces another one.
     let fits = (1..=VOTERS_MAX + 1).contains(&map.voters.len());
     let ascending = map.voters.is_sorted_by(|a, b| a < b);
     if !fits || !ascending || !map.voters.iter().all(|&node| is_member(map, node)) {
@@ -184,7 +189,7 @@ fn proposed_owners(nodes: u32, partitions: u32) -> Vec<u32> {
     (0..partitions).map(|partition| ring.get(xxh3_64(&partition.to_le_bytes())).node).collect()
 }
 
-/// A node on the ring. Hashed by a number made beforehand, never by what `Hash` derives.
+/// A node on the ring. Its ring position derives from `hash`, not from a derived `Hash`.
 #[derive(Clone, PartialEq, Eq)]
 struct Point {
     node: u32,
@@ -202,13 +207,14 @@ fn first_ring(nodes: u32) -> Ring<Point, StableHash> {
     let per_node = (RING_POINTS / nodes).clamp(1, RING_POINTS_PER_NODE_MAX);
     let mut points: Vec<_> =
         (0..nodes).map(|node| Point { node, hash: xxh3_64(&node.to_le_bytes()) }).collect();
-    // In the ring's own order: the sorted vector then grows at its end, which is linear when
-    // every node has one point (the only case with more nodes than points).
+    // Points sorted in ring order: each insertion then appends to the ring's sorted vector. With
+    // one point per node, which is the only case with more nodes than points, the construction is
+    // linear.
     points.sort_by_key(|point| StableHash.hash_one(point));
     RingBuilder::new(StableHash).vnodes(per_node as usize).nodes_iter(points).build()
 }
 
-/// Moves as few partitions as it takes until every node has the floor or the ceiling of the mean.
+/// Moves as few partitions as possible until every node owns the floor or the ceiling of the mean.
 fn level(owners: &mut [u32], nodes: u32) {
     let mut counts = vec![0u32; nodes as usize];
     for &owner in owners.iter() {
@@ -216,7 +222,8 @@ fn level(owners: &mut [u32], nodes: u32) {
     }
     let floor = owners.len() as u32 / nodes;
     let with_one_more = owners.len() % nodes as usize;
-    // Those that have most keep one more: it saves moves. Ties go to the lower id.
+    // The nodes that own the most partitions keep one more, which saves moves. Ties go to the lower
+    // id.
     let mut by_count: Vec<u32> = (0..nodes).collect();
     by_count.sort_by_key(|&node| (std::cmp::Reverse(counts[node as usize]), node));
     let mut room = vec![floor; nodes as usize];

@@ -1,29 +1,30 @@
-//! The user's keys and values of the partitions this node is home of, all in memory.
+//! The user's keys and values in memory, for the partitions of which this node is primary.
 //!
-//! **A batch** lies in one partition and takes effect whole or not at all. Its operations see the
-//! effect of those before them in the batch.
+//! **A batch** belongs to one partition and takes effect completely or not at all. Each operation
+//! sees the effects of the earlier operations of its batch.
 //!
-//! | operation | does | status |
+//!  operation | effect | status |
 //! |---|---|---|
 //! | insert | sets the value | `OK` |
-//! | lookup | answers the value | `OK`, or `ABSENT` |
-//! | remove | removes the key | `OK`, or `ABSENT` when there was none |
-//! | append | adds to the end; an absent key counts as empty | `OK` |
-//! | cas | sets the value if the key holds what is expected | `OK`, or `CONFLICT` |
+//! | lookup | returns the value | `OK`, or `ABSENT` |
+//! | remove | removes the key | `OK`, or `ABSENT` if the key is absent |
+//! | append | appends to the value; an absent key counts as empty | `OK` |
+//! | cas | sets the value if the present value is the expected one | `OK`, or `CONFLICT` |
 //!
-//! A cas expects the bytes of `expected`, or with `expect_absent` that the key is absent.
-//! The first `CONFLICT` undoes the batch: its result tells the value and version found, every
-//! other result is `ABORTED`. `ABSENT` undoes nothing. An error undoes the batch as well.
+//! A cas expects the bytes of `expected`, or an absent key if `expect_absent` is set. The first
+//! `CONFLICT` undoes the batch. Its result contains the version and value found, and all other
+//! results are `ABORTED`. `ABSENT` undoes nothing. An error undoes the batch as well.
 //!
-//! **Versions.** A partition counts the batches that changed it; a key's version is that count when
-//! it last changed, and 0 while it is absent. Every result tells the version of its key after the
-//! operation. A version is never used twice, not even across removal and restart: a batch that
-//! removes writes the count down too. So a watcher that compares versions misses no last state.
+//! **Versions.** A partition counts the batches that changed it. A key's version is this count at
+//! the key's last change, and 0 while the key is absent. Every result contains the version of its
+//! key after the operation. No version is used twice, even after a removal and a restart, because a
+//! batch with a removal also stores the count. So a watcher that compares versions detects every
+//! last state.
 //!
-//! **Once.** A batch with a number takes effect at most once, see [`numbers`].
+//! **At most once.** A numbered batch takes effect at most once, see [`numbers`].
 //!
 //! **On disk** a value is its version (u64, little-endian) followed by the user's bytes, under
-//! [`crate::keys::user`]; the count of a partition is the record of the empty user key.
+//! [`crate::keys::user`]. The record of the empty user key holds the partition's count.
 
 mod error;
 mod numbers;
@@ -44,17 +45,17 @@ pub use error::{DamagedRecord, StoreError};
 use crate::{Record, Write, home, key_partition, keys};
 use numbers::{Numbers, Room};
 
-/// What an entry costs beside its key and value: table slot, allocations, version.
+/// The memory cost of an entry besides its key and value: table slot, allocations, version.
 const ENTRY_OVERHEAD_BYTES: u64 = 96;
 
-/// The user's tables of one node. See the head of this file for what each operation means.
+/// The key-value tables of one node. The module documentation defines the operations.
 #[derive(Debug)]
 pub struct Store {
     node: NodeId,
     map: Arc<wire::ClusterMap>,
     tables: HashMap<PartitionId, Table, FixedState>,
     used_bytes: u64,
-    /// Of that, for numbers of batches.
+    /// The part of `used_bytes` that remembered batch numbers take.
     numbers_bytes: u64,
     budget_bytes: u64,
     room: Room,
@@ -62,7 +63,7 @@ pub struct Store {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// How many batches have changed it.
+    /// The number of batches that changed the table.
     version: u64,
     entries: HashMap<Box<[u8]>, Entry, FixedState>,
     numbers: Numbers,
@@ -81,7 +82,7 @@ impl Entry {
 }
 
 impl Store {
-    /// An empty store. `map` has passed [`crate::check_map`].
+    /// An empty store. `map` must have passed [`crate::check_map`].
     #[must_use]
     pub fn new(node: NodeId, map: Arc<wire::ClusterMap>) -> Self {
         let tables = HashMap::with_hasher(FixedState::default());
@@ -96,22 +97,22 @@ impl Store {
         }
     }
 
-    /// With another bound on memory than [`KV_NODE_BYTES_MAX`].
+    /// Replaces the memory budget, which is [`KV_NODE_BYTES_MAX`] by default.
     #[must_use]
     pub fn with_budget(mut self, budget_bytes: u64) -> Self {
         self.budget_bytes = budget_bytes;
         self
     }
 
-    /// With other bounds on what each partition remembers of numbered batches.
+    /// Replaces the limits on the numbered batches that each partition remembers.
     #[cfg(test)]
     fn with_room(mut self, room: Room) -> Self {
         self.room = room;
         self
     }
 
-    /// The store that an earlier incarnation's records describe; records of other namespaces are
-    /// passed over.
+    /// Rebuilds the store from the records of an earlier incarnation. Skips records of other
+    /// namespaces.
     pub fn recover(
         node: NodeId,
         map: Arc<wire::ClusterMap>,
@@ -126,7 +127,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Takes one stored record of a key or of a numbered batch back in, in any order.
+    /// Loads one stored record of a key or of a numbered batch. The order of calls does not matter.
     ///
     /// # Panics
     /// When the record belongs to another namespace.
@@ -168,7 +169,7 @@ impl Store {
         Ok(())
     }
 
-    /// Another node is home of the partition from now on.
+    /// Drops a partition that has another primary from now on.
     pub fn forget(&mut self, partition: PartitionId) {
         let Some(table) = self.tables.remove(&partition) else { return };
         let bytes = table.entries.iter().map(|(key, entry)| entry.cost_bytes(key));
@@ -177,15 +178,15 @@ impl Store {
         self.numbers_bytes -= numbers_bytes;
     }
 
-    /// Who holds what has changed.
+    /// Installs a new cluster map.
     pub fn set_map(&mut self, map: Arc<wire::ClusterMap>) {
         assert_eq!(map.partitions.len(), self.map.partitions.len(), "the partitions are fixed");
         self.map = map;
     }
 
-    /// Applies a batch: one result per operation, and in `writes` what must be in the log (and
-    /// synced, before the client is told). On an error no key has changed; that a numbered batch
-    /// was refused is written too.
+    /// Applies a batch and returns one result per operation. `writes` receives the records that
+    /// must be synced before the client gets an answer. On an error no key has changed; the refusal
+    /// of a numbered batch is written as well.
     pub fn apply(
         &mut self,
         batch: &wire::KvBatch,
@@ -196,7 +197,7 @@ impl Store {
         Ok(results)
     }
 
-    /// As [`Self::apply`], with the results behind others; on an error there are none more.
+    /// As [`Self::apply`], but appends to `results`. On an error it appends nothing.
     pub fn apply_into(
         &mut self,
         batch: &wire::KvBatch,
@@ -234,9 +235,9 @@ impl Store {
         outcome
     }
 
-    /// Looks at all that a request is about, before any of it is done. Each operation finds its key
-    /// through several places in memory, each of which tells the next; so what is in no cache comes
-    /// for many operations at the same time, and not for one after the other.
+    /// Prefetches the entries that these batches use, before the first batch is applied. Finding a
+    /// key follows a chain of dependent memory accesses. Prefetching overlaps the cache misses of
+    /// many operations.
     pub fn look_ahead(&self, batches: &[wire::KvBatch]) {
         let tables =
             batches.iter().filter_map(|batch| self.tables.get(&PartitionId(batch.partition)));
@@ -249,23 +250,23 @@ impl Store {
                 seen = seen.wrapping_add(first.map_or(0, |&byte| u64::from(byte)));
             }
         }
-        std::hint::black_box(seen); // Nobody wants it: to have looked is all.
+        std::hint::black_box(seen); // Keeps the compiler from removing the reads.
     }
 
-    /// The version of a key, 0 while it is absent.
+    /// The version of a key; 0 while the key is absent.
     #[must_use]
     pub fn version(&self, partition: PartitionId, key: &[u8]) -> u64 {
         self.entry(partition, key).map_or(0, |entry| entry.version)
     }
 
-    /// What a lookup would answer.
+    /// The result of a lookup.
     #[must_use]
     pub fn lookup(&self, partition: PartitionId, key: &[u8]) -> wire::KvResult {
         step::looked_up(self.entry(partition, key))
     }
 
-    /// What to tell a watcher that last saw the key at `seen_version` (0: absent); `None` when that
-    /// is still its state.
+    /// The state of a key for a watcher that last saw `seen_version` (0: absent). `None` if the key
+    /// has not changed since.
     #[must_use]
     pub fn changed_since(
         &self,
@@ -274,12 +275,12 @@ impl Store {
         seen_version: u64,
     ) -> Option<wire::KvResult> {
         let entry = self.entry(partition, key);
-        // Unequal, not greater: a removal takes the version back to 0.
+        // Compares for inequality, because a removal resets the version to 0.
         let now = entry.map_or(0, |entry| entry.version);
         (now != seen_version).then(|| step::looked_up(entry))
     }
 
-    /// Refuses a request that went to the wrong node or was made with another epoch's map.
+    /// Refuses a request to the wrong node, or one that a client made with a map of another epoch.
     pub fn check_home(&self, partition: PartitionId, epoch: u64) -> Result<(), StoreError> {
         let entry = self.own_entry(partition)?;
         if entry.epoch != epoch {
@@ -300,7 +301,8 @@ impl Store {
         Ok(entry)
     }
 
-    /// Whether changes of this key are seen here.
+    /// Checks that this node can watch the key: it is primary, and the key belongs to the
+    /// partition.
     pub fn check_watch(&self, partition: PartitionId, key: &[u8]) -> Result<(), StoreError> {
         self.own_entry(partition)?;
         if key_partition(key, self.map.partitions.len() as u32) != partition {
@@ -309,7 +311,7 @@ impl Store {
         Ok(())
     }
 
-    /// How many keys this node holds.
+    /// The number of keys in all partitions of this node.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tables.values().map(|table| table.entries.len()).sum()
@@ -320,7 +322,7 @@ impl Store {
         self.tables.values().all(|table| table.entries.is_empty())
     }
 
-    /// Keys, values and their overhead in memory.
+    /// The memory that keys, values, batch numbers and their overhead take.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes

@@ -1,6 +1,7 @@
-//! Models of what must never go wrong, small enough to try everything that can happen.
+//! Models of Starling's critical protocols, small enough for an exhaustive search of all event
+//! orders.
 //!
-//! Nothing here is part of Starling: `tests/partition` has the rules by which a partition changes
-//! hands, `tests/attempt` those by which one try at a task counts and no other. They are written a
-//! second time, without time, bytes and batches, and every order of every event is tried.
-//! `docs/design/019-model.md` says what stands for what.
+//! No part of Starling depends on this crate. `tests/partition` models the failover of a partition.
+//! `tests/attempt` models the attempts at a task, of which only one may count. Both are independent
+//! implementations of the rules without time, bytes and batches. `docs/design/019-model.md` maps
+//! them to the code.

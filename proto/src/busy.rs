@@ -1,16 +1,16 @@
-//! Busy slots over time, in a bounded number of buckets, whatever the length of the run.
+//! Busy slots over time, in a bounded number of buckets for a run of any length.
 
 use crate::{Span, Time, wire};
 
-/// A series never has more buckets than this; beyond it neighbours merge and the width doubles.
+/// The maximum number of buckets. Beyond it neighbouring buckets merge and the width doubles.
 pub const BUCKETS_MAX: usize = 256;
 const WIDTH_START: Span = Span::from_millis(1);
 
-/// Adds up busy time per bucket. Intervals may come in any order.
+/// Sums busy time per bucket. The order of intervals does not matter.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BusySeries {
     width_ns: u64,
-    /// Absolute number of the first bucket: its start is `first * width_ns`.
+    /// The absolute number of the first bucket, which starts at `first * width_ns`.
     first: u64,
     busy_ns: Vec<u64>,
 }
@@ -22,13 +22,13 @@ impl Default for BusySeries {
 }
 
 impl BusySeries {
-    /// `slots` slots were busy from `start` to `end`.
+    /// Adds an interval in which `slots` slots were busy.
     pub fn add(&mut self, start: Time, end: Time, slots: u32) {
         if end <= start {
             return;
         }
         let weight = u64::from(slots);
-        // Mostly it is within the last bucket: no division.
+        // The common case, within the last bucket, needs no division.
         let last_start = (self.first + self.busy_ns.len().saturating_sub(1) as u64) * self.width_ns;
         if let Some(last) = self.busy_ns.last_mut()
             && start.0 >= last_start
@@ -52,14 +52,14 @@ impl BusySeries {
         Span(self.width_ns)
     }
 
-    /// Mean busy slots in each bucket that touches `from..to`, as a share of `slots`, in 0..=1.
+    /// The mean share of busy slots, in 0..=1, in each bucket that overlaps `from..to`.
     #[must_use]
     pub fn shares(&self, from: Time, to: Time, slots: u32) -> Vec<f64> {
         if to <= from || slots == 0 {
             return Vec::new();
         }
         let (low, high) = (from.0 / self.width_ns, (to.0 - 1) / self.width_ns);
-        // A window far wider than what was busy would be mostly empty buckets: bounded too.
+        // Bounds the number of empty buckets in a window far wider than the busy time.
         let high = high.min(low + 2 * BUCKETS_MAX as u64);
         (low..=high)
             .map(|bucket| {
@@ -73,7 +73,7 @@ impl BusySeries {
             .collect()
     }
 
-    /// As it is stored, in `buckets_max` buckets at most. `None`: nothing was busy.
+    /// The stored form with at most `buckets_max` buckets. `None` if nothing was busy.
     #[must_use]
     pub fn to_wire(&self, buckets_max: usize) -> Option<wire::BusyTime> {
         let mut series = self.clone();
@@ -84,7 +84,7 @@ impl BusySeries {
         (!busy_ns.is_empty()).then_some(wire::BusyTime { width_ns, first, busy_ns })
     }
 
-    /// What another node has sent. `None`: it makes no sense.
+    /// Converts a message of another node. `None` if it is invalid.
     #[must_use]
     pub fn from_wire(stored: &wire::BusyTime) -> Option<Self> {
         let wire::BusyTime { width_ns, first, ref busy_ns } = *stored;
@@ -99,7 +99,7 @@ impl BusySeries {
         })
     }
 
-    /// Adds what was busy elsewhere.
+    /// Adds the busy time of another series.
     pub fn merge(&mut self, mut other: Self) {
         let Some(last) = (other.busy_ns.len() as u64).checked_sub(1) else { return };
         self.reach(other.first * other.width_ns, (other.first + last + 1) * other.width_ns);
@@ -115,7 +115,7 @@ impl BusySeries {
         }
     }
 
-    /// Makes the buckets cover `start..end`.
+    /// Extends the buckets to cover `start..end`.
     fn reach(&mut self, start: u64, end: u64) {
         loop {
             let (low, high) = (start / self.width_ns, (end - 1) / self.width_ns);

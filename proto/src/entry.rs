@@ -1,21 +1,22 @@
-//! `{i}` in templates of names, files and commands: the entry of a task in its array.
+//! The placeholder `{i}` in templates of names, files and commands: the entry of a task in its
+//! array.
 //!
-//! `{i:04}` is the entry with zeros in front, at least four digits. `{{i}}` stands for the text
+//! `{i:04}` is the entry with leading zeros, at least four digits. `{{i}}` stands for the text
 //! `{i}`, and `{{i:04}}` for `{i:04}`.
 
-/// Digits of the largest entry.
+/// The digits of the largest entry.
 const WIDTH_MAX: usize = 20;
 
-/// A template at its first placeholder.
+/// A template, split at its first placeholder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Split<'t> {
     pub before: &'t str,
-    /// Digits that the entry has at least.
+    /// The minimum number of digits.
     pub width: usize,
     pub after: &'t str,
 }
 
-/// The width that the name of a placeholder gives: `i` or `i:0N`.
+/// The width in the name of a placeholder: `i` or `i:0N`.
 #[must_use]
 pub fn width(name: &str) -> Option<usize> {
     if name == "i" {
@@ -26,13 +27,13 @@ pub fn width(name: &str) -> Option<usize> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(width)
 }
 
-/// The entry as a placeholder of this width gives it.
+/// The text of an entry for a placeholder of this width.
 #[must_use]
 pub fn text(entry: u64, width: usize) -> String {
     format!("{entry:0width$}")
 }
 
-/// Splits at the first placeholder.
+/// Splits a template at its first placeholder.
 #[must_use]
 pub fn split(template: &str) -> Option<Split<'_>> {
     let found = next(template, 0)?;
@@ -40,13 +41,13 @@ pub fn split(template: &str) -> Option<Split<'_>> {
     Some(Split { before, width: found.width, after })
 }
 
-/// Whether the template has a placeholder.
+/// True if the text contains a placeholder.
 #[must_use]
 pub fn is_template(text: &str) -> bool {
     split(text).is_some()
 }
 
-/// The template with the entry in its place.
+/// Replaces all placeholders with the entry.
 #[must_use]
 pub fn expand(template: &str, entry: u64) -> String {
     if !template.contains("{i") {
@@ -55,7 +56,7 @@ pub fn expand(template: &str, entry: u64) -> String {
     rewrite(template, true, |width| text(entry, width))
 }
 
-/// The template with `{i}` as `{i:0WIDTH}`.
+/// Replaces `{i}` with `{i:0WIDTH}`.
 #[must_use]
 pub fn pad(template: &str, width: usize) -> String {
     rewrite(template, false, |own| match own {
@@ -64,7 +65,7 @@ pub fn pad(template: &str, width: usize) -> String {
     })
 }
 
-/// A template without its placeholders.
+/// Removes all placeholders.
 #[must_use]
 pub fn strip(template: &str) -> String {
     rewrite(template, true, |_| String::new())
@@ -77,7 +78,7 @@ struct Found {
     width: usize,
 }
 
-/// The first placeholder from here on that is not in double braces.
+/// The first placeholder from `at` on that is not in double braces.
 fn next(text: &str, mut at: usize) -> Option<Found> {
     while let Some(open) = text[at..].find("{i").map(|open| at + open) {
         let close = open + text[open..].find('}')?;
@@ -94,7 +95,7 @@ fn is_escaped(text: &str, open: usize, close: usize) -> bool {
     text[..open].ends_with('{') && text[close + 1..].starts_with('}')
 }
 
-/// Replaces placeholders; double braces become single ones where that is wanted.
+/// Replaces placeholders. If `unescapes`, double braces become single ones.
 fn rewrite(text: &str, unescapes: bool, replace: impl Fn(usize) -> String) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     let mut at = 0;

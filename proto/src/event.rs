@@ -1,15 +1,16 @@
 /*!
-The event log's record: every phase of every task, with its time, reason and bytes.
+The records of the event log: every phase of every task, with its time, reason and bytes.
 
-A block of events is self-contained (times are deltas within it), so a log may be read from any
-block on. Encoding: one tag byte, then LEB128 varints. About 12 bytes an event.
+Each block of events is self-contained, because times are deltas within it. So a reader may start at
+any block. An event is one tag byte and LEB128 varints, about 12 bytes.
 */
 
 pub use crate::spared::Spared;
 pub use crate::stall::Stall;
 use crate::{Attempt, JobId, LocalId, NodeId, PartitionId, Policy, Span, TaskId, Time};
 
-/// Why a ready task went where it went (Algorithm 1 of the paper and what goes beyond it).
+/// The reason why a ready task went to a queue or node (Algorithm 1 of the paper and its
+/// extensions).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Reason {
@@ -23,13 +24,13 @@ pub enum Reason {
     BigHere = 3,
     /// Most of its bytes are big and on another node: pushed there (line 17).
     BigElsewhere = 4,
-    /// Pushed here by its home.
+    /// Its home pushed it to this node.
     Pushed = 5,
-    /// Stolen by this node.
+    /// This node stole it.
     Stolen = 6,
-    /// A steal that was not completed gave it back.
+    /// A steal was not completed and returned it.
     GivenBack = 7,
-    /// Too wide for this node's slots: pushed to one where it fits.
+    /// Too wide for this node's slots: pushed to a node where it fits.
     TooWide = 8,
     /// It waited too long in the dedicated queue: shared (FLDS).
     Shifted = 9,
@@ -37,31 +38,31 @@ pub enum Reason {
     EarliestHere = 10,
     /// It is expected to end first on another node: pushed there (EFT).
     EarliestElsewhere = 11,
-    /// Its inputs are here, and it has waited for a slot for long: whoever has one may have it.
+    /// Its inputs are here, but it has waited long for a slot: any node may steal it.
     OfferedAgain = 12,
 }
 
-/// Why the home gave a task a further attempt.
+/// The reason why the home issued a further attempt of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Again {
-    /// Its holder came back as a new incarnation.
+    /// Its holder restarted as a new incarnation.
     HolderRestarted = 0,
-    /// Its holder does not know of it.
+    /// Its holder does not know it.
     NotHeld = 1,
-    /// The home itself restarted while the task waited or ran here.
+    /// The home restarted while the task waited or ran there.
     HomeRestarted = 2,
     /// It failed and has retries left.
     Retry = 3,
-    /// One of its inputs was replaced by a later attempt's.
+    /// A later attempt replaced one of its inputs.
     InputReplaced = 4,
-    /// What ran it died: its node lives, its process does not.
+    /// The process that ran it died, but its node lives.
     Lost = 5,
     /// Its holder is dead.
     HolderGone = 6,
-    /// It was done, but what it made is gone and still wanted.
+    /// It was done, but its outputs are lost and still needed.
     Rebuilt = 7,
-    /// One of its inputs is nowhere any more, and is made again.
+    /// One of its inputs is lost, and its producer runs again.
     InputLost = 8,
     /// It was done, but one of its inputs was made again with other bytes.
     Recalled = 9,
@@ -69,7 +70,7 @@ pub enum Again {
     Round = 10,
 }
 
-/// How a task or an attempt ended; the numbers are those of [`crate::wire::Verdict`].
+/// The result of a task or an attempt; the numbers are those of [`crate::wire::Verdict`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum End {
@@ -79,10 +80,10 @@ pub enum End {
     Skipped = 3,
 }
 
-/// What happened on one node.
+/// An event on one node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Event {
-    /// A node began to run, under this incarnation.
+    /// A node started with this incarnation.
     NodeStarted { node: NodeId, incarnation: u32, slots: u32 },
     /// The home stored a chunk of tasks.
     Staged { job: JobId, partition: PartitionId, first: u64, tasks: u64 },
@@ -90,15 +91,15 @@ pub enum Event {
     Visible { job: JobId },
     /// A task entered a ready queue of this node.
     Queued { task: TaskId, attempt: Attempt, local_queue: bool, reason: Reason, input_bytes: u64 },
-    /// Its home sent a task to another node.
+    /// The home pushed a task to another node.
     Pushed { task: TaskId, attempt: Attempt, to: NodeId, reason: Reason, input_bytes: u64 },
-    /// This node stole it.
+    /// This node stole a task.
     Stolen { task: TaskId, attempt: Attempt, from: NodeId },
     /// An input was fetched from another node.
     Fetched { task: TaskId, attempt: Attempt, from: NodeId, bytes: u64, took: Span },
-    /// An attempt began in a slot of this node.
+    /// An attempt started in a slot of this node.
     Started { task: TaskId, attempt: Attempt, slot: u32 },
-    /// An attempt that has just begun takes this slot as well.
+    /// An attempt that has just started takes this slot as well.
     Widened { task: TaskId, attempt: Attempt, slot: u32 },
     /// An attempt ended on this node.
     Ended {
@@ -111,32 +112,33 @@ pub enum Event {
     },
     /// The home committed the end of a task; this happens once.
     Committed { task: TaskId, attempt: Attempt, end: End, node: NodeId, output_bytes: u64 },
-    /// The home gave the task a further attempt.
+    /// The home issued a further attempt of the task.
     Replaced { task: TaskId, attempt: Attempt, why: Again },
     /// A completion that did not count.
     Stale { task: TaskId, attempt: Attempt },
-    /// The reconciler found a wake-up that had slipped through.
+    /// The reconciler found a missed wake-up.
     Woken { task: TaskId },
-    /// The monitor of FLDS moved tasks from LReadyQ to SReadyQ; its longest wait from then on.
+    /// The monitor of FLDS moved tasks from LReadyQ to SReadyQ, with its maximum wait from then on.
     Shifted { tasks: u64, wait_max: Span },
-    /// ADAPTIVE turned from one policy to another, by their numbers.
+    /// ADAPTIVE changed the policy; both are given by number.
     PolicyChanged { from: u8, to: u8 },
-    /// Somebody set how this node decides: the policy before and from now on, `t`, where the
-    /// longest wait starts, and from where to where the stealing interval goes.
+    /// A user changed the node's scheduling: the policy before and after, `t`, the initial maximum
+    /// wait, and the bounds of the steal interval.
     Retuned { from: u8, to: u8, threshold: f64, wait_max: Span, steal: [Span; 2] },
     /// The job's home declared it ended.
     JobEnded { job: JobId, end: End },
-    /// A holder was told that this attempt is not wanted: it will not start here any more.
+    /// The home revoked this attempt at its holder: it will not start here any more.
     Dismissed { task: TaskId, attempt: Attempt },
-    /// A home heard that the whole job is cancelled: no task of it is done there any more.
+    /// The home learned that the whole job is cancelled: no task of it ends as done here any more.
     Removing { job: JobId },
-    /// What ran this attempt of a command, or may have run it, has died: so often by now.
+    /// The holder of this attempt of a command has died while it ran, or may have run: a counted
+    /// crash.
     Struck { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, strikes: u8 },
-    /// What ran this attempt of a command, or had it, is gone, and that is no strike.
+    /// The holder of this attempt of a command has died, counted apart.
     Spared { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, why: Spared },
-    /// What a task had made was handed to this node by one that leaves the cluster.
+    /// A leaving node handed the outputs of a task to this node.
     TakenOver { task: TaskId, attempt: Attempt, from: NodeId },
-    /// A job gets no further: this task blocks it.
+    /// A job makes no progress, and this task blocks it.
     Stalled { task: TaskId, stall: Stall, home: NodeId, holder: NodeId, quiet: Span },
 }
 
@@ -147,7 +149,7 @@ pub struct Encoder {
     last: u64,
 }
 
-/// Why a block could not be read further.
+/// The reason why a block could not be read further.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error("the event block ends inside an event, at byte {0}")]
@@ -162,7 +164,7 @@ impl Encoder {
     pub fn push(&mut self, time: Time, event: &Event) {
         let at = self.bytes.len();
         self.bytes.push(0);
-        // Zig-zag: blocks gather the events of one loop, whose clock hardly ever goes back.
+        // Zig-zag: blocks contain the events of one loop, and its clock rarely goes back.
         let delta = time.0.wrapping_sub(self.last) as i64;
         self.last = time.0;
         self.number(((delta << 1) ^ (delta >> 63)) as u64);
@@ -178,7 +180,7 @@ impl Encoder {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
-    /// The block so far; the next event starts a new one.
+    /// Returns the block so far. The next event starts a new one.
     pub fn take(&mut self) -> Vec<u8> {
         self.last = 0;
         std::mem::take(&mut self.bytes)
@@ -191,7 +193,7 @@ impl Encoder {
         }
         self.bytes.push(n as u8);
     }
-    /// Attempts have the incarnation in the high half; rotated, small ones take two bytes.
+    /// Encodes the term and the number of an attempt separately, so that small ones take two bytes.
     fn task(&mut self, task: TaskId, attempt: Attempt) {
         self.number(task.job.0);
         self.number(u64::from(task.local.partition().0));
@@ -272,7 +274,7 @@ impl Encoder {
         }
     }
 
-    /// Of events that concern no single task.
+    /// Encodes the events that concern no single task.
     fn node_body(&mut self, event: &Event) -> u8 {
         match *event {
             Event::NodeStarted { node, incarnation, slots } => {
@@ -312,7 +314,7 @@ impl Encoder {
         }
     }
 
-    /// Of what nobody wants to see.
+    /// Encodes the events of crashes and stalls.
     fn trouble_body(&mut self, event: &Event) -> u8 {
         match *event {
             Event::Struck { task, attempt, node, incarnation, strikes } => {
@@ -561,7 +563,7 @@ impl Iterator for Decoder<'_> {
         }
         let item = self.event();
         if item.is_err() {
-            self.at = self.bytes.len(); // Nothing after a damaged event can be trusted.
+            self.at = self.bytes.len(); // The rest of the block cannot be trusted.
         }
         Some(item)
     }

@@ -1,9 +1,9 @@
-//! Identifiers. The partition of a task is inside its id, so anybody finds its home with no
-//! look-up.
+//! The identifiers of all crates. A task's id contains its partition, so its home is found without
+//! a look-up.
 
 use std::fmt;
 
-/// Bits of a [`LocalId`] that hold the index; the partition takes the 24 above.
+/// The bits of the index in a [`LocalId`]; the partition takes the 24 bits above.
 pub const INDEX_BITS: u32 = 40;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
@@ -30,7 +30,7 @@ id!(
     NodeId(u32), "n"
 );
 id!(
-    /// Bumped, durably, each time a node starts. 0 is never used by a live node.
+    /// Increased durably each time a node starts. No live node has 0.
     Incarnation(u32), "i"
 );
 id!(
@@ -38,11 +38,11 @@ id!(
     PartitionId(u32), "p"
 );
 id!(
-    /// One submitted task graph; chosen by the client.
+    /// One submitted task graph; the client chooses the number.
     JobId(u64), "j"
 );
 id!(
-    /// One connected client of one node; chosen by the shell.
+    /// One client connected to one node; the shell chooses the number.
     ClientId(u64), "c"
 );
 
@@ -94,7 +94,7 @@ impl std::str::FromStr for LocalId {
     }
 }
 
-/// One task anywhere.
+/// A task of any job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TaskId {
     pub job: JobId,
@@ -122,8 +122,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// One try at a task: the home's term above a counter, so that no number is ever reused, even if
-/// the home's last writes were lost, or another node is home since. 0 means "none yet".
+/// One try at a task: the home's term above a counter. So no number is reused, even if the home's
+/// last writes were lost or another node has become home. 0 means "none yet".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Attempt(pub u64);
 
@@ -132,8 +132,8 @@ impl Attempt {
     pub fn new(term: u32, number: u32) -> Self {
         Self(u64::from(term) << 32 | u64::from(number))
     }
-    /// The epoch of its partition when its home took it over; where homes never move, the home's
-    /// incarnation.
+    /// The epoch of the partition when its home took it over. In clusters without failover it is
+    /// the home's incarnation.
     #[must_use]
     pub fn term(self) -> u32 {
         (self.0 >> 32) as u32
@@ -154,8 +154,8 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// One output of one attempt. Names are attempt-scoped: a late writer can never
-/// overwrite what the committed attempt published.
+/// One output of one attempt. The attempt is part of the name, so a late writer can never overwrite
+/// the output of the committed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectId {
     pub task: TaskId,

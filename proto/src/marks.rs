@@ -1,8 +1,8 @@
-//! Marks on rare paths: how often each was gone, so that a run of many seeds can tell which of them
-//! no seed ever went.
+//! Marks on rare code paths: counters that let a run of many seeds name the paths that no seed
+//! took.
 //!
-//! Each thread counts for itself, and no room reads what it counted: a run does the same with and
-//! without them. A path is marked where something seldom happens that must not go wrong.
+//! Each thread counts separately. No state machine reads the counts, so a run behaves the same with
+//! and without them. A path is marked if it is rare and must be correct.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ macro_rules! marks {
         impl Mark {
             pub const ALL: [Self; COUNT] = [$(Self::$name,)*];
 
-            /// What happens there.
+            /// A description of the path.
             #[must_use]
             pub fn text(self) -> &'static str {
                 match self {
@@ -26,7 +26,7 @@ macro_rules! marks {
             }
         }
 
-        /// How many there are.
+        /// The number of marks.
         pub const COUNT: usize = [$(Mark::$name,)*].len();
     };
 }
@@ -88,7 +88,7 @@ thread_local! {
     static GONE: Cell<[u32; COUNT]> = const { Cell::new([0; COUNT]) };
 }
 
-/// The path was gone once more.
+/// Counts one more use of the path.
 pub fn mark(mark: Mark) {
     GONE.with(|gone| {
         let mut counts = gone.get();
@@ -98,7 +98,7 @@ pub fn mark(mark: Mark) {
     });
 }
 
-/// How often each was gone by this thread since this was asked last.
+/// The counts of this thread since the last call.
 #[must_use]
 pub fn take() -> [u32; COUNT] {
     GONE.with(|gone| gone.replace([0; COUNT]))

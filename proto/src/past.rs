@@ -1,9 +1,9 @@
-//! What is said of ended jobs.
+//! Texts about ended jobs.
 
 use crate::{Time, wire};
 
 impl wire::JobState {
-    /// What retention has removed of the job, if it has removed something, in words.
+    /// A text about the records of the job that retention has removed, if any.
     #[must_use]
     pub fn thinned_text(&self) -> Option<String> {
         (self.thinned_ns > 0).then(|| {

@@ -1,8 +1,8 @@
-//! The scheduling policies: their names, in the order in which events number them.
+//! The scheduling policies: their names, in the order of their numbers in events.
 
 macro_rules! policies {
     ($($policy:ident $name:literal $help:literal,)*) => {
-        /// A scheduling policy. Its number in events is its place in the table.
+        /// A scheduling policy. Its number in events is its position in the table.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub enum Policy {
@@ -13,14 +13,14 @@ macro_rules! policies {
             pub const COUNT: usize = [$($name,)*].len();
             pub const ALL: [Self; Self::COUNT] = [$(Self::$policy,)*];
 
-            /// As commands, settings and messages name it.
+            /// The name in commands, settings and messages.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$policy => $name,)*
                 }
             }
-            /// What it does, for a user.
+            /// A description for users.
             #[must_use]
             pub const fn help(self) -> &'static str {
                 match self {
@@ -31,7 +31,7 @@ macro_rules! policies {
             pub fn named(name: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|policy| policy.name() == name)
             }
-            /// As an event numbers it.
+            /// The policy with this number in events.
             #[must_use]
             pub fn numbered(number: u8) -> Option<Self> {
                 Self::ALL.get(usize::from(number)).copied()
@@ -40,7 +40,7 @@ macro_rules! policies {
     };
 }
 
-// A new policy goes to the end: stored events have the numbers.
+// New policies are appended, because stored events contain the numbers.
 policies! {
     Mlb "mlb" "Maximised load balancing: every ready task may be stolen",
     Mdl "mdl" "Maximised data locality: tasks stay with their data",

@@ -1,15 +1,15 @@
-//! Deaths that are no strike, in words.
+//! The reasons why a death is no strike, with texts for users.
 
-/// Why the end of what ran a command, or had it, is no strike.
+/// The reason why the death of a command's holder is no strike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spared {
-    /// It was held, and had not started as far as its home knows.
+    /// The holder had not started the command, as far as its home knows.
     Held,
-    /// Too few of the other nodes lived through it, or its host started again, or it lives.
+    /// Too few other nodes lived through the death, or the host restarted, or the node lives.
     Apart,
-    /// It was the only node, and other tasks ran beside this one.
+    /// The holder was the only node, and other tasks ran beside this one.
     Beside,
-    /// It stopped in order.
+    /// The holder stopped in order.
     Stopped,
 }
 

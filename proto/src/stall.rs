@@ -1,26 +1,26 @@
-//! What keeps a job from getting on.
+//! The causes that block a job.
 
-/// Why a task blocks its job; what is nearer to a cause comes first.
+/// The cause that makes a task block its job. Causes closer to the root come first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Stall {
-    /// It has all it waits for, and was not placed.
+    /// It has everything that it waits for, and was not placed.
     NotPlaced = 0,
-    /// Its home believes that it is queued or runs here, and it does not.
+    /// Its home's record names this node as its holder, and this node does not hold it.
     NotHere = 1,
-    /// It is queued, slots are free, and it is not started.
+    /// It is queued, slots are free, and it does not start.
     NotStarted = 2,
     /// It waits for an answer of its home before it starts.
     NotAllowed = 3,
-    /// What it reads does not come.
+    /// An input cannot be fetched.
     NotFetched = 4,
     /// Its holder does not answer.
     HolderSilent = 5,
     /// Its home does not answer.
     HomeSilent = 6,
-    /// Its parent has ended, and it has not heard of that.
+    /// Its parent has ended, but its credit is missing.
     NotTold = 7,
-    /// It waits for a parent of another home.
+    /// It waits for a parent at another home.
     WaitsElsewhere = 8,
     /// All its tasks have ended, and the job has not.
     NotCounted = 9,
@@ -43,7 +43,7 @@ impl Stall {
     pub fn of_number(number: u64) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
-    /// What is said of the task.
+    /// The text for users.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What one node does for one job, added up from the node's own events as they come.
+//! The work of one node for one job, summed from the node's own events.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,12 +23,12 @@ struct Slot {
     attempts: u64,
 }
 
-/// Adds up one node's events of one job. They come in their order.
+/// Sums one node's events of one job, which arrive in order.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Tally {
     part: wire::Part,
     slots: Vec<Slot>,
-    /// In the order of their starts: tasks that take no time end in it.
+    /// In the order of starts. Tasks without duration end in the same order.
     running: VecDeque<Runs>,
     /// The further slots of wide tasks.
     wide: BTreeMap<(TaskId, Attempt), Vec<u32>>,
@@ -36,7 +36,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// `now` is when it came; of an end that is told later, when the attempt ended.
+    /// `now` is the time of the event. For an end that is recorded later it is the end of the
+    /// attempt.
     pub fn push(&mut self, now: Time, event: &Event) {
         let part = &mut self.part;
         match *event {
@@ -72,15 +73,15 @@ impl Tally {
         }
     }
 
-    /// An attempt was stopped, and has no end.
+    /// Ends an attempt that was stopped, without an end event.
     pub fn stop(&mut self, now: Time, what: (TaskId, Attempt)) {
         if let Some(at) = self.running.iter().position(|runs| runs.what == what) {
             self.end(what, self.running[at].started, now);
         }
     }
 
-    /// Frees the slots of an attempt. Returns their time; one that ended before it had any counts
-    /// as one.
+    /// Frees the slots of an attempt and returns their time. An attempt that ended before it had a
+    /// slot counts as one slot.
     fn end(&mut self, what: (TaskId, Attempt), started: Time, ended: Time) -> u64 {
         let mut width = 1;
         let at = self.running.iter().position(|runs| runs.what == what);
@@ -120,7 +121,7 @@ impl Tally {
         slot.last_end = slot.last_end.max(ended);
     }
 
-    /// What it comes to so far.
+    /// The sums so far.
     #[must_use]
     pub fn part(&self) -> wire::Part {
         let used = || self.slots.iter().filter(|slot| slot.attempts > 0);
@@ -137,7 +138,7 @@ impl Tally {
     }
 }
 
-/// Adds what another node did.
+/// Adds the work of another node.
 pub fn merge(sum: &mut wire::Part, part: &wire::Part) {
     let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
     if part.used_slots > 0 {
@@ -170,7 +171,7 @@ pub fn merge(sum: &mut wire::Part, part: &wire::Part) {
     sum.unmeasured |= part.unmeasured;
 }
 
-/// What is counted from a first start and to a last end is counted from and to those of both.
+/// Refers the sums of both parts to their common first start and last end.
 fn rebase(sum: &mut wire::Part, part: &wire::Part) {
     let first = match sum.used_slots {
         0 => part.first_start_ns,
@@ -229,8 +230,8 @@ mod tests {
         assert_eq!(part.busy.unwrap().busy_ns.iter().sum::<u64>(), 9 * S);
     }
 
-    /// With copies an end is told when others have what the attempt made; its slots are given to
-    /// others before.
+    /// With copies, an end is recorded only when other nodes have the outputs. Other tasks use its
+    /// slots before that.
     #[test]
     fn an_end_that_is_told_late_counts_on_all_its_slots_until_it_came() {
         let mut tally = Tally::default();

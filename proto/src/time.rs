@@ -1,14 +1,14 @@
-//! Time as the core knows it: nanoseconds on a clock that only the shell (or the simulator) reads.
+//! Time in the core: nanoseconds of a clock that only the shell or the simulator reads.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 
-/// A point in time, nanoseconds. In a real node: since the Unix epoch, but monotonic within a
-/// process.
+/// A point in time in nanoseconds. On a real node it counts from the Unix epoch, but is monotonic
+/// within a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
-/// A span of time, nanoseconds.
+/// A span of time in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(pub u64);
 
@@ -20,8 +20,7 @@ impl Time {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// `2026-11-20T15:36:02.123Z`, from days since the epoch by the civil calendar's cycle of 400
-    /// years.
+    /// Formats as `2026-11-20T15:36:02.123Z`, by the 400-year cycle of the civil calendar.
     #[must_use]
     pub fn utc(self) -> String {
         let (seconds, millis) = (self.0 / 1_000_000_000, self.0 / 1_000_000 % 1000);

@@ -1,26 +1,27 @@
-//! What a node asks of its executor, and what it hears back. Never on a wire.
+//! The requests of a node's core to its executor, and the executor's answers. They are never sent
+//! over the wire.
 
 use std::sync::Arc;
 
 use crate::wire;
 use crate::{Attempt, NodeId, ObjectId, Span, TaskId};
 
-/// Start one attempt. All its inputs are on this node.
+/// Starts one attempt. All its inputs are on this node.
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub task: TaskId,
     pub attempt: Attempt,
-    /// First of the slots it takes (`spec.cpus` of them are busy until it ends).
+    /// The first of its slots; `spec.cpus` slots are busy until it ends.
     pub slot: u32,
     pub spec: Arc<wire::Spec>,
     pub settings: Arc<wire::JobSettings>,
     pub entry: u64,
     pub duration: Span,
-    /// Overrides `spec.outputs[k].size_bytes` of synthetic tasks where present.
+    /// Overrides `spec.outputs[k].size_bytes` of synthetic tasks if present.
     pub output_sizes: Vec<u64>,
     /// Overrides `spec.name` unless empty.
     pub name: String,
-    /// By dependency slot; slots that only order are absent.
+    /// By input slot; slots of order-only edges are absent.
     pub inputs: Vec<LaunchInput>,
 }
 
@@ -31,29 +32,30 @@ pub struct LaunchInput {
     pub size_bytes: u64,
 }
 
-/// An object to bring to this node, once however many tasks want it.
+/// Fetches an object to this node, once for all tasks that need it.
 #[derive(Clone, Debug)]
 pub struct Fetch {
     pub object: ObjectId,
-    /// Goes with its end: the end of an earlier fetch of the object may still be on its way.
+    /// Returned with the result, because the result of an earlier fetch of the object may still
+    /// arrive.
     pub number: u64,
     pub from: NodeId,
     pub size_bytes: u64,
     pub settings: Arc<wire::JobSettings>,
-    /// It is to lie here as if it had been made here; and what becomes of it.
+    /// If set, the object is stored here as if this node had made it.
     pub taken: Option<Stay>,
 }
 
-/// Why an object did not come.
+/// The reason why a fetch failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The node that was asked is well and has no such object.
+    /// The source is reachable and has no such object.
     #[error("it is not there")]
     NotThere,
-    /// That node could not be asked, or its answer did not come whole.
+    /// The source could not be asked, or its answer was incomplete.
     #[error("{0}")]
     Unreachable(String),
-    /// It has the object, which could not be read there or not be kept here.
+    /// The source could not read the object, or this node could not store it.
     #[error("{0}")]
     Disk(String),
 }
@@ -64,16 +66,16 @@ pub struct Stored {
     pub object: ObjectId,
     pub size_bytes: u64,
     pub stay: Stay,
-    /// Made elsewhere: it may go.
+    /// Made elsewhere, so it may be evicted.
     pub copy: bool,
 }
 
-/// What becomes of an object that lies where it was made, or as if it had been made there.
+/// The retention of an object on the node that made it, or that stores it in place of that node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stay {
     /// It outlives its job.
     pub keep: bool,
-    /// On how many nodes it is to lie, if that is said; 0: on as many as partitions have copies.
+    /// The wanted number of nodes with the object, if specified; 0: as many as partition replicas.
     pub share: Option<u32>,
 }
 
@@ -81,14 +83,15 @@ impl Stay {
     #[must_use]
     pub fn of_output(output: &wire::Output, is_upload: bool) -> Self {
         let share = match output.replicas {
-            // Nobody can make again what a client had put here.
+            // An uploaded file cannot be made again.
             0 => (is_upload && !output.keep).then_some(0),
             replicas => Some(replicas),
         };
         Self { keep: output.keep, share }
     }
 
-    /// On how many nodes it is to lie, where partitions have so many copies.
+    /// The number of nodes that must have the object; `of_partitions` is the number of partition
+    /// replicas.
     #[must_use]
     pub fn copies(self, of_partitions: u32) -> u32 {
         match self.share {
@@ -100,7 +103,7 @@ impl Stay {
     }
 }
 
-/// Nothing is said of other nodes.
+/// Leaves the number of nodes unspecified.
 impl From<bool> for Stay {
     fn from(keep: bool) -> Self {
         Self { keep, share: None }
@@ -113,26 +116,26 @@ impl From<&wire::HandedOutput> for Stay {
     }
 }
 
-/// How an attempt ended, as the executor saw it. Times are the core's business.
+/// The result of an attempt as the executor saw it. The core adds the times.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// Empty when it succeeded; else one line that says what went wrong.
+    /// Empty on success, otherwise one line with the reason.
     pub error: String,
     /// Of a command; 128 + signal when a signal ended it.
     pub exit_code: i32,
     pub stderr_tail: Vec<u8>,
-    /// What ran the attempt died: it is tried again without being held against the task.
+    /// The process that ran the attempt died. The retry is not counted against the task.
     pub lost: bool,
-    /// It was lost as what ran it did not answer for long.
+    /// It was lost because the spawner did not answer for long.
     pub hung: bool,
-    /// Bytes of each declared output, in order. Empty for a failed attempt.
+    /// The size of each declared output, in order. Empty for a failed attempt.
     pub output_sizes: Vec<u64>,
-    /// xxh3 of the bytes of each output. Empty where the outputs have no bytes of their own.
+    /// xxh3 of the bytes of each output. Empty for outputs without bytes.
     pub output_sums: Vec<u64>,
     pub captured: Captured,
 }
 
-/// How much of what an attempt printed its node has captured.
+/// The captured bytes of an attempt's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Captured {
     pub stdout_bytes: u64,

@@ -1,4 +1,4 @@
-//! The key that signs the others.
+//! The authority: the key that signs all certificates of an instance.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use time::OffsetDateTime;
 use crate::{KeyError, Role};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// As long as an instance may live.
+/// The maximum lifetime of an instance.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Of the certificates of roles; a node renews them once half of it is over.
+/// The validity of the certificates of roles. A node renews them after half of it.
 pub(crate) const ROLE_LIFE: Duration = Duration::from_secs(365 * 86_400);
 
-/// From when until when a certificate holds, in seconds since 1970.
+/// The validity period of a certificate, in seconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Validity {
     pub from_s: u64,
@@ -27,7 +27,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// From yesterday on: clocks differ.
+    /// Valid from yesterday on, because clocks differ.
     #[must_use]
     pub fn starting_now(life: Duration) -> Self {
         let now = UnixTime::now().as_secs();
@@ -63,7 +63,7 @@ fn named(name: &str, validity: Validity) -> Result<CertificateParams, KeyError> 
     Ok(params)
 }
 
-/// The same for every authority but for the times, which signing does not look at.
+/// Identical for all authorities except for the times, which signing ignores.
 fn authority_params(validity: Validity) -> Result<CertificateParams, KeyError> {
     let mut params = named("Starling authority", validity)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -72,7 +72,7 @@ fn authority_params(validity: Validity) -> Result<CertificateParams, KeyError> {
 }
 
 impl Authority {
-    /// A new one, unlike any other.
+    /// Creates a new authority.
     pub fn make() -> Result<Self, KeyError> {
         let key = KeyPair::generate()?;
         let validity = Validity::starting_now(AUTHORITY_LIFE);
@@ -81,7 +81,7 @@ impl Authority {
         Self::of(key, certificate.der().clone(), pem)
     }
 
-    /// From the text of its file: the key, then the certificate.
+    /// Parses the text of its file: the key, then the certificate.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
         let key = KeyPair::from_pem(pem)?;
         let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
@@ -98,7 +98,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), certificate, pem })
     }
 
-    /// Key and certificate: whoever has this text can let anybody in.
+    /// Key and certificate. With this text one can issue any certificate of the cluster.
     #[must_use]
     pub fn to_pem(&self) -> &str {
         &self.pem
@@ -116,7 +116,8 @@ impl Authority {
         fingerprint(&self.certificate)
     }
 
-    /// The text of a bundle: a new key, its certificate for a role, the authority's certificate.
+    /// The text of a bundle: a new key, its certificate for a role, and the authority's
+    /// certificate.
     pub fn issue(&self, role: Role, validity: Validity) -> Result<String, KeyError> {
         let key = KeyPair::generate()?;
         let mut params = named(role.host(), validity)?;
@@ -125,7 +126,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         if role == Role::Node {
-            // Nobody else can pass for something that listens.
+            // Only nodes may act as servers.
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         let certificate = params.signed_by(&key, &self.issuer)?;

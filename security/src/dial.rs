@@ -1,4 +1,4 @@
-//! The calling side of gRPC: a channel over TLS, or without it where an instance wants none.
+//! The client side of gRPC: a channel over TLS, or unencrypted if the instance is insecure.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,18 +16,18 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::{Bundle, race, tls};
 
-/// The metadata of a call that tells which node is meant. Certificates are the same for all nodes
-/// of an instance, and two machines may have an address in common: another node may answer.
+/// The metadata of a call that names the intended node. All nodes of an instance have the same
+/// certificates, and two machines may share an address, so another node may answer.
 pub const TO_NODE: &str = "starling-node";
 
-/// How to reach the nodes of an instance. Cheap to clone.
+/// Connects to the nodes of an instance. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     /// `None`: the instance was made with `--insecure`.
     config: Option<Arc<ClientConfig>>,
 }
 
-/// A stream of bytes, whatever is around them.
+/// A byte stream, encrypted or not.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
@@ -36,13 +36,13 @@ impl Dialer {
         Ok(Self { config: Some(tls::client(bundle, tls::GRPC)?) })
     }
 
-    /// With settings of the caller's own.
+    /// Uses the given TLS settings.
     #[must_use]
     pub fn with_config(config: Arc<ClientConfig>) -> Self {
         Self { config: Some(config) }
     }
 
-    /// Connections that are not encrypted; only to this machine.
+    /// Unencrypted connections, to this machine only.
     #[must_use]
     pub fn insecure() -> Self {
         Self { config: None }
@@ -53,8 +53,8 @@ impl Dialer {
         self.config.is_none()
     }
 
-    /// Connects to `host:port`, or to the first of several with commas between that answers as a
-    /// node of the instance. `settings` are the endpoint's own beside the address.
+    /// Connects to `host:port`, or to the first of several comma-separated addresses that answers
+    /// as a node of the instance. `settings` changes the endpoint.
     ///
     /// The error is one line of text.
     pub async fn connect(
@@ -102,7 +102,7 @@ async fn open(addresses: &str, config: Option<Arc<ClientConfig>>) -> io::Result<
     .await
 }
 
-/// The addresses of a list, where names may stand for numbers.
+/// Resolves the addresses of a list, which may contain host names.
 async fn resolve(addresses: &str) -> io::Result<Vec<SocketAddr>> {
     let mut targets = Vec::new();
     for address in race::each(addresses) {
@@ -111,7 +111,7 @@ async fn resolve(addresses: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(targets)
 }
 
-/// Connects with a token, where there are no keys yet.
+/// Connects with a token, before this machine has keys.
 pub async fn open_with(
     addresses: &str,
     config: Arc<ClientConfig>,
@@ -126,14 +126,14 @@ pub async fn open_with(
     .await
 }
 
-/// Whether what goes to the address stays on this machine.
+/// True if traffic to the address stays on this machine.
 #[must_use]
 pub fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// An error of the transport in one line: what trust has to do with it, else the innermost cause,
-/// in lower case and without the system's number for it.
+/// Describes a transport error in one line: a failed verification, or the innermost cause. The text
+/// is in lower case, without the system's error number.
 #[must_use]
 pub fn describe(error: &(dyn std::error::Error + 'static)) -> String {
     if let Some(text) = tls::explain_chain(error) {
@@ -147,8 +147,8 @@ pub fn describe(error: &(dyn std::error::Error + 'static)) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
-/// As [`describe`], for the end of a call: what a node says, or what became of the connection. A
-/// certificate that is not believed is often told only here, after the handshake.
+/// As [`describe`], for the status of a call: the node's message or the connection's error. A
+/// rejected certificate is often reported only here, after the handshake.
 #[must_use]
 pub fn explain(status: &tonic::Status) -> String {
     match status.code() {

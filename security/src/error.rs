@@ -1,15 +1,15 @@
-//! What can be wrong with keys.
+//! The errors of keys, certificates and tokens.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// One line: what, and why.
+/// An error with a one-line text that names the file and the reason.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     #[error("cannot {doing} {}: {}", path.display(), reason(error))]
     Io { doing: &'static str, path: PathBuf, error: io::Error },
-    /// Whoever reads a key may do what its role may.
+    /// A reader of a key has the permissions of its role.
     #[error("{} may be read by others (mode {mode:04o})", path.display())]
     Mode { path: PathBuf, mode: u32 },
     #[error("{} is damaged: {what}", path.display())]
@@ -24,7 +24,7 @@ pub enum KeyError {
     OtherCluster,
 }
 
-/// The text of a system error in the shape of our own: lower case, without its number.
+/// The text of a system error in lower case, without its number.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()

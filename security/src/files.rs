@@ -1,4 +1,4 @@
-//! Private files that appear whole.
+//! Private files that appear atomically, used by the keyring and the tokens.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -9,7 +9,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::{KeyError, once};
 
-/// No file of ours is larger.
+/// The maximum size of a key file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
@@ -19,10 +19,10 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
     Ok(bytes)
 }
 
-/// A number that cannot be guessed.
+/// A random number that cannot be guessed.
 ///
 /// # Errors
-/// The system gives no random numbers.
+/// The system returns no random numbers.
 pub fn random_number() -> Result<u64, KeyError> {
     random().map(u64::from_le_bytes)
 }
@@ -42,12 +42,12 @@ pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 pub(crate) fn make_private_dir(path: &Path) -> Result<(), KeyError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    // A umask takes bits away, a set-group-id directory above gives one.
+    // A umask removes bits, and a set-group-id parent directory adds one.
     let made = made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o700)));
     made.map_err(|error| KeyError::io("create", path, error))
 }
 
-/// Reads a file that nobody else can read.
+/// Reads a file that only its owner can read.
 pub(crate) fn read_private(path: &Path) -> Result<String, KeyError> {
     let failed = |error| KeyError::io("read", path, error);
     let file = File::open(path).map_err(failed)?;
@@ -60,7 +60,7 @@ pub(crate) fn read_private(path: &Path) -> Result<String, KeyError> {
     Ok(text)
 }
 
-/// A whole file beside `path`, synced, under a name that no other writer uses.
+/// Writes a complete, synced file beside `path`, under a unique name.
 fn write_beside(path: &Path, text: &str) -> Result<PathBuf, KeyError> {
     let name = path.file_name().expect("a file of ours has a name").to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}", to_hex(&random::<8>()?)));
@@ -71,7 +71,7 @@ fn write_beside(path: &Path, text: &str) -> Result<PathBuf, KeyError> {
         .open(&beside)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
     written.map_err(|error| {
-        let _ = fs::remove_file(&beside); // It may not have come to be.
+        let _ = fs::remove_file(&beside); // The file may not exist.
         KeyError::io("write", path, error)
     })?;
     Ok(beside)
@@ -83,10 +83,10 @@ pub(crate) fn sync_parent(path: &Path) -> Result<(), KeyError> {
     synced.map_err(|error| KeyError::io("sync", parent, error))
 }
 
-/// Writes a file unless somebody else was first.
+/// Writes a file unless it exists already.
 pub(crate) fn create_once(path: &Path, text: &str) -> Result<(), KeyError> {
     if path.exists() {
-        return Ok(()); // Without a write: the keys may be where this process cannot.
+        return Ok(()); // Without a write, because the directory may be read-only.
     }
     let beside = write_beside(path, text)?;
     match once::give_name(&beside, path) {
@@ -96,7 +96,7 @@ pub(crate) fn create_once(path: &Path, text: &str) -> Result<(), KeyError> {
     }
 }
 
-/// Readers see the old file or the new one.
+/// Replaces a file atomically.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyError> {
     let beside = write_beside(path, text)?;
     fs::rename(&beside, path).map_err(|error| {

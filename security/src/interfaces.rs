@@ -1,9 +1,10 @@
 /*!
-The addresses of this machine, as the kernel tells them.
+The addresses of this machine, as reported by the kernel. Nodes publish them, and [`crate::race`]
+orders addresses by them.
 
-Interfaces that are up and have a carrier count. What no other machine can use is left out: IPv6
-addresses of one link (they need a zone, which is this machine's own), and those that the kernel has
-not accepted yet.
+Only interfaces that are up and have a carrier count. Addresses that no other machine can use are
+left out: link-local IPv6 addresses, which need a zone of this machine, and addresses that the
+kernel has not accepted yet.
 */
 #![expect(clippy::host_endian_bytes, reason = "the kernel speaks in the machine's own order")]
 
@@ -22,26 +23,26 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 pub struct Interface {
     pub name: String,
     pub address: IpAddr,
-    /// The bits of the address that are those of its network.
+    /// The number of network bits in the address.
     pub prefix: u8,
     kind: Kind,
-    /// In Mbit/s; 0: the interface does not say.
+    /// In Mbit/s; 0: unknown.
     speed: u64,
 }
 
-/// How likely others reach an address: the likeliest first.
+/// The likelihood that other machines can reach an address, highest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
     Plain,
-    /// Of a bridge: often one that only containers and virtual machines of this machine are on.
+    /// On a bridge, which often connects only containers and virtual machines of this machine.
     Bridge,
-    /// 169.254.0.0/16.
+    /// In 169.254.0.0/16.
     Link,
     Loopback,
 }
 
 impl Interface {
-    /// One that is neither a bridge nor a loopback, and does not tell its speed.
+    /// An interface of unknown speed that is neither a bridge nor a loopback.
     #[must_use]
     pub fn plain(name: &str, address: IpAddr, prefix: u8) -> Self {
         Self { name: name.to_owned(), address, prefix, kind: Kind::Plain, speed: 0 }
@@ -53,7 +54,8 @@ impl Interface {
     }
 }
 
-// Of <linux/netlink.h>, <linux/rtnetlink.h>, <linux/if.h>, <linux/if_link.h>, <linux/if_addr.h>.
+// Constants of <linux/netlink.h>, <linux/rtnetlink.h>, <linux/if.h>, <linux/if_link.h> and
+// <linux/if_addr.h>.
 const DUMP_REQUEST: u16 = 0x301;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
@@ -67,16 +69,16 @@ const LINK_INFO_KIND: u16 = 1;
 const ADDRESS: u16 = 1;
 const ADDRESS_LOCAL: u16 = 2;
 const UP: u32 = 1;
-/// It has a carrier: the kernel says the first a moment later than the second.
+/// Flags for a carrier. The kernel sets the first one slightly later than the second.
 const RUNNING: u32 = 0x40;
 const LOWER_UP: u32 = 0x1_0000;
-/// Deprecated, refused as a duplicate, or not known yet to be none.
+/// Deprecated, a duplicate, or not yet checked for duplicates.
 const NOT_USABLE: u8 = 0x20 | 0x08 | 0x40;
 const HEAD_BYTES: usize = 16;
-/// A machine with more links and addresses has the first ones only.
+/// On a machine with more links and addresses only the first ones count.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// The addresses of interfaces that are up, those first that others likely reach best.
+/// The addresses of interfaces that are up, most likely reachable and fastest first.
 pub fn list() -> io::Result<Vec<Interface>> {
     let links = links(&ask(GET_LINK, HEAD_BYTES)?);
     let mut found = addresses(&ask(GET_ADDRESS, 8)?, &links);
@@ -87,7 +89,7 @@ pub fn list() -> io::Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// The addresses of this machine, as they were a moment ago.
+/// The addresses of this machine, cached for a short time.
 pub(crate) fn own() -> Arc<BTreeSet<IpAddr>> {
     type Known = Option<(Instant, Arc<BTreeSet<IpAddr>>)>;
     static KNOWN: Mutex<Known> = Mutex::new(None);
@@ -103,7 +105,7 @@ pub(crate) fn own() -> Arc<BTreeSet<IpAddr>> {
     }
 }
 
-/// Whether what goes to an address stays on this machine.
+/// True if traffic to the address stays on this machine.
 #[must_use]
 pub fn is_own(address: IpAddr) -> bool {
     let address = address.to_canonical();
@@ -116,10 +118,10 @@ fn ask_own() -> io::Result<BTreeSet<IpAddr>> {
     Ok(found.into_iter().map(|it| it.address).collect())
 }
 
-/// All that the kernel answers to one question.
+/// The complete answer of the kernel to one request.
 fn ask(what: u16, body_bytes: usize) -> io::Result<Vec<u8>> {
     let (flags, family) = (SocketFlags::CLOEXEC, AddressFamily::NETLINK);
-    // No protocol is number 0: that of routes.
+    // No protocol selects protocol 0, routing.
     let socket = rustix::net::socket_with(family, SocketType::RAW, flags, None)?;
     let length = HEAD_BYTES + body_bytes;
     let mut question = (length as u32).to_ne_bytes().to_vec();
@@ -155,7 +157,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// Messages with their kind, without their heads.
+/// Splits an answer into messages with their kind, without headers.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(number(bytes, 0)?) as usize;
@@ -166,7 +168,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Attributes with their kind.
+/// Splits a message into attributes with their kind.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(number(bytes, 0)?));
@@ -181,7 +183,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }
 
-/// Those that are up, by their number.
+/// The links that are up, by number.
 fn links(answer: &[u8]) -> BTreeMap<u32, (String, Kind)> {
     let link = |body: &[u8]| {
         let index = u32::from_ne_bytes(number(body, 4)?);
@@ -225,7 +227,7 @@ fn addresses(answer: &[u8], links: &BTreeMap<u32, (String, Kind)>) -> Vec<Interf
         }
         let address = local.or(plain)?;
         let (kind, is_usable) = match address {
-            // An interface may have others: of routes to the machine, whatever its networks are.
+            // The loopback interface may have further addresses, which route to this machine.
             it if it.is_loopback() => (Kind::Loopback, true),
             IpAddr::V4(it) if it.is_link_local() => (kind.max(Kind::Link), true),
             IpAddr::V6(it) => (kind, !it.is_unicast_link_local()),
@@ -238,7 +240,7 @@ fn addresses(answer: &[u8], links: &BTreeMap<u32, (String, Kind)>) -> Vec<Interf
     of_addresses.filter_map(|(_, body)| address(body)).collect()
 }
 
-/// In Mbit/s, where the driver knows.
+/// In Mbit/s, if the driver reports it.
 fn speed(name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed"));
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)

@@ -1,16 +1,17 @@
 /*!
-The files of an instance's keys, mode 0600 in a directory of mode 0700.
+The key files of an instance, mode 0600 in a directory of mode 0700. Nodes create them; clients read
+their own.
 
 ```text
 D/keys/authority.pem   key and certificate that sign the others
 D/keys/ca.pem          that certificate alone
-D/keys/node.pem        key, certificate, the authority's certificate; so for each role
+D/keys/node.pem        key, certificate, the authority's certificate; the same for each role
 D/keys/client.pem
 D/keys/observer.pem
-D/keys/tokens/         what was promised to machines that do not share the directory
+D/keys/tokens/         unused tokens for machines that do not share the directory
 ```
-A bundle is one file, so that a key and its certificate always belong together, and an observer
-needs no more than that one.
+A bundle is one file, so a key and its certificate always belong together. An observer needs only
+its own bundle.
 */
 
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ use crate::authority::{ROLE_LIFE, fingerprint};
 use crate::files::{create_once, make_private_dir, read_private, replace};
 use crate::{Authority, KeyError, Role, Token, Tokens, Validity, tls};
 
-/// A key, its certificate, and the authority that signed it.
+/// A key, its certificate, and the certificate of the authority that signed it.
 pub struct Bundle {
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) certificate: CertificateDer<'static>,
@@ -46,7 +47,7 @@ impl Clone for Bundle {
 }
 
 impl Bundle {
-    /// From the text of a file.
+    /// Parses the text of a file.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| e.to_string())?;
         let mut certificates = Vec::new();
@@ -58,7 +59,7 @@ impl Bundle {
         Ok(Self { key, certificate, authority })
     }
 
-    /// From a file that nobody else can read.
+    /// Reads a file that only its owner can read.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         Self::from_pem(&read_private(path)?).map_err(|what| KeyError::damaged(path, what))
     }
@@ -68,7 +69,7 @@ impl Bundle {
         fingerprint(&self.authority)
     }
 
-    /// Whether its certificate would be believed at a time.
+    /// True if the certificate is valid at this time.
     fn holds_at(&self, moment: UnixTime) -> bool {
         let Ok(roots) = tls::roots(&self.authority) else { return false };
         let verifier =
@@ -77,14 +78,14 @@ impl Bundle {
     }
 }
 
-/// The directory of keys of one instance.
+/// The key directory of one instance.
 #[derive(Clone, Debug)]
 pub struct Keyring {
     dir: PathBuf,
 }
 
 impl Keyring {
-    /// Of the instance in `dir`. Nothing is read or made yet.
+    /// The key directory of the instance in `dir`. This neither reads nor creates files.
     #[must_use]
     pub fn of_instance(dir: &Path) -> Self {
         Self { dir: dir.join("keys") }
@@ -112,7 +113,8 @@ impl Keyring {
         Authority::from_pem(&pem).map_err(|error| KeyError::damaged(&path, error))
     }
 
-    /// Keeps an authority that was handed over. One that is there must be the same.
+    /// Stores an authority that this machine received for a token. An existing one must be the
+    /// same.
     pub fn adopt(&self, token: &Token, pem: &str) -> Result<(), KeyError> {
         if Authority::from_pem(pem)?.fingerprint() != token.fingerprint {
             return Err(KeyError::OtherCluster);
@@ -122,7 +124,7 @@ impl Keyring {
         self.belongs_to(token)
     }
 
-    /// Whether the keys that are here are those that a token is for.
+    /// Checks that the existing keys belong to the cluster of a token.
     pub fn belongs_to(&self, token: &Token) -> Result<(), KeyError> {
         match self.authority()?.fingerprint() == token.fingerprint {
             true => Ok(()),
@@ -130,8 +132,8 @@ impl Keyring {
         }
     }
 
-    /// Makes what is missing, and anew what ends soon; whoever is first makes the authority. What
-    /// a node shows.
+    /// Creates missing keys and renews certificates that expire soon. The first caller creates the
+    /// authority. Returns the bundle of the node.
     pub fn prepare(&self) -> Result<Bundle, KeyError> {
         make_private_dir(&self.dir)?;
         let has_node_key = self.path(Role::Node).exists();
@@ -154,7 +156,7 @@ impl Keyring {
         if path.exists() {
             let bundle = Bundle::read(&path)?;
             let is_ours = bundle.fingerprint() == authority.fingerprint();
-            // Not yet valid is one that was made while the clock was ahead.
+            // A certificate that is not valid yet was made while the clock was ahead.
             if is_ours && bundle.holds_at(now) && bundle.holds_at(later) {
                 return Ok(());
             }
@@ -167,7 +169,7 @@ impl Keyring {
         Bundle::read(&self.path(role))
     }
 
-    /// What a client shows: the best role that is here.
+    /// The bundle for a client: the most powerful role with a file here.
     pub fn read_for_client(&self) -> Result<Bundle, KeyError> {
         let observer_only = !self.path(Role::Client).exists() && self.path(Role::Observer).exists();
         self.read(if observer_only { Role::Observer } else { Role::Client })

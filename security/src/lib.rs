@@ -1,14 +1,18 @@
 /*!
-Who may come in: the keys of an instance, the tokens by which other machines get them, and TLS.
+Authentication: the keys of an instance, the tokens for machines without them, and TLS. Clients and
+nodes use it for all connections.
 
-The first node of an instance makes an authority (a key and a certificate that signs others) and one
-certificate for each [`Role`]. Both sides of every connection show theirs; whoever has none that the
-authority signed learns nothing and costs little. [`Keyring`] is the files, [`Bundle`] one of
-them, [`Token`] how they get to a directory that is not shared, [`tls`] the settings of the
-connections, [`dial`] the asking side of a gRPC channel, [`race`] which of several addresses it
-uses, [`interfaces`] the addresses of this machine, [`once`] a file that is made by one of many.
+The first node of an instance creates an authority (a key, and a certificate that signs others) and
+one certificate for each [`Role`]. Both sides of every connection present one. A peer without a
+certificate of the authority learns nothing and costs little.
 
-It never decides what a role may do (the node does), and never listens.
+* [`Keyring`] is the key directory, and [`Bundle`] one of its files.
+* [`Token`] transfers keys to machines that do not share the directory.
+* [`tls`] has the connection settings, and [`dial`] the client side of a gRPC channel.
+* [`race`] chooses one of several addresses; [`interfaces`] lists the addresses of this machine.
+* [`once`] creates a file exactly once among several processes.
+
+This crate never decides on the permissions of a role (the node does), and never listens.
 */
 
 mod authority;
@@ -29,14 +33,14 @@ pub use files::random_number;
 pub use keyring::{Bundle, Keyring};
 pub use token::{SECRET_BYTES, Token, Tokens};
 
-/// What a certificate says of its owner.
+/// The permissions class in a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Role {
     /// May read.
     Observer,
     /// May submit, cancel, write, change settings and stop nodes.
     Client,
-    /// May speak for a node.
+    /// May act as a node.
     Node,
 }
 
@@ -52,7 +56,7 @@ impl Role {
         }
     }
 
-    /// The name that a certificate of this role is for.
+    /// The host name in a certificate of this role.
     pub(crate) fn host(self) -> &'static str {
         match self {
             Self::Observer => "observer.starling",

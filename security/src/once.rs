@@ -1,10 +1,11 @@
 /*!
-A file that is made once, though many try at the same time, and that appears whole.
+Creates a file exactly once among several processes, and atomically. The key files and the instance
+directory use it.
 
-A hard link does that: it fails where the name is there already. Where the file system has no hard
-links the name is claimed by another file, which is made for that alone; its maker renames. A claim
-of one that died is given up after a while: then two may rename, one after the other, and the first
-file that was read may be replaced. That takes a death between two calls of the kernel.
+A hard link fails if the name exists. On a file system without hard links, a process claims the name
+with a second file, which it creates exclusively, and then renames. The claim of a dead process
+expires. Two waiting processes may then both rename, one after the other, so the second file
+replaces the first, which may have been read. That requires a crash between two system calls.
 */
 
 use std::ffi::OsString;
@@ -17,10 +18,10 @@ use std::time::{Duration, Instant};
 use proto::limits;
 use rustix::io::Errno;
 
-/// This process has met a file system without hard links.
+/// This process has found a file system without hard links.
 static LACKS_LINKS: AtomicBool = AtomicBool::new(false);
 
-/// Whether a file was made here without a hard link, as its file system has none.
+/// True if this process has created a file without a hard link because its file system has none.
 #[must_use]
 pub fn has_lacked_links() -> bool {
     LACKS_LINKS.load(Ordering::Relaxed)
@@ -28,16 +29,16 @@ pub fn has_lacked_links() -> bool {
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Gives a whole file its name, unless there is one of that name. The file has no other name then.
+/// Renames a complete file to `path` unless `path` exists. In both cases the old name is removed.
 pub fn give_name(whole: &Path, path: &Path) -> io::Result<()> {
     let patience = Duration::from_nanos(limits::CLAIM_PATIENCE.0);
     let named = give_name_with(whole, path, patience, |whole, path| fs::hard_link(whole, path));
-    // It may have been renamed.
+    // The old name may be gone already.
     let _ = fs::remove_file(whole);
     named
 }
 
-/// Whether an error of a link says that the file system has no hard links.
+/// True if this error means that the file system has no hard links.
 fn lacks_links(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     let missing =
@@ -66,7 +67,7 @@ fn give_name_as(
         linked => return linked,
     }
     let claim = claim_of(path);
-    // The text of the claim that was seen last, and since when.
+    // The content of the last seen claim, and the time since when it is unchanged.
     let (mut seen, mut since) = (None, Instant::now());
     loop {
         if path.exists() {
@@ -74,7 +75,7 @@ fn give_name_as(
         }
         match OpenOptions::new().create_new(true).write(true).open(&claim) {
             Ok(mut file) => {
-                // One whose text cannot be written is empty, as others are.
+                // If this fails, the claim is empty like others.
                 let _ = file.write_all(&random_text());
                 break;
             }
@@ -84,7 +85,7 @@ fn give_name_as(
                 if text != seen {
                     (seen, since) = (text, Instant::now());
                 } else if seen.is_some() && since.elapsed() > patience {
-                    // Its maker is gone: the next process to come has it.
+                    // Its process is gone: the next process may claim the name.
                     remove_claim(&claim, seen.take().as_deref());
                     since = Instant::now();
                 }
@@ -100,15 +101,15 @@ fn give_name_as(
     named
 }
 
-/// Tells one claim from another.
+/// A random text that distinguishes claims.
 fn random_text() -> [u8; 16] {
     let mut text = [0; 16];
-    // Without it a claim is like an empty one.
+    // If this fails, the claim is like an empty one.
     let _ = fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut text));
     text
 }
 
-/// Removes a claim if its text is still this one.
+/// Removes a claim if its content is unchanged.
 fn remove_claim(claim: &Path, text: Option<&[u8]>) {
     if fs::read(claim).ok().as_deref() == text {
         let _ = fs::remove_file(claim);
@@ -171,7 +172,7 @@ mod tests {
                 fs::write(&whole, number.to_string()).unwrap();
                 give_name_as(&whole, &path, Duration::from_millis(300), no_links, |from, to| {
                     most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    // Slower than the looks of those that wait.
+                    // Slower than the polling interval of the waiting processes.
                     std::thread::sleep(Duration::from_millis(60));
                     inside.fetch_sub(1, Ordering::SeqCst);
                     fs::rename(from, to)

@@ -1,14 +1,14 @@
 /*!
-A node with several addresses: which of them is used.
+Chooses one of several addresses of a node. Clients and nodes use it for all connections.
 
-They are tried one after another, the next a little later or as soon as one fails, all at the same
-time in the end. The first that lets the caller in is used, and the others are given up. "Lets in"
-includes the handshake of TLS: what listens at an address of another cluster, or of no cluster, is
-no more than an address that does not answer.
+A caller tries the addresses one after another: the next one after a short delay, or as soon as one
+fails. Attempts run in parallel. The first successful connection is used, and the others are
+dropped. Success includes the TLS handshake, so a process of another cluster counts like an address
+without an answer.
 
-An address that was good is tried first the next time. One that belongs to this machine comes last
-if the node has others: it is an address that both machines have (of a bridge for containers, say),
-and leads to this machine only.
+The last successful address is tried first the next time. An address that this machine has too is
+tried last if the node has others. For example, both machines may have the same address on a
+container bridge, and it then leads to this machine only.
 */
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::{interfaces, tls};
 
-/// Addresses that were good, and when: the larger the later.
+/// Addresses that were successful, with the order of last use (larger is later).
 static GOOD: Mutex<BTreeMap<IpAddr, u64>> = Mutex::new(BTreeMap::new());
 
 fn good<T>(look: impl FnOnce(&mut BTreeMap<IpAddr, u64>) -> T) -> T {
@@ -44,18 +44,18 @@ fn note_bad(address: SocketAddr) {
     good(|known| known.remove(&address.ip()));
 }
 
-/// The addresses in a list as nodes tell it: with commas between.
+/// The addresses in a list, separated by commas.
 pub fn each(addresses: &str) -> impl Iterator<Item = &str> {
     addresses.split(',').map(str::trim).take(limits::ADDRESSES_MAX)
 }
 
-/// The addresses of a list as numbers. An error when one of them is none.
+/// Parses the addresses of a list. An error if one of them is invalid.
 pub fn parse(addresses: &str) -> Result<Vec<SocketAddr>, String> {
     let parse = |it: &str| it.parse().map_err(|_| format!("'{it}' is no address"));
     each(addresses).map(parse).collect()
 }
 
-/// In which order to try them.
+/// The order in which to try the addresses.
 fn in_order(candidates: Vec<SocketAddr>) -> Vec<SocketAddr> {
     if candidates.len() < 2 {
         return candidates;
@@ -82,8 +82,8 @@ fn stagger() -> Duration {
     Duration::from_nanos(limits::NEXT_ADDRESS_AFTER.0)
 }
 
-/// The errors of a race that is lost. One that has nothing to do with trust is told rather than
-/// one that has: at the node's own address the certificate would be right.
+/// The errors of a lost race. It reports another error rather than a failed verification of the
+/// certificate, because at the node's own address the certificate would be valid.
 #[derive(Default)]
 struct Lost(Option<io::Error>);
 
@@ -99,7 +99,7 @@ impl Lost {
     }
 }
 
-/// Opens a connection to the first address that lets us in.
+/// Opens a connection to the first address that accepts it.
 pub async fn first<T, O>(
     candidates: Vec<SocketAddr>,
     open: impl Fn(SocketAddr) -> O,
@@ -124,7 +124,7 @@ where
         match ended {
             Some(Ok((address, Ok(opened)))) => {
                 note_good(address);
-                return Ok(opened); // The others end with the set.
+                return Ok(opened); // The other attempts end with the set.
             }
             Some(Ok((address, Err(error)))) => {
                 note_bad(address);
@@ -136,8 +136,7 @@ where
     }
 }
 
-/// As [`first`], for threads that block. `open` has to end by itself: one that comes too late is
-/// dropped.
+/// As [`first`], for blocking threads. `open` must return by itself; a late connection is dropped.
 pub fn first_blocking<T: Send + 'static>(
     candidates: Vec<SocketAddr>,
     open: impl Fn(SocketAddr) -> io::Result<T> + Clone + Send + 'static,
@@ -215,7 +214,7 @@ mod tests {
         let good = BTreeMap::from([(ip("172.17.0.1"), 9), (ip("10.1.0.2"), 3)]);
         let order = sorted(all, &own, &good);
         assert_eq!(order, ["10.1.0.2:7", "10.0.0.2:7", "172.17.0.1:7"].map(at));
-        // A node of this machine: all of its addresses are ours.
+        // A node of this machine: all of its addresses are local.
         let here = ["172.17.0.1:7", "10.0.0.1:7"].map(at).to_vec();
         assert_eq!(sorted(here.clone(), &own, &none), here);
     }
@@ -229,7 +228,7 @@ mod tests {
                 false => std::future::pending().await,
             }
         };
-        // The clock of the test stands still while anything can go on.
+        // The clock of the test advances only while nothing else can run.
         let begun = tokio::time::Instant::now();
         assert_eq!(first(vec![silent, well], open).await.unwrap(), well);
         assert_eq!(begun + stagger(), tokio::time::Instant::now());
@@ -255,7 +254,7 @@ mod tests {
     #[test]
     fn threads_race_as_well() {
         let (silent, refuses, well) = (at("192.0.2.30:7"), at("192.0.2.31:7"), at("192.0.2.32:7"));
-        // The silent one answers when the test has ended.
+        // The silent address answers after the end of the test.
         let (_end, ended) = mpsc::channel::<()>();
         let ended = Arc::new(Mutex::new(ended));
         let open = move |address| {

@@ -1,4 +1,4 @@
-//! The settings of TLS: version 1.3 alone, certificates on both sides.
+//! The TLS settings of all connections: version 1.3 only, certificates on both sides.
 
 use std::sync::{Arc, LazyLock};
 
@@ -16,7 +16,7 @@ use rustls::{
 use crate::authority::fingerprint;
 use crate::{Bundle, Role, Token};
 
-/// What is spoken over a connection (ALPN): gRPC, objects, the exchange of a token for keys.
+/// The protocols over a connection (ALPN): gRPC, objects, and the exchange of a token for keys.
 pub const GRPC: &[u8] = b"h2";
 pub const DATA: &[u8] = b"starling-data/1";
 pub const JOIN: &[u8] = b"starling-join/1";
@@ -35,13 +35,13 @@ pub(crate) fn roots(authority: &CertificateDer<'static>) -> Result<RootCertStore
     Ok(roots)
 }
 
-/// Who a node is to who calls it.
+/// The host name that clients expect in a node's certificate.
 #[must_use]
 pub fn node_name() -> ServerName<'static> {
     ServerName::try_from(Role::Node.host()).expect("a name of ours is a name")
 }
 
-/// What a certificate that was verified says of its owner.
+/// The role in a verified certificate.
 #[must_use]
 pub fn role_of(certificate: &CertificateDer<'_>) -> Option<Role> {
     let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
@@ -51,7 +51,7 @@ pub fn role_of(certificate: &CertificateDer<'_>) -> Option<Role> {
     })
 }
 
-/// A connection is for one purpose, and there is nothing to resume.
+/// Each connection has one protocol and no session resumption.
 fn finish_server(mut config: ServerConfig, protocols: &[&[u8]]) -> Arc<ServerConfig> {
     config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -59,7 +59,7 @@ fn finish_server(mut config: ServerConfig, protocols: &[&[u8]]) -> Arc<ServerCon
     Arc::new(config)
 }
 
-/// The listening side: who comes must show a certificate of the same authority.
+/// The server side: the client must present a certificate of the same authority.
 pub fn server(bundle: &Bundle, protocol: &[u8]) -> Result<Arc<ServerConfig>, Error> {
     let config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(VERSIONS)?
@@ -74,8 +74,8 @@ fn client_verifier(bundle: &Bundle) -> Result<Arc<dyn ClientCertVerifier>, Error
     Ok(Arc::new(Alone(verifier.map_err(|error| Error::General(error.to_string()))?)))
 }
 
-/// Believes a certificate that the authority itself has signed, whatever comes along with it: to
-/// look for a way through what a stranger sends takes as long as the stranger likes.
+/// Accepts only a certificate that the authority signed directly, and ignores the rest of the
+/// chain. Otherwise an unauthenticated client could send a chain that takes very long to search.
 #[derive(Debug)]
 struct Alone(Arc<dyn ClientCertVerifier>);
 
@@ -116,8 +116,8 @@ impl ClientCertVerifier for Alone {
     }
 }
 
-/// The listening side for who has a token and no certificate yet. The authority's certificate goes
-/// along: it is what a token knows.
+/// The server side for a client with a token and no certificate. It sends the authority's
+/// certificate, because the token contains its fingerprint.
 pub fn server_for_tokens(bundle: &Bundle) -> Result<Arc<ServerConfig>, Error> {
     let chain = vec![bundle.certificate.clone(), bundle.authority.clone()];
     let config = ServerConfig::builder_with_provider(provider())
@@ -127,7 +127,7 @@ pub fn server_for_tokens(bundle: &Bundle) -> Result<Arc<ServerConfig>, Error> {
     Ok(finish_server(config, &[JOIN]))
 }
 
-/// The calling side: only a node of the same authority is believed.
+/// The client side: accepts only a node of the same authority.
 pub fn client(bundle: &Bundle, protocol: &[u8]) -> Result<Arc<ClientConfig>, Error> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(VERSIONS)?
@@ -138,7 +138,7 @@ pub fn client(bundle: &Bundle, protocol: &[u8]) -> Result<Arc<ClientConfig>, Err
     Ok(Arc::new(config))
 }
 
-/// The calling side with nothing but a token: believes a node whose authority is the token's.
+/// The client side with only a token: accepts a node of the token's authority.
 pub fn client_with_token(token: &Token) -> Result<Arc<ClientConfig>, Error> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(VERSIONS)?
@@ -150,7 +150,7 @@ pub fn client_with_token(token: &Token) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// Believes a node that shows the authority with this fingerprint and a certificate signed by it.
+/// Accepts a node that presents the authority with this fingerprint and a certificate signed by it.
 #[derive(Debug)]
 struct Pinned {
     fingerprint: [u8; 32],
@@ -199,7 +199,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// What an error of a connection means to a user; `None` when it has nothing to do with trust.
+/// Explains a connection error to a user; `None` if it does not concern certificates.
 #[must_use]
 pub fn explain(error: &Error) -> Option<String> {
     use rustls::AlertDescription as Alert;
@@ -207,7 +207,7 @@ pub fn explain(error: &Error) -> Option<String> {
         Error::AlertReceived(Alert::CertificateRequired | Alert::NoCertificate) => {
             "it wants a certificate".to_owned()
         }
-        // Said of one that is not valid yet, too.
+        // This alert also reports a certificate that is not valid yet.
         Error::AlertReceived(Alert::CertificateExpired) => {
             "by its clock our certificate has ended or not begun: compare the clocks; a node that \
              starts makes new certificates"
@@ -219,7 +219,7 @@ pub fn explain(error: &Error) -> Option<String> {
             | Alert::UnknownCA
             | Alert::DecryptError,
         ) => "it does not trust our certificate".to_owned(),
-        // Authorities share a name, so that of another cluster is known by its signature.
+        // All authorities have the same name, so the signature reveals one of another cluster.
         Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => "it belongs to another cluster: its certificate is not of our authority".to_owned(),
@@ -235,7 +235,7 @@ pub fn explain(error: &Error) -> Option<String> {
     })
 }
 
-/// As [`explain`], for an error somewhere beneath others.
+/// As [`explain`], for an error inside a chain of errors.
 #[must_use]
 pub fn explain_chain(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut next = Some(error);
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use crate::{Authority, Validity};
 
-    /// A stranger's certificate, and others each of which may have signed it and all the others.
+    /// An unknown certificate, and `count` others, each of which may have signed it and all others.
     fn maze(count: usize) -> (CertificateDer<'static>, Vec<CertificateDer<'static>>) {
         let mut leaf = CertificateParams::default();
         leaf.distinguished_name.push(DnType::CommonName, "a maze");
@@ -281,11 +281,11 @@ mod tests {
         let bundle = Bundle::from_pem(&pem).unwrap();
         let verifier = client_verifier(&bundle).unwrap();
         let (leaf, sent) = maze(40);
-        // With a search it ends by the bound on searches, after hundreds of thousands of steps.
+        // A search would end only at its built-in limit, after hundreds of thousands of steps.
         let error = verifier.verify_client_cert(&leaf, &sent, UnixTime::now()).unwrap_err();
         let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
         assert_eq!(error, unknown);
-        // Others send the whole of a bundle: certificate and authority.
+        // Other clients send a whole bundle: certificate and authority.
         let sent = [bundle.authority.clone()];
         verifier.verify_client_cert(&bundle.certificate, &sent, UnixTime::now()).unwrap();
     }

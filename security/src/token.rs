@@ -1,10 +1,11 @@
 /*!
-Tokens: a promise of the keys to a machine that does not share the directory, once and for a while.
+Tokens: each gives the keys once, for a limited time, to a machine that does not share the
+directory.
 
-A token is a secret and the fingerprint of the authority. Whoever joins checks the fingerprint
-before it says the secret, inside TLS: who listens on the way learns nothing, and who pretends to be
-the node hears no secret. The node keeps a hash of the secret and when it ends. The keys go to
-whoever removes that file.
+A token consists of a secret and the fingerprint of the authority. The joining machine checks the
+fingerprint inside TLS before it sends the secret. So neither an eavesdropper nor an impostor learns
+the secret. The node stores a hash of the secret and the expiry time in a file. Of several joining
+machines, the one for which the node removes this file receives the keys.
 */
 
 use std::fs;
@@ -23,7 +24,7 @@ use crate::files::{
 
 pub const SECRET_BYTES: usize = 32;
 
-/// What is given to the machine that joins: 128 hexadecimal characters.
+/// The text for the joining machine: 128 hexadecimal characters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     secret: [u8; SECRET_BYTES],
@@ -70,7 +71,7 @@ struct Promise {
     until_s: u64,
 }
 
-/// The promises of an instance that nobody has come for yet.
+/// The unused tokens of an instance.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     dir: PathBuf,
@@ -81,13 +82,13 @@ impl Tokens {
         Self { dir }
     }
 
-    /// A hash, so that a copy of the directory holds no secret; it is also what is looked up, so
-    /// that no comparison depends on a secret.
+    /// The file name is a hash, so a copy of the directory contains no secret, and no comparison
+    /// depends on a secret.
     fn path(&self, secret: &[u8; SECRET_BYTES]) -> PathBuf {
         self.dir.join(to_hex(digest(&SHA256, secret).as_ref()))
     }
 
-    /// A new one. `fingerprint` is the authority's.
+    /// Creates a token. `fingerprint` is the authority's.
     pub fn make(&self, fingerprint: [u8; 32], life: Duration) -> Result<Token, KeyError> {
         make_private_dir(&self.dir)?;
         let count = self.sweep()?;
@@ -101,7 +102,7 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Removes those that have ended, and counts the others.
+    /// Removes expired tokens and counts the others.
     fn sweep(&self) -> Result<usize, KeyError> {
         let failed = |error| KeyError::io("read", &self.dir, error);
         let mut count = 0;
@@ -110,18 +111,18 @@ impl Tokens {
             if holds(&path) {
                 count += 1;
             } else {
-                let _ = fs::remove_file(&path); // Somebody else may have been faster.
+                let _ = fs::remove_file(&path); // Another process may have removed it.
             }
         }
         Ok(count)
     }
 
-    /// Takes a secret back for the keys: true for the first who comes in time with a good one.
+    /// Redeems a secret: true for the first caller with a valid, unexpired one.
     #[must_use]
     pub fn redeem(&self, secret: &[u8; SECRET_BYTES]) -> bool {
         let path = self.path(secret);
         let in_time = holds(&path);
-        // The removal decides who was first, on a shared file system too; and it must last.
+        // The removal decides the winner, also on a shared file system, and must be durable.
         fs::remove_file(&path).is_ok() && sync_parent(&path).is_ok() && in_time
     }
 }

@@ -1,11 +1,12 @@
-//! The task table of Alibaba's cluster trace of 2018, whose dependencies are in the names: `R4_1_2`
-//! is task 4 of its job, after 1 and 2.
+//! Reads the task table of Alibaba's cluster trace of 2018. Its dependencies are in the names:
+//! `R4_1_2` is task 4 of its job, after 1 and 2.
 //!
-//! Two forms: `batch_task.csv` as published (task, instances, job, type, status, start, end,
-//! plan_cpu in hundredths of a core, plan_mem), and one JSON object a line for each job: `{"job":
-//! ..., "tasks": [{"name", "start", "expected_duration", "cpu", ...}]}`. A row becomes one task
-//! that takes as long as one instance of it; a job's first start is its release time. Dependencies
-//! on rows that the trace does not have are left out, as are memories, which have no unit.
+//! There are two forms. One is `batch_task.csv` as published (task, instances, job, type, status,
+//! start, end, plan_cpu in hundredths of a core, plan_mem). The other has one JSON object per job
+//! and line: `{"job": ..., "tasks": [{"name", "start", "expected_duration", "cpu", ...}]}`. A row
+//! becomes one task with the duration of one of its instances. A job's first start is its release
+//! time. Dependencies on rows missing from the trace are left out, as is the memory, which has no
+//! unit.
 
 use hashbrown::HashMap;
 use serde::Deserialize;
@@ -19,7 +20,7 @@ use crate::oddity::Oddities;
 use crate::recorded::{self, Shape, Shapes};
 use crate::text::{Field, Line, Lines, Misread, Source, shown};
 
-/// Of `batch_task.csv`.
+/// The number of columns of `batch_task.csv`.
 pub(crate) const COLUMNS: usize = 9;
 
 #[derive(Deserialize, Debug)]
@@ -41,7 +42,7 @@ struct TaskObject {
 struct Row<'t> {
     job: &'t str,
     name: &'t str,
-    /// 0 where it never started.
+    /// 0 if it never started.
     start_s: f64,
     duration_s: f64,
     /// Hundredths of a core.
@@ -57,7 +58,7 @@ struct Reader<'o> {
     first_start_ns: Vec<u64>,
     tasks: Vec<Task>,
     numbers: HashMap<(u32, u64), u32, foldhash::fast::FixedState>,
-    /// A task and the number it waits for.
+    /// A task and the number of the task that it waits for.
     waits: Vec<(u32, u64)>,
 }
 
@@ -134,7 +135,7 @@ impl Reader<'_> {
             let reason = format!("a task has {COLUMNS} columns, not {count}");
             return Err(line.syntax(line.text.len() + 1, reason));
         };
-        // What is unknown is empty.
+        // Unknown values are empty.
         let number = |field: Field<'_>, what: &str| match field.text.trim() {
             "" => Ok(0.0),
             _ => field.number(what),
@@ -145,7 +146,7 @@ impl Reader<'_> {
             job: job.text.trim(),
             name: name.text.trim(),
             start_s,
-            // Who never ended has an end of 0.
+            // A task that never ended has an end of 0.
             duration_s: if end_s > 0.0 { end_s - start_s } else { 0.0 },
             cpu: number(cpu, "plan_cpu")?,
         };
@@ -194,7 +195,7 @@ impl Reader<'_> {
                 entry: number as u64,
                 duration_ns: task.duration_ns,
                 name: names.name(number as u32),
-                // A job of which nothing ever started is there from the beginning.
+                // A job without any start is released at the beginning.
                 release_ns: if start_ns == u64::MAX { 0 } else { start_ns - first_ns },
                 ..TaskInit::of(spec)
             });
@@ -213,8 +214,8 @@ impl Reader<'_> {
     }
 }
 
-/// A task's number and those it waits for; `None` for names that say nothing. Letters, a number,
-/// further numbers after underscores, and perhaps a stage (`_Stg3`).
+/// A task's number and those it waits for; `None` for other names. The form is letters, a number,
+/// further numbers after underscores, and an optional stage (`_Stg3`).
 fn dependencies(name: &str) -> Option<(u64, impl Iterator<Item = u64>)> {
     let letters = name.find(|c: char| !c.is_ascii_alphabetic())?;
     let mut rest = &name[letters..];

@@ -1,11 +1,12 @@
-//! The way into a [`Graph`]: tasks and edges in any order, then one linear check of everything.
+//! Builds a [`Graph`]: tasks and edges in any order, followed by one linear check. Readers and
+//! generators use it.
 
 use proto::{limits, wire};
 
 use crate::error::GraphError;
 use crate::graph::{Graph, NO_ESTIMATE};
 
-/// Collects a graph. Indices it gives out are those of the finished graph.
+/// Collects a graph. The indices it returns are those of the finished graph.
 #[derive(Clone, Debug)]
 pub struct GraphBuilder {
     graph: Graph,
@@ -21,11 +22,11 @@ pub struct TaskInit<'a> {
     pub duration_ns: u64,
     pub output_sizes: &'a [u64],
     pub name: &'a str,
-    /// When it may start at the earliest, from the beginning of the workflow.
+    /// The earliest start, from the beginning of the workflow.
     pub release_ns: u64,
-    /// What a user would expect of its duration, where that is recorded beside the truth.
+    /// A user's estimate of the duration, if the source records it besides the true duration.
     pub estimate_ns: Option<u64>,
-    /// The same of its outputs: empty, or as many as `output_sizes`.
+    /// The same for its outputs: empty, or as many as `output_sizes`.
     pub size_estimates: &'a [u64],
 }
 
@@ -85,7 +86,7 @@ impl GraphBuilder {
         Self { graph, edges: Vec::new(), too_many: None }
     }
 
-    /// Makes room, so that a large graph does not grow by doubling.
+    /// Reserves memory, so that a large graph does not grow by doubling.
     pub fn reserve(&mut self, tasks: usize, edges: usize) {
         self.graph.task_spec.reserve_exact(tasks);
         self.graph.task_entry.reserve_exact(tasks);
@@ -99,7 +100,8 @@ impl GraphBuilder {
         (self.graph.specs.len() - 1) as u32
     }
 
-    /// Adds a task. Beyond the limit nothing is stored, and [`GraphBuilder::finish`] refuses.
+    /// Adds a task. Beyond the limit nothing is stored, and [`GraphBuilder::finish`] returns an
+    /// error.
     ///
     /// # Panics
     /// When the spec was not added before.
@@ -142,7 +144,7 @@ impl GraphBuilder {
         at as u32
     }
 
-    /// Sizes that nobody estimated are known exactly.
+    /// Sizes without an estimate count as known exactly.
     fn size_estimates(&mut self, task: &TaskInit<'_>) {
         let Graph { sizes, size_estimates, .. } = &mut self.graph;
         if !task.size_estimates.is_empty() {
@@ -156,15 +158,15 @@ impl GraphBuilder {
         }
     }
 
-    /// Release times count from there.
+    /// Sets the origin of the release times.
     pub(crate) fn begin_releases_at(&mut self, first_ns: u64) {
         for release_ns in &mut self.graph.release_ns {
             *release_ns = release_ns.saturating_sub(first_ns);
         }
     }
 
-    /// The first edge whose parent, or whose parent's output, was never added: the child and what
-    /// is wrong. For readers, which add edges as they come.
+    /// The first edge with a parent or an output that was never added: the child, and the error.
+    /// For readers, which add edges in the order of the text.
     pub(crate) fn first_bad_edge(&self) -> Option<(u32, String)> {
         let tasks = self.graph.task_spec.len();
         self.edges.iter().find_map(|edge| {
@@ -183,8 +185,8 @@ impl GraphBuilder {
     }
 
     /// Adds an edge: `output` 0 only orders, k+1 carries the parent's output k. Data edges of a
-    /// child fill its slots in the order they were added; an order edge beside another edge of the
-    /// same two tasks is dropped.
+    /// child fill its slots in the order of their addition. An order edge beside another edge of
+    /// the same two tasks is dropped.
     pub fn edge(&mut self, parent: u32, child: u32, output: u32) {
         if self.edges.len() >= limits::GRAPH_EDGES_MAX {
             self.too_many = Some(GraphError::TooManyEdges);
@@ -193,34 +195,34 @@ impl GraphBuilder {
         self.edges.push(RawEdge { parent, child, output });
     }
 
-    /// Decides where loads go.
+    /// Determines the placement of loads.
     pub fn seed(&mut self, seed: u64) {
         self.graph.seed = seed;
     }
 
-    /// The time that loads take counts like any other.
+    /// Makes the time of loads count in the makespan.
     pub fn clock_loads(&mut self) {
         self.graph.clocks_loads = true;
     }
 
-    /// What whoever looks at the graph should know, in a sentence.
+    /// Adds a sentence for users of the graph.
     pub fn note(&mut self, text: &str) {
         self.graph.notes.push(text.to_owned());
     }
 
-    /// Tasks added so far.
+    /// The number of tasks added so far.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.graph.task_spec.len()
     }
 
-    /// Edges added so far.
+    /// The number of edges added so far.
     #[must_use]
     pub fn edges(&self) -> usize {
         self.edges.len()
     }
 
-    /// Checks everything and sorts the edges; linear in tasks and edges.
+    /// Checks everything and sorts the edges, in time linear in tasks and edges.
     ///
     /// # Errors
     /// An empty graph, a cycle, or a broken limit.
@@ -283,7 +285,7 @@ fn check_name(name: &str) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// Counting sort by child, data edges before order edges, superfluous order edges dropped.
+/// Counting sort by child, with data edges before order edges. Superfluous order edges are dropped.
 fn sort_by_child(graph: &mut Graph, edges: Vec<RawEdge>) {
     let tasks = graph.len();
     let mut next = vec![0_u32; tasks + 1];
@@ -306,7 +308,7 @@ fn sort_by_child(graph: &mut Graph, edges: Vec<RawEdge>) {
     }
     drop(edges);
 
-    // A parent seen with stamp `child + 1` already has an edge to that child.
+    // A parent with stamp `child + 1` already has an edge to that child.
     let mut stamp = vec![0_u32; tasks];
     let mut kept = 0_usize;
     graph.slot_starts = Vec::with_capacity(tasks + 1);
@@ -356,7 +358,8 @@ fn index_children(graph: &mut Graph) {
     }
 }
 
-/// Finds an order of parents before children, or a cycle. Iterative: chains of 10^6 are usual.
+/// Finds an order of parents before children, or a cycle. Iterative, since chains of 10^6 are
+/// common.
 fn order(graph: &mut Graph) -> Result<(), GraphError> {
     let is_ordered = graph.indices().all(|task| graph.parents(task).all(|edge| edge.task < task));
     if is_ordered {
@@ -381,16 +384,17 @@ fn order(graph: &mut Graph) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// Tasks of a cycle that are printed before the rest is left out.
+/// The number of tasks of a cycle that are printed.
 const CYCLE_SHOWN_MAX: usize = 12;
 
-/// One cycle among the tasks that still miss parents, as `a -> b -> a`.
+/// One cycle among the tasks that still wait for parents, as `a -> b -> a`.
 fn cycle(graph: &Graph, missing: &[u32]) -> String {
     let stuck = |task: u32| missing[task as usize] > 0;
     let mut at = graph.indices().find(|task| stuck(*task)).expect("a task is left over");
     let mut visited_at = vec![u32::MAX; graph.len()];
     let mut walk: Vec<u32> = Vec::new();
-    // Every task left over has a parent left over, so walking up must come round.
+    // Every remaining task has a remaining parent, so the upward walk must return to a visited
+    // task.
     while visited_at[at as usize] == u32::MAX {
         visited_at[at as usize] = walk.len() as u32;
         walk.push(at);
@@ -402,7 +406,7 @@ fn cycle(graph: &Graph, missing: &[u32]) -> String {
     }
     let mut ring: Vec<u32> = walk.split_off(visited_at[at as usize] as usize);
     ring.reverse();
-    // Begin with the smallest, so that the text does not depend on where the walk began.
+    // Begins with the smallest, so that the text does not depend on the start of the walk.
     let smallest = ring.iter().enumerate().min_by_key(|(_, task)| **task).map_or(0, |(at, _)| at);
     ring.rotate_left(smallest);
     let mut names: Vec<String> =

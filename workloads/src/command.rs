@@ -1,4 +1,4 @@
-//! One command line as a graph: what `starling submit -- COMMAND` sends.
+//! Builds the graph of one command line, for `starling submit -- COMMAND`.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use crate::toml_file::assemble::assemble;
 use crate::toml_file::table::{Body, Bring, InputFile, OutputFile, TaskTable};
 use crate::toml_file::{Fault, Located};
 
-/// What goes with a command beside its arguments.
+/// The options of a command besides its arguments.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CommandOptions {
-    /// `1-40`: one task per number, which stands for `{i}`.
+    /// `1-40`: one task per number, which replaces `{i}`.
     pub array: Option<String>,
     /// `FILE` or `KEY=FILE`; without a key it is numbered from 1.
     pub inputs: Vec<String>,
@@ -22,14 +22,14 @@ pub struct CommandOptions {
     pub staged: Vec<String>,
     /// As `inputs`, from the submitter's machine.
     pub uploads: Vec<String>,
-    /// `FILE` or `KEY=FILE`; they are kept. `DIRECTORY/` is a whole directory, `glob:PATTERN`
-    /// stands for all files that match.
+    /// `FILE` or `KEY=FILE`; they are kept. `DIRECTORY/` is a whole directory, `glob:PATTERN` all
+    /// files that match.
     pub outputs: Vec<String>,
-    /// Slots; 0 means 1.
+    /// Executing slots; 0 means 1.
     pub cpus: u32,
     pub memory_bytes: u64,
     pub retries: u32,
-    /// As a spec has it.
+    /// As in a spec.
     pub crash_limit: u32,
     /// 0: none.
     pub time_limit_ns: u64,
@@ -38,7 +38,7 @@ pub struct CommandOptions {
     pub cwd: Option<String>,
     pub env: Vec<(String, String)>,
     pub stdin: Option<String>,
-    /// Where relative paths begin; must be absolute.
+    /// The directory of relative paths; must be absolute.
     pub submit_dir: PathBuf,
 }
 
@@ -46,7 +46,7 @@ impl Graph {
     /// A graph of one command, or of an array of it.
     ///
     /// # Errors
-    /// An array or a file name that makes no sense, or an input that does not exist.
+    /// An invalid array or file name, or an input that does not exist.
     ///
     /// # Panics
     /// When there is no program, or `submit_dir` is relative.

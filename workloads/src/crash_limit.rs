@@ -1,22 +1,22 @@
-//! How many deaths of what runs it a task may see before it fails.
+//! The crash limit of a task: the number of crashes after which it fails.
 
 use std::str::FromStr;
 
 use proto::limits::{CRASH_LIMIT_MAX, CRASHES_UNLIMITED};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// As a spec has it. A limit that was set counts every death while the task ran, whoever's doing it
-/// may have been; only nodes that are stopped in order do not count.
+/// The value in a spec. A limit that the user set counts every death of a node or process that ran
+/// the task, whatever its cause. Only nodes that are stopped in order do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CrashLimit(pub u32);
 
-/// What it may be.
+/// The valid forms, for error messages.
 pub(crate) const FORMS: &str = "crash_limit = 5, \"never-restart\" or \"unlimited\"";
 
 impl CrashLimit {
-    /// It fails with the first death.
+    /// The first crash fails the task.
     const NEVER_RESTART: &str = "never-restart";
-    /// No death fails it.
+    /// No crash fails the task.
     const UNLIMITED: &str = "unlimited";
 
     fn of_number(number: i64) -> Result<Self, String> {
@@ -30,7 +30,7 @@ impl CrashLimit {
         }
     }
 
-    /// As a workflow file has it.
+    /// The form in a workflow file.
     pub(crate) fn to_toml(self) -> String {
         match self.0 {
             CRASHES_UNLIMITED => format!("\"{}\"", Self::UNLIMITED),

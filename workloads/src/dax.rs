@@ -1,9 +1,9 @@
-//! Pegasus' DAX, abstract workflows in XML (versions 2 and 3): `job` with its `runtime` and the
-//! files it `uses`, `child` and `parent` for what the files do not say.
+//! Reads Pegasus' DAX, abstract workflows in XML (versions 2 and 3): `job` with its `runtime` and
+//! the files it `uses`, and `child` and `parent` for further dependencies.
 //!
-//! What becomes of tasks and files is said in [`crate::file_graph`]. A job's runtime, cores and
-//! memory may also be profiles: `pegasus` `runtime`, `cores`, `memory` (MB), `condor`
-//! `request_cpus`, `request_memory` (MB).
+//! [`crate::file_graph`] defines the meaning of tasks and files. A job's runtime, cores and memory
+//! may also be profiles: `pegasus` `runtime`, `cores`, `memory` (MB), `condor` `request_cpus`,
+//! `request_memory` (MB).
 
 use std::io::{BufRead, Read};
 
@@ -64,17 +64,17 @@ fn not_a_dax() -> Problem {
 
 type Place = (usize, usize);
 
-/// What the text says so far, and where in it reading is.
+/// The workflow read so far, and the position in the text.
 struct Reader {
     graph: FileGraph,
     name: Option<String>,
     has_root: bool,
     depth: usize,
-    /// The elements that are open.
+    /// The open elements.
     job: Option<u32>,
     child: Option<u32>,
     profile: Option<(String, Place)>,
-    /// Since the last element began.
+    /// The text since the last element began.
     text: String,
 }
 
@@ -226,7 +226,7 @@ fn duration_ns(task: &str, runtime_s: f64, at: Place) -> Result<u64, Misread> {
     })
 }
 
-/// What an element's start says.
+/// The attributes of an element's start.
 struct Attributes<'e, 'x> {
     element: &'e BytesStart<'x>,
     at: Place,
@@ -266,7 +266,7 @@ impl Attributes<'_, '_> {
     }
 }
 
-/// Knows the place of the next byte, and keeps one piece of XML from filling the memory.
+/// Tracks the position of the next byte, and bounds the memory of a single piece of XML.
 struct Placed<'s, 'a> {
     source: &'s mut Source<'a>,
     line: usize,
@@ -310,7 +310,7 @@ impl BufRead for Placed<'_, '_> {
         let bytes = &self.source.buffer()[..count];
         self.line += bytes.iter().filter(|byte| **byte == b'\n').count();
         let start = bytes.iter().rposition(|byte| *byte == b'\n');
-        // Columns count characters, which begin at bytes that do not continue one.
+        // Columns count characters, so continuation bytes do not count.
         let characters = |bytes: &[u8]| bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
         self.column = match start {
             Some(start) => 1 + characters(&bytes[start + 1..]),

@@ -1,4 +1,4 @@
-//! From a name to a graph: generator text or a file, whose kind is told from its content.
+//! Loads a graph from a generator's text or a file, and detects a file's format from its content.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::text::{Limited, Misread, Source};
 use crate::unicode::{Order, Utf16};
 use crate::{alibaba, dax, dot, estee, stg, swf, toml_file, wfformat};
 
-/// A kind of workflow text.
+/// A format of workflow texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     WfFormat,
@@ -27,7 +27,7 @@ pub enum Format {
     Alibaba,
 }
 
-/// What formats are called, the first name of each before its others.
+/// The names of formats; the first name of each comes before its aliases.
 const FORMATS: &[(&str, Format)] = &[
     ("wfformat", Format::WfFormat),
     ("json", Format::WfFormat),
@@ -42,7 +42,7 @@ const FORMATS: &[(&str, Format)] = &[
 ];
 
 impl Format {
-    /// Every format's first name.
+    /// The first name of every format.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FORMATS.iter().map(|(name, _)| *name).filter(|name| *name != "json")
     }
@@ -59,16 +59,16 @@ impl std::str::FromStr for Format {
     }
 }
 
-/// How to understand what a file says.
+/// Options for the interpretation of a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LoadOptions {
-    /// Recorded tasks take as many slots and as much memory as was recorded, not one slot.
+    /// Recorded tasks take the recorded slots and memory, instead of one slot.
     pub recorded_cores: bool,
-    /// Of one slot, for formats that count work in flops.
+    /// The speed of one slot, for formats that state work in flops.
     pub flops_per_s: f64,
-    /// Of a trace of many jobs only this one.
+    /// Selects one job of a trace of many jobs.
     pub job: Option<String>,
-    /// A text that breaks its format is refused, even where its meaning is clear.
+    /// Refuses a text that breaks its format, even if its meaning is clear.
     pub is_strict: bool,
 }
 
@@ -78,10 +78,10 @@ impl Default for LoadOptions {
     }
 }
 
-/// Loads a workflow: a file, or a generator's text when no file has that name.
+/// Loads a workflow: a file, or a generator's text if no file has that name.
 ///
 /// # Errors
-/// Where and why it could not be read, understood or run.
+/// The place and the reason why it could not be read, understood or run.
 pub fn load(
     path: impl AsRef<Path>,
     format: Option<Format>,
@@ -111,7 +111,7 @@ pub fn load(
     read(file, path, format, options)
 }
 
-/// A generator's name, or something of that form that is no path: `NAME:...`.
+/// A generator's name, or a text of that form that is no path: `NAME:...`.
 fn looks_generated(text: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
@@ -119,16 +119,16 @@ fn looks_generated(text: &str) -> bool {
     is_generator(text) || text.split_once(':').is_some_and(|(name, _)| is_name(name))
 }
 
-/// Bytes of a file that its kind is told from.
+/// The number of bytes from which the format of a file is detected.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a workflow from its bytes, gzipped or not. The path names it in errors, and is what files
-/// that a TOML file names are relative to.
+/// Reads a workflow from its bytes, gzipped or not. `path` names it in errors. Relative paths in a
+/// TOML file refer to its directory.
 ///
 /// # Errors
-/// Where and why it could not be read, understood or run.
+/// The place and the reason why it could not be read, understood or run.
 ///
 /// # Panics
 /// When the format is [`Format::Generator`], which is no file.
@@ -190,7 +190,7 @@ pub fn read(
     read().unwrap_or_else(|misread| Err(misread.in_file(&file)))
 }
 
-/// Says that it is the compression that is broken.
+/// Adds to read errors that the compression is broken.
 struct Gzip<R>(R);
 
 impl<R: Read> Read for Gzip<R> {
@@ -201,7 +201,7 @@ impl<R: Read> Read for Gzip<R> {
     }
 }
 
-/// The first bytes, and all of them again as a text without a byte order mark.
+/// Returns the first bytes, and the whole text again without a byte order mark.
 fn behead<'a>(
     plain: Box<dyn Read + 'a>,
     oddities: &Oddities,
@@ -223,7 +223,7 @@ fn behead<'a>(
     Ok((head, BufReader::with_capacity(HEAD_BYTES, whole)))
 }
 
-/// The kind of a text, from its beginning.
+/// Detects the format of a text from its beginning.
 fn detect(head: &[u8]) -> Result<Format, Problem> {
     // The head may end within a character.
     let text = match std::str::from_utf8(head) {
@@ -257,7 +257,7 @@ fn detect(head: &[u8]) -> Result<Format, Problem> {
     })
 }
 
-/// The first line begins a table, or gives a key a value.
+/// True if the first line begins a table or sets a key.
 fn is_toml(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let Some(line) = lines.find(|line| !line.starts_with('#')) else { return true };
@@ -268,7 +268,7 @@ fn is_toml(text: &str) -> bool {
     line.starts_with('[') || line.split_once('=').is_some_and(|(key, _)| is_key(key))
 }
 
-/// No kind was recognised; a row of many columns may be of a log that `--format` reads.
+/// The error for an unknown format. A row with many columns may be a log that `--format` can read.
 fn unknown_kind(text: &str) -> Problem {
     let columns = lines(text).next().map_or(0, |line| line.split_whitespace().count());
     let numbers = lines(text).next().into_iter().flat_map(str::split_whitespace);
@@ -284,7 +284,7 @@ fn unknown_kind(text: &str) -> Problem {
     Problem::NotAWorkflow { reason }
 }
 
-/// A line of words, and then rows of SWF.
+/// A line of words, followed by rows of SWF.
 fn has_swf_header(text: &str) -> bool {
     let mut lines = lines(text);
     let is_header = |line: &str| line.split_whitespace().any(|word| word.parse::<f64>().is_err());
@@ -292,7 +292,7 @@ fn has_swf_header(text: &str) -> bool {
         && lines.next().is_some_and(|line| numbers(line).next() == Some(swf::FIELDS))
 }
 
-/// The first lines that say something, without the comments of DOT, STG and TOML.
+/// The first significant lines, without the comments of DOT, STG and TOML.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let is_comment = |line: &&str| {
         ["#", "//", "/*", "*"].iter().any(|mark| line.starts_with(mark)) || line.is_empty()
@@ -309,7 +309,7 @@ fn is_dot(text: &str) -> bool {
     matches!(word.as_str(), "digraph" | "graph" | "strict") && !after.starts_with(['=', '.'])
 }
 
-/// How many numbers the first lines have, up to one that has something else.
+/// The count of numbers on each of the first lines, up to a line with other content.
 fn numbers(text: &str) -> impl Iterator<Item = usize> {
     lines(text).map_while(|line| {
         let line = line.split('#').next().unwrap_or("");
@@ -318,19 +318,19 @@ fn numbers(text: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A line of one or two numbers, and one of at least two.
+/// A line of one or two numbers, followed by a line of at least two.
 fn is_stg(text: &str) -> bool {
     let mut numbers = numbers(text);
     matches!(numbers.next(), Some(1 | 2)) && matches!(numbers.next(), Some(2..))
 }
 
-/// An object whose first key is `job`.
+/// An object with `job` as its first key.
 fn is_trace(text: &str) -> bool {
     let after = text.trim_start().strip_prefix('{').map(str::trim_start);
     after.is_some_and(|after| after.starts_with("\"job\""))
 }
 
-/// A row of as many columns as `batch_task.csv`, the fifth of which is a status.
+/// A row with the columns of `batch_task.csv`, with a status in the fifth one.
 fn is_batch_task(text: &str) -> bool {
     let Some(line) = lines(text).next() else { return false };
     let mut columns = line.split(',');
@@ -339,7 +339,7 @@ fn is_batch_task(text: &str) -> bool {
     line.split(',').count() >= alibaba::COLUMNS && columns.nth(4).is_some_and(is_word)
 }
 
-/// A file's name without directory and endings.
+/// A file's name without directory and extensions.
 pub(crate) fn stem(file: &str) -> String {
     let name =
         Path::new(file).file_name().map_or_else(|| file.into(), |name| name.to_string_lossy());

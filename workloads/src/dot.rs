@@ -1,9 +1,9 @@
-//! Graphs in the DOT language, with SimGrid's reading of them: a node's `size` is its work in
-//! flops, an edge's `size` the bytes that it carries; an edge without one, or of 0 or less, only
-//! orders. A node that only edges mention has no work.
+//! Reads graphs in the DOT language, with SimGrid's interpretation. A node's `size` is its work in
+//! flops, and an edge's `size` the bytes that it carries. An edge without a size, or with one of 0
+//! or less, only orders. A node that only edges mention has no work.
 //!
-//! All of the language is understood (subgraphs, chains, defaults, comments, quoting); whatever
-//! else nodes and edges have as attributes is left out.
+//! The whole language is supported (subgraphs, chains, defaults, comments, quoting). Other
+//! attributes of nodes and edges are ignored.
 
 mod tokens;
 
@@ -46,14 +46,14 @@ pub(crate) fn read(
     Ok(graph.finish(&name, "dot")?)
 }
 
-/// What nodes and edges of a (sub)graph have unless they say otherwise.
+/// The default attributes of nodes and edges in a (sub)graph.
 #[derive(Clone, Copy, Debug, Default)]
 struct Defaults {
     node_size: Option<f64>,
     edge_size: Option<f64>,
 }
 
-/// An attribute that matters, and where it stands.
+/// A size attribute and its position.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     value: f64,
@@ -65,14 +65,14 @@ struct Parser<'s, 'a> {
     oddities: &'s Oddities,
     tokens: Tokens<'s, 'a>,
     graph: Weighted,
-    /// Nodes that gave their size themselves.
+    /// Nodes with a size of their own.
     is_sized: Vec<bool>,
     is_strict: bool,
     flops_per_s: f64,
 }
 
 impl Parser<'_, '_> {
-    /// The whole text; the graph's name, if it has one.
+    /// Reads the whole text and returns the graph's name, if it has one.
     fn graph(&mut self) -> Result<Option<String>, Misread> {
         self.is_strict = self.keyword("strict")?;
         if !self.keyword("digraph")? {
@@ -106,7 +106,7 @@ impl Parser<'_, '_> {
         self.tokens.advance()
     }
 
-    /// Up to and with the closing brace; the nodes that were named.
+    /// Reads statements up to and including the closing brace. Returns the nodes that were named.
     fn statements(&mut self, mut defaults: Defaults, depth: usize) -> Result<Vec<u32>, Misread> {
         if depth > limits::DOT_DEPTH_MAX {
             let reason = format!("more than {} subgraphs in one another", limits::DOT_DEPTH_MAX);
@@ -205,7 +205,7 @@ impl Parser<'_, '_> {
             self.value()?;
             return Ok(None);
         }
-        // A port says where on a drawn node an edge ends.
+        // A port only positions an edge in a drawing.
         while self.tokens.is(Token::Colon) {
             self.tokens.advance()?;
             self.value()?;
@@ -272,7 +272,7 @@ impl Parser<'_, '_> {
         self.attribute_lists(|_, _, _| Ok(()))
     }
 
-    /// Any number of `[name=value, ...]`; of these the size.
+    /// Reads any number of `[name=value, ...]` and returns the size.
     fn attributes(&mut self) -> Result<Option<Size>, Misread> {
         let (mut size, oddities) = (None, self.oddities);
         self.attribute_lists(|name, text, at| {
@@ -284,7 +284,7 @@ impl Parser<'_, '_> {
         Ok(size)
     }
 
-    /// Hands on each attribute: its name, its value, and where the value stands.
+    /// Calls `take` for each attribute with its name, its value, and the value's position.
     fn attribute_lists(
         &mut self,
         mut take: impl FnMut(&str, &str, (usize, usize)) -> Result<(), Misread>,
@@ -320,7 +320,7 @@ impl Parser<'_, '_> {
     }
 }
 
-/// A size of a task or an edge. One of two numbers is that of a shape in the drawing.
+/// The size of a task or an edge. A size of two numbers belongs to a shape in the drawing.
 fn size_of(
     text: &str,
     (line, column): (usize, usize),

@@ -1,10 +1,11 @@
-//! What can be wrong with a workflow, in one line, lower case: where, what, why; then a hint.
+//! The errors of workflows. Each is one lower-case line with the place, the problem and the reason,
+//! and a separate hint.
 
 use std::fmt::Write as _;
 
 use proto::limits;
 
-/// A graph that cannot be. Tasks are named as the user named them.
+/// An invalid graph. Tasks have the user's names.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -28,7 +29,7 @@ pub enum GraphError {
 }
 
 impl GraphError {
-    /// The next step, where there is one to suggest.
+    /// The suggested next step, if any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
@@ -44,7 +45,7 @@ impl GraphError {
     }
 }
 
-/// A generator's text that says nothing sensible.
+/// An invalid generator text.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeneratorError {
@@ -63,7 +64,7 @@ pub enum GeneratorError {
 }
 
 impl GeneratorError {
-    /// The next step, where there is one to suggest.
+    /// The suggested next step, if any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -78,7 +79,7 @@ impl GeneratorError {
     }
 }
 
-/// What is wrong in a file, without the place.
+/// A problem in a file, without its place.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -113,9 +114,9 @@ pub enum Problem {
 /// A workflow that could not be loaded: the place and the problem.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoadError {
-    /// Empty for text that is no file.
+    /// Empty for a text that is no file.
     pub file: String,
-    /// Line and column from 1, where they are known.
+    /// Line and column from 1, if known.
     pub at: Option<(usize, usize)>,
     pub problem: Box<Problem>,
 }
@@ -125,7 +126,7 @@ impl LoadError {
         Self { file: file.to_owned(), at: None, problem: Box::new(problem.into()) }
     }
 
-    /// A text of no recognised kind was read as TOML, and is none.
+    /// Marks the error as one of a text without a recognised format, which was read as TOML.
     pub(crate) fn of_unknown_kind(mut self) -> Self {
         if let Problem::Syntax { reason } | Problem::Mistake { reason, .. } = &*self.problem {
             let reason = format!("no known kind was recognised; as TOML: {reason}");
@@ -134,7 +135,7 @@ impl LoadError {
         self
     }
 
-    /// The next step, where there is one to suggest.
+    /// The suggested next step, if any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match &*self.problem {
@@ -178,7 +179,7 @@ impl std::fmt::Display for LoadError {
             }
             f.write_str(" ")?;
         }
-        // Names out of a damaged file may hold anything; an error is one line all the same.
+        // Names in a damaged file may contain control characters, but an error must be one line.
         for c in self.problem.to_string().chars() {
             match c.is_control() {
                 true => write!(f, "{}", c.escape_default())?,

@@ -1,8 +1,8 @@
-//! Graphs of the Estee study as JSON (S. Böhm, J. Beránek: Runtime vs scheduler: analyzing Dask's
-//! overheads, 2020, and the study before it): a list of tasks `{"d": seconds, "e_d": expected
-//! seconds, "cpus": cores, "outputs": [{"s": MiB, "e_s": expected MiB}], "inputs": [[task,
-//! output]]}`. Tasks are numbered by their place in the list. What a user would expect is kept as
-//! the graph's estimates.
+//! Reads graphs of the Estee study as JSON (S. Böhm, J. Beránek: Runtime vs scheduler: analyzing
+//! Dask's overheads, 2020, and the study before it). The text is a list of tasks, numbered by their
+//! position. A task has `d` (seconds), `e_d` (expected seconds), `cpus` (cores), `outputs` (each
+//! with `s` and `e_s`, its size and expected size in MiB) and `inputs` (pairs of task and output).
+//! Expected values become the graph's estimates.
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
@@ -37,13 +37,13 @@ fn one() -> u32 {
     1
 }
 
-/// Takes the tasks as they come.
+/// Adds the tasks in the order of the text.
 struct Reader<'o> {
     builder: GraphBuilder,
     shapes: Shapes,
     options: &'o LoadOptions,
     element: &'o Element,
-    /// What was wrong with a task, when it was not its JSON.
+    /// An error in a task that is not a JSON error.
     problem: Option<Problem>,
 }
 
@@ -130,7 +130,7 @@ impl Reader<'_> {
             if parent == number {
                 return Err("it reads its own output".to_owned());
             }
-            // The last number stands for "order only" after adding one.
+            // The last number means "order only" after adding one.
             let output = output.checked_add(1).ok_or("it reads an output that cannot be")?;
             self.builder.edge(parent, number, output);
         }
@@ -142,7 +142,7 @@ fn sizes(mib: impl Iterator<Item = f64>) -> Result<Vec<u64>, String> {
     mib.map(|mib| recorded::size_bytes(mib * MIB)).collect()
 }
 
-/// Of all outputs or of none.
+/// Estimates for all outputs, or for none.
 fn sizes_expected(outputs: &[Output]) -> Result<Vec<u64>, String> {
     let expected: Option<Vec<f64>> = outputs.iter().map(|output| output.e_s).collect();
     sizes(expected.unwrap_or_default().into_iter())

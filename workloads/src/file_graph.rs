@@ -1,8 +1,9 @@
-//! Graphs whose tasks read and write named files, as recorded workflows do.
+//! Graphs of tasks that read and write named files, as recorded workflows do. The readers of
+//! WfFormat and DAX use it.
 //!
-//! A recorded task becomes a sleep of its runtime. Its output files become its objects with their
-//! recorded sizes. A file that another task writes is a data edge, whether or not that task is
-//! listed as a parent; a listed parent that shares no file only orders. Files nobody writes exist
+//! A recorded task becomes a sleep of its runtime. Its output files become objects with their
+//! recorded sizes. A file that another task writes is a data edge, even if that task is not listed
+//! as a parent. A listed parent that shares no file only orders. Files without a writer exist
 //! before the run.
 
 use proto::wire;
@@ -23,11 +24,11 @@ pub(crate) struct Recorded {
     pub(crate) memory_bytes: u64,
 }
 
-/// A task by its number; numbers follow first mention.
+/// A task by its number, in the order of first mention.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     recorded: Recorded,
-    /// Where it was first mentioned; 0 where that is not known.
+    /// The position of the first mention; 0 if unknown.
     line: u32,
     column: u32,
     is_defined: bool,
@@ -41,12 +42,12 @@ struct Use {
     size_bytes: u64,
 }
 
-/// The size of a use is that of its file.
+/// Means the size of the file.
 const SIZE_OF_FILE: u64 = u64::MAX;
 /// No write, no task.
 const NONE: u32 = u32::MAX;
 
-/// Collects recorded tasks in any order, each under the name that others refer to.
+/// Collects recorded tasks in any order, each under the name by which others refer to it.
 #[derive(Debug)]
 pub(crate) struct FileGraph {
     tasks: Names,
@@ -54,7 +55,7 @@ pub(crate) struct FileGraph {
     files: Names,
     file_bytes: Vec<u64>,
     rows: Vec<Row>,
-    /// Numbers of tasks as they were defined.
+    /// Numbers of tasks in the order of their definition.
     order: Vec<u32>,
     reads: Vec<Use>,
     writes: Vec<Use>,
@@ -65,7 +66,7 @@ pub(crate) struct FileGraph {
 impl FileGraph {
     pub(crate) fn new() -> Self {
         let mut kinds = Names::default();
-        // Of tasks that have none: what a new task's record says.
+        // The kind of tasks without one, which is the default in a new task's record.
         kinds.number("");
         Self {
             kinds,
@@ -80,7 +81,7 @@ impl FileGraph {
         }
     }
 
-    /// The number of a task, defined or not; `at` is where it is mentioned.
+    /// The number of a task, defined or not; `at` is the position of the mention.
     pub(crate) fn mention(&mut self, id: &str, at: Option<(usize, usize)>) -> u32 {
         let (number, is_new) = self.tasks.number(id);
         if is_new {
@@ -90,7 +91,7 @@ impl FileGraph {
         number
     }
 
-    /// The task is one of the workflow's.
+    /// Defines the task as one of the workflow.
     pub(crate) fn define(&mut self, task: u32) -> Result<(), Problem> {
         let row = &mut self.rows[task as usize];
         if row.is_defined {
@@ -113,20 +114,20 @@ impl FileGraph {
         self.declared.push((parent, child));
     }
 
-    /// The size of a file by itself.
+    /// Sets the size of a file.
     pub(crate) fn size(&mut self, file: &str, size_bytes: u64) {
         let file = self.file(file);
         self.file_bytes[file as usize] = size_bytes;
     }
 
-    /// A file that the task reads; without a size it is that of [`FileGraph::size`].
+    /// Records that the task reads a file. Without a size the file has that of [`FileGraph::size`].
     pub(crate) fn read(&mut self, task: u32, file: &str, size_bytes: Option<u64>) {
         let file = self.file(file);
         let size_bytes = size_bytes.unwrap_or(SIZE_OF_FILE);
         self.reads.push(Use { task, file, size_bytes });
     }
 
-    /// A file that the task writes.
+    /// Records that the task writes a file.
     pub(crate) fn write(&mut self, task: u32, file: &str, size_bytes: Option<u64>) {
         let file = self.file(file);
         let size_bytes = size_bytes.unwrap_or(SIZE_OF_FILE);
@@ -191,7 +192,7 @@ impl FileGraph {
         Ok(builder.finish()?)
     }
 
-    /// Refuses dependencies on what is not there.
+    /// Refuses dependencies on undefined tasks.
     fn check_mentions(&self) -> Result<(), Misread> {
         let is_defined = |task: u32| self.rows[task as usize].is_defined;
         let unknown = |edge: &&(u32, u32)| !(is_defined(edge.0) && is_defined(edge.1));
@@ -246,7 +247,7 @@ impl Uses {
         for used in &mut uses {
             used.task = index_of[used.task as usize];
         }
-        // Stable: a task's files keep their order.
+        // The sort is stable: a task's files keep their order.
         if !uses.is_sorted_by_key(|used| used.task) {
             uses.sort_by_key(|used| used.task);
         }
@@ -275,7 +276,7 @@ impl Uses {
     }
 }
 
-/// For each file who writes it: usually one task, now and then several.
+/// The writers of each file: usually one task, sometimes several.
 struct Writers {
     /// By file; [`NONE`] for files from outside.
     first: Vec<u32>,
@@ -287,7 +288,7 @@ impl Writers {
     fn new(uses: &Uses, files: usize) -> Self {
         let mut first = vec![NONE; files];
         let mut writes = vec![(NONE, NONE, NONE); uses.uses.len()];
-        // Backwards, so that the list of a file goes forwards.
+        // Backwards, so that the list of each file is in forward order.
         for (at, write) in uses.uses.iter().enumerate().rev() {
             let output = at as u32 - uses.starts[write.task as usize];
             writes[at] = (write.task, output, first[write.file as usize]);
@@ -296,8 +297,8 @@ impl Writers {
         Self { first, writes }
     }
 
-    /// The tasks whose output the file is, as (task, output). Where several write it, those that
-    /// are declared as parents; a task never waits for itself.
+    /// The tasks that write the file, as (task, output). If there are several, only the declared
+    /// parents among them. A task never waits for itself.
     fn parents(&self, task: u32, file: u32, declared: &[(u32, u32)], found: &mut Vec<(u32, u32)>) {
         found.clear();
         let mut at = self.first[file as usize];
@@ -317,14 +318,14 @@ impl Writers {
     }
 }
 
-/// A recorded path as one that stays inside a task's directory.
+/// Converts a recorded path to one inside a task's directory.
 fn inside(name: &str) -> String {
     let is_plain = |part: &&str| !matches!(*part, "" | "." | "..");
     let parts: Vec<&str> = name.split('/').filter(is_plain).collect();
     if parts.is_empty() { "file".to_owned() } else { parts.join("/") }
 }
 
-/// The program where it is recorded, else the name without its trailing number.
+/// The recorded program, or else the name without its trailing number.
 pub(crate) fn kind_of<'t>(program: Option<&'t str>, name: &'t str) -> &'t str {
     if let Some(program) = program.filter(|program| !program.is_empty()) {
         return program;

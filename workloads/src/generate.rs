@@ -1,11 +1,12 @@
-//! Graphs from a line of text: the benchmark shapes of the paper, its applications and a few more.
+//! Generates graphs from a line of text: the benchmark shapes of the paper, its applications and a
+//! few more.
 //!
-//! `NAME:key=value,...`; the same text gives the same graph on every machine. Values that differ
-//! from task to task are distributions: `uniform(low,high)`, `gaussian(mean,deviation)`,
+//! The text is `NAME:key=value,...`; the same text yields the same graph on every machine. Values
+//! that vary by task are distributions: `uniform(low,high)`, `gaussian(mean,deviation)`,
 //! `gamma(shape,mean)`, `exponential(mean)`, cut at 0.
 //!
-//! Data that lie on the nodes before a run are the outputs of *load* tasks: no-ops of kind
-//! [`KIND_LOAD`], which placement deals evenly to the homes by a shuffle.
+//! Data present on the nodes before a run are the outputs of *load* tasks. These are no-ops of kind
+//! [`KIND_LOAD`], which placement shuffles and distributes evenly over the homes.
 
 mod all_pairs;
 mod draw;
@@ -30,7 +31,7 @@ pub use crate::graph::KIND_LOAD;
 pub use implicit::Implicit;
 pub use shapes::Shape;
 
-/// One generator: its name, its keys, what they are where they are not given, and its builder.
+/// A generator: its name, its keys, their defaults, and its builder.
 #[derive(Debug)]
 struct Generator {
     name: &'static str,
@@ -172,23 +173,23 @@ const STREAM_ORDER: u64 = 3;
 const STREAM_FILES: u64 = 4;
 const STREAM_SIZE: u64 = 5;
 
-/// Whether the text begins like a generator: a known name, alone or before a colon.
+/// True if the text begins like a generator, with a known name alone or before a colon.
 #[must_use]
 pub fn is_generator(text: &str) -> bool {
     let name = text.split_once(':').map_or(text, |(name, _)| name);
     GENERATORS.iter().any(|known| known.name == name)
 }
 
-/// Builds the graph a generator's text describes.
+/// Builds the graph of a generator's text.
 ///
 /// # Errors
-/// Unknown names and keys (the error lists the known ones), and values that make no sense.
+/// Unknown names and keys (the error lists the known ones), and invalid values.
 pub fn generate(text: &str) -> Result<Graph, GeneratorError> {
     let (mut keys, generator) = Keys::parse(text)?;
     (generator.build)(&mut keys)
 }
 
-/// Where a graph's random numbers come from.
+/// The source of a graph's random numbers.
 #[derive(Clone, Copy, Debug)]
 struct Data {
     seed: u64,
@@ -199,13 +200,13 @@ impl Data {
         draw.at(self.seed, STREAM_DURATION, index)
     }
 
-    /// Of a task's output.
+    /// The size of a task's output.
     fn size(self, draw: Draw, index: u64) -> u64 {
         draw.at(self.seed, STREAM_OUTPUT, index)
     }
 }
 
-/// What tasks do: as the keys say, or a sleep where they take time.
+/// The body of tasks: as the keys specify, or a sleep if they take time.
 fn body(keys: &Keys<'_>, takes_time: bool) -> Result<Body, GeneratorError> {
     let default = if takes_time { "sleep" } else { "noop" };
     let body = match keys.value("body").unwrap_or(default) {
@@ -220,7 +221,7 @@ fn body(keys: &Keys<'_>, takes_time: bool) -> Result<Body, GeneratorError> {
     Ok(body)
 }
 
-/// What tasks do and for how long. A no-op drops a duration that is only a default.
+/// The body and duration of tasks. A no-op ignores a default duration.
 fn body_and_duration(keys: &Keys<'_>) -> Result<(Body, Option<Draw>), GeneratorError> {
     let mut duration = keys.draw("duration", parse_duration_ns)?;
     if keys.value("body") == Some("noop") && !keys.is_given("duration") {
@@ -229,7 +230,7 @@ fn body_and_duration(keys: &Keys<'_>) -> Result<(Body, Option<Draw>), GeneratorE
     Ok((body(keys, duration.is_some())?, duration))
 }
 
-/// An output whose size is the spec's own when it is the same for all tasks.
+/// An output. Its size is in the spec if it is the same for all tasks.
 fn output_of(key: &str, file: &str, draw: Draw) -> wire::Output {
     wire::Output {
         key: key.to_owned(),

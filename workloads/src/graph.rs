@@ -1,4 +1,4 @@
-//! A task graph in memory: flat columns and two adjacency lists, good to 10^7 tasks.
+//! A task graph in memory: flat columns and two adjacency lists, suitable for 10^7 tasks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,10 +8,11 @@ use proto::{Span, wire};
 
 use crate::crash_limit::CrashLimit;
 
-/// A finished, checked graph. Made by [`crate::GraphBuilder::finish`]; it is acyclic and not empty.
+/// A finished, checked graph. [`crate::GraphBuilder::finish`] makes it; it is acyclic and not
+/// empty.
 ///
 /// Tasks are numbered from 0. A task's *slots* are its incoming edges, in order: edges that carry
-/// an object first, edges that only order after them.
+/// an object first, then edges that only order.
 #[derive(Clone, Debug)]
 pub struct Graph {
     pub(crate) name: String,
@@ -19,15 +20,15 @@ pub struct Graph {
     pub(crate) task_spec: Vec<u32>,
     pub(crate) task_entry: Vec<u64>,
     pub(crate) task_duration_ns: Vec<u64>,
-    /// Sizes that override the spec's; both are empty when no task has any.
+    /// Sizes that override the spec's; both are empty if no task has any.
     pub(crate) size_starts: Vec<u32>,
     pub(crate) sizes: Vec<u64>,
-    /// Names that override the spec's; both are empty when no task has one.
+    /// Names that override the spec's; both are empty if no task has one.
     pub(crate) name_starts: Vec<u32>,
     pub(crate) name_text: String,
-    /// Empty when every task may start at once.
+    /// Empty if every task may start at once.
     pub(crate) release_ns: Vec<u64>,
-    /// What users would expect; [`NO_ESTIMATE`] where nobody said. Empty when nobody did.
+    /// The users' estimates; [`NO_ESTIMATE`] for tasks without one. Empty if no task has one.
     pub(crate) estimate_ns: Vec<u64>,
     /// As long as `sizes`, or empty.
     pub(crate) size_estimates: Vec<u64>,
@@ -39,26 +40,26 @@ pub struct Graph {
     pub(crate) child_starts: Vec<u32>,
     pub(crate) child_task: Vec<u32>,
     pub(crate) child_slot: Vec<u32>,
-    /// Parents before children; `None` when the task numbers already are such an order.
+    /// Parents before children; `None` if the task numbers are such an order.
     pub(crate) order: Option<Vec<u32>>,
     pub(crate) edge_pairs: u64,
     pub(crate) clocks_loads: bool,
-    /// The durations of commands are those of a run, and no guesses.
+    /// The durations of commands are measured, not estimated.
     pub(crate) commands_are_measured: bool,
-    /// Decides where loads go.
+    /// Determines the placement of loads.
     pub(crate) seed: u64,
     pub(crate) notes: Vec<String>,
-    /// What its reader passed over, each with its place.
+    /// The warnings of its reader, each with its position.
     pub(crate) warnings: Vec<String>,
 }
 
-/// No user said how long the task would take.
+/// The value for a missing estimate of a duration.
 pub(crate) const NO_ESTIMATE: u64 = u64::MAX;
 
-/// The kind of tasks that only put data where a run shall find them.
+/// The kind of tasks that only put data on the nodes before a run.
 pub const KIND_LOAD: &str = "load";
 
-/// What one task is, without its edges.
+/// One task without its edges.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskView<'g> {
     pub index: u32,
@@ -66,9 +67,9 @@ pub struct TaskView<'g> {
     pub spec: &'g wire::Spec,
     pub entry: u64,
     pub duration_ns: u64,
-    /// Overrides the sizes in `spec.outputs`; empty when they hold.
+    /// Overrides the sizes in `spec.outputs` unless empty.
     pub output_sizes: &'g [u64],
-    /// Overrides `spec.name`; empty when that holds.
+    /// Overrides `spec.name` unless empty.
     pub name: &'g str,
 }
 
@@ -77,9 +78,9 @@ pub struct TaskView<'g> {
 pub struct Edge {
     /// The task at the other end.
     pub task: u32,
-    /// The child's dependency slot.
+    /// The child's input slot.
     pub slot: u32,
-    /// 0: order only; k+1: the parent's output k flows along.
+    /// 0: order only; k+1: the child reads the parent's output k.
     pub output: u32,
 }
 
@@ -89,7 +90,7 @@ impl Graph {
         &self.name
     }
 
-    /// How many tasks there are; never 0.
+    /// The number of tasks; never 0.
     #[must_use]
     pub fn len(&self) -> usize {
         self.task_spec.len()
@@ -145,7 +146,7 @@ impl Graph {
         }
     }
 
-    /// The task's name as a user sees it: its own, or its spec's with `{i}` filled in.
+    /// The task's name for users: its own, or its spec's with `{i}` replaced.
     #[must_use]
     pub fn task_name(&self, task: u32) -> String {
         let view = self.task(task);
@@ -158,14 +159,14 @@ impl Graph {
         }
     }
 
-    /// How many edges enter the task: the dependency slots it has.
+    /// The number of incoming edges, which is the number of input slots.
     #[must_use]
     pub fn slots(&self, task: u32) -> u32 {
         let at = task as usize;
         self.slot_starts[at + 1] - self.slot_starts[at]
     }
 
-    /// How many edges leave the task.
+    /// The number of outgoing edges.
     #[must_use]
     pub fn fan_out(&self, task: u32) -> u32 {
         let at = task as usize;
@@ -212,35 +213,35 @@ impl Graph {
         })
     }
 
-    /// All edges: two tasks joined by several objects have one each.
+    /// The number of edges, with one for each object between two tasks.
     #[must_use]
     pub fn edges(&self) -> u64 {
         self.edge_parent.len() as u64
     }
 
-    /// Distinct pairs of parent and child: what a user calls an edge.
+    /// The number of distinct pairs of parent and child, which users call edges.
     #[must_use]
     pub fn edge_pairs(&self) -> u64 {
         self.edge_pairs
     }
 
-    /// Tasks that wait for nobody.
+    /// Tasks without parents.
     pub fn roots(&self) -> impl Iterator<Item = u32> + '_ {
         self.indices().filter(|&task| self.slots(task) == 0)
     }
 
-    /// Tasks that nobody waits for.
+    /// Tasks without children.
     pub fn sinks(&self) -> impl Iterator<Item = u32> + '_ {
         self.indices().filter(|&task| self.fan_out(task) == 0)
     }
 
-    /// Slots the task takes while it runs.
+    /// The executing slots that the task takes.
     #[must_use]
     pub fn cpus(&self, task: u32) -> u32 {
         self.specs[self.task_spec[task as usize] as usize].cpus.max(1)
     }
 
-    /// Bytes of one output, as far as they are known before the run.
+    /// The bytes of one output, as far as they are known before the run.
     #[must_use]
     pub fn output_bytes(&self, task: u32, output: usize) -> u64 {
         match self.sizes_of(task as usize).get(output) {
@@ -249,7 +250,7 @@ impl Graph {
         }
     }
 
-    /// Bytes that flow along an edge out of `parent`.
+    /// The bytes that flow along an edge from `parent`.
     #[must_use]
     pub fn edge_bytes(&self, parent: u32, output: u32) -> u64 {
         match output.checked_sub(1) {
@@ -258,25 +259,25 @@ impl Graph {
         }
     }
 
-    /// When the task may start at the earliest, nanoseconds from the beginning of the workflow.
+    /// The earliest start of the task, in nanoseconds from the beginning of the workflow.
     #[must_use]
     pub fn release_ns(&self, task: u32) -> u64 {
         self.release_ns.get(task as usize).copied().unwrap_or(0)
     }
 
-    /// Whether some task may start only some time after the beginning of the workflow.
+    /// True if any task has a release time after the beginning of the workflow.
     #[must_use]
     pub fn has_releases(&self) -> bool {
         self.release_ns.iter().any(|release_ns| *release_ns > 0)
     }
 
-    /// How long a user would expect the task to take, where that is recorded beside the truth.
+    /// A user's estimate of the task's duration, if recorded.
     #[must_use]
     pub fn estimated_duration_ns(&self, task: u32) -> Option<u64> {
         self.estimate_ns.get(task as usize).copied().filter(|ns| *ns != NO_ESTIMATE)
     }
 
-    /// How large a user would expect an output to be; its size where nobody said.
+    /// A user's estimate of an output's size; the true size if there is no estimate.
     #[must_use]
     pub fn estimated_output_bytes(&self, task: u32, output: usize) -> u64 {
         let at = task as usize;
@@ -286,22 +287,22 @@ impl Graph {
         self.size_estimates[self.size_starts[at] as usize + output]
     }
 
-    /// The tasks that stand for files of the submitter, each with its file.
+    /// The tasks that represent files of the submitter, each with its file.
     pub fn uploads(&self) -> impl Iterator<Item = (u32, PathBuf)> + '_ {
         let is_upload =
             |task: &TaskView<'_>| matches!(task.spec.body, Some(wire::spec::Body::Upload(_)));
         self.tasks().filter(is_upload).map(|task| (task.index, PathBuf::from(task.name)))
     }
 
-    /// Whether the task starts a program, whose duration nobody knows beforehand.
+    /// True if the task starts a program of unknown duration.
     #[must_use]
     pub fn is_command(&self, task: u32) -> bool {
         let spec = &self.specs[self.task_spec[task as usize] as usize];
         matches!(spec.body, Some(wire::spec::Body::Command(_)))
     }
 
-    /// Commands last from now on what they took in a run, by their names; how many did not run then
-    /// and last no time.
+    /// Sets the durations of commands to those measured in a run, by name. Returns the number of
+    /// commands that did not run then; they get the duration 0.
     pub fn measure_commands(&mut self, took: impl Fn(&str) -> Option<Span>) -> u64 {
         let mut unknown = 0;
         for task in self.indices().filter(|&task| self.is_command(task)).collect::<Vec<u32>>() {
@@ -313,14 +314,14 @@ impl Graph {
         unknown
     }
 
-    /// Tasks that set no limit of deaths have this one.
+    /// Sets the crash limit of all tasks without one.
     pub fn set_crash_limit(&mut self, CrashLimit(limit): CrashLimit) {
         self.specs.iter_mut().filter(|spec| spec.crash_limit == 0).for_each(|spec| {
             spec.crash_limit = limit;
         });
     }
 
-    /// Keeps what no task reads: the results. How many outputs that makes.
+    /// Marks the outputs without readers as kept. Returns their number.
     pub fn keep_results(&mut self) -> u64 {
         let mut is_read = vec![false; self.len()];
         let mut spec_is_read = vec![false; self.specs.len()];
@@ -330,7 +331,7 @@ impl Graph {
                 spec_is_read[self.task_spec[edge.task as usize] as usize] = true;
             }
         }
-        // Tasks that are read and tasks that are not may share a spec: these get one of their own.
+        // Tasks with and without readers may share a spec: the latter get a spec of their own.
         let mut kept: BTreeMap<u32, u32> = BTreeMap::new();
         for task in self.indices().filter(|&task| !is_read[task as usize]) {
             let spec = self.task_spec[task as usize];
@@ -349,8 +350,8 @@ impl Graph {
         self.indices().map(keeps).sum::<usize>() as u64
     }
 
-    /// Outputs of this kind lie on so many nodes before their tasks count as done. How many outputs
-    /// of specs that are.
+    /// Sets the number of nodes that must have each of these outputs before its task counts as
+    /// done. Returns the number of outputs in specs.
     pub fn set_replicas(
         &mut self,
         replicas: u32,
@@ -361,7 +362,7 @@ impl Graph {
         meant.map(|output| output.replicas = replicas).count()
     }
 
-    /// Whether the task only puts data where a run shall find them.
+    /// True if the task only puts data on the nodes before a run.
     #[must_use]
     pub fn is_load(&self, task: u32) -> bool {
         self.specs[self.task_spec[task as usize] as usize].kind == KIND_LOAD
@@ -372,19 +373,19 @@ impl Graph {
         self.specs.iter().any(|spec| spec.kind == KIND_LOAD)
     }
 
-    /// Whether a run is clocked from the end of its last load, not from its submission.
+    /// True if the clock of a run starts at the end of its last load, not at its submission.
     #[must_use]
     pub fn clock_starts_after_loads(&self) -> bool {
         self.has_loads() && !self.clocks_loads
     }
 
-    /// Places of the text that broke its format and were passed over: one line for each kind.
+    /// The warnings about passages that break the format: one line for each kind.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Whether the text says of any task how long it takes. No-ops take no time by their nature.
+    /// True if the text specifies a duration for any task, or has only no-ops.
     #[must_use]
     pub fn has_durations(&self) -> bool {
         let is_noop = |spec: &wire::Spec| matches!(spec.body, Some(wire::spec::Body::Noop(_)));
@@ -392,13 +393,13 @@ impl Graph {
             || self.specs.iter().all(is_noop)
     }
 
-    /// What whoever looks at the graph should know.
+    /// Notes for users of the graph.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Multiplies durations and release times, rounding to whole nanoseconds; 0 makes them vanish.
+    /// Multiplies durations and release times, rounded to whole nanoseconds; 0 sets them to 0.
     ///
     /// # Panics
     /// When `factor` is negative or not a number.

@@ -1,10 +1,10 @@
-//! Figures of a graph: what `workload info` prints and what bounds start from.
+//! Figures of a graph, for `workload info` and for the bounds.
 
 use hashbrown::HashSet;
 
 use crate::graph::{Graph, expand};
 
-/// What a graph amounts to.
+/// The figures of a graph.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Info {
     pub name: String,
@@ -13,19 +13,19 @@ pub struct Info {
     pub edges: u64,
     pub roots: u64,
     pub sinks: u64,
-    /// Tasks on the longest path, counted.
+    /// The number of tasks on the longest path.
     pub depth: u64,
-    /// Tasks of the fullest level, where a level is the longest distance from a root.
+    /// The number of tasks on the fullest level, where a level is the longest distance from a root.
     pub level_width_max: u64,
     pub fan_in_max: u64,
     pub fan_out_max: u64,
-    /// Slots of the task that takes most of them.
+    /// The largest number of slots of a task.
     pub cpus_max: u32,
-    /// Sum of durations times slots.
+    /// The sum of durations times slots.
     pub work_ns: u128,
     /// The longest path by durations.
     pub critical_path_ns: u64,
-    /// Files that tasks write.
+    /// The number of files that tasks write.
     pub files: u64,
     pub bytes_produced: u64,
     /// Distinct files that exist before the run.
@@ -34,8 +34,8 @@ pub struct Info {
 }
 
 impl Graph {
-    /// How long a task lasts, where that is fixed before the run or was measured; 0 for any other
-    /// command, whatever is estimated of it: bounds must not rest on guesses.
+    /// The duration of a task, if it is fixed before the run or was measured. 0 for other commands,
+    /// even with an estimate, because bounds must not depend on estimates.
     #[must_use]
     pub fn known_duration_ns(&self, task: u32) -> u64 {
         match self.is_command(task) && !self.commands_are_measured {
@@ -44,7 +44,7 @@ impl Graph {
         }
     }
 
-    /// Sum of durations times slots, nanoseconds.
+    /// The sum of durations times slots, in nanoseconds.
     #[must_use]
     pub fn work_ns(&self) -> u128 {
         self.indices()
@@ -52,7 +52,7 @@ impl Graph {
             .sum()
     }
 
-    /// The longest path by durations, nanoseconds; no number of slots beats it.
+    /// The longest path by durations, in nanoseconds; a lower bound for any number of slots.
     #[must_use]
     pub fn critical_path_ns(&self) -> u64 {
         let mut finish_ns = vec![0_u64; self.len()];
@@ -67,7 +67,7 @@ impl Graph {
         longest_ns
     }
 
-    /// Bytes all tasks write.
+    /// The bytes that all tasks write.
     #[must_use]
     pub fn bytes_produced(&self) -> u64 {
         let per_spec: Vec<usize> = self.specs.iter().map(|spec| spec.outputs.len()).collect();
@@ -77,7 +77,7 @@ impl Graph {
             .fold(0, |sum: u64, (task, output)| sum.saturating_add(self.output_bytes(task, output)))
     }
 
-    /// For each task its longest distance from a root, counted in edges.
+    /// For each task its longest distance from a root, in edges.
     #[must_use]
     pub fn levels(&self) -> Vec<u32> {
         let mut level = vec![0_u32; self.len()];
@@ -88,7 +88,7 @@ impl Graph {
         level
     }
 
-    /// All figures; linear in tasks and edges.
+    /// All figures, in time linear in tasks and edges.
     #[must_use]
     pub fn info(&self) -> Info {
         let levels = self.levels();

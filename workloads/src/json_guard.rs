@@ -1,7 +1,7 @@
-//! Bounds on a JSON text that hold before memory is taken for it.
+//! Bounds the memory of a JSON reader before it is allocated.
 //!
 //! A JSON reader keeps a whole string, and a whole task, in memory until it is complete. The guard
-//! stands between the text and that reader. It refuses a string, and a task, that is too long.
+//! between the text and that reader refuses strings and tasks that are too long.
 
 use std::cell::Cell;
 use std::io::{BufReader, Error, Read, Result};
@@ -11,11 +11,11 @@ use proto::limits::{WORKFLOW_ELEMENT_BYTES_MAX, WORKFLOW_WORD_BYTES_MAX};
 use crate::detect::HEAD_BYTES;
 use crate::text::Source;
 
-/// Bytes that were read since the current task began. The reader of tasks resets it.
+/// The bytes read since the current task began. The reader of tasks resets it.
 #[derive(Debug, Default)]
 pub(crate) struct Element {
     bytes: Cell<u64>,
-    /// What is passed over takes no memory, however long it is.
+    /// A skipped value takes no memory, so its length is not bounded.
     is_passed_over: Cell<bool>,
 }
 
@@ -26,7 +26,7 @@ impl Element {
         self.is_passed_over.set(false);
     }
 
-    /// A value begins that the reader passes over.
+    /// A value begins that the reader skips.
     pub(crate) fn pass_over(&self) {
         self.is_passed_over.set(true);
     }
@@ -37,7 +37,7 @@ struct Guard<'e, R> {
     element: &'e Element,
     is_in_string: bool,
     is_escaped: bool,
-    /// Bytes of the string so far.
+    /// The bytes of the string so far.
     word: usize,
 }
 
@@ -101,7 +101,7 @@ mod tests {
         assert!(read(long(WORKFLOW_WORD_BYTES_MAX - 3), &Element::default()).is_ok());
         let error = read(long(WORKFLOW_WORD_BYTES_MAX), &Element::default()).unwrap_err();
         assert_eq!(error.to_string(), "a text is longer than 1048576 bytes");
-        // Blanks between strings are no text.
+        // Blanks between strings do not count.
         assert!(read(vec![b' '; WORKFLOW_WORD_BYTES_MAX * 2], &Element::default()).is_ok());
     }
 

@@ -1,38 +1,38 @@
-//! Where each task of a graph lives: the map between task numbers and [`LocalId`]s.
+//! The assignment of task numbers to [`LocalId`]s, and so to partitions. Plans and clients use it.
 
 use proto::{LocalId, PartitionId};
 
-/// An owned map, cheap to keep for as long as a job is watched. Within a partition indices count
-/// up from 0 without a gap.
+/// An owned assignment, small enough to keep while a job is watched. Within a partition indices
+/// count from 0 without gaps.
 #[derive(Clone, Debug)]
 pub struct Layout {
     tasks: u32,
-    /// Partitions that hold tasks, in the order in which they are submitted.
+    /// Partitions with tasks, in the order of submission.
     used: Vec<Used>,
-    /// `used` by partition number, for the way back.
+    /// Indices of `used`, by partition number, for look-ups by id.
     by_partition: Vec<u32>,
     map: Map,
 }
 
-/// One partition and how many of the tasks it holds.
+/// A partition and the number of its tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Used {
     pub partition: PartitionId,
-    /// Which of the caller's homes it belongs to.
+    /// The index of its home in the caller's list.
     pub home: u32,
     pub tasks: u32,
 }
 
 #[derive(Clone, Debug)]
 enum Map {
-    /// Pieces of `piece` consecutive tasks are dealt to the used partitions in turn: no memory.
+    /// Pieces of `piece` consecutive tasks go to the used partitions in turn. This needs no memory.
     Dealt { piece: u32 },
-    /// Tasks by used partition, then by index; and for each task its position there.
+    /// Tasks by used partition, then by index; and the position of each task in that list.
     Listed { starts: Vec<u32>, tasks: Vec<u32>, position: Vec<u32> },
 }
 
 impl Layout {
-    /// Deals pieces of consecutive tasks to the partitions in turn.
+    /// Distributes pieces of consecutive tasks over the partitions in turn.
     pub(crate) fn dealt(tasks: u32, piece: u32, partitions: &[(u32, PartitionId)]) -> Self {
         assert!(piece > 0, "a piece holds at least one task");
         let pieces = tasks.div_ceil(piece);
@@ -40,7 +40,7 @@ impl Layout {
         let used = partitions.iter().enumerate().map(|(turn, &(home, partition))| {
             let turn = turn as u32;
             let whole = (pieces / width + u32::from(turn < pieces % width)) * piece;
-            // Only the last piece may be short, and it ends its partition.
+            // Only the last piece may be shorter, and it ends its partition.
             let short = pieces * piece - tasks;
             let has_last = (pieces - 1) % width == turn;
             Used { partition, home, tasks: if has_last { whole - short } else { whole } }
@@ -48,7 +48,7 @@ impl Layout {
         Self::new(tasks, used.collect(), Map::Dealt { piece })
     }
 
-    /// Takes tasks as listed for each partition.
+    /// Assigns the listed tasks to each partition.
     pub(crate) fn listed(lists: Vec<(Used, Vec<u32>)>) -> Self {
         let count: usize = lists.iter().map(|(_, list)| list.len()).sum();
         let mut starts = Vec::with_capacity(lists.len() + 1);
@@ -79,7 +79,7 @@ impl Layout {
         Self { tasks, used, by_partition, map }
     }
 
-    /// How many tasks are placed.
+    /// The number of tasks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tasks as usize
@@ -118,7 +118,7 @@ impl Layout {
         LocalId::new(self.used[turn as usize].partition, u64::from(index))
     }
 
-    /// The task behind an id; `None` when the job has no such task.
+    /// The task with this id; `None` if the job has no such task.
     #[must_use]
     pub fn task_of(&self, local: LocalId) -> Option<u32> {
         let of = |turn: &u32| self.used[*turn as usize].partition;

@@ -1,13 +1,15 @@
 /*!
-Task graphs: where they come from, what they look like, and how they are cut up for submission.
+Task graphs: their sources, their structure, and their division for submission. The client, the
+command line and the simulators use them.
 
-A [`Graph`] is a checked, acyclic task graph in flat columns, good to 10^7 tasks. It comes from a
-generator's text ([`generate()`]), from a file ([`load`]: WfFormat JSON or Starling's own TOML),
-from one command line ([`Graph::command`]), or from a [`GraphBuilder`]. A [`Plan`] gives every task
-its home and yields the chunks a client submits. [`write()`] turns a graph back into text.
+A [`Graph`] is a checked, acyclic task graph in flat columns, suitable for 10^7 tasks. It comes from
+a generator's text ([`generate()`]), from a file ([`load`]: Starling's own TOML, WfFormat JSON and
+other formats), from one command line ([`Graph::command`]), or from a [`GraphBuilder`]. A [`Plan`]
+assigns every task to a home and yields the chunks that a client submits. [`write()`] converts a
+graph back to text.
 
-This room never runs anything, never opens a connection, and holds no order of execution but the
-edges. It reads files, because workflows are files; it reads no clock.
+This crate never runs tasks, never opens a connection, and has no execution order except the edges.
+It reads workflow files, but no clock.
 
 ```
 use proto::{JobId, PartitionId};

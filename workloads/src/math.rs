@@ -1,5 +1,5 @@
-//! Logarithm and exponential out of the four operations alone: a platform's own differ in the last
-//! digit, and a generator's text must give the same graph everywhere.
+//! Logarithm and exponential from the four basic operations. Platform functions differ in the last
+//! digit, but a generator's text must yield the same graph everywhere.
 
 use std::f64::consts::LN_2;
 
@@ -13,14 +13,14 @@ pub(crate) fn ln(x: f64) -> f64 {
         fraction /= 2.0;
         exponent += 1;
     }
-    // ln f = 2 artanh ((f - 1) / (f + 1)), whose series is short this near to 1.
+    // ln f = 2 artanh ((f - 1) / (f + 1)). This series converges quickly near 1.
     let ratio = (fraction - 1.0) / (fraction + 1.0);
     let square = ratio * ratio;
     let series = (0..12).rev().fold(0.0, |sum, k| sum * square + 1.0 / f64::from(2 * k + 1));
     exponent as f64 * LN_2 + 2.0 * ratio * series
 }
 
-/// e to the `x`; infinite above what a number holds, 0 below.
+/// e to the `x`; infinite above the range of numbers, 0 below.
 pub(crate) fn exp(x: f64) -> f64 {
     let whole = (x / LN_2).round();
     if whole > 1023.0 {

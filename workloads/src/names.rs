@@ -1,4 +1,4 @@
-//! Names and the numbers they get, by first mention.
+//! Assigns numbers to names in the order of first mention. The readers of formats use it.
 
 use std::hash::BuildHasher as _;
 
@@ -14,7 +14,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// How many names there are.
+    /// The number of names.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

@@ -1,18 +1,18 @@
-//! Places of a text that break its format but whose meaning is clear.
+//! Passages of a text that break its format although their meaning is clear.
 //!
-//! A reader passes them over and tells of them in one warning for each kind, or refuses the first
-//! one where the user asked for that (`--strict`).
+//! A reader accepts them and reports one warning for each kind. With `--strict` it refuses the
+//! first one.
 
 use std::cell::RefCell;
 
 use crate::error::Problem;
 use crate::text::Misread;
 
-/// Oddities of one text.
+/// The oddities of one text.
 #[derive(Debug, Default)]
 pub(crate) struct Oddities {
     is_strict: bool,
-    /// One for each kind: their number is bounded by the readers' source text.
+    /// One for each kind. The source code of the readers bounds their number.
     kinds: RefCell<Vec<Oddity>>,
 }
 
@@ -29,8 +29,7 @@ impl Oddities {
         Self { is_strict, ..Self::default() }
     }
 
-    /// Notes that the reader passes over this place; `kind` says what stands there and what
-    /// becomes of it.
+    /// Records an accepted oddity; `kind` describes it and its interpretation.
     ///
     /// # Errors
     /// The user asked for strictness.
@@ -46,7 +45,7 @@ impl Oddities {
         Ok(())
     }
 
-    /// One line for each kind, with the place of the first.
+    /// One line for each kind, with the position of the first one.
     pub(crate) fn into_warnings(self, file: &str) -> Vec<String> {
         let told = |Oddity { kind, at: (line, column), more }| match more {
             0 => format!("{file}:{line}:{column}: {kind}"),

@@ -1,25 +1,25 @@
-//! Cuts a graph into connected pieces of about equal work.
+//! Cuts a graph into connected pieces of about equal work, for placement.
 //!
-//! The heaviest edges that close no circle make a forest. Its trees are eaten up from their leaves:
-//! what hangs together is set aside as soon as it is large enough, so that a piece is a subtree, or
-//! a few subtrees side by side. Pieces come out in an order in which neighbours follow one another.
+//! The heaviest edges without cycles form a spanning forest. Its trees are consumed from their
+//! leaves: a connected part becomes a piece as soon as it is large enough. So a piece is a subtree,
+//! or several adjacent subtrees. Consecutive pieces are neighbours.
 
 use crate::graph::Graph;
 
-/// A home's share is cut into about this many parts: what a home can have too much.
+/// A home's share is cut into about this number of parts. Its inverse bounds the excess of a home.
 const PARTS_PER_SHARE: f64 = 48.0;
-/// No part is made smaller than so many tasks of mean weight, if it is not half a share.
+/// The minimum size of a part in tasks of mean weight, except that half a share is always enough.
 const PART_TASKS_MIN: f64 = 12.0;
-/// A component of at most so many tasks is kept whole where a share can take it.
+/// A component of at most this number of tasks stays whole if it fits into a share.
 const WHOLE_TASKS_MAX: usize = 64;
-/// And a larger one if it is at most this part of a share.
+/// A larger component also stays whole if it is at most this part of a share.
 const WHOLE_SHARE_MAX: f64 = 0.125;
-/// More edges are not sorted by the bytes along them: memory.
+/// Above this number, edges are not sorted by bytes, to save memory.
 const SORTED_EDGES_MAX: u64 = 1 << 26;
 const NONE: u32 = u32::MAX;
 
-/// What each task weighs: its work, and a little for being there; 1 where no work is known. Loads
-/// weigh nothing.
+/// The weight of each task: its work and a small constant; 1 if no work is known. Loads have weight
+/// 0.
 pub(crate) fn weights(graph: &Graph) -> Vec<f64> {
     let work = |task: u32| {
         let duration_ns = graph.task(task).duration_ns;
@@ -43,7 +43,7 @@ pub(crate) fn weights(graph: &Graph) -> Vec<f64> {
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     tasks: Vec<u32>,
-    /// Where each piece ends, what it weighs, and whether it is a component of some size.
+    /// The end of each piece, its weight, and whether it is a large whole component.
     ends: Vec<(u32, f64, bool)>,
 }
 
@@ -56,18 +56,18 @@ impl Pieces {
             .map(|(start, (end, weight, _))| (&self.tasks[start as usize..*end as usize], *weight))
     }
 
-    /// Components that are worth keeping whole, though they are larger than a part.
+    /// Components that stay whole although they are larger than a part.
     pub(crate) fn whole(&self) -> impl Iterator<Item = (&[u32], f64)> {
         self.iter(true)
     }
 
-    /// The rest, neighbours after one another.
+    /// The other pieces, neighbours in sequence.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (&[u32], f64)> {
         self.iter(false)
     }
 }
 
-/// Cuts up all tasks that weigh anything; `share` is what one home should get.
+/// Cuts all tasks with a weight; `share` is the share of one home.
 pub(crate) fn cut(graph: &Graph, weights: &[f64], share: f64) -> Pieces {
     let is_free = |task: u32| weights[task as usize] > 0.0;
     let free = graph.indices().filter(|&task| is_free(task)).count();
@@ -95,7 +95,7 @@ pub(crate) fn cut(graph: &Graph, weights: &[f64], share: f64) -> Pieces {
     cutter.pieces
 }
 
-/// A list of tasks through `Cutter::next`.
+/// A list of tasks linked through `Cutter::next`.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     first: u32,
@@ -112,16 +112,16 @@ struct Cutter<'a> {
     target: f64,
     share: f64,
     forest: Forest,
-    /// For each task what its subtree has left over so far.
+    /// The uncut rest of each task's subtree so far.
     chains: Vec<Chain>,
-    /// Whether a piece was already made of something below the task.
+    /// True if a piece has been cut below the task.
     is_cut: Vec<bool>,
     next: Vec<u32>,
     pieces: Pieces,
 }
 
 impl Cutter<'_> {
-    /// Takes a component in pairs of task and tree parent, parents first.
+    /// Cuts a component given as pairs of task and tree parent, parents first.
     fn component(&mut self, order: &[(u32, u32)]) {
         let weight: f64 = order.iter().map(|(task, _)| self.weights[*task as usize]).sum();
         let is_small = order.len() <= WHOLE_TASKS_MAX || weight <= self.share * WHOLE_SHARE_MAX;
@@ -133,7 +133,7 @@ impl Cutter<'_> {
         for &(task, parent) in order.iter().rev() {
             let own = Chain { first: task, last: task, weight: self.weights[task as usize] };
             let chain = self.join(self.chains[task as usize], own);
-            // What is left of a subtree that was cut stays beside its other parts.
+            // The rest of a subtree that was cut stays beside its other parts.
             if parent == NONE || self.is_cut[task as usize] || chain.weight >= self.target {
                 self.set_aside(chain);
                 if parent != NONE {
@@ -176,7 +176,7 @@ impl Cutter<'_> {
     }
 }
 
-/// The heaviest edges that close no circle, both ways.
+/// The heaviest edges without cycles, in both directions.
 struct Forest {
     starts: Vec<u32>,
     neighbours: Vec<u32>,
@@ -206,8 +206,8 @@ impl Forest {
         Self { starts, neighbours, stack: Vec::new() }
     }
 
-    /// The tasks of a component with their parents in its tree, each after its parent, subtrees
-    /// undivided.
+    /// The tasks of a component with their tree parents. Each follows its parent, and subtrees are
+    /// contiguous.
     fn component(&mut self, root: u32, seen: &mut [bool], order: &mut Vec<(u32, u32)>) {
         order.clear();
         self.stack.push((root, NONE));
@@ -225,8 +225,8 @@ impl Forest {
     }
 }
 
-/// Edges of a heaviest spanning forest of the free tasks: from the edge with most bytes down, each
-/// that joins two trees.
+/// The edges of a heaviest spanning forest of the free tasks. In descending order of bytes, it
+/// takes each edge that joins two trees.
 fn spanning_edges(graph: &Graph, is_free: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
     let mut edges: Vec<(u64, u32, u32)> = Vec::new();
     for child in graph.indices().filter(|&task| is_free(task)) {
@@ -236,7 +236,7 @@ fn spanning_edges(graph: &Graph, is_free: impl Fn(u32) -> bool) -> Vec<(u32, u32
     }
     let even = edges.windows(2).all(|pair| pair[0].0 == pair[1].0);
     if !even && graph.edges() <= SORTED_EDGES_MAX {
-        // Stable: among equals the order of the tasks holds.
+        // The sort is stable: equal edges stay in task order.
         edges.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
     }
     let mut tree: Vec<u32> = graph.indices().collect();
@@ -244,7 +244,7 @@ fn spanning_edges(graph: &Graph, is_free: impl Fn(u32) -> bool) -> Vec<(u32, u32
     for (_, parent, child) in edges {
         let (a, b) = (top(&mut tree, parent), top(&mut tree, child));
         if a != b {
-            // Chains that grow at one end stay flat whichever side is hung below the other.
+            // Chains that grow at one end stay flat, whichever tree is attached to the other.
             tree[a.max(b) as usize] = a.min(b);
             kept.push((parent, child));
         }
@@ -252,7 +252,7 @@ fn spanning_edges(graph: &Graph, is_free: impl Fn(u32) -> bool) -> Vec<(u32, u32
     kept
 }
 
-/// Whose tree a task is in; shortens the way for the next time.
+/// The root of a task's tree; halves the path for the next call.
 fn top(tree: &mut [u32], mut task: u32) -> u32 {
     while tree[task as usize] != task {
         let above = tree[tree[task as usize] as usize];

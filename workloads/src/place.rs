@@ -1,4 +1,4 @@
-//! Which tasks go together: runs by number, or connected pieces along the edges.
+//! Chooses the home of each task: consecutive runs by number, or connected pieces along the edges.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,33 +10,33 @@ use crate::layout::{Layout, Used};
 use crate::pieces::{self, Pieces};
 use crate::random::{Shuffle, mix};
 
-/// Who decides which home a task gets.
+/// The method of placement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// Even pieces of consecutive tasks.
+    /// Equal pieces of consecutive tasks.
     #[default]
     Hash,
-    /// Connected, even pieces: a chain or a subtree completes without leaving its home, and what
-    /// reads loaded data is homed with most of it. Tasks without edges whose lengths are known and
-    /// differ are dealt out, and each home gets its longest first.
+    /// Connected, equal pieces: a chain or a subtree completes without leaving its home. Readers of
+    /// loaded data are homed with most of their data. Tasks without edges and with different known
+    /// durations are distributed, and each home gets its longest first.
     Graph,
 }
 
-/// Pieces each home gets at least, when there are tasks enough: evenness.
+/// The minimum number of pieces per home, if there are enough tasks, for even loads.
 const PIECES_PER_HOME: u64 = 8;
-/// Longest piece of consecutive tasks that placement by number keeps together.
+/// The maximum size of a piece of consecutive tasks in placement by number.
 const PIECE_TASKS_MAX: u64 = 256;
-/// A home's tasks are spread over so many partitions that each gets about this many: few enough
-/// records of the partition itself, large enough chunks.
+/// The target number of tasks per partition, for few partition records and large chunks.
 const PARTITION_TASKS: u64 = 1024;
-/// How much more than its share a home may get of tasks that follow loaded data.
+/// The maximum excess of a home over its share due to tasks that follow loaded data.
 const FOLLOWERS_EXCESS: f64 = 0.02;
 const STREAM_LOADS: u64 = 0x6c6f_6164;
 
 /// A home and the partitions of it that a job uses.
 type Chosen = (u32, Vec<PartitionId>);
 
-/// Each home's partitions that this job uses, rotated by the job so that small jobs spread.
+/// The partitions of each home that this job uses. They are rotated by job, so small jobs spread
+/// over all homes.
 fn rotated(job: JobId, homes: &[Vec<PartitionId>], tasks: u64) -> Vec<Chosen> {
     assert!(!homes.is_empty(), "a job needs a home");
     assert!(homes.iter().all(|home| !home.is_empty()), "a home holds at least one partition");
@@ -53,7 +53,7 @@ fn rotated(job: JobId, homes: &[Vec<PartitionId>], tasks: u64) -> Vec<Chosen> {
     (0..homes.len()).map(of_home).collect()
 }
 
-/// Gives every task its home.
+/// Assigns every task to a home.
 pub(crate) fn layout(
     graph: &Graph,
     job: JobId,
@@ -62,26 +62,26 @@ pub(crate) fn layout(
 ) -> Layout {
     match placement {
         Placement::Graph if graph.edges() > 0 => by_graph(graph, job, homes),
-        // Without edges there is nothing to keep together, and no table is needed for equal tasks.
+        // Without edges no tasks belong together, and equal tasks need no table.
         Placement::Graph if is_uneven(graph) => by_length(graph, job, homes),
         Placement::Hash | Placement::Graph => by_number(graph, job, homes),
     }
 }
 
-/// Its tasks are known to take unequal times, and may start in any order.
+/// True if the durations are known and unequal, and the tasks may start in any order.
 fn is_uneven(graph: &Graph) -> bool {
     let mut durations = graph.indices().map(|task| graph.task(task).duration_ns);
     let first = durations.next();
     !graph.has_loads() && durations.any(|duration_ns| Some(duration_ns) != first)
 }
 
-/// The longest tasks first, dealt out: a home starts its tasks in the order of their numbers, and a
-/// long one that starts last leaves all other slots idle until it ends.
+/// Distributes the longest tasks first. A home starts its tasks in the order of their numbers, and
+/// a long task that starts last leaves all other slots idle.
 fn by_length(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     let chosen = rotated(job, homes, graph.len() as u64);
     let mut order: Vec<u32> = graph.indices().collect();
     order.sort_by_key(|task| Reverse(graph.task(*task).duration_ns));
-    // Homes take turns, and those of a home its partitions.
+    // Alternates between homes, and between the partitions of a home.
     let rounds = chosen.iter().map(|(_, partitions)| partitions.len()).min().unwrap_or(1);
     let places = chosen.len() * rounds;
     let dealt = (0..places.min(order.len())).map(|turn| {
@@ -93,7 +93,8 @@ fn by_length(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     Layout::listed(dealt.collect())
 }
 
-/// Pieces of consecutive tasks, to each home in turn and to each home's partitions in turn.
+/// Distributes pieces of consecutive tasks to the homes in turn, and to each home's partitions in
+/// turn.
 fn by_number(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     let tasks = graph.len() as u64;
     let chosen = rotated(job, homes, tasks);
@@ -102,7 +103,7 @@ fn by_number(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     }
     let piece = (tasks / (homes.len() as u64 * PIECES_PER_HOME)).clamp(1, PIECE_TASKS_MAX);
     let pieces = tasks.div_ceil(piece);
-    // Equal turns for all homes need equally many partitions of each.
+    // Equal turns for all homes require the same number of partitions of each.
     let rounds = chosen.iter().map(|(_, partitions)| partitions.len()).min().unwrap_or(1);
     let mut order: Vec<(u32, PartitionId)> = (0..rounds)
         .flat_map(|round| chosen.iter().map(move |(home, list)| (*home, list[round])))
@@ -111,8 +112,8 @@ fn by_number(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     Layout::dealt(tasks as u32, piece as u32, &order)
 }
 
-/// Loads dealt out; of the other tasks one run for each home, because tasks that stand together
-/// read the same data.
+/// Distributes the loads evenly, and gives each home one run of the other tasks, because
+/// neighbouring tasks read the same data.
 fn runs_beside_loads(graph: &Graph, chosen: &[Chosen]) -> Layout {
     let mut lists = deal_loads(graph, chosen.len());
     let others: Vec<u32> = graph.indices().filter(|&task| !graph.is_load(task)).collect();
@@ -123,8 +124,8 @@ fn runs_beside_loads(graph: &Graph, chosen: &[Chosen]) -> Layout {
     listed(chosen, lists)
 }
 
-/// Loads of each home. Those of one spec are shuffled and dealt in turn, then those of the next:
-/// every home gets equally many of each, one more or less.
+/// The loads of each home. The loads of each spec are shuffled and distributed in turn. So all
+/// homes have the same number of each, within one.
 fn deal_loads(graph: &Graph, homes: usize) -> Vec<Vec<u32>> {
     let mut of_spec: Vec<Vec<u32>> = vec![Vec::new(); graph.specs().len()];
     for task in graph.indices().filter(|&task| graph.is_load(task)) {
@@ -155,13 +156,13 @@ fn listed(chosen: &[Chosen], lists: Vec<Vec<u32>>) -> Layout {
             }
         }
     }
-    // Chunks go out in this order: homes take turns.
+    // Chunks are sent in this order, alternating between homes.
     placed.sort_by_key(|(round, ..)| *round);
     Layout::listed(placed.into_iter().map(|(_, used, list)| (used, list)).collect())
 }
 
-/// Connected pieces. Loads are dealt out first; what reads mostly from one home's loads goes
-/// there; what is left is cut along its edges.
+/// Places connected pieces. Loads are distributed first. Tasks that read mostly one home's loads go
+/// to that home, and the rest is cut along its edges.
 fn by_graph(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     let chosen = rotated(job, homes, graph.len() as u64);
     let mut shares = Shares::new(graph, chosen.len());
@@ -174,12 +175,12 @@ fn by_graph(graph: &Graph, job: JobId, homes: &[Vec<PartitionId>]) -> Layout {
     listed(&chosen, shares.lists)
 }
 
-/// What each home has so far.
+/// The tasks that each home has so far.
 #[derive(Debug)]
 struct Shares {
-    /// By task; 0 for those that are placed before anything is cut.
+    /// By task; 0 for tasks that are placed before cutting.
     weights: Vec<f64>,
-    /// What each home should get.
+    /// The target weight of each home.
     share: f64,
     /// Tasks and weight, by home.
     lists: Vec<Vec<u32>>,
@@ -198,7 +199,8 @@ impl Shares {
         self.loads[home] += weight;
     }
 
-    /// Deals the loads, and gives each home the tasks most of whose input bytes it has.
+    /// Distributes the loads, and gives each home the tasks that read most of their input bytes
+    /// from it.
     fn follow_loads(&mut self, graph: &Graph) {
         self.lists = deal_loads(graph, self.loads.len());
         let mut load_home = vec![u32::MAX; graph.len()];
@@ -219,20 +221,20 @@ impl Shares {
         }
     }
 
-    /// Whole components, each to the home that has least.
+    /// Gives each whole component to the home with the least weight.
     fn give_whole(&mut self, pieces: &Pieces) {
         let mut least: BinaryHeap<Reverse<(u64, usize)>> =
             (0..self.loads.len()).map(|home| Reverse((self.loads[home].to_bits(), home))).collect();
         for (tasks, weight) in pieces.whole() {
             let Reverse((_, home)) = least.pop().expect("there is a home");
             self.give(home, tasks, weight);
-            // Bits of numbers that are not negative order as the numbers do.
+            // The bits of non-negative floats order like their values.
             least.push(Reverse((self.loads[home].to_bits(), home)));
         }
     }
 
-    /// All other pieces in their order, in which neighbours stand together: each home takes a run
-    /// of what it still has room for.
+    /// Distributes all other pieces in order: each home takes a run that fills its remaining
+    /// capacity.
     fn give_runs(&mut self, pieces: &Pieces) {
         let room: Vec<f64> = self.loads.iter().map(|load| (self.share - load).max(0.0)).collect();
         let all_room: f64 = room.iter().sum();
@@ -251,7 +253,7 @@ impl Shares {
     }
 }
 
-/// The home whose loads make up more than half of the bytes that a task reads.
+/// The home with loads that make up more than half of a task's input bytes.
 fn most_input(
     graph: &Graph,
     task: u32,

@@ -1,4 +1,5 @@
-//! From a graph to what is sent: every task gets its home, and the graph is cut into chunks.
+//! Plans a submission: assigns every task to a home, and cuts the graph into chunks. Clients use
+//! it.
 
 use proto::{JobId, LocalId, PartitionId, limits, wire};
 
@@ -6,31 +7,31 @@ use crate::graph::{Graph, TaskView};
 use crate::layout::Layout;
 use crate::place::{self, Placement};
 
-/// Upper bounds of what things take in an encoded chunk.
+/// Upper bounds of encoded sizes in a chunk.
 const CHUNK_FIXED_BYTES: usize = 256;
 const TASK_FIXED_BYTES: usize = 64;
 const VARINT_BYTES: usize = 10;
 const LIST_FIXED_BYTES: usize = 32;
 const CHILD_BYTES: usize = 8 + 5 + 5;
 const PARENT_BYTES: usize = 8;
-/// A list is only begun or continued in a chunk that has room for this many entries, or the rest.
+/// A list is begun or continued only in a chunk with space for this number of entries, or the rest.
 const LIST_PIECE_MIN: usize = 64;
 
-/// A graph with a home for every task. Pure: the same graph, job and homes give the same chunks.
+/// A graph with a home for every task. Pure: the same graph, job and homes yield the same chunks.
 #[derive(Clone, Debug)]
 pub struct Plan<'g> {
     graph: &'g Graph,
     job: JobId,
     layout: Layout,
-    /// Chunks of each used partition.
+    /// The number of chunks of each used partition.
     chunk_counts: Vec<u32>,
-    /// Of each task; empty when none is more urgent than its duration says.
+    /// By task; empty if no task is more urgent than its duration implies.
     urgencies: Vec<u64>,
 }
 
 impl<'g> Plan<'g> {
-    /// `homes[k]` are the partitions of the k-th home that takes part; the caller passes one home
-    /// for the worst case. Linear in tasks and edges.
+    /// `homes[k]` are the partitions of the k-th home; the caller passes one home for the worst
+    /// case. Takes time linear in tasks and edges.
     ///
     /// # Panics
     /// When there is no home, or a home without a partition, or a partition of two homes.
@@ -53,13 +54,13 @@ impl<'g> Plan<'g> {
         plan
     }
 
-    /// All chunks, made as they are asked for; homes take turns.
+    /// All chunks, created on demand and alternating between homes.
     #[must_use]
     pub fn chunks(&self) -> Chunks<'_> {
         Chunks { cutter: Cutter::new(self) }
     }
 
-    /// What makes the job visible once every chunk is accepted.
+    /// The commit, which makes the job visible once every chunk is accepted.
     #[must_use]
     pub fn commit(
         &self,
@@ -67,7 +68,7 @@ impl<'g> Plan<'g> {
         submitted_ns: u64,
         settings: wire::JobSettings,
     ) -> wire::JobCommit {
-        // What a command writes and reads is bytes, whatever was wished for synthetic data.
+        // Commands read and write real bytes, even if synthetic data were requested.
         use wire::spec::Body::{Command, Upload};
         let is_real = |spec: &wire::Spec| matches!(spec.body, Some(Command(_) | Upload(_)));
         let real_data = settings.real_data || self.graph.specs().iter().any(is_real);
@@ -107,7 +108,7 @@ impl<'g> Plan<'g> {
         self.job
     }
 
-    /// The map between task numbers and ids; clone it to keep it longer than the graph.
+    /// The assignment of ids; a clone can outlive the graph.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -119,7 +120,7 @@ impl<'g> Plan<'g> {
         self.layout.local_id(task)
     }
 
-    /// The task behind an id.
+    /// The task with this id.
     #[must_use]
     pub fn task_of(&self, local: LocalId) -> Option<u32> {
         self.layout.task_of(local)
@@ -141,7 +142,7 @@ impl Iterator for Chunks<'_> {
     }
 }
 
-/// A task whose lists of edges are not all out yet.
+/// A task with edge lists that are not written completely.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     task: u32,
@@ -150,17 +151,17 @@ struct Open {
     parents_done: u32,
 }
 
-/// Cuts one partition after the other. Without a chunk to fill it only counts, and then never
-/// touches an edge.
+/// Cuts one partition after the other. Without a chunk to fill it only counts, and then does not
+/// read edges.
 #[derive(Debug)]
 struct Cutter<'p> {
     plan: &'p Plan<'p>,
     turn: u32,
-    /// The next task to begin, and the next chunk's number, within the partition.
+    /// The next task and the next chunk number within the partition.
     index: u32,
     number: u32,
     open: Option<Open>,
-    /// For each spec the serial of the chunk that last held it, and where it stands there.
+    /// For each spec the serial number of the last chunk that contains it, and its index there.
     spec_seen: Vec<(u64, u32)>,
     serial: u64,
     /// Of the chunk being cut.
@@ -185,7 +186,7 @@ impl<'p> Cutter<'p> {
         }
     }
 
-    /// Cuts the next chunk and says which used partition it belongs to.
+    /// Cuts the next chunk and returns its used partition.
     fn cut(&mut self, mut chunk: Option<&mut wire::Chunk>) -> Option<u32> {
         let turn = self.turn;
         let used = *self.plan.layout.used().get(turn as usize)?;
@@ -216,7 +217,7 @@ impl<'p> Cutter<'p> {
         }
     }
 
-    /// Adds the next task without its lists; false when the chunk is full.
+    /// Adds the next task without its lists; false if the chunk is full.
     fn begin_task(&mut self, chunk: Option<&mut wire::Chunk>) -> bool {
         use prost::Message as _;
         let task = self.plan.layout.task_at(self.turn, self.index);
@@ -229,7 +230,7 @@ impl<'p> Cutter<'p> {
             cost_bytes += view.spec.encoded_len() + VARINT_BYTES;
         }
         let is_full = self.tasks == limits::CHUNK_TASKS_MAX || cost_bytes > self.room_bytes;
-        // What fits into no chunk goes alone; the frame still has room for it.
+        // A task that fits into no chunk gets its own; the frame still has space for it.
         if is_full && self.tasks > 0 {
             return false;
         }
@@ -254,7 +255,8 @@ impl<'p> Cutter<'p> {
         true
     }
 
-    /// Adds what fits of the open task's lists; false when the chunk is full before their end.
+    /// Adds the rest of the open task's lists as far as it fits; false if the chunk is full before
+    /// their end.
     fn continue_lists(&mut self, mut chunk: Option<&mut wire::Chunk>) -> bool {
         let Some(mut open) = self.open else { return true };
         let graph = self.plan.graph;
@@ -296,7 +298,8 @@ impl<'p> Cutter<'p> {
         true
     }
 
-    /// How many of `left` entries go into one piece here and now; takes the room for them.
+    /// The number of the `left` entries that fit into one piece of this chunk. Reserves their
+    /// space.
     fn take(&mut self, left: u32, entry_bytes: usize) -> u32 {
         let room = self.room_bytes.saturating_sub(LIST_FIXED_BYTES) / entry_bytes;
         let count = room.min(left as usize).min(limits::CHUNK_EDGES_MAX);

@@ -1,9 +1,9 @@
-//! Durations and sizes as people write them: `90s`, `1h 30m`, `50ms`, `4GiB`, `5MB`.
+//! Parses and formats durations and sizes: `90s`, `1h 30m`, `50ms`, `4GiB`, `5MB`.
 
-/// A duration in nanoseconds: one or more numbers with units, or a bare 0.
+/// Parses a duration in nanoseconds: one or more numbers with units, or a bare 0.
 ///
 /// # Errors
-/// A sentence that says what is wrong.
+/// A sentence that describes the error.
 pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a duration such as 90s, 1h 30m or 50ms");
     let mut rest = text.trim();
@@ -33,10 +33,10 @@ pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
     whole(total_ns).ok_or_else(|| format!("'{text}' is too long a duration"))
 }
 
-/// A size in bytes: `MB` is 10^6, `MiB` is 2^20; a bare number is bytes.
+/// Parses a size in bytes: `MB` is 10^6, `MiB` is 2^20; a bare number is bytes.
 ///
 /// # Errors
-/// A sentence that says what is wrong.
+/// A sentence that describes the error.
 pub fn parse_size_bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size such as 5MB or 4GiB");
     let (number, unit) = split_number(text.trim()).ok_or_else(wrong)?;
@@ -55,7 +55,8 @@ pub fn parse_size_bytes(text: &str) -> Result<u64, String> {
     whole(number * unit_bytes).ok_or_else(|| format!("'{text}' is too large a size"))
 }
 
-/// The duration in the largest unit that keeps it whole; the inverse of [`parse_duration_ns`].
+/// Formats a duration in the largest unit that keeps it whole; the inverse of
+/// [`parse_duration_ns`].
 #[must_use]
 pub fn format_duration_ns(duration_ns: u64) -> String {
     if duration_ns == 0 {
@@ -76,7 +77,7 @@ fn split_number(text: &str) -> Option<(f64, &str)> {
     Some((number, &text[end..]))
 }
 
-/// Rounds to a whole number that still has room for arithmetic in 64 bits.
+/// Rounds to a whole number, small enough for arithmetic in 64 bits.
 fn whole(number: f64) -> Option<u64> {
     (number <= (1_u64 << 62) as f64).then_some(number.round() as u64)
 }

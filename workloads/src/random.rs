@@ -1,4 +1,4 @@
-//! Random numbers that are the same on every machine and need no state: a hash of seed and index.
+//! Stateless random numbers, identical on every machine: a hash of seed and index.
 
 /// SplitMix64's finisher over the counter `index` of the stream `seed`.
 pub(crate) fn random(seed: u64, stream: u64, index: u64) -> u64 {
@@ -22,7 +22,7 @@ pub(crate) fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Further numbers from one, for what needs more than one draw.
+/// A sequence of numbers from one, if a value needs more than one draw.
 #[derive(Debug)]
 pub(crate) struct Stream(u64);
 
@@ -31,18 +31,18 @@ impl Stream {
         Self(random)
     }
 
-    /// Above 0 and below 1.
+    /// A number above 0 and below 1.
     pub(crate) fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         ((mix(self.0) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 }
 
-/// Rounds of the permutation: after four, neighbours are strangers.
+/// The rounds of the permutation; four make neighbouring inputs unrelated.
 const ROUNDS: u64 = 4;
 
-/// A shuffle of `0..count`, one place at a time and without a table: a Feistel network over the
-/// next even number of bits, walked until it falls inside.
+/// A shuffle of `0..count`, computed for each position without a table. A Feistel network over the
+/// next even number of bits is applied until the result is in range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shuffle {
     key: u64,
@@ -56,7 +56,7 @@ impl Shuffle {
         Self { key: random(seed, stream, count), count, half_bits: bits.div_ceil(2).max(1) }
     }
 
-    /// What stands at place `at`; each number below `count` stands at one.
+    /// The number at position `at`; each number below `count` is at exactly one.
     pub(crate) fn at(&self, at: u64) -> u64 {
         debug_assert!(at < self.count, "{at} is not a place among {}", self.count);
         let mask = (1_u64 << self.half_bits) - 1;

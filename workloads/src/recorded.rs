@@ -1,17 +1,17 @@
-//! What recorded tasks of all formats have in common: they sleep as long as they once ran.
+//! Common parts of all formats with recorded tasks, which become sleeps of their recorded runtime.
 
 use hashbrown::HashMap;
 use proto::{limits, wire};
 
 use crate::builder::GraphBuilder;
 
-/// Runtimes longer than this are taken for mistakes; a century leaves room for sums.
+/// Longer runtimes count as errors. A century leaves space for sums.
 const RUNTIME_S_MAX: f64 = 3.2e9;
-/// Sizes beyond this are taken for mistakes; an exabyte leaves room for sums.
+/// Larger sizes count as errors. An exabyte leaves space for sums.
 const SIZE_BYTES_MAX: f64 = 1e18;
 
 /// # Errors
-/// A sentence that says why no task runs so long.
+/// A sentence about the invalid runtime.
 pub(crate) fn duration_ns(runtime_s: f64) -> Result<u64, String> {
     if (0.0..=RUNTIME_S_MAX).contains(&runtime_s) {
         return Ok((runtime_s * 1e9).round() as u64);
@@ -20,7 +20,7 @@ pub(crate) fn duration_ns(runtime_s: f64) -> Result<u64, String> {
 }
 
 /// # Errors
-/// A sentence that says why nothing has that size.
+/// A sentence about the invalid size.
 pub(crate) fn size_bytes(bytes: f64) -> Result<u64, String> {
     if (0.0..=SIZE_BYTES_MAX).contains(&bytes) {
         return Ok(bytes.round() as u64);
@@ -28,12 +28,12 @@ pub(crate) fn size_bytes(bytes: f64) -> Result<u64, String> {
     Err(format!("a size of {bytes} bytes cannot be"))
 }
 
-/// Recorded cores as slots: at least one, at most what a node can have.
+/// Recorded cores as slots: at least one, at most the maximum of a node.
 pub(crate) fn slots(cores: f64) -> u32 {
     cores.ceil().clamp(1.0, f64::from(limits::SLOTS_MAX)) as u32
 }
 
-/// What tasks that share a spec have in common.
+/// The common properties of tasks that share a spec.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Shape {
     pub(crate) cpus: u32,
@@ -41,11 +41,11 @@ pub(crate) struct Shape {
     pub(crate) outputs: usize,
 }
 
-/// Specs of tasks whose objects have no names of their own, one for each shape.
+/// The specs of tasks with unnamed objects, one for each shape.
 #[derive(Debug)]
 pub(crate) struct Shapes {
     kind: &'static str,
-    /// Of tasks without a name of their own; `{i}` becomes the task's entry.
+    /// The name of unnamed tasks; `{i}` is replaced by the task's entry.
     name: &'static str,
     known: HashMap<Shape, u32, foldhash::fast::FixedState>,
 }

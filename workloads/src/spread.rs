@@ -1,33 +1,33 @@
-//! What a placement does to a graph: how even it is, and what it cuts.
+//! Evaluates a placement: its evenness, and the edges and bytes it cuts.
 
 use proto::{JobId, PartitionId, limits};
 
 use crate::graph::Graph;
 use crate::place::{self, Placement};
 
-/// A graph on so many homes.
+/// The figures of a graph on a number of homes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spread {
     pub homes: u32,
-    /// Tasks of the home that has most.
+    /// The number of tasks of the fullest home.
     pub tasks_most: u64,
     pub tasks_mean: f64,
-    /// Work (durations times slots) of the home that has most, over the mean; 1 without work.
+    /// The work (durations times slots) of the busiest home, over the mean; 1 without work.
     pub work_most_over_mean: f64,
-    /// Edges and bytes, and those between different homes. Two tasks joined by several objects
-    /// have an edge for each; an object that several tasks of a home read counts for each.
+    /// Edges and bytes, and those between different homes. Two tasks joined by several objects have
+    /// an edge for each. An object that several tasks of a home read counts for each.
     pub edges: u64,
     pub edges_cut: u64,
     pub bytes: u64,
     pub bytes_cut: u64,
 }
 
-/// Partitions of each home here: the fewest that a cluster has.
+/// The number of partitions per home, which is the minimum in a cluster.
 const PARTITIONS_PER_HOME: u32 = 8;
 const _: () = assert!(limits::NODES_MAX * PARTITIONS_PER_HOME <= limits::PARTITIONS_MAX);
 
 impl Graph {
-    /// How a placement spreads the graph over `homes` homes that hold equally many partitions.
+    /// The figures of a placement of the graph over `homes` homes with equal numbers of partitions.
     ///
     /// # Panics
     /// When there are no homes, or more than nodes in the largest cluster.

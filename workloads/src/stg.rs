@@ -1,11 +1,11 @@
-//! Standard Task Graphs, the text files of Kasahara's set (T. Tobita, H. Kasahara: A standard task
-//! graph set for fair evaluation of multiprocessor scheduling algorithms, 2002).
+//! Reads Standard Task Graphs, the text files of Kasahara's set (T. Tobita, H. Kasahara: A standard
+//! task graph set for fair evaluation of multiprocessor scheduling algorithms, 2002).
 //!
-//! The first line has the number of tasks (and may have the number of processors). Each further
-//! line is one task: its number, its time, how many predecessors it has, and these; in the form
-//! with communication each predecessor is followed by its cost. `#` begins a comment. A time unit
-//! is read as a second, and a unit of cost as what a link of 1 Gbit/s moves in a second. The
-//! number of tasks may or may not count the two dummy tasks at both ends.
+//! The first line has the number of tasks, and optionally the number of processors. Each further
+//! line is one task: its number, its time, its number of predecessors, and these. In the form with
+//! communication each predecessor is followed by its cost. `#` begins a comment. A time unit counts
+//! as a second, and a unit of cost as the bytes of one second on a link of 1 Gbit/s. The number of
+//! tasks may or may not include the two dummy tasks at both ends.
 
 use hashbrown::HashMap;
 
@@ -16,12 +16,12 @@ use crate::recorded;
 use crate::text::{Field, Line, Lines, Misread, Source};
 use crate::weighted::{Weight, Weighted};
 
-/// Bytes of one unit of communication: a second of a link of 1 Gbit/s.
+/// The bytes of one unit of communication: a second of a link of 1 Gbit/s.
 pub(crate) const COST_BYTES: f64 = 125e6;
 /// Tasks beyond the declared ones: the entry and the exit.
 const DUMMIES: u64 = 2;
 
-/// An edge from a task whose line has not come yet.
+/// An edge from a task with a later line.
 #[derive(Debug)]
 struct Awaited {
     number: u64,
@@ -84,7 +84,7 @@ impl Reader {
         let count = words.next().ok_or_else(|| missing("the number of its predecessors"))?;
         let predecessors = count.whole("the number of predecessors")?;
         let rest: Vec<Field<'_>> = words.collect();
-        // Costs, where there are any, follow each predecessor.
+        // Each predecessor may be followed by its cost.
         let step = match rest.len() as u64 {
             given if given == predecessors => 1,
             given if predecessors.checked_mul(2) == Some(given) => 2,

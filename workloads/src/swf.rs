@@ -1,10 +1,10 @@
-//! The Standard Workload Format of the Parallel Workloads Archive (D. Feitelson, D. Tsafrir, D.
-//! Krakov: Experience with using the Parallel Workloads Archive, 2014): one job a line, 18 numbers,
-//! -1 for what is unknown, `;` before comments.
+//! Reads the Standard Workload Format of the Parallel Workloads Archive (D. Feitelson, D. Tsafrir,
+//! D. Krakov: Experience with using the Parallel Workloads Archive, 2014): one job per line with 18
+//! numbers, -1 for unknown values, `;` before comments.
 //!
-//! Each job becomes a task under its number: its run time, the processors it was given (or asked
-//! for), its memory, its arrival as a release time, its requested time as the user's estimate. A
-//! job that another one had to wait for becomes its parent; think times are left out.
+//! Each job becomes a task under its number. Its values are the run time, the allocated (or
+//! requested) processors, the memory, the arrival as release time, and the requested time as the
+//! user's estimate. The preceding job of a job becomes its parent; think times are ignored.
 
 use hashbrown::HashMap;
 
@@ -16,10 +16,10 @@ use crate::oddity::Oddities;
 use crate::recorded::{self, Shape, Shapes};
 use crate::text::{Field, Line, Lines, Misread, Source};
 
-/// Numbers of a line.
+/// The number of fields in a line.
 pub(crate) const FIELDS: usize = 18;
 
-/// The fields that matter, in the order of the format.
+/// The fields that are used, in the order of the format.
 #[derive(Clone, Copy)]
 struct Job {
     number: u64,
@@ -65,7 +65,7 @@ pub(crate) fn read(
         let mut shape = Shape { cpus: 1, ..Shape::default() };
         if options.recorded_cores {
             shape.cpus = recorded::slots(job.processors);
-            // The archive counts kilobytes for each processor.
+            // The archive counts kilobytes per processor.
             let memory = job.memory_kib.max(0.0) * 1024.0 * f64::from(shape.cpus);
             shape.memory_bytes = recorded::size_bytes(memory).map_err(|r| first.fault(bad(r)))?;
         }
@@ -112,7 +112,7 @@ fn is_header(line: Line<'_>) -> bool {
 }
 
 impl Job {
-    /// The job, and its first field for errors.
+    /// Parses a job, and returns its first field for errors.
     fn read<'l>(line: Line<'l>, oddities: &Oddities) -> Result<(Self, Field<'l>), Misread> {
         let fields: Vec<Field<'_>> = line.words().take(FIELDS + 1).collect();
         if let Some(further) = fields.get(FIELDS) {

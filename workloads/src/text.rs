@@ -1,4 +1,5 @@
-//! A workflow's text as it comes in: lines, fields, numbers, and where each of them stands.
+//! Reads a workflow's text by lines and fields, with the position of each. The readers of text
+//! formats use it.
 
 use std::io::{BufRead as _, BufReader, Read};
 
@@ -9,7 +10,7 @@ use crate::error::{GraphError, LoadError, Problem};
 /// A text that is read once, from its beginning.
 pub(crate) type Source<'a> = BufReader<Box<dyn Read + 'a>>;
 
-/// What is wrong in a text, and where: line and column, from 1.
+/// An error in a text, with line and column from 1.
 #[derive(Debug)]
 pub(crate) struct Misread {
     pub(crate) at: Option<(usize, usize)>,
@@ -53,7 +54,8 @@ pub(crate) struct Lines<'s, 'a> {
     source: &'s mut Source<'a>,
     line: usize,
     bytes: Vec<u8>,
-    /// A line that begins with it is a comment, in whatever encoding: it comes as an empty line.
+    /// A line that begins with this byte is a comment in any encoding, and is returned as an empty
+    /// line.
     comment: Option<u8>,
 }
 
@@ -74,7 +76,7 @@ impl<'s, 'a> Lines<'s, 'a> {
     /// The next line without its end.
     ///
     /// # Errors
-    /// What cannot be read, is too long, or is not UTF-8.
+    /// A line that is unreadable, too long, or not UTF-8.
     pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, Misread> {
         self.bytes.clear();
         self.line += 1;
@@ -119,7 +121,7 @@ impl<'t> Line<'t> {
         })
     }
 
-    /// What stands between commas.
+    /// The fields between commas.
     pub(crate) fn between_commas(self) -> impl Iterator<Item = Field<'t>> {
         let mut column = 1;
         self.text.split(',').map(move |text| {
@@ -134,7 +136,7 @@ impl<'t> Line<'t> {
     }
 }
 
-/// A piece of a line.
+/// A part of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field<'t> {
     pub(crate) line: usize,
@@ -153,7 +155,7 @@ impl Field<'_> {
     }
 
     /// # Errors
-    /// The field is no whole number, or too large a one; `what` says what it should be.
+    /// The field is no whole number or too large; `what` names the expected value.
     pub(crate) fn whole(self, what: &str) -> Result<u64, Misread> {
         self.text.parse().map_err(|_| {
             self.syntax(format!("{what} is a whole number, not '{}'", shown(self.text)))
@@ -161,7 +163,7 @@ impl Field<'_> {
     }
 
     /// # Errors
-    /// The field is no number; `what` says what it should be.
+    /// The field is no number; `what` names the expected value.
     pub(crate) fn number(self, what: &str) -> Result<f64, Misread> {
         let wrong = || self.syntax(format!("{what} is a number, not '{}'", shown(self.text)));
         let number: f64 = self.text.trim().parse().map_err(|_| wrong())?;
@@ -169,10 +171,10 @@ impl Field<'_> {
     }
 }
 
-/// Characters of the input that an error repeats.
+/// The maximum number of characters of the input in an error.
 const SHOWN_CHARACTERS_MAX: usize = 40;
 
-/// The start of a piece of input, for an error of one line.
+/// The start of a piece of input, for a one-line error.
 pub(crate) fn shown(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN_CHARACTERS_MAX).collect();
     if shown.len() < text.len() {
@@ -181,7 +183,7 @@ pub(crate) fn shown(text: &str) -> String {
     shown.escape_debug().to_string()
 }
 
-/// A reader that gives up beyond so many bytes.
+/// A reader that fails beyond a number of bytes.
 pub(crate) struct Limited<R> {
     reader: R,
     left: u64,

@@ -1,8 +1,8 @@
-//! Starling's own workflow file, and the tables it shares with a single command line.
+//! Starling's own workflow file, and the tables that it shares with a single command line.
 //!
-//! Reading has three steps: [`raw`] takes the TOML as it is, [`table`] checks each task by itself,
-//! [`assemble`] resolves names and files between tasks. Arrays stay one table until the last step,
-//! and their elements share a spec whose `{i}` is filled in at launch.
+//! Reading has three steps: [`raw`] parses the TOML, [`table`] checks each task by itself, and
+//! [`assemble`] resolves names and files between tasks. An array stays one table until the last
+//! step. Its elements share a spec, and `{i}` is replaced at launch.
 
 pub(crate) mod array;
 pub(crate) mod assemble;
@@ -20,15 +20,15 @@ use crate::error::{LoadError, Problem};
 use crate::graph::Graph;
 pub(crate) use write::write;
 
-/// A value and where in the text it stands.
+/// A value and its position in the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Located<T> {
     pub(crate) value: T,
-    /// Byte offset; `None` for what did not come from a text.
+    /// The byte offset; `None` if the value is not from a text.
     pub(crate) at: Option<usize>,
 }
 
-/// A problem and where in the text it stands.
+/// A problem and its position in the text.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) at: Option<usize>,
@@ -52,7 +52,7 @@ impl<P: Into<Problem>> From<P> for Fault {
 }
 
 impl Fault {
-    /// What is wrong with one task, in a sentence.
+    /// An error in one task, as a sentence.
     pub(crate) fn task(at: Option<usize>, task: &str, reason: impl Into<String>) -> Self {
         let task = task.to_owned();
         Self { at, problem: Problem::BadTask { task, reason: reason.into(), hint: None } }
@@ -97,7 +97,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Graph, LoadError> {
     read().map_err(|fault: Fault| fault.in_text(&file, text))
 }
 
-/// Whether an output of an array may have this name: digits stand where its `{i}` is.
+/// True if an output of an array can have this name, with digits in place of its `{i}`.
 fn could_be(template: &str, name: &str) -> bool {
     let Some(split) = entry::split(template) else { return false };
     let Some(rest) = name.strip_prefix(split.before) else { return false };
@@ -118,7 +118,7 @@ fn line_column(text: &str, offset: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..offset.min(text.len())];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    // Characters begin at bytes that do not continue one.
+    // Continuation bytes of characters do not count.
     let column = before[start..].iter().filter(|byte| (**byte & 0xc0) != 0x80).count() + 1;
     (line, column)
 }

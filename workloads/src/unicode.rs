@@ -1,4 +1,4 @@
-//! Texts as some editors write them: UTF-16, which is told from its byte order mark.
+//! Decodes UTF-16 texts, which some editors write. A byte order mark identifies them.
 
 use std::io::{Error, Read, Result};
 
@@ -20,17 +20,17 @@ impl Order {
     }
 }
 
-/// Bytes that are read at a time.
+/// The number of bytes read at a time.
 const PIECE_BYTES: usize = 8 << 10;
 
 /// A UTF-16 text as UTF-8.
 pub(crate) struct Utf16<R> {
     reader: R,
     order: Order,
-    /// UTF-8 that was not taken yet, from `taken` on.
+    /// Decoded UTF-8; the part from `taken` on has not been read.
     text: Vec<u8>,
     taken: usize,
-    /// Bytes and a first half of a pair that the next piece completes.
+    /// Bytes and a first surrogate that the next piece completes.
     rest: Vec<u8>,
     half: Option<u16>,
 }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn both_orders_give_the_text() {
-        // Longer than a piece, with a pair on every boundary.
+        // Longer than a piece, with a surrogate pair on every boundary.
         let text = "\u{feff}ä€🐦".repeat(PIECE_BYTES);
         let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();

@@ -1,16 +1,16 @@
-//! How urgent a task is: the longest way from its start to an end of the graph.
+//! The urgency of a task: the longest path from its start to an end of the graph.
 
 use proto::wire::{self, spec::Body};
 
 use crate::graph::Graph;
 
-/// What a command without an estimate is taken to last: its level counts, whatever the unit.
+/// The assumed duration of a command without an estimate, so that its level counts.
 const COMMAND_GUESS_NS: u64 = 1_000_000_000;
 
 impl Graph {
-    /// For each task its *b-level*, nanoseconds: its own duration and the longest path of what
-    /// comes after it. Every task counts at least 1, so that levels tell even no-ops apart. Empty
-    /// when there are no edges: then all that it could say is said by the duration.
+    /// For each task its *b-level* in nanoseconds: its own duration and the longest path after it.
+    /// Every task counts at least 1, so that levels of no-ops differ. Empty if there are no edges,
+    /// because the durations then suffice.
     #[must_use]
     pub fn urgencies(&self) -> Vec<u64> {
         if self.edges() == 0 {
@@ -26,7 +26,7 @@ impl Graph {
         urgency
     }
 
-    /// What all tasks take together, each times its slots, nanoseconds; by the same guesses as
+    /// The sum over all tasks of duration times slots, in nanoseconds, with the assumptions of
     /// [`Self::urgencies`].
     #[must_use]
     pub fn assumed_work_ns(&self) -> u64 {
@@ -38,7 +38,7 @@ impl Graph {
         (0..self.len() as u32).fold(0, |sum, task| sum.saturating_add(work_ns(task)))
     }
 
-    /// What a task is taken to last, nanoseconds: at least 1.
+    /// The assumed duration of a task in nanoseconds, at least 1.
     fn assumed_ns(&self) -> impl Fn(u32) -> u64 + '_ {
         let is_command = |spec: &wire::Spec| matches!(spec.body, Some(Body::Command(_)));
         let commands: Vec<bool> = self.specs.iter().map(is_command).collect();

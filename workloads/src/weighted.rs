@@ -1,5 +1,5 @@
-//! Graphs whose bytes belong to edges, not to files: each edge with bytes becomes an object of its
-//! own, written by the parent and read by that child alone.
+//! Graphs with bytes on edges instead of files. Each edge with bytes becomes an object that its
+//! parent writes and only that child reads. The readers of DOT and STG use it.
 
 use crate::builder::{GraphBuilder, TaskInit};
 use crate::error::GraphError;
@@ -7,7 +7,7 @@ use crate::graph::Graph;
 use crate::names::Names;
 use crate::recorded::{Shape, Shapes};
 
-/// An edge and what travels along it; 0 bytes only order.
+/// An edge and its bytes; with 0 bytes it only orders.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weight {
     pub(crate) parent: u32,
@@ -57,7 +57,7 @@ impl Weighted {
     }
 }
 
-/// Where each parent's outputs begin, and the bytes of all outputs.
+/// The start of each parent's outputs, and the sizes of all outputs.
 fn outputs_by_parent(tasks: usize, edges: &[Weight]) -> (Vec<u32>, Vec<u64>) {
     let mut starts = vec![0_u32; tasks + 1];
     for edge in edges.iter().filter(|edge| edge.bytes > 0) {

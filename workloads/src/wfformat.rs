@@ -1,6 +1,6 @@
 //! WfFormat, the JSON of recorded workflows: schema 1.0 to 1.6.
 //!
-//! What becomes of recorded tasks and their files is said in `file_graph.rs`.
+//! `file_graph.rs` defines the meaning of recorded tasks and their files.
 
 mod schema;
 mod write;
@@ -13,10 +13,10 @@ use crate::text::{Misread, Source};
 pub(crate) use write::write;
 pub use write::{Machine, Run, TaskRun};
 
-/// Versions of the schema that are read.
+/// The versions of the schema that are read.
 pub const VERSIONS: [&str; 7] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6"];
 
-/// Reads a workflow; `name` is for one that has none.
+/// Reads a workflow; `name` is the default name.
 pub(crate) fn read(
     source: &mut Source<'_>,
     name: &str,
@@ -29,7 +29,7 @@ pub(crate) fn read(
 
 pub(crate) fn json_error(error: &serde_json::Error) -> Misread {
     let text = error.to_string();
-    // The place is told apart from the sentence.
+    // Separates the place from the sentence.
     let place = format!(" at line {} column {}", error.line(), error.column());
     let reason = text.strip_suffix(&place).unwrap_or(&text);
     let reason = reason.replace("EOF while parsing", "the text ends within");

@@ -1,10 +1,10 @@
-//! Graphs as text: what `workload make` and `workload convert` write.
+//! Writes graphs as text, for `workload make` and `workload convert`.
 
 use hashbrown::HashSet;
 
 use crate::graph::{Graph, expand};
 
-/// A kind of text a graph can be written as.
+/// A text format for graphs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OutputFormat {
     WfFormat,
@@ -25,7 +25,7 @@ impl std::str::FromStr for OutputFormat {
 }
 
 impl OutputFormat {
-    /// The format a file's ending asks for: `.json`, `.toml`, `.dot` or `.gv`.
+    /// The format for a file's extension: `.json`, `.toml`, `.dot` or `.gv`.
     #[must_use]
     pub fn of_path(path: &std::path::Path) -> Option<Self> {
         match path.extension()?.to_str()? {
@@ -45,10 +45,10 @@ pub fn write(graph: &Graph, format: OutputFormat) -> String {
     String::from_utf8(text).expect("all formats are text")
 }
 
-/// Writes the graph as text; WfFormat goes out as it is made.
+/// Writes the graph as text. WfFormat is written incrementally.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// The output cannot be written.
 pub fn write_to(
     graph: &Graph,
     format: OutputFormat,
@@ -64,7 +64,7 @@ pub fn write_to(
 /// Writes a run of the graph as an instance in WfFormat 1.5.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// The output cannot be written.
 ///
 /// # Panics
 /// When the run has not one entry for each task, or names a machine that it does not have.
@@ -77,8 +77,8 @@ pub fn write_run(
     crate::wfformat::write(graph, Some(run), out)
 }
 
-/// Graphviz: a node per task with its duration, an edge per pair of tasks with its bytes. `size`
-/// is what SimGrid reads: flops, here at 1e9 flop/s, and bytes.
+/// Graphviz: a node per task with its duration, an edge per pair of tasks with its bytes. `size` is
+/// for SimGrid: flops, here at 1e9 flop/s, and bytes.
 fn dot(graph: &Graph) -> String {
     use std::fmt::Write as _;
     let names = unique_names(graph);
@@ -114,7 +114,7 @@ fn quote(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// The tasks' names, with the number added where a name is not the first of its kind.
+/// The tasks' names, made unique by appended numbers.
 pub(crate) fn unique_names(graph: &Graph) -> Vec<String> {
     let mut seen: HashSet<String, foldhash::fast::FixedState> = HashSet::default();
     let unique = |task: u32| {
@@ -127,7 +127,8 @@ pub(crate) fn unique_names(graph: &Graph) -> Vec<String> {
     graph.indices().map(unique).collect()
 }
 
-/// The files each task writes, by output; the task's name is added where two would write the same.
+/// The files that each task writes, by output. The task's name is added to a file name that is
+/// already used.
 pub(crate) fn output_files(graph: &Graph, names: &[String]) -> Vec<Vec<String>> {
     let mut seen: HashSet<String, foldhash::fast::FixedState> = HashSet::default();
     let mut files = Vec::with_capacity(graph.len());

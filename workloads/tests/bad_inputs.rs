@@ -1,8 +1,8 @@
-//! What is wrong, where, and what to do: the exact text of each error.
+//! The exact text of each error about an invalid workflow: the problem, its place, and the hint.
 
 use workloads::{Format, LoadOptions, load};
 
-/// Loads the text as a file of this name; the error without the directory, and its hint.
+/// Loads the text as a file of this name. Returns the error without the directory, and its hint.
 fn refused(name: &str, text: &str) -> (String, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join(name);
@@ -117,7 +117,7 @@ fn broken_toml() {
     }
 }
 
-/// What most people write first: the place, the key, and the right form.
+/// The most common errors: the place, the key, and the correct form.
 #[test]
 fn first_mistakes_in_toml() {
     let task = |line: &str| format!("[[task]]\nname = \"a\"\ncommand = [\"true\"]\n{line}\n");

@@ -1,4 +1,4 @@
-//! What each format may say, in small texts.
+//! The features of each format, in small texts.
 
 use workloads::{Format, Graph, LoadOptions, OutputFormat, read, write};
 
@@ -38,9 +38,9 @@ fn dot_in_all_its_forms() {
         ),
         // Nodes that only edges mention, chains, no semicolons, names that are numbers.
         ("digraph{0->1->2 10->-1.5[size=\"-1\"]}", "-1.5:0 0:0 10:0 1:0 2:0 0>1:0 10>-1.5:0 1>2:0"),
-        // Subgraphs as ends, a node twice in one of them.
+        // Subgraphs as ends, with a repeated node in one of them.
         ("digraph { {a b a} -> subgraph x { c; d } }", "a:0 b:0 c:0 d:0 a>c:0 a>d:0 b>c:0 b>d:0"),
-        // Defaults hold from where they stand, and inside subgraphs.
+        // Defaults hold from their position on, and inside subgraphs.
         (
             "digraph { a; node [size=1e6, x=y]; edge [size=7]; { b -> c } a -> b [size=8] }",
             "a:0 b:1 c:1 a>b:8 b>c:7",
@@ -68,7 +68,7 @@ fn dot_in_all_its_forms() {
 fn stg_with_and_without_communication() {
     let plain = "  2  4\n 0 0 0 # entry\n\n 1 3 1 0\n 2 4 2 1 0\n# the end\n";
     assert_eq!(shape(&graph(plain)), "0:0 1:3000 2:4000 0>1:0 0>2:0 1>2:0");
-    // A unit of cost is a second of a link of 1 Gbit/s; tasks may come before their predecessors.
+    // A unit of cost is a second of a link of 1 Gbit/s; tasks may precede their predecessors.
     let costs = "3\n2 4 2 1 2 0 0\n0 1 0\n1 2 1 0 0.5\n";
     assert_eq!(shape(&graph(costs)), "0:1000 1:2000 2:4000 0>1:62500000 0>2:0 1>2:250000000");
 }
@@ -85,7 +85,7 @@ fn estee_with_what_users_expect() {
     assert_eq!((graph.cpus(0), graph.edge_pairs()), (1, 1));
     let estimates = [graph.estimated_duration_ns(0), graph.estimated_duration_ns(1)];
     assert_eq!(estimates, [Some(3_000_000_000), None]);
-    // What is expected of one output only is expected of none.
+    // An estimate for only one output is ignored.
     assert_eq!(graph.estimated_output_bytes(0, 0), 1 << 20);
     assert_eq!(graph.estimated_output_bytes(1, 0), 1 << 20);
     assert_eq!(graph.output_bytes(1, 0), 1 << 19);
@@ -185,7 +185,7 @@ fn what_is_written_reads_the_same() {
             assert_eq!(cpus(&again), cpus(&graph), "{format:?} of {text}");
         }
     }
-    // Names that WfFormat does not allow stay apart.
+    // Names that WfFormat does not allow stay distinct.
     let graph = graph("digraph { \"a b\" -> \"a/b\" [size=3]; \"a b\" -> \"a:b\" [size=4] }");
     let again = graph_with(&write(&graph, OutputFormat::WfFormat), &recorded);
     assert_eq!(shape(&again), "a_b-1:0 a_b-2:0 a_b:0 a_b>a_b-1:3 a_b>a_b-2:4");

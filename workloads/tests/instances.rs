@@ -1,10 +1,10 @@
-//! Recorded workflows against figures that were computed independently.
+//! Recorded workflows, compared with independently computed figures.
 
 use std::path::PathBuf;
 
 use workloads::{Graph, LoadOptions, OutputFormat, load, write};
 
-/// The shared data beside the repository; it is not part of it.
+/// The shared data beside the repository, if present.
 #[expect(clippy::print_stdout, reason = "a skipped test says why")]
 fn data() -> Option<PathBuf> {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
@@ -59,14 +59,14 @@ fn recorded_workflows_have_the_expected_figures() {
         assert_eq!(info.bytes_produced + info.external_bytes, bytes, "{file}: bytes");
         let initial = row["initial_input_bytes"].as_u64().expect("bytes are whole");
         assert_eq!(info.external_bytes, initial, "{file}: bytes from outside");
-        // With the recorded cores nothing but the work can change.
+        // With the recorded cores only the work can change.
         let options = LoadOptions { recorded_cores: true, ..LoadOptions::default() };
         let recorded = load(&path, None, &options).expect(file);
         assert_eq!(u64::from(recorded.info().cpus_max), row["max_cores"].as_u64().expect("cores"));
     }
 }
 
-/// Every graph of the table whose format says seconds.
+/// Every graph of the table with times in seconds.
 #[test]
 fn other_formats_have_the_expected_figures() {
     let Some(data) = data() else { return };
@@ -96,14 +96,14 @@ fn dot_files_have_the_expected_figures() {
     assert_eq!(rows.len(), 7, "six graphs of daggen and one of SimGrid");
     for mut row in rows {
         let file = row["file"].as_str().expect("a row names its file").to_owned();
-        // The table counts flops: at 1e9 flop/s a nanosecond is one of them.
+        // The table counts flops: at 1e9 flop/s each takes a nanosecond.
         for key in ["total_work", "critical_path"] {
             row[key] = (row[key].as_f64().expect("a figure is a number") / 1e9).into();
         }
         let mut bytes = row["bytes"].as_f64().expect("bytes are a number");
         if file == "simgrid/dag.dot" {
-            // The table's reader passes over `8->9 ;`, which has no attributes. SimGrid does not:
-            // its own output starts 9 when 8 has ended. Task 9 has 10000000079 flops.
+            // The table's reader skips `8->9 ;`, which has no attributes. SimGrid does not: in its
+            // own output task 9 starts when 8 has ended. Task 9 has 10000000079 flops.
             let right =
                 [("edges", 11), ("roots", 2), ("sinks", 2), ("depth", 10), ("max_level_width", 2)];
             for (key, value) in right {
@@ -130,8 +130,8 @@ fn dax_files_have_the_expected_figures() {
         check(&graph, row, file);
         let info = graph.info();
         let bytes = row["bytes"].as_u64().expect("bytes are whole");
-        // Most of these files give one file several sizes, or several writers; the table takes
-        // the last size of each. Here what a writer says holds, and each writer counts.
+        // Most of these files have several sizes, or several writers, for one file. The table uses
+        // the last size of each. Here the writer's size counts, and each writer counts.
         let off = (info.bytes_produced + info.external_bytes).abs_diff(bytes);
         let most = if file.ends_with("HEFT_paper.xml") { 0 } else { bytes / 20 };
         assert!(off <= most, "{file}: {off} bytes off {bytes}");
@@ -157,13 +157,13 @@ fn every_job_of_the_alibaba_trace_has_the_expected_figures() {
             check(&graph, row, name);
             assert!(!graph.has_releases(), "{name}: one job begins at once");
         }
-        // All at once: every job where it stands in time.
+        // The whole trace: every job at its time.
         let graph = load(&path, None, &options).expect(file);
         let sum = |key: &str| rows.iter().map(|row| row[key].as_u64().unwrap_or(0)).sum::<u64>();
         let info = graph.info();
         assert_eq!((info.tasks, info.edges), (sum("tasks"), sum("edges")), "{file}");
         assert!(graph.has_releases(), "{file}: jobs come one after the other");
-        // And one of them by its name.
+        // One of them by its name.
         let last = rows.last().expect("a trace has jobs");
         let job = last["name"].as_str().map(str::to_owned);
         let chosen = load(&path, None, &LoadOptions { job, ..options.clone() }).expect(file);
@@ -177,7 +177,7 @@ fn workload_logs_have_their_jobs_and_arrivals() {
     for (file, without_time) in [("LCG.jobs-0-5000.swf", 0), ("NASA-iPSC-1993-3.head.swf", 0)] {
         let path = data.join("swf").join(file);
         let text = std::fs::read_to_string(&path).expect("the log is there");
-        // Read once more, in the simplest way.
+        // Reads the file again, in the simplest way.
         let jobs: Vec<Vec<i64>> = text
             .lines()
             .filter(|line| !line.starts_with(';') && !line.trim().is_empty())

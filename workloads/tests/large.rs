@@ -1,7 +1,8 @@
-//! What reading a million tasks costs: `cargo test -p workloads --test large -- --ignored
-//! --nocapture FORMAT`, one format at a time, since the peak of a process only grows.
+//! Measures the reading of a million tasks:
+//! `cargo test -p workloads --test large -- --ignored --nocapture FORMAT`, one format at a time,
+//! because the peak memory of a process only grows.
 //!
-//! Every graph has two edges into each task but those of the first level of 1,000.
+//! Every graph has two edges into each task except those of the first level of 1,000.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Result, Write};
@@ -25,7 +26,7 @@ fn mib(key: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
 }
 
-/// CPU time of this process, hundredths of a second.
+/// CPU time of this process, in hundredths of a second.
 fn cpu() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").expect("Linux has it");
     let after = stat.rsplit(')').next().expect("the name is in brackets");

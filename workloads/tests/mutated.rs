@@ -1,17 +1,17 @@
-//! Damaged files: thousands of them, made from good ones by a seed. Each is either still a workflow
-//! or refused in one line, soon, and wherever the damage is in the text itself with its place.
+//! Thousands of damaged files, made from valid ones by a seed. Each is either still a workflow or
+//! refused quickly with one line. The line has the place if the damage is in the text itself.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use workloads::{Format, LoadOptions, OutputFormat, generate, read, write};
 
-/// Damaged files of each good one.
+/// The number of damaged files per valid one.
 const VARIANTS: u64 = 400;
-/// Of one file; a neighbour on the machine may take most of it.
+/// The time limit per file, generous because of other load on the machine.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// SplitMix64: small, and the same everywhere.
+/// SplitMix64: small, and identical everywhere.
 struct Dice(u64);
 
 impl Dice {
@@ -113,20 +113,20 @@ fn damaged(good: &[u8], dice: &mut Dice) -> Vec<u8> {
                 drop(text.splice(at..at, piece.iter().copied()));
             }
             4 => {
-                // A piece of the text somewhere else.
+                // Inserts a piece of the text at another position.
                 let piece = text[at..end].to_vec();
                 let to = dice.below(text.len() + 1);
                 drop(text.splice(to..to, piece));
             }
             5 => {
-                // A line twice: a task twice, a header twice.
+                // Repeats a line: a task or a header.
                 let start = text[..at].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
                 let stop = text[at..].iter().position(|b| *b == b'\n').map_or(end, |n| at + n + 1);
                 let line = text[start..stop.max(start)].to_vec();
                 drop(text.splice(start..start, line));
             }
             6 => {
-                // A digit for a digit: other tasks, other sizes, cycles.
+                // Replaces a digit: other tasks, other sizes, cycles.
                 if let Some(digit) = text[at..].iter_mut().find(|byte| byte.is_ascii_digit()) {
                     *digit = b'0' + dice.below(10) as u8;
                 }
@@ -157,7 +157,7 @@ fn damaged_files_are_refused_with_their_place() {
         let [fine, placed, named] = seen.entry(kind).or_default();
         for seed in 0..VARIANTS {
             let text = damaged(&good, &mut Dice(seed ^ (good.len() as u64) << 32));
-            // As its own kind, and as whatever it looks like.
+            // As its own format, and as the detected one.
             for format in [Some(format), None] {
                 let start = now();
                 let result = read(text.as_slice(), "w", format, &options);
@@ -180,7 +180,7 @@ fn damaged_files_are_refused_with_their_place() {
                         *placed += 1;
                     }
                     None => {
-                        // What is wrong with the whole, or with tasks that are named.
+                        // A problem of the whole text, or of named tasks.
                         let is_named = told.contains('\'') || told.contains("cycle: ");
                         let is_whole = told.contains("not a workflow") || told.contains("no tasks");
                         let is_placed = is_named || is_whole || told.contains("from byte");

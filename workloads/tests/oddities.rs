@@ -1,5 +1,5 @@
-//! Texts that break their format where the meaning is clear: read with one warning for each kind,
-//! refused where the user is strict.
+//! Texts that break their format although their meaning is clear. They are read with one warning
+//! for each kind, and refused in strict mode.
 
 use workloads::{Format, Graph, LoadError, LoadOptions, read};
 

@@ -1,4 +1,4 @@
-//! A plan's chunks put together again are exactly the graph, whatever the graph and the homes.
+//! The chunks of a plan, put together, are exactly the graph, for any graph and homes.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use proto::{JobId, LocalId, PartitionId, limits, wire};
 use workloads::{Graph, GraphBuilder, Placement, Plan, TaskInit, generate};
 
 fn homes(count: u32, partitions_each: u32) -> Vec<Vec<PartitionId>> {
-    // Interleaved, so that a mix-up of home and partition shows.
+    // Interleaved, so that a confusion of home and partition is detected.
     let of_home = |home| (0..partitions_each).map(|at| PartitionId(at * count + home)).collect();
     (0..count).map(of_home).collect()
 }
 
-/// What the homes would know after all chunks.
+/// The state of the homes after all chunks.
 #[derive(Default)]
 struct Ledger {
     tasks: BTreeMap<LocalId, (wire::Task, wire::Spec)>,
@@ -186,7 +186,7 @@ fn a_list_longer_than_a_chunk_spans_chunks() {
     assert!(pieces >= 999_999_usize.div_ceil(limits::CHUNK_EDGES_MAX));
 }
 
-/// Tasks and edges inside, per home of the plan.
+/// Tasks per home of the plan, and edges inside homes.
 fn spread(graph: &Graph, placement: Placement, homes: &[Vec<PartitionId>]) -> (Vec<u64>, u64) {
     let plan = Plan::new(graph, JobId(3), placement, homes);
     let mut load = vec![0; homes.len()];
@@ -231,14 +231,14 @@ fn graph_placement_keeps_chains_and_subtrees_together() {
         let (kept, all) = inside(text);
         assert!(kept * 100 >= all * 95, "{text}: {kept} of {all} edges stay inside");
     }
-    // One long chain is cut only where a home's share ends.
+    // One long chain is cut only at the end of a home's share.
     let (kept, all) = inside("chain:tasks=10000");
     assert_eq!(all - kept, 3);
 }
 
 #[test]
 fn table_3_is_spread_evenly_and_kept_together() {
-    // Of 200,000 tasks on 100 homes: how many of all edges may be cut, in percent.
+    // The maximum percentage of cut edges, for 200,000 tasks on 100 homes.
     let shapes = [("bag", 0.0), ("pipeline", 0.0), ("fan-out", 1.5), ("fan-in", 1.5)];
     for (shape, cut_most_percent) in shapes {
         let graph = generate(&format!("{shape}:preset=table3,slots=200")).expect("a preset");
@@ -262,7 +262,7 @@ fn parents_of_one_child_share_its_home() {
     let home_of: BTreeMap<PartitionId, u32> =
         plan.layout().used().iter().map(|used| (used.partition, used.home)).collect();
     let home = |task: u32| home_of[&plan.local_id(task).partition()];
-    // The children whose parents are all leaves.
+    // The children with only leaves as parents.
     let lowest = graph.indices().filter(|&child| {
         graph.slots(child) > 0 && graph.parents(child).all(|edge| graph.slots(edge.task) == 0)
     });
@@ -345,7 +345,7 @@ fn the_longest_tasks_of_a_bag_come_first() {
     assert!(most - least <= 2 * 100_000_000, "homes have equal work: {work_ns:?}");
 }
 
-/// All tasks of it have one description.
+/// All its tasks share one description.
 #[test]
 fn what_no_task_reads_is_kept_and_nothing_else() {
     let options = workloads::LoadOptions::default();

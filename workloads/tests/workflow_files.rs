@@ -1,4 +1,4 @@
-//! Workflow files and command lines that are right.
+//! Valid workflow files and command lines.
 
 use std::path::Path;
 
@@ -60,7 +60,7 @@ fn the_word_count() {
     assert!(sum.outputs[0].keep && !count.outputs[0].keep);
     assert_eq!((sum.outputs[0].replicas, count.outputs[0].replicas), (3, 0));
 
-    // Written out and read again, the tasks are the same.
+    // Written and read again, the tasks are the same.
     let again = read(directory.path(), &write(&graph, OutputFormat::Toml));
     assert_eq!((again.len(), again.edge_pairs()), (41, 40));
     assert_eq!(again.task(40).spec.outputs, sum.outputs);
@@ -114,7 +114,7 @@ inputs = { y = "d/y", z = { file = "far", size = "1GB" } }
     assert_eq!(graph.output_bytes(0, 0), 5_000_000);
     assert!(matches!(graph.task(1).spec.body, Some(Body::Spin(_))));
     assert_eq!(graph.task(1).duration_ns, 50_000_000);
-    // The data edge comes first; an order beside it is dropped.
+    // The data edge comes first; an order edge beside it is dropped.
     let parents: Vec<Edge> = graph.parents(2).collect();
     let expected = [Edge { task: 0, slot: 0, output: 1 }, Edge { task: 1, slot: 1, output: 0 }];
     assert_eq!(parents, expected);

@@ -1,8 +1,8 @@
-//! What lower bounds may count on: the machine that nobody can outrun.
+//! The cluster model of the lower bounds: no real cluster may be faster.
 
 use proto::Span;
 
-/// Nodes that are all alike.
+/// A cluster of identical nodes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Cluster {
     pub nodes: u32,
@@ -11,15 +11,16 @@ pub struct Cluster {
     pub network: Network,
 }
 
-/// What moving an object to another node costs at least.
+/// The minimum cost of moving an object to another node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Network {
-    /// Nothing, as far as we know.
+    /// Nothing, or unknown.
     Free,
-    /// Each transfer takes this long by itself; any number run side by side.
+    /// Each transfer takes this time by itself; any number run in parallel.
     Flat { bytes_per_s: f64, latency: Span },
-    /// The same, and all bytes into a node, and all out of it, share a link of this bandwidth.
-    /// Objects below [`proto::limits::SMALL_OBJECT_BYTES`] ride in messages and share nothing.
+    /// As `Flat`, and all bytes into a node, and all out of it, share a link of this bandwidth.
+    /// Objects below [`proto::limits::SMALL_OBJECT_BYTES`] are sent in messages and do not use the
+    /// link.
     Shared { bytes_per_s: f64, latency: Span },
 }
 
@@ -32,21 +33,20 @@ impl Cluster {
         Self { nodes, slots, network }
     }
 
-    /// All slots.
+    /// The slots of all nodes.
     #[must_use]
     pub fn total_slots(&self) -> u32 {
         self.nodes.saturating_mul(self.slots)
     }
 
-    /// Whether data on the wrong node can make anything late.
+    /// True if data on another node can delay a task.
     pub(super) fn moves_cost(&self) -> bool {
         self.nodes > 1 && self.network.cost(1 << 40) > 0
     }
 }
 
 impl Network {
-    /// From the request until the last byte is there, in nanoseconds, rounded down; nothing for
-    /// nothing.
+    /// From the request until the last byte arrives, in nanoseconds, rounded down; 0 for no bytes.
     pub(super) fn cost(&self, bytes: u64) -> u64 {
         match *self {
             Self::Flat { bytes_per_s, latency } | Self::Shared { bytes_per_s, latency }
@@ -74,7 +74,7 @@ impl Network {
     }
 }
 
-/// A bandwidth that is not above zero is not known, and costs nothing.
+/// A bandwidth that is not positive is unknown, and costs nothing.
 fn wire_ns(bytes: u64, bytes_per_s: f64) -> u64 {
     if bytes_per_s > 0.0 { (bytes as f64 * 1e9 / bytes_per_s) as u64 } else { 0 }
 }

@@ -1,12 +1,12 @@
 //! The bound of Fernandez and Bussell (1973): work that must be done inside an interval.
 //!
-//! In a schedule that ends `late` after the longest path L, a task with head e and tail t runs
-//! inside [e, L - t + late]. Of every such schedule the interval [a, b + late] must hold at least
-//! the work R(a, b) that no placement of the tasks in their windows [e, L - t] can keep out of
-//! [a, b]. So m slots need m (b - a + late) >= R(a, b), for every a and b; any choice of intervals
-//! gives a bound, and those at the ends of windows give the strongest.
+//! Take a schedule that ends `late` after the longest path L. A task with head e and tail t runs
+//! inside [e, L - t + late]. In every such schedule the interval [a, b + late] contains at least
+//! the work R(a, b). This is the work that cannot be moved out of [a, b] while all tasks stay in
+//! their windows [e, L - t]. So m slots need m (b - a + late) >= R(a, b), for every a and b. Any
+//! choice of intervals gives a bound. The intervals between ends of windows give the strongest one.
 
-/// A task with its window, in nanoseconds; `end_ns` is the latest end that keeps to the path.
+/// A task with its window, in nanoseconds. `end_ns` is the latest end that does not delay the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Window {
     pub start_ns: u64,
@@ -15,14 +15,14 @@ pub(super) struct Window {
     pub slots: u32,
 }
 
-/// Tasks times intervals that are looked at, when not all can be: a fraction of a second.
+/// The maximum number of task-interval pairs that are examined; they take a fraction of a second.
 const VISITS_MAX: usize = 20_000_000;
-/// Ends of intervals with one start, when not all can be looked at.
+/// The number of interval ends per start, if not all can be examined.
 const ENDS_AIM: u64 = 1 << 12;
-/// Starts looked at, however many tasks there are.
+/// The minimum number of starts, for any number of tasks.
 const STARTS_MIN: usize = 2;
 
-/// By how much every schedule on `slots` slots is later than `path_ns`.
+/// The minimum delay after `path_ns` of every schedule on `slots` slots.
 pub(super) fn late_ns(windows: &[Window], path_ns: u64, slots: u32) -> u64 {
     let mut ends: Vec<u64> =
         windows.iter().flat_map(|window| [window.start_ns, window.end_ns]).collect();
@@ -32,7 +32,7 @@ pub(super) fn late_ns(windows: &[Window], path_ns: u64, slots: u32) -> u64 {
         let late = |start: &u64| Profile::over_list(&ends, *start, windows).late_ns(slots);
         return ends.iter().map(late).max().unwrap_or(0);
     }
-    // Too many intervals: some starts with many ends each, and the same from the other side.
+    // Too many intervals: examines some starts with many ends each, in both directions of time.
     let starts_max = (VISITS_MAX / 2 / windows.len()).max(STARTS_MIN);
     let forth = some_starts(&ends, starts_max, path_ns, windows, slots);
     let mirrored: Vec<Window> = windows.iter().map(|window| window.mirrored(path_ns)).collect();
@@ -54,26 +54,27 @@ fn some_starts(
 }
 
 impl Window {
-    /// The same with time running back from the end of the path.
+    /// The same window with time reversed from the end of the path.
     fn mirrored(&self, path_ns: u64) -> Self {
         Self { start_ns: path_ns - self.end_ns, end_ns: path_ns - self.start_ns, ..*self }
     }
 
-    /// Where the work that cannot be kept out of [a, b] begins to grow with b, and by how much it
-    /// can grow: one nanosecond a nanosecond until then.
+    /// The start of the growth in b of this task's work in [a, b], and its amount. It grows by one
+    /// nanosecond per nanosecond.
     fn ramp(&self, a: u64) -> (u64, u64) {
         let leftmost_ns = (self.start_ns + self.duration_ns).saturating_sub(a);
         ((self.end_ns - self.duration_ns).max(a), leftmost_ns.min(self.duration_ns))
     }
 }
 
-/// The work R(a, b) for one a and many b: a sum of ramps, each kept as its two bends at the first
-/// b at or after them.
+/// The work R(a, b) for one a and many b. It is a sum of ramps, each stored as its two bends at the
+/// first b at or after them.
 #[derive(Debug)]
 struct Profile<'e> {
     a: u64,
     ends: Ends<'e>,
-    /// Slots that begin or end a ramp before each b, and those times their times.
+    /// The slots that begin or end a ramp before each b, and the sum of slots times the bend's
+    /// time.
     bends: Vec<(i64, i128)>,
 }
 
@@ -113,7 +114,7 @@ impl<'e> Profile<'e> {
             Ends::List(ends) => ends.partition_point(|end| *end < at),
             Ends::Grid { shift } => (at.div_ceil(1 << shift)) as usize,
         };
-        // Bends beyond the last b change nothing that is looked at.
+        // A bend beyond the last b has no effect.
         if let Some((count, moment)) = self.bends.get_mut(index) {
             *count += slots;
             *moment += i128::from(slots) * i128::from(at);
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition: every interval, every task by its least part inside.
+    /// The definition: for every interval, the minimum part of every task inside it.
     fn by_definition(windows: &[Window], slots: u32) -> u64 {
         let mut ends: Vec<u64> = windows.iter().flat_map(|w| [w.start_ns, w.end_ns]).collect();
         ends.sort_unstable();

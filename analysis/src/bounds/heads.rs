@@ -1,21 +1,22 @@
-//! When a task can start at the earliest, and how much must come after it, with data that cost.
+//! The earliest start of each task, and the minimum time after its end, with transfer costs. The
+//! bounds use them as windows.
 //!
-//! Beside the longest path each of these counts what one node can do. A task runs on one node. What
-//! its parents wrote is there because they ran there, on that node's slots, or because it came
-//! over that node's link. Either takes time, and a task with many parents cannot have all of them
-//! for nothing.
+//! Besides the longest path, these times respect the limits of one node. A task runs on one node.
+//! Its inputs are there because their producers used that node's slots, or because they came over
+//! that node's link. Both take time, so a task with many parents needs some time to collect its
+//! inputs.
 
 use workloads::Graph;
 
 use super::cluster::Cluster;
 use super::paper::{Parent, parents_of};
 
-/// Earliest starts and latest ends of all tasks, in nanoseconds.
+/// Earliest starts of all tasks, and minimum times after their ends, in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Windows {
-    /// No task starts before this.
+    /// The earliest start of each task.
     pub head_ns: Vec<u64>,
-    /// Nothing ends sooner than this after a task's end.
+    /// The minimum time between the end of each task and the end of the schedule.
     pub tail_ns: Vec<u64>,
 }
 
@@ -36,26 +37,26 @@ impl Windows {
     }
 }
 
-/// Slot time of a task, in nanoseconds.
+/// The slot time of a task, in nanoseconds.
 fn work_ns(graph: &Graph, task: u32) -> f64 {
     graph.task(task).duration_ns as f64 * f64::from(graph.cpus(task))
 }
 
-/// What a parent wrote for the task in hand.
+/// The input that one parent made for the present task.
 #[derive(Clone, Copy, Debug)]
 struct Input {
     start_ns: u64,
     end_ns: u64,
-    /// When it can be on another node.
+    /// The earliest time when it can be on another node.
     there_ns: u64,
-    /// What it takes of the slots where it is made, or of the link where it comes in.
+    /// The slot time of its producer, and the time of its transfer on a link.
     work_ns: f64,
     link_ns: f64,
 }
 
 impl Input {
-    /// Time on the slots for a unit of the link. What takes nothing of the link saves nothing of
-    /// it, whatever it takes of the slots.
+    /// Slot time per unit of link time. An input without link time saves no link time, regardless
+    /// of its slot time.
     fn price(&self) -> f64 {
         if self.link_ns > 0.0 { self.work_ns / self.link_ns } else { f64::INFINITY }
     }
@@ -88,7 +89,7 @@ fn heads(graph: &Graph, cluster: &Cluster) -> Vec<u64> {
     head_ns
 }
 
-/// What all objects of one parent take at least to another node.
+/// The minimum time to transfer all objects of one parent to another node.
 fn moved_ns(parent: &Parent, cluster: &Cluster) -> u64 {
     let network = &cluster.network;
     let over_link_ns = match network.link_ns(parent.shared_bytes) {
@@ -98,16 +99,16 @@ fn moved_ns(parent: &Parent, cluster: &Cluster) -> u64 {
     network.cost(parent.largest_bytes).max(over_link_ns)
 }
 
-/// The earliest time at which all inputs can be on one node, none of them before `ready_ns`.
+/// The earliest time when all inputs can be on one node, but not before `ready_ns`.
 ///
-/// A time is too early if some inputs cannot have come by then, so that their makers ran there, and
-/// the rest cannot be shared out between the node's slots and its link. That is tested with whole
-/// inputs cut at will, which only makes more times possible; so what is found is a bound.
+/// A time is too early in the following case. Some inputs cannot have arrived by then, so their
+/// producers ran on the node, and the other inputs fit neither into its slots nor through its link.
+/// The test may split inputs, which only permits earlier times. So the result is a lower bound.
 fn together_ns(inputs: &mut [Input], cluster: &Cluster, ready_ns: u64) -> u64 {
-    // Slots before the first start, and the link before the first end, are of no use.
+    // Slots before the first start, and the link before the first end, are unusable.
     let first_start_ns = inputs.iter().map(|input| input.start_ns).min().unwrap_or(0) as f64;
     let first_end_ns = inputs.iter().map(|input| input.end_ns).min().unwrap_or(0);
-    // Those that gain most of the link for their time on the slots run here first.
+    // Runs the inputs here first that save the most link time per slot time.
     inputs.sort_by(|a, b| a.price().total_cmp(&b.price()));
     let latency_ns = cluster.network.latency_ns();
     let fits = |at_ns: u64| {
@@ -127,7 +128,7 @@ fn together_ns(inputs: &mut [Input], cluster: &Cluster, ready_ns: u64) -> u64 {
             slots_ns = 0.0;
             link_ns -= input.link_ns * (1.0 - here);
         }
-        // A nanosecond in favour of what is possible, for what rounding took.
+        // Tolerates one nanosecond of rounding error in favour of feasibility.
         link_ns >= -1.0
     };
     if fits(ready_ns) {
@@ -139,19 +140,19 @@ fn together_ns(inputs: &mut [Input], cluster: &Cluster, ready_ns: u64) -> u64 {
     first_true(ready_ns, enough.max(ready_ns), fits)
 }
 
-/// The last time at which nothing fits plus one: `fits` turns true once between the two, or at
-/// the upper one at the latest.
+/// The last time at which `fits` is false, plus one. `fits` becomes true once between the two, or
+/// at the upper one.
 fn first_true(mut not: u64, mut yes: u64, fits: impl Fn(u64) -> bool) -> u64 {
     while yes - not > 1 {
         let middle = not + (yes - not) / 2;
         if fits(middle) { yes = middle } else { not = middle }
     }
-    // Below this one nothing fits; above it perhaps.
+    // Below this time nothing fits.
     not
 }
 
-/// A child of the task in hand: its slot time, and when at the earliest everything after it is
-/// over if it runs where its parent ran, or elsewhere.
+/// A child of the present task: its slot time, and the earliest end of everything after it. The end
+/// depends on whether it runs on its parent's node or elsewhere.
 #[derive(Clone, Copy, Debug)]
 struct Reader {
     work_ns: f64,
@@ -159,8 +160,8 @@ struct Reader {
     elsewhere_ns: u64,
 }
 
-/// From a task's end until the end of everything that must follow it. Children that do not run on
-/// its node wait for a transfer, and its node has only so many slots for the others.
+/// The minimum time from a task's end to the end of everything that follows it. Children on other
+/// nodes wait for a transfer, and the task's node has a limited number of slots for the others.
 fn tails(graph: &Graph, cluster: &Cluster) -> Vec<u64> {
     let moves_cost = cluster.moves_cost();
     let mut tail_ns = vec![0_u64; graph.len()];
@@ -180,7 +181,7 @@ fn tails(graph: &Graph, cluster: &Cluster) -> Vec<u64> {
             let after_ns = after(edge.task);
             let elsewhere_ns = after_ns.saturating_add(cost_ns);
             if before == Some(edge.task) {
-                // Children ascend: a further object for the same one.
+                // Children ascend: this is a further object for the same child.
                 let last: &mut Reader = readers.last_mut().expect("the child is there");
                 last.elsewhere_ns = last.elsewhere_ns.max(elsewhere_ns);
                 continue;

@@ -10,29 +10,30 @@ use super::cluster::{Cluster, Network};
 use super::density::{self, Window};
 use super::heads::Windows;
 
-/// True lower bounds of the makespan; each holds by itself.
+/// True lower bounds of the makespan; each holds independently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LowerBounds {
     /// The longest path by durations.
     pub critical_path: Span,
     /// Durations times the slots they take, over all slots.
     pub area: Span,
-    /// The same where wide tasks leave slots of their nodes unused: at most ⌊s/c⌋ tasks of c
-    /// slots and more run at once on a node of s.
+    /// The same, but wide tasks leave slots of their nodes unused. On a node with s slots at most
+    /// ⌊s/c⌋ tasks of c or more slots run at once.
     pub packing: Span,
     /// Fernandez and Bussell: work that must be done inside some interval.
     pub density: Span,
-    /// The longest path when inputs from other nodes take their time, and a node has only so many
-    /// slots and one link for its own.
+    /// The longest path with transfer times for inputs from other nodes, and with limited slots and
+    /// one link per node.
     pub data_path: Span,
     /// Fernandez and Bussell inside the windows that follow from it.
     pub data_density: Span,
-    /// Objects that too much work reads for one node, and the links they must pass.
+    /// Objects with too many readers for one node, and the links that their copies use.
     pub data_copies: Span,
 }
 
 impl LowerBounds {
-    /// Linear in tasks and edges but for logarithms, and for the square of small graphs.
+    /// Takes linear time in tasks and edges, except for logarithms, and quadratic time for small
+    /// graphs.
     #[must_use]
     pub fn of(graph: &Graph, cluster: &Cluster) -> Self {
         let slots = cluster.total_slots();
@@ -77,7 +78,7 @@ impl LowerBounds {
         }
     }
 
-    /// All of them with their names.
+    /// All bounds with their names.
     #[must_use]
     pub fn named(&self) -> [(&'static str, Span); 7] {
         [
@@ -91,13 +92,13 @@ impl LowerBounds {
         ]
     }
 
-    /// The strongest.
+    /// The largest bound.
     #[must_use]
     pub fn lower(&self) -> Span {
         self.named().into_iter().map(|(_, span)| span).max().unwrap_or(Span::ZERO)
     }
 
-    /// The name of the strongest; of equal ones the simplest.
+    /// The name of the largest bound; of equal ones the simplest.
     #[must_use]
     pub fn binding(&self) -> &'static str {
         let lower = self.lower();
@@ -113,13 +114,13 @@ fn within(graph: &Graph, windows: &Windows, path_ns: u64, slots: u32) -> Span {
         duration_ns: graph.task(task).duration_ns,
         slots: graph.cpus(task),
     };
-    // Tasks without work say nothing, and loads of them make the rest dear.
+    // Tasks without work have no effect, and would make the other ones slower to process.
     let windows: Vec<Window> =
         graph.indices().map(window).filter(|window| window.duration_ns > 0).collect();
     Span(path_ns.saturating_add(density::late_ns(&windows, path_ns, slots)))
 }
 
-/// For each k: tasks of which at most k fit a node at a time, over k times the nodes.
+/// For each k: the work of tasks of which at most k fit a node at a time, over k times the nodes.
 fn packing(graph: &Graph, cluster: &Cluster) -> Span {
     let mut work_ns: BTreeMap<u32, u128> = BTreeMap::new();
     for task in graph.tasks() {
@@ -128,7 +129,7 @@ fn packing(graph: &Graph, cluster: &Cluster) -> Span {
     }
     let mut sum_ns = 0;
     let mut longest = 0;
-    // A task that fits no node never runs; that is not for a bound to say.
+    // A task that fits no node never runs; this is not the concern of a bound.
     for (fit, of_fit_ns) in work_ns.range(1..) {
         sum_ns += of_fit_ns;
         longest = longest.max(sum_ns / (u128::from(*fit) * u128::from(cluster.nodes)));
@@ -136,7 +137,7 @@ fn packing(graph: &Graph, cluster: &Cluster) -> Span {
     Span(u64::try_from(longest).unwrap_or(u64::MAX))
 }
 
-/// Some output that tasks read: when it is there at the earliest, what a copy takes, and the slot
+/// An output with readers: the earliest time when it is available, the cost of a copy, and the slot
 /// time of its readers.
 #[derive(Clone, Copy, Debug)]
 struct Object {
@@ -144,13 +145,13 @@ struct Object {
     cost_ns: u64,
     link_ns: u64,
     readers_ns: f64,
-    /// The last one counted; children ascend, so this finds those that name it twice.
+    /// The last reader counted. Children ascend, so this detects tasks that name the output twice.
     last_reader: u32,
 }
 
 /// Readers of an object run on nodes that have it. By time T one node does at most s (T - made) of
-/// their work, so there must be further copies; each keeps a link busy, and there are only so many
-/// links. And no node but the maker's starts with them before a copy is there.
+/// their work, so there must be further copies. Each copy occupies a link, and the number of links
+/// is limited. Only the producer's node starts readers before a copy arrives.
 fn copies(graph: &Graph, cluster: &Cluster, windows: &Windows) -> Span {
     let objects = objects(graph, cluster, windows);
     let Some(first_ns) = objects.iter().map(|object| object.made_ns).min() else {
@@ -208,7 +209,7 @@ fn objects(graph: &Graph, cluster: &Cluster, windows: &Windows) -> Vec<Object> {
                 object.last_reader = edge.task;
             }
         }
-        // Less work than one node does while a copy travels needs none.
+        // If the readers' work is less than one node does during a transfer, no copy is needed.
         let slots = f64::from(cluster.slots);
         let matters = |object: &&Object| {
             object.readers_ns > slots * object.cost_ns as f64 && object.cost_ns > 0

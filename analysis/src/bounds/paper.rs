@@ -5,19 +5,19 @@ use workloads::{Edge, Graph};
 
 use super::waits::Form;
 
-/// What the paper's form is told beside the graph.
+/// The parameters of the paper's form besides the graph.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PaperModel {
     pub slots: u32,
     pub bandwidth_bytes_per_s: f64,
-    /// The size of a task's specification, which the paper does not give.
+    /// The size of a task's specification, which the paper does not state.
     pub spec_bytes: f64,
     pub form: Form,
 }
 
 impl PaperModel {
-    /// As printed, with 1 Gbit/s and 200 bytes a specification: what we assume where the paper is
-    /// silent.
+    /// As printed, with 1 Gbit/s and 200 bytes per specification. These are our assumptions for
+    /// values that the paper does not state.
     #[must_use]
     pub fn on(slots: u32) -> Self {
         let (bandwidth_bytes_per_s, spec_bytes) = (125e6, 200.0);
@@ -30,14 +30,14 @@ impl PaperModel {
     }
 }
 
-/// The paper's section 3: the time span of a graph and what follows from it.
+/// The time span of a graph by the paper's section 3, and the throughput that follows from it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PaperBound {
     pub timespan_s: f64,
     pub throughput_per_s: f64,
 }
 
-/// Where the programme puts a task.
+/// The placement of a task in the programme.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// It has no parents.
@@ -48,17 +48,17 @@ pub enum Place {
     Parent(u32),
 }
 
-/// What the programme says of each task.
+/// The results of the programme for each task.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ends {
-    /// When the task's inputs are together, in seconds; without its wait in the queue.
+    /// The time when the task's inputs are together, in seconds, without its wait in the queue.
     pub ready_s: Vec<f64>,
     pub end_s: Vec<f64>,
     pub place: Vec<Place>,
 }
 
 impl PaperBound {
-    /// Linear in tasks and edges, where all pairs of nodes have one bandwidth.
+    /// Takes linear time in tasks and edges if all pairs of nodes have the same bandwidth.
     ///
     /// # Panics
     /// When there are no slots.
@@ -92,8 +92,8 @@ impl Ends {
     }
 }
 
-/// The programme with a bandwidth for each pair of tasks' nodes, in bytes a second from the first
-/// to the second: Θ(n p²) for tasks with p parents each, as printed.
+/// The programme with a bandwidth for each pair of tasks' nodes, in bytes per second from the first
+/// to the second. As printed it takes Θ(n p²) for tasks with p parents each.
 ///
 /// # Panics
 /// When there are no slots.
@@ -101,7 +101,7 @@ impl Ends {
 pub fn general(graph: &Graph, model: &PaperModel, bandwidth: impl Fn(u32, u32) -> f64) -> Ends {
     let spec_bytes = model.spec_bytes;
     walk(graph, model, |parents, task, end_s| {
-        // When the output of `from` is on the node of `to`.
+        // The time when the output of `from` is on the node of `to`.
         let arrival = |from: &Parent, to: u32| {
             let end_s = end_s[from.task as usize];
             if from.task == to {
@@ -122,7 +122,7 @@ pub fn general(graph: &Graph, model: &PaperModel, bandwidth: impl Fn(u32, u32) -
     })
 }
 
-/// A parent, with all bytes that flow from it to the task in hand.
+/// A parent, with all bytes that flow from it to the present task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parent {
     pub task: u32,
@@ -147,8 +147,8 @@ impl Parent {
     }
 }
 
-/// Parents before children: `ready` gets a task's parents, each once, its number and all ends so
-/// far, and says when the inputs are together, and where.
+/// Visits parents before children. `ready` receives a task's distinct parents, its number and all
+/// ends so far. It returns the time when the inputs are together, and the place.
 fn walk(
     graph: &Graph,
     model: &PaperModel,
@@ -179,7 +179,7 @@ fn walk(
     ends
 }
 
-/// Each parent once, with the sum of what flows from it.
+/// Each parent once, with the sum of the bytes that flow from it.
 pub(super) fn parents_of(graph: &Graph, task: u32, parents: &mut Vec<Parent>) {
     parents.clear();
     let ascend = |pair: (Edge, Edge)| pair.0.task < pair.1.task;
@@ -189,7 +189,7 @@ pub(super) fn parents_of(graph: &Graph, task: u32, parents: &mut Vec<Parent>) {
     }
     let mut edges: Vec<Edge> = graph.parents(task).collect();
     edges.sort_unstable_by_key(|edge| (edge.task, edge.output));
-    // An object flows once, however often the task names it.
+    // An object flows once, even if the task names it repeatedly.
     edges.dedup_by_key(|edge| (edge.task, edge.output));
     for edge in edges {
         let parent = Parent::of(graph, edge);
@@ -200,15 +200,16 @@ pub(super) fn parents_of(graph: &Graph, task: u32, parents: &mut Vec<Parent>) {
     }
 }
 
-/// The earlier of case 1 and case 2 in one pass over the parents and without a list of them.
+/// The earlier of case 1 and case 2, in one pass over the parents and without a list of them.
 ///
-/// With one bandwidth everywhere the input of parent u arrives at a(u) = end(u) + d(u)/B at any
+/// With one bandwidth everywhere, the input of parent u arrives at a(u) = end(u) + d(u)/B at any
 /// node but u's own. Case 1 is max a. Case 2 at a parent other than the one with the largest
-/// arrival is at least that arrival, so no better. What is left is case 2 at that one parent:
-/// the later of its end and the second largest arrival, and the move of the task.
+/// arrival takes at least that arrival, so it is no better. There remains case 2 at the parent with
+/// the largest arrival: the later of its end and the second largest arrival, plus the move of the
+/// task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gather {
-    /// The largest arrival: when, of whom, and that parent's end.
+    /// The largest arrival: its time, its parent, and that parent's end.
     first_s: f64,
     first: u32,
     first_end_s: f64,
@@ -234,7 +235,7 @@ impl Gather {
         }
     }
 
-    /// When the inputs are together, and where; for tasks with parents.
+    /// The time when the inputs are together, and the place; for tasks with parents.
     #[inline]
     pub(super) fn ready(&self, move_task_s: f64) -> (f64, Place) {
         let at_parent_s = self.first_end_s.max(self.second_s) + move_task_s;

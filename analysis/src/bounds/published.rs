@@ -1,19 +1,19 @@
-//! What the paper publishes of its bound.
+//! The published figures of the paper's bound.
 
 /// One of the four benchmark graphs of the paper, with 1,000 tasks for each slot.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Published {
-    /// As the paper names it.
+    /// The name in the paper.
     pub name: &'static str,
     /// Our generator of it, without its keys.
     pub generator: &'static str,
     /// Of the bound at 128K slots: figure 12 and its text.
     pub throughput_per_s: f64,
-    /// What MATRIX reached of the bound, mean over up to 200 slots: table 4.
+    /// The mean share of the bound that MATRIX reached on up to 200 slots: table 4.
     pub reached_share: f64,
 }
 
-/// "128K-core (128M tasks)" with 1,000 tasks a slot.
+/// "128K-core (128M tasks)" with 1,000 tasks per slot.
 pub const PUBLISHED_SLOTS: u32 = 128_000;
 
 pub const PUBLISHED: [Published; 4] = [
@@ -44,7 +44,7 @@ pub const PUBLISHED: [Published; 4] = [
 ];
 
 impl Published {
-    /// The workload of table 3 on so many slots.
+    /// The workload of table 3 on this number of slots.
     #[must_use]
     pub fn workload(&self, slots: u32) -> String {
         format!("{}:preset=table3,slots={slots}", self.generator)

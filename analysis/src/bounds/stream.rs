@@ -1,8 +1,8 @@
-//! Bounds of the benchmark shapes without their graphs: one pass over the numbers of the tasks.
+//! Bounds of the benchmark shapes without their graphs, in one pass over the task numbers.
 //!
-//! Pipelines need a word of memory, trees one entry for each task that is not a leaf: children of
-//! a tree come in runs, so a fan-out reads its parents' entries in order, and a fan-in writes its
-//! children's in the order in which they are read.
+//! Pipelines need one word of memory, trees one entry for each inner task. Children of a tree are
+//! consecutive. So a fan-out reads its parents' entries in order, and a fan-in writes its
+//! children's entries in the order in which they are read.
 
 use proto::Span;
 use workloads::generate::{Implicit, Shape};
@@ -10,10 +10,10 @@ use workloads::generate::{Implicit, Shape};
 use super::area;
 use super::paper::{Gather, PaperBound, PaperModel};
 
-/// Tasks whose durations and sizes are drawn at once.
+/// The number of tasks with durations and sizes drawn at once.
 const BLOCK: u64 = 4096;
 
-/// What can be said of a shape of any size.
+/// The bounds that can be computed for a shape of any size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StreamBounds {
     pub critical_path: Span,
@@ -24,7 +24,7 @@ pub struct StreamBounds {
 }
 
 impl StreamBounds {
-    /// Linear in the number of tasks.
+    /// Takes linear time in the number of tasks.
     ///
     /// # Panics
     /// When there are no slots.
@@ -58,14 +58,14 @@ impl StreamBounds {
         Self { critical_path: Span(path_ns), area: area(work_ns, slots), mean_task, paper }
     }
 
-    /// The stronger of the two that are true bounds.
+    /// The larger of the two true bounds.
     #[must_use]
     pub fn lower(&self) -> Span {
         self.critical_path.max(self.area)
     }
 }
 
-/// Calls `see` with the number of the first task of a block, the durations and, where asked for,
+/// Calls `see` for each block with the number of its first task, the durations and, if requested,
 /// the sizes.
 fn each_block(implicit: &Implicit, with_sizes: bool, mut see: impl FnMut(u64, &[u64], &[u64])) {
     let (mut durations_ns, mut sizes) = (Vec::new(), Vec::new());
@@ -81,7 +81,7 @@ fn each_block(implicit: &Implicit, with_sizes: bool, mut see: impl FnMut(u64, &[
     }
 }
 
-/// The end of a task: by the paper, and of the longest path to it.
+/// The end of a task: by the paper, and by the longest path to it.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct End {
     end_s: f64,
@@ -128,7 +128,7 @@ impl Walk<'_> {
         }
     }
 
-    /// When the one input of a child of this task is there.
+    /// The time when the only input of a child of this task arrives.
     #[inline]
     fn alone(&self, parent: End, bytes: u64) -> End {
         let move_s = (bytes as f64 * self.per_byte_s).min(self.move_task_s);
@@ -154,7 +154,7 @@ impl Walk<'_> {
 
     fn fan_out(&self, implicit: &Implicit, degree: u64) -> End {
         let inner = inner_tasks(implicit.tasks(), degree);
-        // When the children of each task that has some may start.
+        // The earliest start of the children of each inner task.
         let mut ready: Vec<End> = Vec::with_capacity(inner as usize);
         let mut latest = End::default();
         let (mut level, mut level_left) = (0, 1);
@@ -188,7 +188,7 @@ impl Walk<'_> {
     fn fan_in(&self, implicit: &Implicit, degree: u64) -> End {
         let last = implicit.tasks() - 1;
         let inner = inner_tasks(implicit.tasks(), degree);
-        // Tasks that have parents, by falling number; the parents of one come in one run.
+        // Tasks with parents, by falling number; the parents of one task are consecutive.
         let mut ready: Vec<End> = Vec::with_capacity(inner as usize);
         let mut read = 0;
         let (mut gather, mut path_ns) = (Gather::default(), 0);
@@ -220,12 +220,12 @@ impl Walk<'_> {
     }
 }
 
-/// Tasks of a tree that are not leaves.
+/// The number of tasks of a tree that are not leaves.
 fn inner_tasks(tasks: u64, degree: u64) -> u64 {
     (tasks - 1).div_ceil(degree)
 }
 
-/// How many tasks are on each level: at each longest distance from a root.
+/// The number of tasks on each level, which is the longest distance from a root.
 #[derive(Clone, Debug)]
 struct Levels {
     /// A tree of degree 1 is a chain here.
@@ -235,14 +235,14 @@ struct Levels {
     depths: Vec<Depth>,
 }
 
-/// Tasks of a tree at one distance from its root, where numbers run from the root.
+/// The tasks of a tree at one distance from its root, with numbers counted from the root.
 #[derive(Clone, Copy, Debug)]
 struct Depth {
     first: u64,
     tasks: u64,
-    /// So many from the first on have descendants on the deepest level of all.
+    /// This number of tasks, from the first on, have descendants on the deepest level.
     full: u64,
-    /// Levels below those.
+    /// The number of levels below those tasks.
     below: usize,
 }
 
@@ -299,7 +299,7 @@ fn depths(tasks: u64, degree: u64) -> Vec<Depth> {
         first += of_depth;
         width = width.saturating_mul(degree);
     }
-    // Ancestors of the deepest row, from it up.
+    // Ancestors of the deepest row, upwards.
     let mut full = depths.last().map_or(0, |deepest| deepest.tasks);
     for (below, depth) in depths.iter_mut().rev().enumerate() {
         (depth.full, depth.below) = (full, below);

@@ -7,10 +7,10 @@ use super::*;
 
 const S: u64 = 1_000_000_000;
 
-/// A unit of data: large enough to share links.
+/// A unit of data, large enough to share links.
 const UNIT_BYTES: u64 = 1 << 20;
 
-/// Tasks as (seconds, cpus, units of output); edges as (parent, child), data along each.
+/// Tasks as (seconds, cpus, units of output); edges as (parent, child), with data along each.
 fn graph(tasks: &[(u64, u32, u64)], edges: &[(u32, u32)]) -> Graph {
     let mut builder = GraphBuilder::new("test");
     for &(seconds, cpus, units) in tasks {
@@ -24,7 +24,7 @@ fn graph(tasks: &[(u64, u32, u64)], edges: &[(u32, u32)]) -> Graph {
     builder.finish().unwrap()
 }
 
-/// Units of data are seconds.
+/// One unit of data takes one second.
 fn slow(nodes: u32, slots: u32) -> Cluster {
     let bytes_per_s = UNIT_BYTES as f64;
     Cluster::new(nodes, slots, Network::Shared { bytes_per_s, latency: Span::ZERO })
@@ -58,7 +58,8 @@ fn inputs_that_take_nothing_at_all_stand_among_others() {
 
 #[test]
 fn work_that_no_slot_can_do_at_once_is_late() {
-    // A fork of four between two of one second: path 3, area 6/2, but four must share the middle.
+    // A fork of four tasks between two, one second each: path 3, area 6/2, but all four are in the
+    // middle.
     let edges = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 5), (2, 5), (3, 5), (4, 5)];
     let fork = graph(&[(1, 1, 0); 6], &edges);
     let bounds = LowerBounds::of(&fork, &free(1, 2));
@@ -76,8 +77,8 @@ fn wide_tasks_leave_slots_unused() {
 
 #[test]
 fn inputs_come_from_the_nodes_own_slots_or_over_its_link() {
-    // Eight parents of 4 s that write 3 s of bytes each, and two slots a node: by 11.2 s a node
-    // has run 5.6 of them and fetched 2.4.
+    // Eight parents of 4 s with outputs of 3 s each, and two slots per node. By 11.2 s a node has
+    // run 5.6 of them and fetched 2.4.
     let mut tasks = vec![(4, 1, 3); 8];
     tasks.push((1, 1, 0));
     let edges: Vec<(u32, u32)> = (0..8).map(|parent| (parent, 8)).collect();
@@ -86,7 +87,7 @@ fn inputs_come_from_the_nodes_own_slots_or_over_its_link() {
     assert_eq!(path(&free(9, 2)), 5.0);
     assert_eq!(path(&slow(1, 2)), 5.0, "one node moves nothing");
     assert!((path(&slow(9, 2)) - 12.2).abs() < 1e-6, "{}", path(&slow(9, 2)));
-    // Links that are not shared bring all that are left over at 7 s.
+    // Unshared links bring all others by 7 s.
     let flat = Network::Flat { bytes_per_s: UNIT_BYTES as f64, latency: Span::ZERO };
     let found = path(&Cluster::new(9, 2, flat));
     assert!((found - 8.0).abs() < 1e-6, "{found}");
@@ -94,7 +95,7 @@ fn inputs_come_from_the_nodes_own_slots_or_over_its_link() {
 
 #[test]
 fn small_objects_share_no_link() {
-    // As above with 60 kB each on links of 20 kB/s: side by side all are there at 7 s.
+    // As above with 60 kB each on links of 20 kB/s: in parallel all arrive by 7 s.
     let mut builder = GraphBuilder::new("test");
     let output = wire::Output { size_bytes: 60_000, ..wire::Output::default() };
     let spec = builder.spec(wire::Spec { outputs: vec![output], ..wire::Spec::default() });
@@ -110,7 +111,7 @@ fn small_objects_share_no_link() {
 
 #[test]
 fn readers_elsewhere_wait_for_a_copy() {
-    // One object of 5 s for four readers of 3 s: two slots here do all in 6 s, others begin at 5.
+    // One object of 5 s for four readers of 3 s: two slots here do all in 6 s; others begin at 5 s.
     let tasks = [(1, 1, 5), (3, 1, 0), (3, 1, 0), (3, 1, 0), (3, 1, 0)];
     let fork = graph(&tasks, &[(0, 1), (0, 2), (0, 3), (0, 4)]);
     let bounds = LowerBounds::of(&fork, &slow(9, 2));
@@ -123,8 +124,8 @@ fn readers_elsewhere_wait_for_a_copy() {
 
 #[test]
 fn an_object_that_one_node_cannot_serve_must_be_copied() {
-    // 100 readers of 1 s, one slot a node, 10 nodes: 10 s at best. The object takes 20 s to
-    // copy: by 30 s its maker does 30 of them, and the others 9 each.
+    // 100 readers of 1 s, one slot per node, 10 nodes: 10 s at best. A copy of the object takes 20
+    // s: by 30 s its producer's node runs 30 of them, and the others 9 each.
     let mut tasks = vec![(0, 1, 20)];
     tasks.extend([(1, 1, 0); 100]);
     let edges: Vec<(u32, u32)> = (1..=100).map(|reader| (0, reader)).collect();
@@ -136,7 +137,7 @@ fn an_object_that_one_node_cannot_serve_must_be_copied() {
 
 #[test]
 fn the_papers_form_adds_a_mean_wait_to_every_level() {
-    // k = 2 tasks a slot of l = 10 s each: every task waits (k - 1) l / 2 = 5 s.
+    // k = 2 tasks per slot of l = 10 s each: every task waits (k - 1) l / 2 = 5 s.
     let bag = graph(&[(10, 1, 0); 4], &[]);
     let bound = PaperBound::of(&bag, &PaperModel::on(2));
     assert_eq!(bound, PaperBound { timespan_s: 15.0, throughput_per_s: 4.0 / 15.0 });
@@ -162,11 +163,11 @@ fn the_papers_form_takes_the_cheaper_of_moving_data_and_moving_the_task() {
         spec_bytes: UNIT_BYTES as f64,
         form: Form::Printed,
     };
-    // Alone with its parent: the task moves (1 s), not the 100 units.
+    // With one parent the task moves (1 s), not the 100 units.
     let pair = graph(&[(2, 1, 100), (3, 1, 0)], &[(0, 1)]);
     assert_eq!(PaperBound::of(&pair, &model).timespan_s, 6.0);
     assert_eq!(Ends::of(&pair, &model).place, [Place::Root, Place::Parent(0)]);
-    // Two parents: at the first's node the second's 4 units must come; and the other way 7.
+    // Two parents: on the first one's node the second one's 4 units must arrive; otherwise 7.
     let fork = graph(&[(2, 1, 7), (1, 1, 4), (3, 1, 0)], &[(0, 2), (1, 2)]);
     assert_eq!(PaperBound::of(&fork, &model).timespan_s, 5.0 + 1.0 + 3.0);
 }
@@ -186,13 +187,13 @@ fn graphs() -> impl Strategy<Value = Graph> {
     })
 }
 
-/// The makespan of one schedule: tasks in their order, each where it can start first by what that
-/// node has of its inputs; every transfer has the receiver's link for itself until it is there.
+/// The makespan of one schedule. Each task, in order, starts at its earliest time over all nodes,
+/// given the inputs there. Every transfer has the receiver's link for itself until it ends.
 fn schedule_s(graph: &Graph, nodes: usize, slots: usize) -> f64 {
     let mut slots_free = vec![vec![0.0_f64; slots]; nodes];
     let mut link_free = vec![0.0_f64; nodes];
     let mut made: Vec<(usize, f64)> = Vec::new();
-    // When each node has a copy of an object.
+    // The time when each node has a copy of an object.
     let mut copies = std::collections::BTreeMap::new();
     let mut makespan = 0.0_f64;
     for task in graph.indices() {

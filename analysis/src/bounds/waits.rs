@@ -1,10 +1,10 @@
-//! Readings of the paper's mean queue wait.
+//! Interpretations of the paper's mean queue wait, used by [`super::PaperModel`].
 
-/// How much of a queue a task waits for, and which queue.
+/// The part of a queue that a task waits for, and the queue.
 ///
-/// With k tasks a slot of mean length l, a task that finds i tasks before it waits i·l. The paper
-/// takes the mean over the queue, (k-1)·l/2, for every task. The figures it publishes do not
-/// follow from that, so here are the readings of it that can be told apart.
+/// With k tasks per slot of mean length l, a task behind i tasks waits i·l. The paper uses the mean
+/// over the queue, (k-1)·l/2, for every task. Its published figures do not follow from that. These
+/// are the interpretations that the figures can distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Form {
     /// As printed: every task waits (k-1)·l/2.
@@ -15,10 +15,10 @@ pub enum Form {
     Once,
     /// The whole queue once on each path.
     FullOnce,
-    /// The queue is cut into as many as there are levels: k is divided by them.
+    /// One queue per level: k is divided by the number of levels.
     Shared,
     FullShared,
-    /// k is counted for each level by itself: its tasks over the slots.
+    /// k is computed separately for each level: its tasks over the slots.
     Level,
     FullLevel,
 }
@@ -49,7 +49,7 @@ impl Form {
         }
     }
 
-    /// The wait of a task, as people write it.
+    /// The wait of a task as a formula.
     #[must_use]
     pub fn formula(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Form {
     }
 
     /// The wait of a task on each level, in seconds. Never below zero: a queue shorter than one
-    /// task is none.
+    /// task causes no wait.
     pub(super) fn waits_s(self, level_tasks: &[u64], slots: u32, mean_s: f64) -> Vec<f64> {
         let slots = f64::from(slots);
         let tasks = level_tasks.iter().sum::<u64>() as f64;

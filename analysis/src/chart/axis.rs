@@ -1,8 +1,8 @@
-//! Axes: from values to pixels, and where the ticks are.
+//! Axes of charts: the mapping of values to pixels, and the ticks.
 
 use super::table::figure;
 
-/// What an axis says and how it counts.
+/// The title, range and scale of an axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
     pub(super) title: String,
@@ -19,41 +19,41 @@ impl Axis {
         Self { title: title.to_owned(), log: false, low: None, high: None, ticks: Vec::new() }
     }
 
-    /// Counts in powers of ten.
+    /// Makes the axis logarithmic.
     #[must_use]
     pub fn log(mut self) -> Self {
         self.log = true;
         self
     }
 
-    /// Begins here, whatever the data.
+    /// Sets the lower end, regardless of the data.
     #[must_use]
     pub fn from(mut self, low: f64) -> Self {
         self.low = Some(low);
         self
     }
 
-    /// Ends here, whatever the data.
+    /// Sets the upper end, regardless of the data.
     #[must_use]
     pub fn to(mut self, high: f64) -> Self {
         self.high = Some(high);
         self
     }
 
-    /// Ticks at these values and no others.
+    /// Sets the ticks to exactly these values.
     #[must_use]
     pub fn ticks(mut self, ticks: &[f64]) -> Self {
         self.ticks = ticks.to_vec();
         self
     }
 
-    /// Whether a value has a place on this axis.
+    /// True if the value can be drawn on this axis.
     pub(super) fn takes(&self, value: f64) -> bool {
         value.is_finite() && (!self.log || value > 0.0)
     }
 
-    /// The axis over its data, between two pixels. With `zero`, a linear axis whose data are not
-    /// negative begins at 0.
+    /// Fits the axis to its data, between two pixels. With `zero`, a linear axis with non-negative
+    /// data begins at 0.
     pub(super) fn place(
         &self,
         values: impl Iterator<Item = f64>,
@@ -73,7 +73,7 @@ impl Axis {
         let mut low = low_given.unwrap_or(low);
         let mut high = high_given.unwrap_or(high);
         if high <= low {
-            // All values are one: a range around it, so that there is a scale at all.
+            // All values are equal: use a range around the value, so that a scale exists.
             high = if low > 0.0 { low * 2.0 } else { low + 1.0 };
         }
         if self.log {
@@ -99,20 +99,20 @@ impl Axis {
     }
 }
 
-/// Like `f64::floor`, but a value that misses a whole number by rounding counts as that number.
+/// Like `f64::floor`, but a value within rounding error of a whole number counts as that number.
 fn floor(value: f64) -> f64 {
     let near = value.round();
     if (value - near).abs() < 1e-9 { near } else { value.floor() }
 }
 
-/// Ticks a linear axis aims at.
+/// The approximate number of ticks on a linear axis.
 const TICKS_AIM: f64 = 6.0;
 
 /// 1, 2 or 5 times a power of ten.
 fn step_of(low: f64, high: f64) -> f64 {
     let raw = (high - low) / TICKS_AIM;
     let power = 10_f64.powf(raw.log10().floor());
-    // A step that misses a round one by rounding only is that one.
+    // A step within rounding error of a round one counts as that one.
     let factor = match raw / power * (1.0 - 1e-9) {
         f if f <= 1.0 => 1.0,
         f if f <= 2.0 => 2.0,
@@ -129,7 +129,7 @@ fn linear_ticks(low: f64, high: f64) -> Vec<f64> {
     (0..=count.max(0.0) as u32).map(|at| (first + f64::from(at)) * step).collect()
 }
 
-/// Powers of ten; with few of them, twice and five times each as well.
+/// Powers of ten; if there are few of them, twice and five times each as well.
 fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let (first, last) = (floor(low.log10()) as i32, -floor(-high.log10()) as i32);
     let factors: &[f64] = if last - first <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -153,7 +153,7 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// The pixel of a value; values outside the range lie on its ends.
+    /// The pixel of a value; values outside the range are drawn at its ends.
     pub(super) fn at(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.log { value.log10() } else { value };
         let (low, high) = (scale(self.low), scale(self.high));
@@ -161,7 +161,7 @@ impl Placed {
         self.start_px + share * (self.end_px - self.start_px)
     }
 
-    /// The pixel where areas and bars stand: 0 where it is in the range.
+    /// The base pixel of areas and bars: 0 if it is in the range.
     pub(super) fn base(&self) -> f64 {
         if self.log { self.start_px } else { self.at(0.0) }
     }

@@ -4,12 +4,12 @@ use super::axis::Axis;
 use super::svg::{Mark, Svg, color};
 use super::table::{Table, figure};
 
-/// Bars in all above which their values are not written over them.
+/// The number of bars above which values are not written over them.
 const LABELLED_MAX: usize = 24;
 /// The share of a category that its bars take.
 const FILLED_SHARE: f64 = 0.8;
 
-/// One group of bars for each category, one bar for each series in it.
+/// One group of bars for each category, with one bar for each series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bars {
     title: String,
@@ -25,14 +25,14 @@ impl Bars {
         Self { title: title.to_owned(), y, categories, series: Vec::new() }
     }
 
-    /// A value for each category, in their order; without one there is no bar.
+    /// Adds a series: a value for each category, in order. `None` draws no bar.
     #[must_use]
     pub fn series(mut self, name: &str, values: &[Option<f64>]) -> Self {
         self.series.push((name.to_owned(), values.to_vec()));
         self
     }
 
-    /// The picture, complete in itself.
+    /// The complete SVG picture.
     #[must_use]
     pub fn svg(&self) -> String {
         let legend: Vec<(&str, Mark)> =
@@ -75,7 +75,7 @@ impl Bars {
         svg.finish()
     }
 
-    /// The values as they were given: a row a category, a column a series.
+    /// The original values: one row per category, one column per series.
     #[must_use]
     pub fn table(&self) -> Table {
         let mut header = vec![""];

@@ -1,4 +1,4 @@
-//! One HTML file with everything in it.
+//! One self-contained HTML file of text, figures and tables.
 
 use super::svg::escape;
 use super::table::Table;
@@ -31,7 +31,7 @@ impl Page {
         Self { title: title.to_owned(), headings: Vec::new(), body: String::new() }
     }
 
-    /// Begins a section, which the contents at the top lead to.
+    /// Begins a section and adds it to the contents at the top.
     #[must_use]
     pub fn heading(mut self, text: &str) -> Self {
         self.headings.push(text.to_owned());
@@ -66,14 +66,14 @@ impl Page {
         self.put(&format!("<ul>\n{items}</ul>\n"))
     }
 
-    /// Text as it stands, such as a command line.
+    /// Preformatted text, such as a command line.
     #[must_use]
     pub fn code(self, text: &str) -> Self {
         let text = escape(text);
         self.put(&format!("<pre>{text}</pre>\n"))
     }
 
-    /// A picture, as [`super::Chart::svg`] and [`super::Bars::svg`] write it, and what it shows.
+    /// A picture of [`super::Chart::svg`] or [`super::Bars::svg`] with its caption.
     #[must_use]
     pub fn figure(self, svg: &str, caption: &str) -> Self {
         let caption = match caption {
@@ -94,7 +94,7 @@ impl Page {
         self
     }
 
-    /// The file. It is well-formed XML too.
+    /// The HTML text. It is well-formed XML too.
     #[must_use]
     pub fn html(&self) -> String {
         let title = escape(&self.title);

@@ -1,4 +1,4 @@
-//! The strokes all charts share: the frame, the legend, the axes, and text that is escaped.
+//! The SVG parts that all charts share: the frame, the legend, the axes, and escaped text.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ const BOTTOM_PX: f64 = HEIGHT_PX - 52.0;
 const TITLE_BASELINE_PX: f64 = 24.0;
 const LEGEND_TOP_PX: f64 = 46.0;
 const LEGEND_ROW_PX: f64 = 18.0;
-/// A character of the legend, on the wide side.
+/// The assumed width of a character in the legend, an upper estimate.
 const CHARACTER_PX: f64 = 7.2;
-/// Colours before they repeat.
+/// The number of colours before they repeat.
 const COLORS: usize = 8;
-/// Dashes, so that lines differ without their colour.
+/// Dashes, so that lines differ without colour.
 const DASHES: [&str; 4] = ["", "7 4", "2 3", "9 3 2 3"];
 
-/// Colours that stay apart for most eyes, on light and on dark.
+/// Colours that most eyes can distinguish, on light and on dark.
 const STYLE: &str = "\
 .starling-chart{font:13px system-ui,sans-serif;color:#1b1f24;background:#fff}\
 .starling-chart .grid{color:#d8dce1}\
@@ -34,7 +34,7 @@ const STYLE: &str = "\
 .starling-chart .c4{color:#e6b23a}.starling-chart .c5{color:#8fc7f0}\
 .starling-chart .c6{color:#a9aeb6}.starling-chart .c7{color:#f07178}}";
 
-/// Text for markup: escaped, without the control characters that XML forbids.
+/// Escapes text for markup, and removes the control characters that XML forbids.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -51,14 +51,14 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A pixel, to a tenth.
+/// A pixel coordinate, to a tenth.
 pub(super) fn px(value: f64) -> String {
     let tenths = (value * 10.0).round() / 10.0;
     // Adding 0 turns a negative zero into a plain one.
     format!("{}", tenths + 0.0)
 }
 
-/// Where a series of this number gets its colour and dash from.
+/// The index of the colour of a series.
 pub(super) fn color(series: usize) -> usize {
     series % COLORS
 }
@@ -67,15 +67,15 @@ pub(super) fn dash(series: usize) -> &'static str {
     DASHES[series / 2 % DASHES.len()]
 }
 
-/// One picture being written.
+/// An SVG picture under construction.
 #[derive(Debug)]
 pub(super) struct Svg {
     text: String,
-    /// Top of the area that data are drawn in.
+    /// The top of the plot area.
     pub(super) top_px: f64,
 }
 
-/// How a series is marked in the legend.
+/// The mark of a series in the legend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
     Line,
@@ -130,7 +130,7 @@ impl Svg {
         self.text.push_str(markup);
     }
 
-    /// Text with its baseline there; `attributes` as written in the tag.
+    /// Text with its baseline at this point; `attributes` are written into the tag unchanged.
     pub(super) fn label(&mut self, x_px: f64, y_px: f64, attributes: &str, text: &str) {
         let (x, y, text) = (px(x_px), px(y_px), escape(text));
         let _ = writeln!(
@@ -143,7 +143,7 @@ impl Svg {
         let _ = writeln!(self.text, "<path d=\"{data}\" {attributes}/>");
     }
 
-    /// A box in the colour of its group; its title is shown when pointed at.
+    /// A rectangle in the colour of its group; its title is shown as a tooltip.
     pub(super) fn rect(
         &mut self,
         x_px: f64,
@@ -161,7 +161,7 @@ impl Svg {
         );
     }
 
-    /// A point whose form depends on its series.
+    /// A point with a shape that depends on its series.
     pub(super) fn marker(&mut self, series: usize, x_px: f64, y_px: f64, title: &str) {
         let (x, y) = (px(x_px), px(y_px));
         let form = match series % 4 {
@@ -177,12 +177,12 @@ impl Svg {
         );
     }
 
-    /// Where data are drawn: left, right, bottom, top.
+    /// The plot area: left, right, bottom, top.
     pub(super) fn plot(&self) -> (f64, f64, f64, f64) {
         (LEFT_PX, RIGHT_PX, BOTTOM_PX, self.top_px)
     }
 
-    /// The horizontal lines and labels of the upright axis.
+    /// The horizontal lines and labels of the vertical axis.
     pub(super) fn y_axis(&mut self, axis: &Axis, placed: &Placed) {
         let (left, right, bottom, top) = self.plot();
         for (at, label) in placed.ticks() {
@@ -195,7 +195,7 @@ impl Svg {
         self.label(x, y, &turn, &axis.title);
     }
 
-    /// The upright lines and labels of the lying axis.
+    /// The vertical lines and labels of the horizontal axis.
     pub(super) fn x_axis(&mut self, placed: &Placed) {
         let (_, _, bottom, top) = self.plot();
         for (at, label) in placed.ticks() {
@@ -205,7 +205,7 @@ impl Svg {
         }
     }
 
-    /// The line below everything, and what the lying axis is about.
+    /// The base line, and the title of the horizontal axis.
     pub(super) fn x_base(&mut self, title: &str) {
         let (left, right, bottom, _) = self.plot();
         let line = format!("M{} {}H{}", px(left), px(bottom), px(right));

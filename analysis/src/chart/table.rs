@@ -1,4 +1,4 @@
-//! Rows of cells: as HTML, as Markdown, as CSV.
+//! Tables of text cells, as HTML, Markdown and CSV.
 
 use super::svg::escape;
 
@@ -15,10 +15,10 @@ impl Table {
         Self { header: owned(header), rows: Vec::new() }
     }
 
-    /// A further row.
+    /// Adds a row.
     ///
     /// # Panics
-    /// When it has not one cell for each column.
+    /// When it does not have one cell for each column.
     #[must_use]
     pub fn row(mut self, cells: &[impl AsRef<str>]) -> Self {
         assert_eq!(cells.len(), self.header.len(), "a row has a cell for each column");
@@ -31,7 +31,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Comma-separated, quoted where needed, a header first.
+    /// Comma-separated values, quoted if needed, with a header.
     #[must_use]
     pub fn csv(&self) -> String {
         let cell = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
@@ -43,7 +43,7 @@ impl Table {
         std::iter::once(&self.header).chain(&self.rows).map(line).collect()
     }
 
-    /// A pipe table.
+    /// A Markdown table.
     #[must_use]
     pub fn markdown(&self) -> String {
         let cell = |cell: &String| cell.replace('|', "\\|").replace('\n', " ");
@@ -57,7 +57,7 @@ impl Table {
         format!("{}|{rule}\n{rows}", line(&self.header))
     }
 
-    /// An HTML table; columns of figures are flush right.
+    /// An HTML table; columns of figures are right-aligned.
     #[must_use]
     pub fn html(&self) -> String {
         let aligned: Vec<&str> = (0..self.header.len())
@@ -79,7 +79,7 @@ impl Table {
         )
     }
 
-    /// Whether every cell of a column begins like a number or says nothing.
+    /// True if every cell of a column begins like a number, or is empty.
     fn is_figures(&self, column: usize) -> bool {
         let is_figure = |cell: &str| {
             let start = cell.trim_start_matches(['-', '+', '≥', '≤', '<', '>', '~', ' ']);
@@ -93,7 +93,7 @@ fn owned(cells: &[impl AsRef<str>]) -> Vec<String> {
     cells.iter().map(|cell| cell.as_ref().to_owned()).collect()
 }
 
-/// A value as people like to read it: four digits that count, thousands set apart.
+/// Formats a value for people: four significant digits, and thousands separated.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if !value.is_finite() {

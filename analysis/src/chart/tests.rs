@@ -1,8 +1,8 @@
-//! Pictures are well-formed, and values lie where they belong.
+//! Tests that pictures are well-formed and values are at the right place.
 
 use super::*;
 
-/// An element as far as these tests look at it.
+/// An element, with the parts that these tests examine.
 #[derive(Debug)]
 struct Element {
     name: String,
@@ -20,7 +20,7 @@ impl Element {
     }
 }
 
-/// Reads markup strictly: every tag closed in order, every attribute quoted and once, no stray
+/// Parses markup strictly: every tag closed in order, every attribute quoted and unique, no stray
 /// `<` or `&`.
 fn parse(text: &str) -> Vec<Element> {
     let mut elements = Vec::new();
@@ -85,8 +85,8 @@ const ODD: &str = "a<b & \"c\"\u{1}";
 fn values_lie_where_they_belong() {
     let chart = Chart::new("t", Axis::new("x").from(0.0).to(10.0), Axis::new("y").to(100.0))
         .line("only", &[(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)]);
-    // Left and right margins 76 and 20 of 720; one row of legend; the bottom 52 above the edge.
-    // The first marker is the legend's of no series of points, so there is none.
+    // Left and right margins 76 and 20 of 720; one row of legend; the bottom 52 above the edge. The
+    // first marker would belong to a legend of points, which this chart does not have.
     assert_eq!(points(&chart.svg()), [(76.0, 348.0), (388.0, 204.0), (700.0, 60.0)]);
 }
 

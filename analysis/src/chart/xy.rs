@@ -4,10 +4,11 @@ use super::axis::{Axis, Placed};
 use super::svg::{Mark, Svg, color, px, stroke};
 use super::table::{Table, figure};
 
-/// Points a line has at most for each to be marked.
+/// The maximum number of points of a line for which each is marked.
 const MARKED_MAX: usize = 64;
 
-/// Lines, points, steps and level rules over two axes; series are drawn in the order they come.
+/// Lines, points, steps and level rules over two axes. Series are drawn in the order of their
+/// addition.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chart {
     title: String,
@@ -49,13 +50,14 @@ impl Chart {
         self.with(name, Kind::Points, points.to_vec())
     }
 
-    /// A value that holds until the next one, with the area below it; the last one only ends it.
+    /// Values that hold until the next one, with the area below them. The last one only ends the
+    /// area.
     #[must_use]
     pub fn steps(self, name: &str, points: &[(f64, f64)]) -> Self {
         self.with(name, Kind::Steps, points.to_vec())
     }
 
-    /// A level line across the whole chart.
+    /// A horizontal line across the whole chart.
     #[must_use]
     pub fn rule(self, name: &str, y: f64) -> Self {
         self.with(name, Kind::Rule, vec![(f64::NAN, y)])
@@ -66,7 +68,7 @@ impl Chart {
         self
     }
 
-    /// The picture, complete in itself.
+    /// The complete SVG picture.
     #[must_use]
     pub fn svg(&self) -> String {
         let mark = |kind| match kind {
@@ -146,7 +148,7 @@ impl Chart {
         }
     }
 
-    /// The values as they were given, a row each.
+    /// The original values, one row each.
     #[must_use]
     pub fn table(&self) -> Table {
         let mut table = Table::new(&["series", &self.x.title, &self.y.title]);

@@ -35,8 +35,8 @@ fn committed(task: TaskId, end: End, node: u32, output_bytes: u64) -> Event {
     Event::Committed { task, attempt: attempt(1), end, node: NodeId(node), output_bytes }
 }
 
-/// Two nodes with one slot each; a fails once and then makes 100 bytes for b on the other node;
-/// c never runs.
+/// Two nodes with one slot each. Task a fails once and then makes 100 bytes for b on the other
+/// node; c never runs.
 fn story() -> Vec<Entry> {
     let (a, b, c) = (task(0, 0), task(1, 0), task(1, 1));
     let queued = Event::Queued {
@@ -254,7 +254,7 @@ fn loads_may_come_before_the_clock_and_kinds_are_told_apart() {
         busy_s: 7.0,
     };
     assert_eq!(report.stages[1], pairs);
-    // A pair that ran beside the loads is not for nothing.
+    // A pair that ran beside the loads counts.
     fold.push_task(&entry(0, 4, ended(task(0, 3), 1, End::Done, 3, 0, 0)), 1, Some(1));
     let early = RunReport::new(&fold, &facts);
     assert_eq!((early.makespan_s, early.load_s), (11.0, 2.0));

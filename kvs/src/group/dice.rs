@@ -1,6 +1,6 @@
-//! Chance for election time-outs, from the seed that the node was given.
+//! Random numbers for election timeouts, from the seed of the node.
 
-/// SplitMix64 (Steele, Lea and Flood 2014): enough to keep voters from standing all at once.
+/// SplitMix64 (Steele, Lea and Flood 2014): random enough to avoid simultaneous candidates.
 #[derive(Clone, Debug)]
 pub(super) struct Dice(u64);
 
@@ -9,7 +9,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// From `0..end`; `end` is not 0.
+    /// A number in `0..end`; `end` must not be 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -1,4 +1,4 @@
-//! Who leads: pre-votes, votes, and the promises that go with them.
+//! Elections: pre-votes, votes, and the durable state that belongs to them.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ impl Group {
         }
     }
 
-    /// Asks whether it would be elected before it disturbs anybody with a new term.
+    /// Asks whether an election would succeed, before a new term disturbs the other voters.
     pub(super) fn ask_for_pre_votes(&mut self, now: Time) {
         self.try_again_later(now);
         self.leader = None;
@@ -30,14 +30,15 @@ impl Group {
         self.count_pre_votes(now);
     }
 
-    /// Soon at first, then less so: voters that stand all at once should come apart.
+    /// Delays the next try, at first briefly and then longer, so that simultaneous candidates
+    /// spread out.
     fn try_again_later(&mut self, now: Time) {
         self.tries = self.tries.saturating_add(1);
         self.wait_for_answers(now);
     }
 
-    /// Terms that come to nothing although a majority would vote take longer to be voted on than
-    /// they are given: each is given twice the time of the last.
+    /// Doubles the time for each unsuccessful term, up to [`GROUP_ELECTION_SLOW`]. If a majority
+    /// would vote but the terms fail, votes take longer to sync than a term lasts.
     pub(super) fn wait_for_answers(&mut self, now: Time) {
         let stands = if self.is(Mutant::StandAgainSoon) { 0 } else { self.stands };
         let most = Span(GROUP_ELECTION_AFTER.0 << stands).min(GROUP_ELECTION_SLOW);
@@ -47,8 +48,8 @@ impl Group {
         self.election_at = self.election_at.max(before);
     }
 
-    /// A yes promises nothing. It is given only where no leader has been heard of lately, so
-    /// that a voter that was cut off cannot depose one that is at work.
+    /// A granted pre-vote is no promise. It is granted only if no leader sent a message lately. So
+    /// a voter that was cut off cannot depose a working leader.
     pub(super) fn on_pre_vote_ask(&mut self, now: Time, from: u32, term: u64, ask: &wire::VoteAsk) {
         let led = self.is_leader()
             || self.heard_at.is_some_and(|at| now.since(at) < GROUP_ELECTION_AFTER);
@@ -75,7 +76,7 @@ impl Group {
         }
     }
 
-    /// Begins a term with a vote for itself, which counts when it is synced.
+    /// Starts a term with a vote for itself, which counts when it is synced.
     fn stand(&mut self, now: Time) {
         self.term += 1;
         self.vote = Some(self.me);
@@ -83,17 +84,19 @@ impl Group {
         self.save_promise();
         self.stands = (self.stands + 1).min(8);
         self.try_again_later(now);
-        // The promise goes out with the next flush.
+        // The record of the vote is written by the next flush.
         self.role = Role::Candidate { votes: BTreeSet::new(), own: self.written + 1 };
         self.ask_for_votes(self.term, false);
     }
 
-    /// It has memory, and the candidate's log holds at least what its own does.
+    /// True if it would vote for this candidate. It is not blank, and the candidate's log is at
+    /// least as up-to-date as its own.
     fn would_follow(&self, ask: &wire::VoteAsk) -> bool {
         let own = (self.log.last_term(), self.log.last_index());
         let is_as_long = (ask.last_term, ask.last_index) >= own;
-        // It may have had more than that, and have been needed for it; unless who asks knows its
-        // disk (who knows another one of this number is not heard at all).
+        // A fresh voter may have lost entries that a majority needed it for. A candidate that knows
+        // its disk is safe: messages of a node that knows another disk under this number do not
+        // arrive here.
         let may_have_had_more =
             self.fresh && ask.last_index > 0 && !ask.knows && !self.is(Mutant::FreshVotes);
         let lacks = ask.last_index < self.agreed && !self.is(Mutant::LackingStands);

@@ -1,4 +1,4 @@
-//! The entries that are not in the snapshot yet, and the voters that they name.
+//! The log entries after the snapshot, and the voters that they determine.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,13 +13,13 @@ pub(super) struct Log {
     snapshot_term: u64,
     snapshot_voters: Vec<u32>,
     entries: VecDeque<wire::GroupEntry>,
-    /// As the last change in the log says, agreed on or not.
+    /// The voters by the last change in the log, committed or not.
     voters: Vec<u32>,
-    /// The index of that change; the snapshot's without one.
+    /// The index of that change; the snapshot's index if the log has none.
     voters_index: u64,
 }
 
-/// The voters that an entry makes.
+/// The voters that an entry sets.
 pub(super) fn voters_of(entry: &wire::GroupEntry) -> Option<&Vec<u32>> {
     entry.commands.iter().find_map(|command| match &command.body {
         Some(Body::SetVoters(set)) => Some(&set.voters),
@@ -81,7 +81,7 @@ impl Log {
         self.at(index).map(|at| &self.entries[at])
     }
 
-    /// The term of an entry; of one that is gone only the snapshot's last is known.
+    /// The term of an entry. Of compacted entries only the snapshot's last term is known.
     pub(super) fn term(&self, index: u64) -> Option<u64> {
         if index == self.snapshot_index {
             return Some(self.snapshot_term);
@@ -103,7 +103,7 @@ impl Log {
         self.entries.push_back(entry);
     }
 
-    /// Takes away the entries from `index` on; how many.
+    /// Removes the entries from `index` on and returns their number.
     pub(super) fn truncate(&mut self, index: u64) -> u64 {
         let Some(at) = self.at(index) else { return 0 };
         let gone = self.entries.len() - at;
@@ -112,8 +112,8 @@ impl Log {
         gone as u64
     }
 
-    /// A snapshot takes the place of all up to its index; what follows stays if it fits. The
-    /// indices of the entries that are gone.
+    /// Replaces all entries up to `index` with a snapshot. Later entries remain if they match it.
+    /// Returns the indices of the removed entries.
     pub(super) fn replace(&mut self, index: u64, term: u64, voters: Vec<u32>) -> Vec<u64> {
         let fits = self.term(index) == Some(term);
         let is_gone = |entry: &wire::GroupEntry| !fits || entry.index <= index;
@@ -127,20 +127,20 @@ impl Log {
         gone
     }
 
-    /// Whether any change of voters after this index gives this node a vote.
+    /// True if an entry after index `after` makes this node a voter.
     pub(super) fn names(&self, node: u32, after: u64) -> bool {
         let later = self.entries.iter().rev().take_while(|entry| entry.index > after);
         later.filter_map(voters_of).any(|voters| voters.contains(&node))
     }
 
-    /// Whether an entry after this index says that the node has come up.
+    /// True if an entry after index `after` contains a start of this node.
     pub(super) fn has_up_of(&self, node: u32, after: u64) -> bool {
         let later = self.entries.iter().rev().take_while(|entry| entry.index > after);
         let mut commands = later.flat_map(|entry| &entry.commands);
         commands.any(|command| matches!(&command.body, Some(Body::Up(up)) if up.node == node))
     }
 
-    /// Whether a command is on its way in an entry after this index.
+    /// True if an entry after index `after` contains this command.
     pub(super) fn holds(&self, command: &wire::MapCommand, after: u64) -> bool {
         let later = self.entries.iter().rev().take_while(|entry| entry.index > after);
         later.flat_map(|entry| &entry.commands).any(|known| known == command)

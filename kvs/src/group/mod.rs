@@ -1,14 +1,14 @@
 /*!
-The group: a few voters that agree on the sequence of commands that makes the map.
+The group: the voters that agree on the sequence of commands which makes the map.
 
 This is Raft (Ongaro and Ousterhout, *In Search of an Understandable Consensus Algorithm*, 2014)
-with pre-vote, a leader that steps down when it hears from no majority, snapshots, and changes of
-one voter at a time (Ongaro's dissertation, 2014, chapters 4 and 9). The state that is agreed on is
-the [map](crate::membership); its first version is every voter's first snapshot, so that a fresh
-cluster works before it has elected anybody. No task ever waits for the group: without a majority
-the map stays as it is.
+with pre-vote, snapshots, and changes of one voter at a time (Ongaro's dissertation, 2014, chapters
+4 and 9). A leader without answers from a majority steps down. The replicated state is the
+[map](crate::membership). The first map is every voter's first snapshot, so a new cluster works
+before its first election. Tasks never wait for the group: without a majority the map stays as it
+is.
 
-It does no IO and reads no clock. A driver does this:
+The group does no IO and reads no clock. Its driver calls:
 
 ```text
 group.handle(now, from, message) | group.propose(now, commands) | group.on_time(now) | ...
@@ -16,16 +16,16 @@ group.flush(now, &mut output)     write output.writes; send output.messages
 group.synced(now, output.number)  once they are on stable storage, then flush again
 ```
 
-What it promises waits until all that it has written is synced: a promise that can be forgotten is
-none, and an entry that can be lost does not count. The leader counts its own entries alike. What
-promises nothing leaves at once: a leader is not taken for dead because somebody's disk is slow.
+Messages that promise something (votes, acknowledged entries) wait until all earlier writes are
+synced. The leader counts its own entries only when they are synced. All other messages are sent at
+once, so a slow disk alone does not make a leader look failed.
 
-A voter whose disk is gone has forgotten its promises: it would vote twice. So it begins *blank*
-(as a new voter does): it takes part in no election until a leader has given it a snapshot. One of
-the first voters may not know that it had a disk, and nobody who answers may have heard of it: so
-who begins without records votes for nobody who has entries and does not know its disk, until it has
-voted or has some itself; and who has heard that something is agreed on elects nobody without it,
-though it has nothing either.
+A voter that lost its disk has forgotten its votes and could vote twice. So it starts *blank*, as a
+new voter does: it takes part in no election until a leader has sent it a snapshot. But a founding
+voter that finds an empty disk cannot tell a first start from a lost disk. So it is *fresh* until it
+has voted or has an entry. A fresh voter refuses every candidate that has entries, unless the
+candidate knows its disk. Each voter also stores the highest index that it knows as committed. It
+votes for no candidate without that index, even if it lacks the entries itself.
 */
 
 mod dice;
@@ -52,7 +52,7 @@ use mutant::Mutant;
 
 pub use records::is_record;
 
-/// One voter, or a node that may become one.
+/// A voter, or a node that may become one.
 #[derive(Debug)]
 pub struct Group {
     me: u32,
@@ -60,42 +60,44 @@ pub struct Group {
     term: u64,
     vote: Option<u32>,
     log: Log,
-    /// What the entries up to `commit` make.
+    /// The map after the entries up to `commit`.
     map: Arc<wire::ClusterMap>,
     commit: u64,
     role: Role,
-    /// It has no state that it could vote on: it never had, or its disk is gone.
+    /// It has no Raft state to vote with: it is new, or it lost its disk.
     blank: bool,
-    /// It began without any records, as all do that begin together, or as who has lost its disk
-    /// and does not know; and it has had no vote and no entry since.
+    /// It started without records, and has neither voted nor received an entry since. This is a
+    /// first start, or a disk was lost unnoticed.
     fresh: bool,
-    /// All up to this index is agreed on, as leaders have said; it may have less itself.
+    /// Leaders reported that all entries up to this index are committed. This node may lack some of
+    /// them.
     agreed: u64,
-    /// Others say that it has no vote any more.
+    /// Other nodes reported that this node is no longer a voter.
     retired: bool,
     leader: Option<u32>,
-    /// When it last heard from a leader of its term.
+    /// The time of the last message of a leader of its term.
     heard_at: Option<Time>,
     election_at: Time,
-    /// Elections that it has tried since it last knew a leader.
+    /// Elections tried since it last knew a leader.
     tries: u32,
-    /// Terms that it has begun since then, and that came to nothing.
+    /// Terms that it has started since then without success.
     stands: u32,
     plans: bool,
     log_entries_max: u64,
     append_entries_max: usize,
     /// The map has changed since the leader last planned.
     unplanned: bool,
-    /// A change of voters was refused as who has a vote then does not answer now.
+    /// A change of voters was refused because a remaining voter does not answer now. Planning is
+    /// repeated at the next heartbeat.
     plan_at_beat: bool,
     proposed: Vec<wire::MapCommand>,
     writes: Vec<Write>,
-    /// Numbers the flushes that had writes.
+    /// The number of the last flush that had writes.
     written: u64,
     synced: u64,
-    /// Flushes that are not synced, each with the last index after it.
+    /// Flushes that are not synced, each with the log's last index after it.
     unsynced: VecDeque<(u64, u64)>,
-    /// Entries up to here are on this node's stable storage.
+    /// This node has synced the entries up to this index.
     stable: u64,
     said: Vec<(u32, wire::GroupMessage)>,
     held: VecDeque<(u64, u32, wire::GroupMessage)>,
@@ -106,79 +108,81 @@ pub struct Group {
 #[derive(Debug)]
 enum Role {
     Follower,
-    /// Asks whether an election could be won; its own yes counts at once.
+    /// Asks whether an election could succeed. Its own vote counts at once.
     PreCandidate {
         votes: BTreeSet<u32>,
     },
-    /// `own` numbers the flush that holds its vote for itself.
+    /// `own` is the flush that contains its vote for itself.
     Candidate {
         votes: BTreeSet<u32>,
         own: u64,
     },
-    /// The newcomer is to become a voter when it has caught up: who, by which change, since when.
+    /// `newcomer`: the node that is to become a voter once it has caught up, the proposed change,
+    /// and its start time.
     Leader {
         followers: BTreeMap<u32, Progress>,
         newcomer: Option<(u32, wire::MapCommand, Time)>,
-        /// The voters that are to be left when one is let go, and since when that has been wanted.
+        /// The voters that would remain after a removal, and the time since when the removal has
+        /// been wanted.
         fewer: Option<(Vec<u32>, Time)>,
         beat_at: Time,
     },
 }
 
-/// What the leader knows of another voter.
+/// The leader's knowledge about another voter.
 #[derive(Clone, Debug)]
 struct Progress {
     next: u64,
-    /// All up to here is there and synced.
+    /// The voter has synced all entries up to this index.
     matched: u64,
-    /// When the last of this leader's messages that it has answered was sent.
+    /// The sending time of the leader's last message that the voter has answered.
     heard_at: Time,
-    /// The same of those that it has answered with what is on its disk, or lacks.
+    /// The same for answers about the voter's log. They report synced entries or missing ones.
     answered_at: Time,
     snapshot_at: Option<Time>,
 }
 
-/// What has been agreed on since the last flush.
+/// The committed changes since the last flush.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum News {
     #[default]
     None,
     /// These commands, each of which has changed the map.
     Commands(Vec<wire::MapCommand>),
-    /// So much that the map came as a whole.
+    /// The whole map, which came as a snapshot.
     Whole,
 }
 
-/// What a flush hands out.
+/// The output of a flush.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// To be written, all or nothing, after all earlier ones.
+    /// Writes to be stored atomically, after all earlier ones.
     pub writes: Vec<Write>,
-    /// What to call [`Group::synced`] with, once these writes are on stable storage.
+    /// The argument of [`Group::synced`], once these writes are on stable storage.
     pub number: u64,
     pub messages: Vec<(NodeId, wire::GroupMessage)>,
     pub news: News,
 }
 
-/// How a node takes part from its start.
+/// The parameters of a node's start.
 #[derive(Clone, Debug)]
 pub struct Start {
     pub me: NodeId,
     pub seed: u64,
-    /// The first map of the cluster, the same for all its first nodes; or any map, if `blank`.
+    /// The first map of the cluster, which all founding nodes share. Any map if `blank`.
     pub map: Arc<wire::ClusterMap>,
-    /// This node was not among the first, or its disk is gone.
+    /// The node is no founder, or it lost its disk.
     pub blank: bool,
 }
 
-/// The stored records of the group contradict each other.
+/// The stored records of the group are damaged or contradict each other.
 #[derive(Debug, thiserror::Error)]
 #[error("the stored records of the map's group are damaged: {0}")]
 pub struct DamagedGroup(pub String);
 
 impl Group {
-    /// As an earlier incarnation's records describe it; without any, as `start` says. Records of
-    /// others are passed over.
+    /// Rebuilds the state from the records of an earlier incarnation, or starts as `start`
+    /// describes if there are none. Skips records that are not the group's.
     pub fn recover(
         start: Start,
         records: impl IntoIterator<Item = Record>,
@@ -234,7 +238,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The map as far as this voter knows it agreed on.
+    /// The committed map, as far as this voter knows.
     #[must_use]
     pub fn map(&self) -> &Arc<wire::ClusterMap> {
         &self.map
@@ -256,10 +260,10 @@ impl Group {
         self.term
     }
 
-    /// The disk with which a node came up last, and as which incarnation, where entries tell of it
-    /// that are not known to be agreed on, as with voters: those who have restarted do not know
-    /// what was agreed on, and have to elect somebody before they do. An entry that changes
-    /// nothing does not count: a voter with another disk has to lose its vote first.
+    /// The store of a node and the incarnation that announced it, if entries after the known commit
+    /// index contain its start. Voters that have restarted do not know the commit index, and must
+    /// elect a leader before they learn it. An ineffective entry does not count: a voter with
+    /// another disk must be removed from the voters first.
     #[must_use]
     pub fn store_of(&self, node: NodeId) -> Option<(Incarnation, u64)> {
         if !self.log.has_up_of(node.0, self.commit) {
@@ -274,25 +278,25 @@ impl Group {
         Some((Incarnation(member.incarnation), member.store))
     }
 
-    /// It has no records, and no vote of its own or of others has been heard of.
+    /// It has no records, and has received no request for a vote.
     #[must_use]
     pub fn begins_anew(&self) -> bool {
         self.fresh && self.term == 0 && self.log.last_index() == 0
     }
 
-    /// It had records once: what it promised then is forgotten.
+    /// Makes the node blank: it had records before and has lost its votes.
     pub fn forgot(&mut self) {
         (self.blank, self.fresh) = (true, false);
         self.save_promise();
     }
 
-    /// Who votes as far as this node knows, agreed on or not.
+    /// The voters by the latest entry of this node's log, committed or not.
     #[must_use]
     pub fn voters(&self) -> &[u32] {
         self.log.voters()
     }
 
-    /// The map once all that this voter has written down is agreed on.
+    /// The map after all entries of this voter's log, as if they were committed.
     #[must_use]
     pub fn written_map(&self) -> wire::ClusterMap {
         let mut map = self.map.as_ref().clone();
@@ -303,7 +307,7 @@ impl Group {
         map
     }
 
-    /// What it knows and has promised, in words, for who looks for a fault.
+    /// The state in words, for diagnosis.
     #[must_use]
     pub fn describe(&self) -> String {
         let Self { me, term, commit, log, role, vote, blank, fresh, agreed, retired, .. } = self;
@@ -326,7 +330,7 @@ impl Group {
         )
     }
 
-    /// A message of another node of the group.
+    /// Handles a message of another node of the group.
     pub fn handle(&mut self, now: Time, from: NodeId, message: wire::GroupMessage) {
         let (from, term) = (from.0, message.term);
         let Some(body) = message.body else { return };
@@ -345,7 +349,7 @@ impl Group {
         }
         let is_stale = term < self.term;
         if is_stale && !(self.is(Mutant::AcceptStaleAppend) && matches!(body, Body::Append(_))) {
-            // Whoever leads or votes in an older term learns of the newer one.
+            // Informs a leader or candidate of an older term about the newer one.
             match body {
                 Body::VoteAsk(_) => self.say(from, vote_reply(false, false)),
                 Body::Append(_) | Body::Install(_) => self.say(from, append_reply(false, 0, 0)),
@@ -362,8 +366,8 @@ impl Group {
         }
     }
 
-    /// Something that should change in the map. Only the leader takes it; false: ask [`leader`].
-    /// A proposal may be lost with its leader: whoever wants it proposes again until the map
+    /// Proposes changes of the map. Only the leader accepts them; false means: send them to the
+    /// [`leader`]. A proposal may be lost with its leader, so the proposer repeats it until the map
     /// shows it.
     ///
     /// [`leader`]: Self::leader
@@ -381,7 +385,7 @@ impl Group {
         true
     }
 
-    /// The transport to this node has broken: if it leads, somebody else should soon.
+    /// Handles a broken connection to a peer. If the peer leads, an election follows soon.
     pub fn peer_lost(&mut self, now: Time, peer: NodeId) {
         if self.leader == Some(peer.0) && !self.is_leader() {
             self.leader = None;
@@ -390,8 +394,8 @@ impl Group {
         }
     }
 
-    /// A map of this epoch was agreed on and tells of no vote of this node's: it has missed its
-    /// going. Unless it has an entry later than that, by which it has one again.
+    /// Called when a committed map of this epoch does not list this node as a voter: it missed its
+    /// removal. The node retires unless its log has a later entry that makes it a voter again.
     pub fn retire(&mut self, epoch: u64) {
         if !self.is_named_after(epoch) {
             self.role = Role::Follower;
@@ -410,19 +414,19 @@ impl Group {
         })
     }
 
-    /// [`Self::deadline`] has come.
+    /// Called when [`Self::deadline`] has passed.
     pub fn on_time(&mut self, now: Time) {
         match self.role {
             Role::Leader { beat_at, .. } if beat_at <= now => self.beat(now),
             Role::Leader { .. } => {}
             _ if !self.may_stand() || self.election_at > now => {}
-            // What it has promised already is not even said.
+            // Its own vote request or vote has not been sent yet.
             _ if !self.is_all_synced() => self.wait_for_answers(now),
             _ => self.ask_for_pre_votes(now),
         }
     }
 
-    /// When it wants [`Self::on_time`].
+    /// The time of the next [`Self::on_time`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         match self.role {
@@ -432,13 +436,13 @@ impl Group {
         }
     }
 
-    /// All writes up to that flush are on stable storage.
+    /// All writes up to flush `number` are on stable storage.
     pub fn synced(&mut self, now: Time, number: u64) {
         assert!(number <= self.written, "flush {number} has not been");
         if number > self.synced {
             self.synced = number;
             if self.leader.is_none() {
-                self.wait_for_answers(now); // The vote leaves only now.
+                self.wait_for_answers(now); // Its vote is sent only now.
             }
         }
         while let Some(&(flush, last)) = self.unsynced.front()
@@ -451,7 +455,7 @@ impl Group {
         self.advance_commit(now);
     }
 
-    /// Ends a step: what to write, what to send now, and what has been agreed on.
+    /// Ends a step. Fills `output` with the writes, the messages and the newly committed changes.
     pub fn flush(&mut self, now: Time, output: &mut Output) {
         self.append_proposals(now);
         if !self.writes.is_empty() {
@@ -480,9 +484,9 @@ impl Group {
         output.news = std::mem::take(&mut self.news);
     }
 
-    /// It has a vote, or had one before a change that is not agreed on yet and may have nobody else
-    /// to bring it about (section 4.2.2 of the dissertation); it knows what it has promised, and
-    /// does not know that it lacks something.
+    /// True if this node may become a candidate. It is a voter, or was one before an uncommitted
+    /// change that perhaps only it can commit (section 4.2.2 of the dissertation). It is not blank,
+    /// and it has all entries that it knows as committed.
     fn may_stand(&self) -> bool {
         let votes = self.map.voters.contains(&self.me) || self.log.names(self.me, self.commit);
         let lacks = self.log.last_index() < self.agreed && !self.is(Mutant::LackingStands);
@@ -501,7 +505,7 @@ impl Group {
         self.elect_within(now, GROUP_ELECTION_AFTER, GROUP_ELECTION_AFTER);
     }
 
-    /// A newer term than it knew: it has promised nothing in it and knows no leader.
+    /// Enters a newer term, without a vote and without a leader.
     fn begin_term(&mut self, now: Time, term: u64) {
         assert!(term > self.term, "terms grow");
         self.term = term;
@@ -539,26 +543,27 @@ impl Group {
         self.log.voters().iter().copied().filter(|&node| node != self.me).collect()
     }
 
-    /// Whether these are more than half of the voters.
+    /// True if these nodes are more than half of the voters.
     fn is_majority(&self, nodes: &BTreeSet<u32>) -> bool {
         let voters = self.log.voters();
         voters.iter().filter(|node| nodes.contains(node)).count() * 2 > voters.len()
     }
 
-    /// A bug on purpose, in tests only.
+    /// True if this mutant is set. Only tests set one.
     fn is(&self, mutant: Mutant) -> bool {
         cfg!(test) && self.mutant == Some(mutant)
     }
 }
 
-/// Whether it may only be said once all that was written before is synced.
+/// True if the message must wait until all earlier writes are synced.
 fn promises(message: &wire::GroupMessage) -> bool {
     match &message.body {
-        // What an election needs is a vote for whoever says so; its log has to be what it says.
+        // The vote request includes the candidate's vote for itself, and describes its log. Both
+        // must be durable.
         Some(Body::VoteAsk(ask)) => !ask.pre,
         Some(Body::VoteReply(reply)) => reply.granted && !reply.pre,
         Some(Body::AppendReply(reply)) => reply.ok && reply.index > 0,
-        // A follower counts what it has synced itself.
+        // A follower counts only entries that it has synced itself.
         Some(Body::Append(_) | Body::Install(_)) | None => false,
     }
 }
@@ -567,7 +572,7 @@ fn vote_reply(pre: bool, granted: bool) -> Body {
     Body::VoteReply(wire::VoteReply { pre, granted })
 }
 
-/// `sent_ns`: what the leader's message said; 0 where no message of a leader is answered.
+/// `sent_ns`: the sending time in the leader's message; 0 if this answers no such message.
 fn append_reply(ok: bool, index: u64, sent_ns: u64) -> Body {
     Body::AppendReply(wire::AppendReply { ok, index, blank: false, sent_ns })
 }

@@ -1,47 +1,48 @@
-//! Bugs on purpose: each is what an implementation of Raft could get wrong, and is found by the
-//! group's own simulation.
+//! Seeded bugs (mutants) of the Raft implementation. The group's own simulation must find each of
+//! them.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mutant {
     /// Votes again in a term in which it has voted.
     VoteTwice,
-    /// Its vote is not in its records.
+    /// Does not store its vote.
     ForgetVote,
-    /// Votes for a candidate whose log lacks what it has.
+    /// Votes for a candidate with a log that lacks some of its entries.
     VoteForShorterLog,
-    /// Says what it has written before that is synced.
+    /// Sends promises before the writes they depend on are synced.
     SpeakBeforeSync,
     /// The leader counts its own entries before they are synced.
     CountUnsynced,
-    /// Commits entries of earlier terms by counting who has them.
+    /// Commits entries of earlier terms by counting replicas.
     CommitOldTerm,
-    /// Takes entries of a leader of an older term.
+    /// Accepts entries of a leader of an older term.
     AcceptStaleAppend,
-    /// Cuts the log off after what a message brought, though nothing contradicts it.
+    /// Truncates the log after a message's entries without a conflict.
     TruncateAlways,
-    /// Believes the leader's commit index beyond what it knows to match.
+    /// Accepts the leader's commit index beyond the entries known to match.
     CommitBeyondMatch,
-    /// Changes the voters again before the last change is agreed on.
+    /// Changes the voters again before the last change is committed.
     TwoVoterChanges,
-    /// Lets a voter go though too few of the others answer.
+    /// Removes a voter although too few of the others answer.
     StrandVoters,
-    /// Who has nothing yet becomes a voter at once.
+    /// Adds a voter that has no entries yet.
     BlankVoters,
-    /// Entries before the first one that does not match are not compared.
+    /// Does not compare entries before the first one that does not match.
     SkipLogCheck,
-    /// Who begins without records votes for who has entries.
+    /// A voter without records votes for a candidate that has entries.
     FreshVotes,
-    /// Who has heard that more is agreed on stands without it, and votes for who lacks it.
+    /// A voter that lacks entries known as committed becomes a candidate, and votes for such
+    /// candidates.
     LackingStands,
-    /// Terms that come to nothing are not given more time.
+    /// Unsuccessful terms do not extend the time of the next one.
     StandAgainSoon,
-    /// What promises nothing waits for a sync, too.
+    /// Messages that promise nothing wait for a sync too.
     HoldEverything,
 }
 
 #[cfg(test)]
 impl Mutant {
-    /// Those that only slow disks show.
+    /// The mutants that only slow disks reveal.
     pub(super) const SLOW: [Self; 2] = [Self::StandAgainSoon, Self::HoldEverything];
     pub(super) const ALL: [Self; 17] = [
         Self::VoteTwice,

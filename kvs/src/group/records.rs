@@ -1,4 +1,5 @@
-//! How a voter's state lies in the store of its node: one promise, one snapshot, and the log.
+//! The records of a voter's state in its node's store: one record with term and vote, one snapshot,
+//! and the log.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +9,13 @@ use proto::wire;
 use super::DamagedGroup;
 use crate::{Record, Write, keys};
 
-/// After [`keys::META`]: the group's own.
+/// The namespace of the group's records, after [`keys::META`].
 const GROUP: u8 = b'g';
 const PROMISE: u8 = b'p';
 const SNAPSHOT: u8 = b's';
 const ENTRY: u8 = b'e';
 
-/// What was found in the store.
+/// The state found in the store.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) any: bool,
@@ -23,7 +24,7 @@ pub(super) struct Found {
     pub(super) entries: BTreeMap<u64, wire::GroupEntry>,
 }
 
-/// Whether a record of a node's store belongs to the group.
+/// True if the record belongs to the group.
 #[must_use]
 pub fn is_record(record: &Record) -> bool {
     record.partition == keys::META_PARTITION && record.key.starts_with(&[keys::META, GROUP])

@@ -1,4 +1,4 @@
-//! The log travels from the leader to the others; what a majority has is agreed on.
+//! Log replication from the leader to the followers, and the commit of entries that a majority has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::mutant::Mutant;
 use super::{Group, News, Progress, Role, append_reply, records};
 use crate::membership;
 
-/// A follower that has not answered for so long may be gone.
+/// A follower without an answer for this long counts as unreachable.
 const LEADER_PATIENCE: Span = Span(GROUP_ELECTION_AFTER.0 * 2);
 
-/// One that hears the leader and answers nothing else for so long may have a disk that hangs.
+/// A voter that reports no synced entries for this long counts as one with a hanging disk.
 const DISK_PATIENCE: Span = Span(GROUP_ELECTION_SLOW.0 * 2);
 
 impl Progress {
@@ -30,7 +30,8 @@ impl Progress {
 }
 
 impl Group {
-    /// Has won: an entry of its own term lets it find out what was agreed on before.
+    /// Becomes leader. An entry of its own term lets it find out which earlier entries are
+    /// committed.
     pub(super) fn lead(&mut self, now: Time) {
         self.leader = Some(self.me);
         self.forget_elections();
@@ -45,7 +46,7 @@ impl Group {
         self.advance_commit(now);
     }
 
-    /// One progress for each other voter.
+    /// Keeps one progress for each other voter and for the newcomer.
     fn keep_to_voters(&mut self, now: Time) {
         let (me, next) = (self.me, self.log.last_index());
         let voters = self.log.voters().to_vec();
@@ -64,7 +65,7 @@ impl Group {
         self.log.push(entry);
     }
 
-    /// What was proposed becomes entries, and what the planner wants.
+    /// Appends entries for all proposals and for the planner's commands.
     pub(super) fn append_proposals(&mut self, now: Time) {
         if !self.is_leader() {
             return;
@@ -83,7 +84,7 @@ impl Group {
                     Some(node) => self.welcome(now, node, command),
                     None => self.append(vec![command]),
                 }
-            } // Else it came too early, and is planned or proposed again.
+            } // Otherwise it came too early, and is proposed again.
         }
         while !commands.is_empty() {
             let rest = commands.split_off(commands.len().min(GROUP_ENTRY_COMMANDS_MAX));
@@ -95,7 +96,7 @@ impl Group {
         }
     }
 
-    /// What the map still lacks, once all that was said before is agreed on.
+    /// Plans the missing changes of the map, once all earlier entries are committed.
     fn plan(&mut self) {
         let is_settled = self.commit == self.log.last_index() && self.proposed.is_empty();
         if self.plans && self.unplanned && is_settled {
@@ -104,9 +105,9 @@ impl Group {
         }
     }
 
-    /// One voter at a time, after the last change is agreed on, and not before the leader knows
-    /// where its own term stands: else two majorities need not meet (Ongaro 2015, a correction to
-    /// chapter 4 of the dissertation).
+    /// Voters change one at a time, after the last change is committed, and after the leader has
+    /// committed an entry of its own term. Otherwise two majorities might not intersect (Ongaro
+    /// 2015, a correction to chapter 4 of the dissertation).
     fn may_change_voters(&self, command: &wire::MapCommand) -> bool {
         let Some(map_command::Body::SetVoters(set)) = &command.body else { return false };
         let now: BTreeSet<u32> = self.log.voters().iter().copied().collect();
@@ -118,11 +119,12 @@ impl Group {
             && membership::would_change(&self.map, command)
     }
 
-    /// Whether the voters after this change might agree on nothing any more, not even on the
-    /// change: fewer than a majority of them have lately told this leader what they have. The map
-    /// may take one for dead who is not, and plan to let that one go before one who is. Before one
-    /// is let go the others have to answer what is sent from then on: one that died a moment ago
-    /// has answered, too, and its answer may be late.
+    /// True if the voters after this change could be unable to agree, even on the change itself.
+    /// This is so if fewer than a majority of them have lately reported their log to this leader.
+    /// The map may show a running voter as down, and the planner may then remove that one before a
+    /// failed one. Before a removal the remaining voters must answer a message sent after the
+    /// removal was first wanted. A voter that failed a moment ago has answered before, and its
+    /// answer may be late.
     fn would_strand(&mut self, now: Time, command: &wire::MapCommand) -> bool {
         let Some(map_command::Body::SetVoters(set)) = &command.body else { return false };
         let Role::Leader { followers, fewer, .. } = &mut self.role else { return false };
@@ -139,14 +141,14 @@ impl Group {
             it.matched > 0 && lately && it.answered_at > heard_since
         };
         let is_there = |node: &&u32| {
-            let is_newcomer = !self.log.voters().contains(node); // It has to catch up first.
+            let is_newcomer = !self.log.voters().contains(node); // It must catch up first.
             **node == self.me || is_newcomer || followers.get(node).is_some_and(answers)
         };
         set.voters.iter().filter(is_there).count() * 2 <= set.voters.len()
     }
 
-    /// Who would become a voter without having what was agreed on so far: its vote would be needed
-    /// before it has anything to vote on.
+    /// A node that would become a voter without all committed entries. The group would need its
+    /// vote before it has them.
     fn newcomer(&self, command: &wire::MapCommand) -> Option<u32> {
         let Some(map_command::Body::SetVoters(set)) = &command.body else { return None };
         let added = set.voters.iter().find(|node| !self.log.voters().contains(node));
@@ -157,7 +159,7 @@ impl Group {
         added.copied().filter(|node| !has_all(node) && !self.is(Mutant::BlankVoters))
     }
 
-    /// It is fed like a voter, and becomes one when it has caught up.
+    /// Sends entries to the newcomer like to a voter. It becomes a voter when it has caught up.
     fn welcome(&mut self, now: Time, node: u32, command: wire::MapCommand) {
         let next = self.log.last_index();
         let Role::Leader { followers, newcomer, .. } = &mut self.role else { return };
@@ -167,7 +169,7 @@ impl Group {
         self.feed(now, node);
     }
 
-    /// The newcomer has caught up, or will not.
+    /// Proposes the newcomer as a voter when it has caught up, or gives up after a timeout.
     fn look_after_newcomer(&mut self, now: Time) {
         let commit = self.commit;
         let Role::Leader { followers, newcomer, .. } = &mut self.role else { return };
@@ -190,7 +192,8 @@ impl Group {
         }
     }
 
-    /// Sends a follower what it lacks, as far as is known; nothing new is a heartbeat.
+    /// Sends a follower the entries that it is known to lack. Without new entries this is a
+    /// heartbeat.
     fn feed(&mut self, now: Time, node: u32) {
         let commit = self.commit;
         let Role::Leader { followers, .. } = &mut self.role else { return };
@@ -206,8 +209,9 @@ impl Group {
         self.say(node, Body::Append(append));
     }
 
-    /// Below what the log still has, or to a voter without memory. What follows the snapshot is
-    /// sent as if it had arrived; if it has not, that is refused, and it goes again in due time.
+    /// Sends a snapshot to a follower that needs compacted entries, or to a blank voter. The
+    /// entries after the snapshot are sent as if it had arrived. If it has not, the follower
+    /// refuses them, and the leader repeats the snapshot after [`GROUP_SNAPSHOT_PATIENCE`].
     fn send_snapshot(&mut self, now: Time, node: u32) {
         let snapshot = self.snapshot();
         let Role::Leader { followers, .. } = &mut self.role else { return };
@@ -226,7 +230,7 @@ impl Group {
         wire::GroupSnapshot { index: self.commit, term, map }
     }
 
-    /// Tells the others that it leads; or steps down when a majority has not answered for long.
+    /// Sends heartbeats, or steps down if a majority has not answered for [`LEADER_PATIENCE`].
     pub(super) fn beat(&mut self, now: Time) {
         let me = self.me;
         let Role::Leader { followers, beat_at, .. } = &mut self.role else { return };
@@ -281,7 +285,7 @@ impl Group {
         self.commit_to(append.commit.min(trusted));
         self.hear_of_agreement(append.commit);
         if !self.is_all_synced() {
-            // The answer proper waits for a disk; that it hears the leader does not.
+            // The acknowledgement of the entries waits for the disk; this sign of life does not.
             self.say(from, append_reply(true, 0, append.sent_ns));
         }
         self.say(from, append_reply(true, known.max(self.log.snapshot_index()), append.sent_ns));
@@ -295,8 +299,8 @@ impl Group {
         self.forget_elections();
     }
 
-    /// Whoever leads from now on has all of this; a majority that has forgotten it must not elect
-    /// anybody else.
+    /// Stores the commit index that a leader reported. Every later leader has these entries. A
+    /// majority that has lost them must not elect another node.
     fn hear_of_agreement(&mut self, index: u64) {
         if index > self.agreed.max(self.log.last_index()) {
             self.agreed = index;
@@ -304,7 +308,7 @@ impl Group {
         }
     }
 
-    /// With entries of its own its log tells whom it may vote for.
+    /// With entries in its log the voter can compare logs, so it is no longer fresh.
     fn look_at_entries(&mut self) {
         if self.fresh && self.log.last_index() > 0 {
             self.fresh = false;
@@ -316,7 +320,7 @@ impl Group {
         (self.tries, self.stands) = (0, 0);
     }
 
-    /// After which entry the leader should try next, when these do not fit.
+    /// The index after which the leader should continue, if the entries do not match this log.
     fn refusal(&self, append: &wire::Append) -> Option<u64> {
         let prev = append.prev_index;
         if prev < self.log.snapshot_index() || self.is(Mutant::SkipLogCheck) {
@@ -326,7 +330,7 @@ impl Group {
         if term == append.prev_term {
             return None;
         }
-        // None of that term's entries need fit.
+        // No entry of that term needs to match.
         let mut hint = prev - 1;
         while hint > self.commit && self.log.term(hint) == Some(term) {
             hint -= 1;
@@ -334,7 +338,7 @@ impl Group {
         Some(hint)
     }
 
-    /// Entries of another leader that came to nothing.
+    /// Removes uncommitted entries of another leader.
     fn truncate(&mut self, index: u64) {
         assert!(
             index > self.commit || index > self.log.last_index() || self.mutant.is_some(),
@@ -402,11 +406,11 @@ impl Group {
             self.advance_commit(now);
             self.look_after_newcomer(now);
         } else if reply.blank {
-            // Whatever it had said before, it has forgotten.
+            // It has lost all entries that it acknowledged before.
             progress.matched = 0;
             self.send_snapshot(now, from);
         } else {
-            // A late refusal, or one that goes further back than it need, takes nothing back.
+            // A late refusal, or one that goes back too far, does not revoke acknowledged entries.
             let next = reply.index.max(progress.matched).min(last) + 1;
             if next < progress.next {
                 progress.next = next;
@@ -415,8 +419,8 @@ impl Group {
         }
     }
 
-    /// What a majority has, synced, is agreed on; entries of earlier terms only together with one
-    /// of this leader's own (figure 8 of the paper).
+    /// Commits the entries that a majority has synced. Entries of earlier terms are committed only
+    /// together with one of this leader's term (figure 8 of the paper).
     pub(super) fn advance_commit(&mut self, now: Time) {
         let Role::Leader { followers, .. } = &self.role else { return };
         let has = |node: &u32| match followers.get(node) {
@@ -429,7 +433,7 @@ impl Group {
         let is_own = self.log.term(agreed) == Some(self.term) || self.is(Mutant::CommitOldTerm);
         if agreed > self.commit && is_own {
             self.commit_to(agreed);
-            // The others can go on at once.
+            // Informs the followers about the new commit index at once.
             self.replicate(now);
             if !self.is_voter() {
                 self.leader = None;
@@ -438,7 +442,7 @@ impl Group {
         }
     }
 
-    /// Carries out what is agreed on now.
+    /// Applies the newly committed entries.
     fn commit_to(&mut self, index: u64) {
         let index = index.min(self.log.last_index());
         while self.commit < index {
@@ -457,7 +461,7 @@ impl Group {
                 }
             }
             debug_assert!(voters_of(entry).is_none_or(|voters| *voters == map.voters));
-            // Who is wanted gone again later has to be done without as things are then.
+            // The wish to remove a voter ends if the present map no longer implies it.
             if let Role::Leader { fewer, .. } = &mut self.role {
                 let map = &self.map;
                 fewer

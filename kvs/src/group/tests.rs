@@ -1,4 +1,4 @@
-//! The seeds: without a bug all pass; each bug on purpose is found.
+//! Simulated seeds of the group: all pass without a mutant, and each mutant is found.
 
 use std::collections::BTreeSet;
 use std::panic;
@@ -8,9 +8,9 @@ use proto::limits::GROUP_HEARTBEAT;
 use super::sim::{Options, World, run};
 use super::*;
 
-/// Seeds that the suite runs; more by hand with `STARLING_GROUP_SEEDS`.
+/// The number of seeds in the suite; `STARLING_GROUP_SEEDS` overrides it.
 const SEEDS: u64 = 2000;
-/// A bug that as many seeds do not find is not found.
+/// A mutant counts as not found if this number of seeds does not reveal it.
 const MUTANT_SEEDS: u64 = 4000;
 
 fn seeds() -> u64 {
@@ -64,14 +64,14 @@ fn a_seed_repeats_itself() {
 fn every_bug_is_found() {
     let mut missed = Vec::new();
     let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {})); // An assertion that fires is a find.
+    panic::set_hook(Box::new(|_| {})); // A failing assertion counts as a find.
     for mutant in Mutant::ALL {
         let finds = |&seed: &u64| {
             let options = Options { seed, mutant: Some(mutant) };
             !matches!(panic::catch_unwind(|| run(&options)), Ok(Ok(_)))
         };
-        // Found by directed tests below: a seed has to come by a long chain of chances, or nobody
-        // is gone for good there.
+        // Directed tests below find these. Random seeds reveal them too rarely, or contain no
+        // permanent loss.
         let directed = [
             Mutant::CommitOldTerm,
             Mutant::StrandVoters,
@@ -90,8 +90,8 @@ fn every_bug_is_found() {
     assert_eq!(missed, [], "bugs that no seed finds");
 }
 
-/// Figure 8 of the paper: an entry of an earlier term that a majority has is not agreed on until
-/// one of the leader's own term is; or another leader may still take it back.
+/// Figure 8 of the paper: an entry of an earlier term on a majority is not committed until one of
+/// the leader's own term is. Before that, another leader may still remove it.
 fn commit_after_old_entry_is_everywhere(mutant: Option<Mutant>) -> (u64, u64) {
     let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
     let entry =
@@ -131,10 +131,11 @@ fn figure_eight() {
     assert_eq!(commit_after_old_entry_is_everywhere(Some(Mutant::CommitOldTerm)), (2, 3));
 }
 
-/// Of three voters one is gone for good. The map takes the other for dead, who runs, and wants to
-/// let that one go first: the two that were left could agree on nothing. Gives the voters after it;
-/// after the wish to let go who is gone, which comes before the other has answered once more; and
-/// after the same wish when it has.
+/// Of three voters one has failed permanently. The map shows the other one as down although it
+/// runs, and its removal is proposed first. The remaining two voters could then agree on nothing.
+///
+/// Returns the voters after three proposals: this one; the removal of the failed voter, before the
+/// other has answered again; and the same removal after the answer.
 fn voters_after_a_hasty_wish(mutant: Option<Mutant>) -> [Vec<u32>; 3] {
     let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
     let start = Start { me: NodeId(0), seed: 1, map, blank: false };
@@ -169,7 +170,7 @@ fn voters_after_a_hasty_wish(mutant: Option<Mutant>) -> [Vec<u32>; 3] {
     let before_an_answer = group.log.voters().to_vec();
     let earlier = now.0;
     now = now + GROUP_HEARTBEAT;
-    // What it says late was an answer to what was sent before.
+    // A late answer to a message that was sent before the proposal.
     step(&mut group, now, Some((1, append_reply(true, 1, earlier))));
     group.propose([wish([0, 1])]);
     step(&mut group, now, None);
@@ -189,7 +190,7 @@ fn a_voter_that_is_needed_does_not_go() {
     assert_eq!(voters, [stranded.clone(), stranded.clone(), stranded]);
 }
 
-/// Leads three, and plans.
+/// A leader of three voters, with the planner active.
 struct Leading {
     group: Group,
     now: Time,
@@ -222,12 +223,12 @@ impl Leading {
         self.group.handle(self.now, NodeId(from), message);
         self.flush();
     }
-    /// This node has all that the leader has.
+    /// Node `from` has all entries that the leader has.
     fn hear_all_of(&mut self, from: u32) {
         let (last, now) = (self.group.log.last_index(), self.now.0);
         self.hear(from, append_reply(true, last, now));
     }
-    /// It is agreed on by the leader and node 1; and so is what is planned then.
+    /// The leader and node 1 commit the command, and everything planned after it.
     fn agree(&mut self, command: wire::map_command::Body) {
         self.group.propose([membership::command(command)]);
         self.flush();
@@ -237,8 +238,8 @@ impl Leading {
     }
 }
 
-/// Who was not let go, and is to be let go now, is a new wish: what the others said in between
-/// says nothing of now.
+/// A voter that was not removed and is to be removed now: this is a new wish. Answers from the time
+/// in between do not count for it.
 #[test]
 fn a_wish_to_let_one_go_is_over_when_that_one_is_back() {
     use wire::map_command::Body::{Down, Up};
@@ -267,7 +268,7 @@ fn a_wish_to_let_one_go_is_over_when_that_one_is_back() {
     assert_eq!(leading.group.log.voters(), [0, 2]);
 }
 
-/// A voter that is told something, and then anew started on what it has written.
+/// A voter that restarts from its written records after each message.
 #[derive(Default)]
 struct Restarting {
     mutant: Option<Mutant>,
@@ -275,7 +276,7 @@ struct Restarting {
 }
 
 impl Restarting {
-    /// Whether it gives its vote because of this.
+    /// True if the voter grants its vote in response.
     fn votes(&mut self, term: u64, body: Body) -> bool {
         let now = Time(1);
         let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
@@ -298,9 +299,9 @@ impl Restarting {
     }
 }
 
-/// Whether a voter without records votes for who has entries; for the same after it has voted for
-/// who has none; another one, after it has been given entries instead; and one whose disk is known
-/// to who asks.
+/// The votes of a voter without records for a candidate that has entries, in four cases. The voter
+/// is asked at once, after a vote for a candidate without entries, or after it has received entries
+/// instead. In the fourth case the candidate knows its disk.
 fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 4] {
     let ask = |last_index, last_term| {
         Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })
@@ -324,8 +325,9 @@ fn who_may_have_lost_its_disk_elects_nobody_who_may_lack_what_it_had() {
     assert_eq!(votes_of_a_fresh_one(Some(Mutant::FreshVotes)), [true; 4]);
 }
 
-/// A voter refuses a leader's message, as it lacks what comes before, and has heard of what is
-/// agreed on: whether it votes for who has as little, and for who has that much.
+/// A voter refuses a leader's entries because it lacks earlier ones, and learns the commit index.
+/// Returns its votes for a candidate that lacks as much, and for one that has all committed
+/// entries.
 fn votes_of_one_who_lacks(mutant: Option<Mutant>) -> [bool; 2] {
     let ask = |last_index, last_term| {
         Body::VoteAsk(wire::VoteAsk { last_index, last_term, ..Default::default() })
@@ -343,8 +345,8 @@ fn who_has_heard_of_an_agreement_elects_nobody_without_it() {
     assert_eq!(votes_of_one_who_lacks(Some(Mutant::LackingStands)), [true, true]);
 }
 
-/// Its log takes away its vote and gives it one again; a map tells of the first alone, or of both
-/// and yet of no vote.
+/// The log removes this node's vote and restores it. The map's epoch covers the first change only,
+/// or both and yet shows no vote.
 #[test]
 fn who_has_a_vote_again_does_not_retire_for_an_older_map() {
     let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
@@ -367,8 +369,8 @@ fn who_has_a_vote_again_does_not_retire_for_an_older_map() {
     assert!(!stands_after_a_map(2));
 }
 
-/// Entries that are not known to be agreed on tell of node 2's first disk, and of another one,
-/// before or after its vote is taken away.
+/// Uncommitted entries contain node 2's first disk, and another one before or after its removal
+/// from the voters.
 #[test]
 fn another_disk_of_a_voter_counts_once_it_has_lost_its_vote() {
     use wire::map_command::Body::{SetVoters, Up};
@@ -395,8 +397,8 @@ fn another_disk_of_a_voter_counts_once_it_has_lost_its_vote() {
     assert_eq!(disk_after(vec![up(1, 102), voters(), up(2, 7)]), Some((2, 7)));
 }
 
-/// Of two founders node 0 alone has a vote. It leads itself after it has lost its disk, when the
-/// others have agreed on more without it long since.
+/// Of two founders, node 0 is the only voter. It elects itself after it has lost its disk, although
+/// the others had committed more without it.
 #[test]
 fn who_leads_itself_retires_for_what_others_have_agreed_on() {
     let map = Arc::new(crate::make_replicated_map(1, 2, 2, 1));

@@ -1,20 +1,21 @@
-//! Where the backups of the first map lie.
+//! The placement of backups in the first map of a cluster.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The nodes that have room for backups, the roomiest first; of equals in an order that differs
-/// from level to level, so that the backups of one node's homes lie on all others.
+/// The nodes that have capacity for backups, largest capacity first. Nodes of equal capacity are in
+/// an order that depends on the capacity, so the backups of one node's partitions spread over all
+/// other nodes.
 struct Room {
     left: Vec<u32>,
     order: BTreeSet<(Reverse<u32>, u64, u32)>,
 }
 
 impl Room {
-    /// Together `total` backups, evenly. Who has one home more than others gets one backup more
-    /// last: then homes and backups together are even too.
+    /// Distributes `total` backups evenly. A node with one primary more than others is the last to
+    /// get an additional backup, so the sums of primaries and backups are even too.
     fn new(owners: &[u32], nodes: u32, total: u64) -> Self {
         let mut homes = vec![0u32; nodes as usize];
         for &owner in owners {
@@ -45,7 +46,7 @@ impl Room {
         self.order.insert(key(node, *left));
     }
 
-    /// A node with room left, if there is one.
+    /// A node with capacity left, if there is one.
     fn any(&self) -> Option<u32> {
         let &(Reverse(left), _, node) = self.order.first()?;
         (left > 0).then_some(node)
@@ -57,7 +58,7 @@ fn key(node: u32, left: u32) -> (Reverse<u32>, u64, u32) {
     (Reverse(left), mixed, node)
 }
 
-/// The replicas of each partition, its owner first.
+/// The replicas of each partition, its primary first.
 pub(super) fn with_backups(owners: &[u32], nodes: u32, copies: u32) -> Vec<Vec<u32>> {
     let mut all: Vec<Vec<u32>> = owners.iter().map(|&owner| vec![owner]).collect();
     let each = u64::from(copies - 1);
@@ -72,8 +73,8 @@ pub(super) fn with_backups(owners: &[u32], nodes: u32, copies: u32) -> Vec<Vec<u
     all
 }
 
-/// Only nodes that hold this partition already have room left: one of them takes over a backup of
-/// an earlier partition, whose node becomes free for this one.
+/// Called when only members of this partition have capacity left. One of these members replaces a
+/// backup of an earlier partition, and the replaced node becomes a backup of this partition.
 fn exchange(all: &mut [Vec<u32>], partition: usize, room: &mut Room) -> u32 {
     let roomy = room.any().expect("as much room was made as is needed");
     let (before, rest) = all.split_at_mut(partition);
@@ -84,6 +85,6 @@ fn exchange(all: &mut [Vec<u32>], partition: usize, room: &mut Room) -> u32 {
             return std::mem::replace(backup, roomy);
         }
     }
-    // Too few partitions for an even spread: whoever is free.
+    // Too few partitions for an even spread: take the first node that is no member.
     (0..).find(|node| !here.contains(node)).expect("there are as many nodes as copies")
 }

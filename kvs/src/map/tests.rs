@@ -4,7 +4,7 @@ fn owners(map: &wire::ClusterMap) -> Vec<u32> {
     map.partitions.iter().map(|entry| entry.replicas[0]).collect()
 }
 
-/// One number that stands for a whole table.
+/// A hash of a whole table.
 fn fingerprint(owners: &[u32]) -> u64 {
     let bytes: Vec<u8> = owners.iter().flat_map(|owner| owner.to_le_bytes()).collect();
     xxh3_64(&bytes)
@@ -62,7 +62,7 @@ fn levelling_keeps_most_of_what_the_ring_proposed() {
 
 #[test]
 fn a_cluster_of_many_nodes_is_made_in_linear_time() {
-    // One point a node, inserted in ring order; a quadratic build would take minutes here.
+    // One point per node, inserted in ring order. A quadratic construction would take minutes.
     let nodes = 100_000;
     let map = make_map(1, nodes, default_partitions(nodes));
     assert_eq!(map.partitions.len(), 1 << 20);
@@ -130,7 +130,7 @@ fn backups_are_on_other_nodes_and_even() {
     }
 }
 
-/// When a node dies, its homes should not all fall to one other.
+/// If a node fails, its partitions must not all fail over to the same node.
 #[test]
 fn the_backups_of_one_node_lie_on_all_others() {
     let map = make_replicated_map(9, 5, 4096, 2);

@@ -1,4 +1,5 @@
-//! How much each node holds, and what moves to make that even.
+//! The load of each node, and the moves of replicas and primaries that even it out. The planner
+//! uses it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,14 +10,14 @@ use proto::wire::map_command::Body;
 
 use super::{command, is_fit, is_keeper};
 
-/// What the fit nodes hold, counting what is on its way.
+/// The load of the fit nodes, including replicas that are being created.
 #[derive(Debug)]
 pub(super) struct Loads {
-    /// In order.
+    /// In ascending order.
     pub(super) up: Vec<u32>,
-    /// Of these, those that homes are given to: keepers only where no other node is fit.
+    /// The nodes of `up` that may be primary. Keepers count only if no other node is fit.
     workers: Vec<u32>,
-    /// Wanted of each partition, as far as there are nodes for them.
+    /// The wanted number of replicas of each partition, limited by the number of fit nodes.
     pub(super) copies: usize,
     held: BTreeMap<u32, usize>,
     by_load: BTreeSet<(usize, u32)>,
@@ -56,22 +57,22 @@ impl Loads {
         self.set(node, |load| load - 1);
     }
 
-    /// Homes are given to it.
+    /// True if the node may be primary.
     pub(super) fn works(&self, node: u32) -> bool {
         self.workers.binary_search(&node).is_ok()
     }
 
-    /// Some of these nodes may be home.
+    /// True if any of these nodes may be primary.
     pub(super) fn any_works(&self, of: &[u32]) -> bool {
         of.iter().any(|&node| self.works(node))
     }
 
-    /// The node that holds least among those that may.
+    /// The node with the lowest load that satisfies `may`.
     pub(super) fn emptiest(&self, may: impl Fn(u32) -> bool) -> Option<u32> {
         self.by_load.iter().map(|&(_, node)| node).find(|&node| may(node))
     }
 
-    /// The one of these nodes, all fit, that holds most.
+    /// The node with the highest load of `of`, all of which must be fit.
     pub(super) fn fullest(&self, of: impl Iterator<Item = u32>) -> Option<u32> {
         of.max_by_key(|node| (self.held[node], *node))
     }
@@ -85,8 +86,8 @@ impl Loads {
         self.homes.entry(to).and_modify(|count| *count += 1);
     }
 
-    /// Moves of copies from full nodes to empty ones, at most `room`; `settled` are the
-    /// partitions that may move.
+    /// Moves replicas from full nodes to empty ones, with at most `room` commands. Only the
+    /// partitions in `settled` may move.
     pub(super) fn moves(
         &mut self,
         map: &wire::ClusterMap,
@@ -99,7 +100,7 @@ impl Loads {
         }
         let mut movable: BTreeMap<u32, VecDeque<u32>> = BTreeMap::new();
         for &partition in settled {
-            // Backups first: their homes need not change.
+            // Backups first: their move does not change the primary.
             for &node in map.partitions[partition as usize].replicas.iter().rev() {
                 movable.entry(node).or_default().push_back(partition);
             }
@@ -124,7 +125,8 @@ impl Loads {
         first.zip(last).is_some_and(|(&(least, _), &(most, _))| most > least + 1)
     }
 
-    /// From the fullest node to the emptiest, or else from and to those next to them.
+    /// The next move: from the fullest node to the emptiest, or else between the nodes next to
+    /// them.
     fn next_move(
         &self,
         map: &wire::ClusterMap,
@@ -138,8 +140,8 @@ impl Loads {
                 if least + 1 >= most {
                     break;
                 }
-                // Its own homes last, and only what the other does not hold. A node that works
-                // stays among the holders.
+                // Prefers backups to primaries, and skips partitions that the target already holds.
+                // One holder must remain a working node.
                 let stays = |replicas: &[u32]| {
                     self.works(to) || replicas.iter().any(|&it| it != from && self.works(it))
                 };
@@ -158,9 +160,9 @@ impl Loads {
         None
     }
 
-    /// Homes handed over until each node has the floor or the ceiling of the mean, as far as the
-    /// copies allow: from one that has too many, over members that pass one of theirs on, to one
-    /// that has too few.
+    /// Hands primaries over until each node has the floor or the ceiling of the mean, as far as the
+    /// replicas allow. A chain leads from a node with too many, over members that each pass on one
+    /// of theirs, to a node with too few.
     pub(super) fn handovers(
         &mut self,
         map: &wire::ClusterMap,
@@ -191,7 +193,8 @@ impl Loads {
         commands
     }
 
-    /// The shortest chain of hand-overs from a node with most homes to one with at least two less.
+    /// The shortest chain of hand-overs from a node with the most primaries to one with at least
+    /// two fewer.
     fn chain(
         &self,
         map: &wire::ClusterMap,
@@ -206,7 +209,7 @@ impl Loads {
             if most <= least + 1 {
                 return None;
             }
-            // How each node was reached: by which partition, from whom.
+            // For each reached node: the partition and the node from which it was reached.
             let mut reached: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
             let mut queue = VecDeque::from([start]);
             while let Some(node) = queue.pop_front() {
@@ -231,7 +234,7 @@ impl Loads {
     }
 }
 
-/// Of these nodes, all fit, those that homes are given to.
+/// The fit nodes that may be primary.
 fn workers(map: &wire::ClusterMap, fit: &[u32]) -> Vec<u32> {
     let works = |node: &u32| !is_keeper(map, *node);
     let workers: Vec<u32> = fit.iter().copied().filter(works).collect();

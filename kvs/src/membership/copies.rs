@@ -1,5 +1,5 @@
-//! Copies of partitions are made, registered, handed over and dropped. Every command names the
-//! epoch of the partition that it was decided in.
+//! Commands about the replicas of a partition: create, activate, hand over and drop. Each command
+//! names the epoch of the partition in which it was decided.
 
 use proto::wire;
 
@@ -25,7 +25,7 @@ fn may_activate(
     entry.replicas[0] == activated.node && is_open && !entry.lost
 }
 
-/// At least one of its partitions waits for that.
+/// Valid if it activates or registers at least one of its partitions.
 pub(super) fn activated_holds(map: &wire::ClusterMap, activated: &wire::Activated) -> bool {
     let member = super::member(map, proto::NodeId(activated.node));
     let is_current = member.is_some_and(|member| {
@@ -34,7 +34,7 @@ pub(super) fn activated_holds(map: &wire::ClusterMap, activated: &wire::Activate
     is_current && activated.partitions.iter().any(|of| may_activate(map, activated, of))
 }
 
-/// The others of its partitions stay as they are.
+/// Partitions of the command that may not activate stay unchanged.
 pub(super) fn activated(map: &mut wire::ClusterMap, activated: &wire::Activated) {
     for of in &activated.partitions {
         if may_activate(map, activated, of) {
@@ -45,7 +45,7 @@ pub(super) fn activated(map: &mut wire::ClusterMap, activated: &wire::Activated)
     }
 }
 
-/// Only the incarnation that was caught up with counts.
+/// Valid only for the incarnation of the learner that caught up.
 pub(super) fn caught_up_holds(map: &wire::ClusterMap, caught_up: &wire::CaughtUp) -> bool {
     let Some(entry) = entry(map, caught_up.partition, caught_up.epoch) else { return false };
     let member = super::member(map, proto::NodeId(caught_up.learner));
@@ -72,7 +72,7 @@ pub(super) fn add_learner_holds(map: &wire::ClusterMap, add: &wire::AddLearner) 
     })
 }
 
-/// The configuration stays the same, and so does the epoch.
+/// Neither the configuration nor the epoch changes.
 pub(super) fn add_learner(map: &mut wire::ClusterMap, add: &wire::AddLearner) {
     let entry = entry_mut(map, add.partition);
     entry.learners.push(add.node);
@@ -85,7 +85,7 @@ pub(super) fn hand_over_holds(map: &wire::ClusterMap, handover: &wire::Handover)
     })
 }
 
-/// The configuration has the same members; another of them is to activate.
+/// The configuration keeps its members. The new primary is to activate.
 pub(super) fn hand_over(map: &mut wire::ClusterMap, handover: &wire::Handover) {
     let entry = entry_mut(map, handover.partition);
     entry.replicas.retain(|&node| node != handover.to);
@@ -94,7 +94,7 @@ pub(super) fn hand_over(map: &mut wire::ClusterMap, handover: &wire::Handover) {
     entry.active = false;
 }
 
-/// A learner may be dropped at any time, a member while the primary is at work.
+/// A learner may be dropped at any time, a member only while the primary is active.
 pub(super) fn drop_replica_holds(map: &wire::ClusterMap, drop: &wire::DropReplica) -> bool {
     entry(map, drop.partition, drop.epoch).is_some_and(|entry| {
         let is_backup = entry.active && entry.replicas[1..].contains(&drop.node);
@@ -102,8 +102,8 @@ pub(super) fn drop_replica_holds(map: &wire::ClusterMap, drop: &wire::DropReplic
     })
 }
 
-/// The epoch grows for a learner too: a word of its having caught up may be on its way, and it may
-/// have been given up since.
+/// The epoch grows for a learner too. A report that it has caught up may still be in transit after
+/// its replica was deleted.
 pub(super) fn drop_replica(map: &mut wire::ClusterMap, drop: &wire::DropReplica) {
     let entry = entry_mut(map, drop.partition);
     entry.learners.retain(|&node| node != drop.node);

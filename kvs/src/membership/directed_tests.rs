@@ -1,9 +1,9 @@
-//! One command after another, each with what it is to do.
+//! Directed tests: single commands and their expected effects.
 
 use super::*;
 use crate::make_replicated_map;
 
-/// Two partitions: p0 on n0, n1, n2 and p1 on n1 alone. All have started once.
+/// Two partitions: p0 on n0, n1, n2 and p1 on n1 alone. All nodes have started once.
 fn map() -> wire::ClusterMap {
     let mut map = make_replicated_map(1, 3, 2, 1);
     map.partitions[0].replicas = vec![0, 1, 2];
@@ -37,7 +37,7 @@ fn a_primary_that_dies_is_followed_by_the_next_member() {
     assert!(apply(&mut map, &down(0, 1)));
     assert_eq!(entry(&map, 0), (2, &[1, 2][..], &[][..], false));
     assert_eq!(entry(&map, 1), (1, &[1][..], &[][..], true));
-    // An epoch that is over, and a node that is not the primary, register nothing.
+    // A past epoch registers nothing, and neither does a node that is not the primary.
     assert!(!apply(&mut map, &activated(1, 1, &[(0, 1)])));
     assert!(!apply(&mut map, &activated(2, 1, &[(0, 2)])));
     assert!(apply(&mut map, &activated(1, 1, &[(0, 2), (1, 1)])));
@@ -57,7 +57,7 @@ fn a_node_that_restarts_has_to_catch_up_or_to_activate() {
     assert!(apply(&mut map, &up(1, 2, 11)));
     assert_eq!(entry(&map, 0), (2, &[0, 2][..], &[1][..], true));
     assert_eq!(entry(&map, 1), (2, &[1][..], &[][..], false), "alone it has all there is");
-    // The word of an earlier incarnation counts no more.
+    // A command about an earlier incarnation has no effect.
     assert!(!apply(&mut map, &activated(1, 1, &[(1, 2)])));
     assert!(apply(&mut map, &activated(1, 2, &[(1, 2)])));
     let caught_up = |incarnation| {
@@ -79,11 +79,12 @@ fn a_partition_whose_last_copy_is_down_waits_for_it() {
     assert!(!apply(&mut map, &up(1, 1, 11)), "that incarnation does not come back");
     assert!(apply(&mut map, &up(1, 2, 11)));
     assert_eq!(entry(&map, 1), (3, &[1][..], &[][..], false));
-    // It is no member of p0 any more: the planner will make it one.
+    // The node is no longer a member of p0; the planner will add it again.
     assert_eq!(entry(&map, 0), (2, &[0, 2][..], &[][..], true));
 }
 
-/// p0 on n0 and n1: n1 restarts while n0 is gone for good, and nobody has noticed that yet.
+/// p0 on n0 and n1: n1 restarts after n0 has failed permanently, while the map still shows n0 as
+/// up.
 #[test]
 fn who_restarted_has_everything_as_long_as_the_other_has_not_registered_alone() {
     let mut map = map();
@@ -93,7 +94,7 @@ fn who_restarted_has_everything_as_long_as_the_other_has_not_registered_alone() 
     let mut noticed = map.clone();
     assert!(apply(&mut noticed, &down(0, 1)));
     assert_eq!(entry(&noticed, 0), (3, &[1][..], &[][..], false), "n1 is to activate");
-    // But n0 was there, and has acknowledged things since.
+    // But n0 was up and has acknowledged writes since.
     assert!(apply(&mut map, &activated(0, 1, &[(0, 2)])));
     assert!(!apply(&mut map, &activated(0, 1, &[(0, 2)])));
     assert!(apply(&mut map, &down(0, 1)));
@@ -140,7 +141,7 @@ fn a_learner_that_was_dead_meanwhile_does_not_catch_up_after_all() {
         ..Default::default()
     };
     assert!(apply(&mut map, &command(Body::AddLearner(add))));
-    // Its primary has filled it before it heard of any of this.
+    // Its primary had filled it before it received any of these changes.
     let late = wire::CaughtUp { partition: 0, epoch: 2, learner: 1, incarnation: 3 };
     assert!(!apply(&mut map, &command(Body::CaughtUp(late))));
 }
@@ -187,10 +188,10 @@ fn an_operator_may_have_a_node_removed_that_is_down_or_never_came() {
     assert!(apply(&mut map, &remove(3)));
     assert!(!apply(&mut map, &up(3, 1, 77)), "it came too late");
     assert!(!may(&map, 3));
-    // Told to leave before it came: it never says that it has nothing left.
+    // The node was told to leave before its first start, so it never reports that it holds nothing.
     assert!(apply(&mut map, &leave(4)));
     assert!(may(&map, 4) && apply(&mut map, &remove(4)));
-    // One that leaves may have results that no map shows.
+    // A leaving node may hold results that the map does not show.
     assert!(apply(&mut map, &up(5, 1, 79)) && apply(&mut map, &leave(5)));
     assert!(!may(&map, 5));
     assert!(apply(&mut map, &down(5, 1)));

@@ -1,37 +1,37 @@
-//! How many copies of each partition there are to be: as many as are wanted, as far as there are
-//! nodes for them.
+//! The number of replicas of each partition: the wanted number, limited by the number of nodes. The
+//! planner uses it.
 //!
-//! What is *wanted* is said when the cluster is made, and stays. The number *in force* follows the
-//! members: it is what acknowledgements ask for ([`min_in_sync`]), and it is never below two where
-//! homes move, since two copies ask for no more than one does. It grows to three or more only when
-//! every partition has the copies that acknowledgements ask for then: no partition waits for a
-//! copy that is still to be made.
+//! The *wanted* number is set when the cluster is made and stays. The number *in force* follows the
+//! members. It determines how many members must have a change before an acknowledgement
+//! ([`min_in_sync`]). It is at least two where primaries move, since two replicas require no more
+//! than one does. It grows to three or more only when every partition already has the members that
+//! an acknowledgement then needs. So no partition waits for a replica that is still to be created.
 //!
-//! It shrinks when nodes are members no more. Else a cluster of three copies on three nodes could
-//! never be drained to one: each change would ask for a second copy that no node can keep. It never
-//! shrinks for a node that is down, which may come back with what it has.
+//! It shrinks when members are removed. Otherwise a cluster with three replicas on three nodes
+//! could never be drained to one node. Each change would need a second replica, and no node can
+//! hold it. It never shrinks for a node that is down, which may return with its data.
 
 use proto::wire;
 use proto::wire::MemberPhase::Removed;
 
 use super::{is_fit, is_serving, min_in_sync};
 
-/// Fewer copies than that are not counted where homes move.
+/// The minimum number of replicas in force where primaries move.
 const COPIES_LEAST: u32 = 2;
 
-/// How many copies of each partition there are to be once there are nodes for them.
+/// The number of replicas of each partition once there are enough nodes.
 #[must_use]
 pub fn wanted_copies(map: &wire::ClusterMap) -> u32 {
     map.wanted.max(map.copies)
 }
 
-/// How many copies a cluster begins with that is to have `wanted` of them.
+/// The number of replicas in force in a new cluster that wants `wanted` of them.
 #[must_use]
 pub fn first_copies(wanted: u32, nodes: u32) -> u32 {
     wanted.min(nodes.max(COPIES_LEAST))
 }
 
-/// How many there should be now; `None`: as there are.
+/// The number of replicas that should be in force now; `None` if it is the present one.
 pub(super) fn next_copies(map: &wire::ClusterMap) -> Option<u32> {
     let wanted = wanted_copies(map);
     let count = |nodes: usize| wanted.min(nodes as u32).max(wanted.min(COPIES_LEAST));
@@ -50,7 +50,7 @@ pub(super) fn next_copies(map: &wire::ClusterMap) -> Option<u32> {
     (next > map.copies && map.partitions.iter().all(has_needed)).then_some(next)
 }
 
-/// It was let in and has never been there.
+/// The node has joined and has never started.
 fn is_new(member: &wire::Member) -> bool {
     member.phase() == wire::MemberPhase::Joining
 }

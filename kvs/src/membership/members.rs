@@ -1,4 +1,4 @@
-//! Nodes come, go and come back.
+//! Commands about nodes: start, failure, join, leave and removal.
 
 use proto::wire::MemberPhase::{self, Down, Joining, Leaving, Removed, Up};
 use proto::{NodeId, limits, wire};
@@ -10,8 +10,8 @@ fn phase(map: &wire::ClusterMap, node: u32) -> Option<MemberPhase> {
     member(map, NodeId(node)).map(wire::Member::phase)
 }
 
-/// A start is news when its incarnation is. A voter that has lost its disk has forgotten its
-/// promises: it has to lose its vote first.
+/// Valid for a new incarnation only. A voter that lost its disk has lost its votes and log, so it
+/// must be removed from the voters before it may start.
 pub(super) fn up_holds(map: &wire::ClusterMap, up: &wire::MemberUp) -> bool {
     member(map, NodeId(up.node)).is_some_and(|member| {
         let forgets =
@@ -20,13 +20,15 @@ pub(super) fn up_holds(map: &wire::ClusterMap, up: &wire::MemberUp) -> bool {
     })
 }
 
-/// What an earlier incarnation held in memory is gone, and of its disk perhaps what was not
-/// synced. So where others have a copy the node has to catch up; where it is alone, its disk has
-/// all that was acknowledged, and it has to activate. With another store it has nothing at all.
-/// Who left a configuration after which none has registered is as good as its members.
+/// A new incarnation has lost its memory and may have lost unsynced writes. Where another member
+/// serves, the node becomes a learner. Where it is alone, its disk has all acknowledged writes, and
+/// it is to activate. A node with another store has nothing.
+///
+/// A node in `former` has as much as the members, because no primary has registered since it left.
 pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     let member = member_mut(map, up.node);
-    // The first start of a member of the first map: it holds all there is, which is nothing.
+    // The first start of a member of the first map: all partitions are empty, so nothing is
+    // missing.
     let is_first = member.incarnation == 0 && up.incarnation == 1 && member.phase() != Down;
     let has_other_store = member.store != 0 && member.store != up.store;
     let has_other_store = has_other_store && !is(Mutant::OtherDiskStays);
@@ -38,7 +40,7 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     member.slots = up.slots;
     member.keeper = up.keeper;
     member.pid = up.pid;
-    member.slow = false; // Nobody has measured this life of it.
+    member.slow = false; // This incarnation has not been measured.
     if member.phase() != Leaving {
         member.phase = Up as i32;
     }
@@ -59,7 +61,7 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
                     entry.former.retain(|&node| node != up.node || !has_other_store);
                     entry.learners.push(up.node);
                 }
-                // Others that are down may miss what it acknowledges from now on.
+                // The members that are down may miss later writes.
                 (false, false) => take_over(entry, up.node),
                 (false, true) => lose_disk(entry, up.node, &serving),
             }
@@ -69,14 +71,15 @@ pub(super) fn up(map: &mut wire::ClusterMap, up: &wire::MemberUp) {
     }
 }
 
-/// An end is news while that incarnation, or an earlier one, counts as alive.
+/// Valid while the map shows this incarnation, or an earlier one, as not down.
 pub(super) fn down_holds(map: &wire::ClusterMap, down: &wire::MemberDown) -> bool {
     member(map, NodeId(down.node)).is_some_and(|member| {
         down.incarnation >= member.incarnation && !matches!(member.phase(), Down | Removed)
     })
 }
 
-/// Where others have a copy they go on; where the node is alone, the partition waits for it.
+/// Where other members serve, they continue. Where the node was the last one, the partition waits
+/// for it.
 pub(super) fn down(map: &mut wire::ClusterMap, down: &wire::MemberDown) {
     let member = member_mut(map, down.node);
     member.incarnation = down.incarnation;
@@ -86,8 +89,9 @@ pub(super) fn down(map: &mut wire::ClusterMap, down: &wire::MemberDown) {
     for entry in &mut map.partitions {
         if entry.learners.contains(&down.node) {
             entry.learners.retain(|&node| node != down.node);
-            // As when one is dropped: it may let its copy go now, and be a learner again soon, and
-            // its primary, which hears of neither, may say that it has caught up.
+            // The epoch changes as for a dropped learner. The node may delete its replica now and
+            // become a learner again soon. Its primary could then still report that the old replica
+            // has caught up.
             entry.epoch += u64::from(entry.active);
         }
         if !entry.replicas.contains(&down.node) {
@@ -99,16 +103,17 @@ pub(super) fn down(map: &mut wire::ClusterMap, down: &wire::MemberDown) {
         } else if let Some(former) = former {
             take_over(entry, former);
         } else {
-            // What its home has said and is still on its way must not change it any more.
+            // Invalidates commands of this partition's primary that are still in transit.
             entry.epoch += 1;
             entry.active = false;
         }
     }
 }
 
-/// One step of the partition's epoch. A new primary has to activate, and one that is left alone has
-/// to register anew: until it has, nothing is acknowledged that who left would miss. It may be that
-/// the one that is left is gone for good, and nobody has noticed yet.
+/// Removes a node from the configuration, in one step of the partition's epoch. A new primary must
+/// activate. A member that is left alone must register again. Until then nothing is acknowledged
+/// that the removed node would miss. So the removed node can replace the last member if that one
+/// has failed permanently and its failure is not in the map yet.
 fn leave_configuration(entry: &mut wire::PartitionEntry, node: u32) {
     let was_primary = entry.replicas[0] == node;
     entry.replicas.retain(|&replica| replica != node);
@@ -122,7 +127,8 @@ fn leave_configuration(entry: &mut wire::PartitionEntry, node: u32) {
     }
 }
 
-/// Of those who have all that was acknowledged this one is at hand: it is to activate alone.
+/// Makes `node` the only member, which is to activate alone. It is up and has all acknowledged
+/// writes.
 fn take_over(entry: &mut wire::PartitionEntry, node: u32) {
     let before = std::mem::replace(&mut entry.replicas, vec![node]);
     if !is(Mutant::PassedOver) {
@@ -136,12 +142,12 @@ fn take_over(entry: &mut wire::PartitionEntry, node: u32) {
     entry.active = false;
 }
 
-/// The disk of the only member at hand is gone: others may still have everything.
+/// Handles the loss of the disk of the only serving member. Other nodes may still have everything.
 fn lose_disk(entry: &mut wire::PartitionEntry, node: u32, serving: &[bool]) {
     entry.replicas.retain(|&replica| replica != node);
     let at_hand = entry.former.iter().copied().find(|&former| serving[former as usize]);
     if !entry.replicas.is_empty() && at_hand.is_none() {
-        // Others of the configuration are down, and waited for.
+        // The other members are down; the partition waits for them.
         entry.epoch += 1;
         entry.active = false;
         return;
@@ -157,19 +163,19 @@ fn lose_disk(entry: &mut wire::PartitionEntry, node: u32, serving: &[bool]) {
     }
 }
 
-/// By number of node.
+/// Whether each node is serving, by node number.
 fn serving(map: &wire::ClusterMap) -> Vec<bool> {
     let nodes = map.members.last().map_or(0, |member| member.node + 1);
     (0..nodes).map(|node| is_serving(map, node)).collect()
 }
 
-/// A store joins once; 0 is no store.
+/// Each store joins once; 0 is no store number.
 pub(super) fn join_holds(map: &wire::ClusterMap, join: &wire::MemberJoin) -> bool {
     let has_room = map.members.last().is_none_or(|last| last.node + 1 < limits::NODES_MAX);
     has_room && join.store != 0 && map.members.iter().all(|member| member.store != join.store)
 }
 
-/// It gets the next number; its first start makes it a member that work is given to.
+/// Adds a member under the next number. It is given work after its first start.
 pub(super) fn join(map: &mut wire::ClusterMap, join: &wire::MemberJoin) {
     let node = map.members.last().map_or(0, |last| last.node + 1);
     map.members.push(wire::Member {
@@ -191,14 +197,14 @@ pub(super) fn leave_holds(map: &wire::ClusterMap, leave: &wire::MemberLeave) -> 
     matches!(phase(map, leave.node), Some(Joining | Up))
 }
 
-/// It serves until the planner has given away all it has.
+/// The node keeps serving until the planner has moved away everything that it holds.
 pub(super) fn leave(map: &mut wire::ClusterMap, leave: &wire::MemberLeave) {
     member_mut(map, leave.node).phase = Leaving as i32;
     super::slow::after_loss(map);
 }
 
-/// Whether an operator may have a node removed: it is down, or it was let in and never came. Any
-/// other leaves by itself, and says when it has nothing left.
+/// True if an operator may have the node removed. Either it is down, or it joined and never
+/// started. Any other node leaves by itself and reports when it holds nothing.
 #[must_use]
 pub fn may_be_removed(map: &wire::ClusterMap, node: NodeId) -> bool {
     member(map, node).is_some_and(|member| match member.phase() {
@@ -208,7 +214,7 @@ pub fn may_be_removed(map: &wire::ClusterMap, node: NodeId) -> bool {
     })
 }
 
-/// Only who holds nothing and has no vote goes for good.
+/// Only a node without replicas and without a vote is removed.
 pub(super) fn remove_holds(map: &wire::ClusterMap, remove: &wire::MemberRemove) -> bool {
     let is_on_its_way = matches!(phase(map, remove.node), Some(Down | Joining | Leaving));
     is_on_its_way

@@ -1,29 +1,29 @@
 /*!
-How the map changes: commands, and what each of them does.
+The commands that change the map, and the effect of each.
 
-The group agrees on a sequence of commands; everybody who holds a map applies them with [`apply`],
-which is pure, so that equal maps stay equal. A command says itself what it presumes (an epoch, an
-incarnation). Where that does not hold, it changes nothing: repeated and late commands are harmless.
-Each command that changes something makes the map's epoch greater by exactly one, so that a map
-of epoch `e` and the commands since then make any newer map.
+The group agrees on a sequence of commands. Every node with a map applies them with [`apply`], which
+is pure, so equal maps stay equal. A command contains its own preconditions (an epoch, an
+incarnation). If one does not hold, the command changes nothing; repeated and late commands are
+therefore harmless. Each effective command increments the map's epoch by exactly one. So a map of
+epoch `e` and the commands since then yield every newer map.
 
-What a partition's entry means:
+The states of a partition's entry:
 
-| state | who serves | who has all that was acknowledged |
+| state | serving node | nodes with all acknowledged writes |
 |---|---|---|
-| active | `replicas[0]` | every member of `replicas` |
-| active, somebody is `former` | the same, and acknowledges nothing | every member of both |
-| not active | nobody | every member of `replicas` and of `former`; `replicas[0]` is to activate |
-| lost | nobody, for ever | nobody |
+| active, no `former` | `replicas[0]` | every member of `replicas` |
+| active, with `former` | `replicas[0]`, acknowledges nothing | all of `replicas` and `former` |
+| not active | none; `replicas[0]` is to activate | every member of `replicas` and of `former` |
+| lost | none, permanently | none |
 
-A primary acknowledges only what all of `replicas` have, and only once it is active in the entry's
-epoch. So whoever leaves `replicas` may fall behind from then on, and comes back only through
-`learners`; and one remaining member with its disk is enough. A partition whose last member is
-down keeps it: nobody else may stand in but those of `former`, who left since a primary registered.
-A primary that is left alone has to register anew before it acknowledges anything.
+A primary acknowledges only writes that all of `replicas` have, and only once it is active in the
+entry's epoch. So a node that leaves `replicas` may miss later writes, and returns only as one of
+the `learners`. One remaining member with its disk is enough. A partition keeps its last member when
+that one goes down. Only a node of `former`, which left since a primary registered, may replace it.
+A primary that is left alone must register again before it acknowledges anything.
 
-The [planner](plan()) says which commands bring the map closer to what it should be. It runs at
-the group's leader, and what it says is agreed on like everything else.
+The [planner](plan()) returns the commands that bring the map closer to its target. It runs at the
+group's leader, and the group agrees on its commands like on all others.
 */
 
 mod balance;
@@ -48,7 +48,7 @@ pub use voters::{first_voters, wanted_voters};
 
 use wire::MemberPhase::{Leaving, Up};
 
-/// Carries out a command. False: it changed nothing.
+/// Applies a command. Returns false if it changed nothing.
 pub fn apply(map: &mut wire::ClusterMap, command: &wire::MapCommand) -> bool {
     let Some(body) = command.body.as_ref().filter(|body| body_holds(map, body)) else {
         return false;
@@ -72,7 +72,7 @@ pub fn apply(map: &mut wire::ClusterMap, command: &wire::MapCommand) -> bool {
     true
 }
 
-/// Whether a command would change this map: what it presumes holds, and it has not happened yet.
+/// True if the command would change this map: its preconditions hold, and it has not been applied.
 #[must_use]
 pub fn would_change(map: &wire::ClusterMap, command: &wire::MapCommand) -> bool {
     command.body.as_ref().is_some_and(|body| body_holds(map, body))
@@ -96,9 +96,9 @@ fn body_holds(map: &wire::ClusterMap, body: &Body) -> bool {
     }
 }
 
-/// Every partition is served, and has as many copies as are wanted or as there are fit nodes for;
-/// and as many nodes vote as should, none of them dead: else the next loss could be one too many
-/// for the group.
+/// True for a map at full replication. Each partition is active and has the wanted number of
+/// serving replicas, or one on every fit node if there are fewer. The voters are as wanted and none
+/// of them is down, because otherwise one more loss could stop the group.
 #[must_use]
 pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
     if wanted_voters(map).is_some() || growth::next_copies(map).is_some() {
@@ -112,8 +112,9 @@ pub fn is_fully_replicated(map: &wire::ClusterMap) -> bool {
     })
 }
 
-/// How many nodes, whichever, may be lost for good at once by now: every partition keeps a copy,
-/// and those who agree on the map a majority. Of three that agree that is one, whatever the copies.
+/// How many nodes, in any combination, can be lost permanently at once. Every partition must keep a
+/// replica, and the voters a majority. With three voters this is at most 1 for any number of
+/// replicas.
 #[must_use]
 pub fn losses_survived(map: &wire::ClusterMap) -> usize {
     let serving = |nodes: &[u32]| nodes.iter().filter(|&&node| is_serving(map, node)).count();
@@ -124,14 +125,14 @@ pub fn losses_survived(map: &wire::ClusterMap) -> usize {
     spare_copies.min(serving(&map.voters).saturating_sub(majority))
 }
 
-/// How many members of a configuration must have a change before it is acknowledged. Of three
-/// copies two; with fewer, one alone goes on.
+/// How many members of a configuration must have a change before the primary acknowledges it. With
+/// three or more replicas it is two; with fewer, one member can continue alone.
 #[must_use]
 pub fn min_in_sync(copies: u32) -> usize {
     if copies >= 3 { 2 } else { 1 }
 }
 
-/// The member of that number.
+/// The member with this number.
 #[must_use]
 pub fn member(map: &wire::ClusterMap, node: NodeId) -> Option<&wire::Member> {
     let at = map.members.binary_search_by_key(&node.0, |member| member.node).ok()?;
@@ -143,13 +144,13 @@ fn member_mut(map: &mut wire::ClusterMap, node: u32) -> &mut wire::Member {
     &mut map.members[at.expect("the command was checked")]
 }
 
-/// Whether a node runs nothing: it keeps copies, and votes.
+/// True for a keeper, which runs no tasks, stores replicas and may vote.
 #[must_use]
 pub fn is_keeper(map: &wire::ClusterMap, node: u32) -> bool {
     member(map, NodeId(node)).is_some_and(|member| member.keeper)
 }
 
-/// Whether a node takes part in the work, as far as the map knows.
+/// True if the map shows the node as up or leaving.
 #[must_use]
 pub fn is_serving(map: &wire::ClusterMap, node: u32) -> bool {
     member(map, NodeId(node)).is_some_and(|member| matches!(member.phase(), Up | Leaving))
@@ -159,7 +160,7 @@ fn is_up(map: &wire::ClusterMap, node: u32) -> bool {
     member(map, NodeId(node)).is_some_and(|member| member.phase() == Up)
 }
 
-/// Shorthand: a command out of its body.
+/// Wraps a command body.
 #[must_use]
 pub fn command(body: Body) -> wire::MapCommand {
     wire::MapCommand { body: Some(body) }

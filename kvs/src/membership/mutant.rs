@@ -1,19 +1,19 @@
-//! Bugs on purpose: each is one presumption of a command, or one thing that it does, left out. The
-//! random histories of `safety_tests.rs` find them. Only tests can set one.
+//! Seeded bugs (mutants) of the map's commands: each omits one precondition or one effect. The
+//! random histories of `safety_tests.rs` must find them. Only tests can set one.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mutant {
-    /// What a command says of an earlier epoch of a partition counts.
+    /// Commands of an earlier epoch of a partition are accepted.
     StaleEpoch,
-    /// Who left since the last primary registered is not remembered.
+    /// A node that left since the last primary registered is not recorded in `former`.
     FormerForgotten,
-    /// ... nor who is passed over by one that is at hand.
+    /// Members that are skipped because another node is up are not recorded in `former`.
     PassedOver,
-    /// Who comes back with another disk is taken for who it was.
+    /// A node that returns with another disk counts as if it still had its data.
     OtherDiskStays,
-    /// A partition is given up though somebody who left has all of it.
+    /// A partition is declared lost although a node in `former` has all its data.
     LostTooEarly,
-    /// A new primary is another one, and the epoch the same.
+    /// A hand-over changes the primary without a new epoch.
     SameEpoch,
 }
 
@@ -34,7 +34,7 @@ thread_local! {
     pub(super) static SET: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this thread's maps change wrongly in this way.
+/// True if this thread has set this mutant.
 #[cfg(test)]
 pub(super) fn is(mutant: Mutant) -> bool {
     SET.get() == Some(mutant)

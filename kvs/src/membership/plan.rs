@@ -1,25 +1,27 @@
-//! What to do next, so that each partition has its copies and the nodes hold equally much.
+//! The planner: proposes the next commands so that each partition has its replicas and all nodes
+//! hold equally much. The group's leader calls it.
 //!
-//! Stateless: it looks at the map alone, so any leader goes on where another stopped. It speaks
-//! only of partitions that are active and waits for the rest. In this order:
+//! The planner is stateless and reads only the map, so a new leader continues the work of the
+//! previous one. Partitions that are not active have to wait. Its steps, in this order:
 //!
-//! 1. Voters are exchanged, one at a time. (That it goes, a node that leaves says itself.) The
-//!    number of copies in force follows the members (`growth.rs`).
-//! 2. Homes of slow nodes are handed over, and their copies dropped once others have as many as
-//!    there should be. What the planner calls up below is not slow.
-//! 3. Copies too many are dropped, those of leaving nodes first, then the one that a move was
-//!    planned for, or else the fullest node's. A home is handed over before its copy goes.
-//! 4. Copies too few are made, on the nodes that hold least; on one that leaves only where without
-//!    it nothing could be acknowledged.
-//! 5. While the fullest node holds at least two copies more than the emptiest, one moves.
-//! 6. While homes are uneven, they are handed over along chains of partitions' members.
+//! 1. Voters are exchanged, one at a time. (A node that leaves proposes its own removal.) The
+//!    number of replicas in force follows the members (`growth.rs`).
+//! 2. Primaries on slow nodes are handed over. A slow node's replica is dropped once enough other
+//!    replicas exist. In the steps below, "up" excludes slow nodes.
+//! 3. Surplus replicas are dropped: first those of leaving nodes, then the one that a move was
+//!    planned for, or else the fullest node's. A primary is handed over before its replica is
+//!    dropped.
+//! 4. Missing replicas are created on the nodes that hold least. A leaving node receives one only
+//!    if nothing could be acknowledged otherwise.
+//! 5. While the fullest node holds at least two replicas more than the emptiest, one replica moves.
+//! 6. While primaries are uneven, they are handed over along chains of partitions' members.
 //!
-//! A keeper is home of nothing that a node which works can serve: such a home is handed over as a
-//! slow node's is, and one of the copies of each partition is with a node that works.
+//! A keeper is primary only of partitions that no working node can serve. Other such primaries are
+//! handed over like those of slow nodes, and each partition gets a replica on a working node.
 //!
-//! A copy moves by being made first and dropped at its old place when it has caught up: while it
-//! is under way the old place counts as empty already. So what moves for a joining node is what it
-//! should hold and no more.
+//! A replica moves by creation of the new one, and removal of the old one when the new one has
+//! caught up. Meanwhile the old one counts as gone. So exactly the target number of replicas moves
+//! to a joining node.
 
 use proto::limits::{PLAN_COMMANDS_MAX, PLAN_LEARNERS_MAX};
 use proto::wire::MemberPhase::Leaving;
@@ -30,8 +32,8 @@ use super::balance::Loads;
 use super::growth::next_copies;
 use super::{command, is_fit, is_serving, member, members, min_in_sync, wanted_voters};
 
-/// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty: all is as it should be, or the rest
-/// depends on nodes that have not answered yet.
+/// The next commands, at most [`PLAN_COMMANDS_MAX`]. Empty if the map is at its target, or if the
+/// rest depends on nodes that have not answered yet.
 #[must_use]
 pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
     let mut commands: Vec<wire::MapCommand> =
@@ -50,8 +52,9 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
         }
         let of = Partition { map, partition, entry };
         if !entry.active {
-            // What it is to drop when it serves counts for nothing now. Else its holders seem
-            // fuller than they are, and more moves away from them than they have too much.
+            // A replica that the partition will drop when it is active counts as gone. Otherwise
+            // its holder would seem fuller than it is, and more replicas than its surplus would
+            // move away.
             of.will_be_too_many(&mut loads);
             continue;
         }
@@ -90,8 +93,8 @@ pub fn plan(map: &wire::ClusterMap) -> Vec<wire::MapCommand> {
     commands
 }
 
-/// What a node that leaves says when it has nothing left that is not in the map, once the map
-/// lets it go: it holds nothing, and has no vote.
+/// The command with which a leaving node asks for its removal, once it holds nothing outside the
+/// map. `None` while the map shows that it has a replica or a vote.
 #[must_use]
 pub fn departure(map: &wire::ClusterMap, node: NodeId) -> Option<wire::MapCommand> {
     let remove = wire::MemberRemove { node: node.0 };
@@ -126,7 +129,8 @@ impl Partition<'_> {
         member(self.map, NodeId(node)).is_some_and(|member| member.slow)
     }
 
-    /// What others wait for a slow node for, they wait for no more, as far as enough of them stay.
+    /// Removes a slow node from the partition, as primary or as member, as far as enough others
+    /// remain.
     fn away_from_slow(&self, loads: &mut Loads) -> Option<wire::MapCommand> {
         let Self { entry, .. } = *self;
         let slow = |of: &[u32]| of.iter().copied().find(|&node| self.is_slow(node));
@@ -140,12 +144,12 @@ impl Partition<'_> {
         if let Some(node) = slow(&entry.learners) {
             return Some(self.drop(node));
         }
-        // As many as promised, and not one fewer: two of them may be dying this very moment.
+        // Keeps the full number of fit replicas, since two of them may be failing at this moment.
         let is_enough = self.replicas_fit() >= loads.copies.max(min_in_sync(self.map.copies));
         slow(&entry.replicas).filter(|_| is_enough).map(|node| self.drop(node))
     }
 
-    /// A keeper is home only where no node that works can be.
+    /// Hands a keeper's partition over to a working node, if a member is one.
     fn away_from_keeper(&self, loads: &mut Loads) -> Option<wire::MapCommand> {
         let home = self.entry.replicas[0];
         let others = self.entry.replicas[1..].iter().copied();
@@ -157,7 +161,7 @@ impl Partition<'_> {
         Some(self.hand_over(to))
     }
 
-    /// All its copies are with keepers, and some node works: that one gets the copy of a keeper.
+    /// If all replicas are on keepers and a working node exists, moves one keeper's replica to it.
     fn towards_worker(&self, loads: &mut Loads) -> Option<wire::MapCommand> {
         let is_alone = self.is_settled(loads) && !loads.any_works(&self.entry.replicas);
         let node = loads.emptiest(|node| loads.works(node)).filter(|_| is_alone)?;
@@ -167,7 +171,7 @@ impl Partition<'_> {
         Some(self.add_copy(node, Some(goes)))
     }
 
-    /// Where one more copy is made: on a node that works, as long as none has one.
+    /// The node that gets one more replica: a working node as long as the partition has none.
     fn next_holder(&self, loads: &Loads) -> Option<u32> {
         let holders = self.entry.replicas.iter().chain(&self.entry.learners);
         let holders: Vec<u32> = holders.copied().collect();
@@ -177,14 +181,14 @@ impl Partition<'_> {
         best.or_else(|| loads.emptiest(fresh))
     }
 
-    /// It has too few copies, counting those that are being made.
+    /// Too few replicas, including those being created.
     fn wants_learner(&self, loads: &Loads) -> bool {
         let learners = self.entry.learners.iter().filter(|&&node| is_fit(self.map, node)).count();
         self.replicas_fit() + learners < loads.copies
     }
 
-    /// A node that leaves and was let go already, where the others have become too few since to
-    /// acknowledge anything. It stays until there are more.
+    /// A leaving node that dropped its replica, if the remaining members have become too few to
+    /// acknowledge anything. It gets a replica again until there are more members.
     fn called_back(&self) -> Option<u32> {
         let serving = self.entry.replicas.iter().filter(|&&node| is_serving(self.map, node));
         let lacks = serving.count() + self.entry.learners.len() < min_in_sync(self.map.copies);
@@ -192,15 +196,15 @@ impl Partition<'_> {
         lacks.then(|| self.map.members.iter().find(leaves)).flatten().map(|member| member.node)
     }
 
-    /// Nothing of it is under way.
+    /// The partition has its exact number of fit replicas and no learners.
     fn is_settled(&self, loads: &Loads) -> bool {
         let is_full =
             self.entry.replicas.len() == loads.copies && self.replicas_fit() == loads.copies;
         is_full && self.entry.learners.is_empty()
     }
 
-    /// What to drop, and what has to happen first. Copies that will be dropped once another has
-    /// caught up count as gone in `loads`.
+    /// The commands to drop a surplus replica, or to prepare that. A replica that will be dropped
+    /// once another has caught up counts as gone in `loads`.
     fn too_many(&self, loads: &mut Loads) -> Vec<wire::MapCommand> {
         let Self { entry, .. } = *self;
         let members = self.replicas_fit();
@@ -208,7 +212,7 @@ impl Partition<'_> {
             return vec![self.drop(entry.learners[0])];
         }
         let leaving = entry.replicas.iter().find(|&&node| !is_fit(self.map, node));
-        // Who leaves stays until there are as many others as may acknowledge anything.
+        // A leaving node stays until enough other members exist to acknowledge writes.
         if let Some(&node) = leaving
             && members >= loads.copies.max(min_in_sync(self.map.copies))
         {
@@ -218,16 +222,16 @@ impl Partition<'_> {
         if members > loads.copies { vec![self.let_go(node, loads)] } else { Vec::new() }
     }
 
-    /// Who is to drop its copy, now or when that is possible: it counts as gone in `loads`. It is
-    /// the one that the move was planned for: chosen anew each time, it would be another one once
-    /// other moves have come to their end, and what was even would be uneven again.
+    /// The node that is to drop its replica, now or later; it counts as gone in `loads`. If a move
+    /// was planned, it is the node recorded there. A new choice each time would differ once other
+    /// moves have finished, and would make an even distribution uneven.
     fn will_be_too_many(&self, loads: &mut Loads) -> Option<u32> {
         if self.replicas_fit() + self.entry.learners.len() <= loads.copies {
             return None;
         }
         let fit = self.entry.replicas.iter().copied().filter(|&node| is_fit(self.map, node));
         let planned = fit.clone().find(|&node| self.entry.goes == Some(node));
-        // Not the only one that works.
+        // Not the only working node.
         let working = fit.clone().filter(|&node| loads.works(node)).count();
         let may_go = fit.filter(|&node| working != 1 || !loads.works(node));
         let goes = planned.or_else(|| loads.fullest(may_go))?;

@@ -1,17 +1,17 @@
-//! The planner brings any map to where it should be, with few moves.
+//! Tests of the planner: it brings any map to its target with few moves.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{check_map, make_replicated_map};
 
-/// Carries out plan after plan; every primary activates, every learner catches up. How many
-/// copies were made.
+/// Applies plan after plan until the planner rests. Every primary activates and every learner
+/// catches up. Returns the number of replicas created.
 fn settle(map: &mut wire::ClusterMap) -> usize {
     settle_where(map, |_, _| true)
 }
 
-/// As [`settle`]; of each round, by its number, those partitions answer that `answers` says.
+/// As [`settle`], but in each round only the partitions for which `answers` holds make progress.
 fn settle_where(map: &mut wire::ClusterMap, answers: impl Fn(u32, u32) -> bool) -> usize {
     let mut made = 0;
     for round in 0..2000 {
@@ -32,7 +32,8 @@ fn settle_where(map: &mut wire::ClusterMap, answers: impl Fn(u32, u32) -> bool) 
     panic!("the planner does not come to rest")
 }
 
-/// What live primaries do, and who leaves; whether there was anything to do.
+/// The answers of live primaries, and the removal of leaving nodes. Returns whether any command
+/// changed the map.
 fn answer(map: &mut wire::ClusterMap, answers: impl Fn(u32) -> bool) -> bool {
     let mut any = false;
     for node in 0..map.members.len() as u32 {
@@ -120,7 +121,7 @@ fn a_slow_node_holds_nothing_until_it_is_well_and_votes() {
     }
 }
 
-/// As many copies stay as are promised, whoever they are with, while another is made.
+/// The full number of replicas remains while another is created, slow nodes included.
 #[test]
 fn a_slow_copy_goes_at_once_only_where_no_other_can_be_made() {
     let drops = |nodes, copies| {
@@ -140,7 +141,7 @@ fn most_are_never_slow() {
         let slow = |map: &wire::ClusterMap| map.members.iter().filter(|it| it.slow).count();
         (0..nodes).for_each(|node| _ = set_slow(&mut map, node, true));
         assert_eq!(slow(&map), most, "of {nodes}");
-        // Who dies is not slow, and no more of the others than may be.
+        // A failed node is not slow, and of the others no more are slow than allowed.
         kill(&mut map, nodes - 1);
         assert_eq!(slow(&map), most.min(slow_max(nodes as usize - 1)), "of {nodes} but one");
         up(&mut map, nodes - 1, 2);
@@ -148,7 +149,7 @@ fn most_are_never_slow() {
     }
 }
 
-/// What was measured of an earlier life says nothing of the next.
+/// A measurement of an earlier incarnation does not apply to the next one.
 #[test]
 fn only_the_life_that_was_measured_is_slow() {
     let mut map = start(3, 64, 2);
@@ -182,8 +183,8 @@ fn a_join_moves_what_the_new_node_is_to_hold_and_no_more() {
     }
 }
 
-/// Some partitions are served anew, or have caught up, long before others: what these are about to
-/// drop does not count as held, however long that takes.
+/// Some partitions activate or catch up long after others. The replicas that they will drop do not
+/// count as load, however long that takes.
 #[test]
 fn a_join_moves_no_more_where_some_answer_later_than_others() {
     for (nodes, copies) in [(3u32, 2u32), (4, 3), (5, 3), (7, 2), (15, 2), (15, 3)] {
@@ -230,8 +231,8 @@ fn a_death_is_made_up_for_with_what_the_node_held() {
     }
 }
 
-/// The disks of n0 and n1 are lost, both come back with others, and their copies are filled before
-/// they vote again: then two of n2, n3 and n4 must not be lost yet.
+/// n0 and n1 lose their disks and return with empty ones, and their replicas are filled before they
+/// vote again. Until then two of n2, n3 and n4 must not fail.
 #[test]
 fn who_has_copies_but_no_vote_yet_makes_no_cluster_whole() {
     let mut map = start(5, 64, 3);
@@ -286,7 +287,7 @@ fn copies_grow_with_the_nodes_and_shrink_when_nodes_have_left() {
             assert!(nodes >= wanted || !is_fully_replicated(&map), "it has grown, and is not full");
         }
         settle(&mut map);
-        // One that is down may come back; one that has left does not.
+        // A node that is down may return; a removed one does not.
         kill(&mut map, 6);
         settle(&mut map);
         assert_eq!(map.copies, wanted);
@@ -306,7 +307,7 @@ fn copies_grow_with_the_nodes_and_shrink_when_nodes_have_left() {
     }
 }
 
-/// Else each change would wait for a second copy that is still to be made.
+/// Otherwise each change would wait for a second replica that is still to be created.
 #[test]
 fn three_copies_are_asked_for_when_two_are_there() {
     let mut map = start(1, 16, 3);
@@ -347,7 +348,7 @@ fn a_keeper_is_home_only_of_what_no_other_node_can_serve() {
         assert_eq!(homes(&map), 0, "{workers} workers, {keepers} keepers");
         let held = |node: u32| map.partitions.iter().filter(|e| e.replicas.contains(&node)).count();
         assert!(held(workers) > 0, "a keeper keeps copies");
-        // The workers die one after another: their homes are served by those that are left.
+        // The workers fail one after another; the remaining ones serve their partitions.
         for dead in 0..workers {
             kill(&mut map, dead);
             settle(&mut map);
@@ -397,7 +398,7 @@ fn what_waits_for_nodes_that_are_down_is_named() {
     assert_eq!(awaited(&map), Awaited::default());
 }
 
-/// What is said holds by the newest map alone, and of nodes that are there.
+/// Reports count only for the newest map and for nodes that are up.
 #[test]
 fn all_is_copied_when_every_node_says_so_by_the_newest_map() {
     let mut map = start(3, 16, 2);
@@ -430,7 +431,8 @@ fn one_copy_alone_waits_for_its_node_and_moves_nothing() {
     assert!(is_fully_replicated(&map));
 }
 
-/// Of three one leaves and has been let go by most, when another one dies for good.
+/// One of three nodes leaves, and most partitions have dropped its replica, when another node fails
+/// permanently.
 #[test]
 fn who_leaves_is_called_back_where_too_few_are_left() {
     let mut map = start(3, 64, 3);
@@ -450,7 +452,7 @@ fn who_leaves_is_called_back_where_too_few_are_left() {
     assert_eq!(map.members[1].phase(), wire::MemberPhase::Removed);
 }
 
-/// A voter whose disk is lost can come back only when it votes no more.
+/// A voter that lost its disk can return only after it was removed from the voters.
 #[test]
 fn a_dead_node_loses_its_vote_although_all_others_leave() {
     let mut map = start(3, 64, 2);
@@ -490,7 +492,7 @@ fn voters_follow_the_living_one_step_at_a_time() {
     gone(3, &[4]);
 }
 
-/// A newcomer whose disk fails then would be waited for, beside the one that is dead.
+/// If a new voter's disk failed, the group would wait for it as well as for the failed one.
 #[test]
 fn the_dead_lose_their_vote_before_anybody_comes_in() {
     let mut map = start(4, 8, 2);
@@ -501,8 +503,8 @@ fn the_dead_lose_their_vote_before_anybody_comes_in() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-    /// After any deaths, returns, joins and leaves the planner comes to rest, with each node that
-    /// is up holding equally much, and with all the copies that can be made.
+    /// After any failures, returns, joins and leaves the planner comes to rest. Each node that is
+    /// up then holds equally much, and all possible replicas exist.
     #[test]
     fn it_comes_to_rest_evenly(
         nodes in 1..7u32,
@@ -529,7 +531,7 @@ proptest! {
             }
         }
         settle(&mut map);
-        // Whoever is down comes back, so that all partitions can be served again.
+        // All nodes that are down return, so that all partitions can be active again.
         let down: Vec<u32> = map.members.iter()
             .filter(|member| member.phase() == wire::MemberPhase::Down)
             .map(|member| member.node)
@@ -545,7 +547,7 @@ proptest! {
             let leaving = map.members.iter().any(|m| m.phase() == Leaving);
             let enough = up_nodes(&map).len() >= min_in_sync(copies);
             prop_assert!(!leaving || !enough, "who leaves is gone in the end");
-            // Homes can be levelled along chains of shared partitions only.
+            // Primaries can be balanced only along chains of shared partitions.
             prop_assert!(homes_spread(&map) <= 1, "{}", homes_spread(&map));
         }
     }

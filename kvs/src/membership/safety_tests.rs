@@ -1,9 +1,10 @@
-//! Random histories against a ghost that knows who really has what.
+//! Random histories of map commands, checked against a model that knows which nodes have all
+//! acknowledged writes.
 //!
-//! The ghost's rules: an active primary that has registered acknowledges something at every moment,
-//! so whoever is not in the configuration misses it at once. A node that loses its disk has
-//! nothing, and who is dropped by an active primary deletes what it has. A learner has everything
-//! when its primary says so, unless it has restarted since.
+//! The rules of the model: an active, registered primary acknowledges writes at every moment, so a
+//! node outside the configuration misses some at once. A node that loses its disk has nothing, and
+//! a node that an active primary drops deletes its replica. A learner has everything when its
+//! primary reports so, unless the learner has restarted since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +20,7 @@ use crate::{check_map, make_replicated_map};
 const NODES: u32 = 5;
 const PARTITIONS: u32 = 8;
 
-/// A step of the world, in numbers that are folded into what exists.
+/// A step of a history. Its numbers are reduced modulo the number of existing items.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Restart {
@@ -45,11 +46,11 @@ enum Step {
     Copies {
         copies: u32,
     },
-    /// It is called slow, or well again.
+    /// The node is declared slow, or fit again.
     Slow {
         node: u32,
     },
-    /// Says again what was said before.
+    /// Repeats an earlier command.
     Repeat {
         number: u32,
     },
@@ -74,7 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct Ghost {
     map: wire::ClusterMap,
-    /// By partition: who has all that was acknowledged.
+    /// By partition: the nodes that have all acknowledged writes.
     full: Vec<BTreeSet<u32>>,
     primaries: BTreeMap<(u32, u64), u32>,
     said: Vec<wire::MapCommand>,
@@ -115,7 +116,7 @@ impl Ghost {
         self.observe(&before);
     }
 
-    /// What must hold, and what an active primary does at once.
+    /// Checks the invariants and applies the immediate effects of active primaries.
     fn observe(&mut self, before: &wire::ClusterMap) {
         for (at, entry) in (0u32..).zip(&self.map.partitions) {
             let full = &mut self.full[at as usize];
@@ -160,14 +161,14 @@ impl Ghost {
                 self.up(node, store);
             }
             Step::Reformat { node } => {
-                // A disk that is not known to the map has nothing on it that counts as lost.
+                // A disk that the map does not know holds nothing that could be lost.
                 if self.map.members.get(node as usize).is_none_or(|member| member.store == 0) {
                     return;
                 }
                 let store =
                     self.stores.get(&node).copied().unwrap_or_else(|| first_store(node)) + 100;
                 if self.map.voters == [node] {
-                    return; // The map would be lost with it.
+                    return; // Returns, because the map would be lost with this voter.
                 }
                 let voters = self.map.voters.iter().copied().filter(|&voter| voter != node);
                 let voters = voters.collect();
@@ -218,7 +219,7 @@ impl Ghost {
         }
     }
 
-    /// An honest primary: it brings the members to its own state first.
+    /// A correct primary: it brings the members to its own state before it activates.
     fn activate(&mut self, node: u32) {
         let mut partitions = Vec::new();
         for (at, entry) in (0u32..).zip(&self.map.partitions) {
@@ -259,8 +260,8 @@ fn run(copies: u32, steps: &[Step]) -> wire::ClusterMap {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
-    /// No history makes a partition serve without what was acknowledged, gives one up that
-    /// somebody still has, or gives one epoch two primaries.
+    /// No history activates a partition without an acknowledged write, declares one lost of which a
+    /// node has everything, or gives one epoch two primaries.
     #[test]
     fn nothing_acknowledged_is_ever_out_of_reach(
         copies in 1..4u32,
@@ -271,7 +272,7 @@ proptest! {
     }
 }
 
-/// Histories of one after another, until one shows the bug on purpose.
+/// The number of random histories tried until one reveals the mutant.
 const HISTORIES_MAX: u32 = 20_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What may be said of the losses that a cluster survives, by its map and by what its nodes say.
+//! The number of losses that a cluster survives, from its map and from the reports of its nodes.
 
 use std::collections::BTreeSet;
 
@@ -6,27 +6,27 @@ use proto::wire;
 
 use super::{is_fit, is_fully_replicated, is_serving, losses_survived, wanted_copies};
 
-/// What one node says of itself.
+/// One node's report about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Said {
     pub node: u32,
     pub incarnation: u32,
-    /// Of the map that it knows: what it says next holds by that one.
+    /// The epoch of the map that the node has. The rest of the report refers to that map.
     pub map_epoch: u64,
-    /// Results and uploads that lie there and on fewer other nodes than they should.
+    /// The number of results and uploads on this node that have fewer replicas than they should.
     pub lacking: u64,
 }
 
-/// Every partition is served and has all its copies, none of which is still being filled; and so
-/// do results and uploads. `said` has the nodes that answer: the map may not know yet of one that
-/// has just died, and a node that does not know this map yet has not counted by it.
+/// True if all partitions, results and uploads have all their replicas, and no learner is being
+/// filled. `said` contains the reports of the nodes that answer. The map may not yet show that a
+/// node has just failed. A node with an older map has not counted its results by the newest one.
 #[must_use]
 pub fn has_all_copies(map: &wire::ClusterMap, said: &[Said]) -> bool {
     let is_there = |member: &wire::Member| {
         said.iter().any(|it| it.node == member.node && it.incarnation == member.incarnation)
     };
     let mut serving = map.members.iter().filter(|member| is_serving(map, member.node));
-    // One that is there and not yet in the map changes which nodes vote as soon as it is.
+    // A running node that is not in the map yet will change the wanted voters when it is.
     let is_known = |it: &Said| is_serving(map, it.node);
     let lacks_nothing = |it: &Said| it.lacking == 0 && it.map_epoch >= map.epoch;
     is_fully_replicated(map)
@@ -35,8 +35,9 @@ pub fn has_all_copies(map: &wire::ClusterMap, said: &[Said]) -> bool {
         && serving.all(is_there)
 }
 
-/// How many nodes, whichever, may be lost at once with all they have, by now. Partitions may have
-/// more copies than results for a while: on nodes that leave, or are slow, nothing new is put.
+/// How many nodes, in any combination, can be lost at once with their disks. Results may
+/// temporarily have fewer replicas than partitions, because leaving and slow nodes receive no new
+/// ones.
 #[must_use]
 pub fn losses_survived_by(map: &wire::ClusterMap, said: &[Said]) -> usize {
     let fit = map.members.iter().filter(|member| is_fit(map, member.node)).count();
@@ -44,16 +45,16 @@ pub fn losses_survived_by(map: &wire::ClusterMap, said: &[Said]) -> usize {
     if has_all_copies(map, said) { losses_survived(map).min(of_results) } else { 0 }
 }
 
-/// What waits for nodes that are not there.
+/// The partitions that wait for nodes which are down.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Awaited {
-    /// Partitions of which no node that is there has all that was acknowledged.
+    /// The number of partitions of which no serving node has all acknowledged writes.
     pub partitions: usize,
-    /// The nodes that have it. Of each partition one is enough.
+    /// The nodes that have them. For each partition one of its nodes is enough.
     pub nodes: BTreeSet<u32>,
 }
 
-/// By the map, in which a node that does not come is down.
+/// Computes this from the map, in which a missing node is down.
 #[must_use]
 pub fn awaited(map: &wire::ClusterMap) -> Awaited {
     let mut awaited = Awaited::default();

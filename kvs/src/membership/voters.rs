@@ -1,11 +1,11 @@
-//! Who agrees on the map.
+//! The choice of the voters, which agree on the map. The planner uses it.
 
 use proto::limits::VOTERS_MAX;
 use proto::wire;
 
 use super::{is_serving, is_up, member};
 
-/// An odd number: one voter more would survive no more losses.
+/// The wanted number of voters. It is odd, because one more voter would not survive more losses.
 fn wanted(up: usize) -> usize {
     match up {
         0..=2 => 1,
@@ -20,13 +20,14 @@ pub fn first_voters(nodes: u32) -> Vec<u32> {
     (0..nodes).take(wanted(nodes as usize)).collect()
 }
 
-/// The next step towards as many voters as there should be, all of them up; a step adds or takes
-/// away one. `None`: they are as they should be.
+/// The next set of voters on the way to the wanted number, all of them up. Each step adds or
+/// removes one voter. `None` if no change is wanted.
 ///
-/// Who is down goes out before anybody comes in: that asks for no more answers than there are, and
-/// of five nodes that die one after another the last two still agree. Were somebody to come in
-/// first, the group would wait for its answer, and for ever if its disk fails then. Who leaves
-/// answers still, and goes out after somebody has come in, where there is somebody.
+/// A voter that is down is removed before a new one is added. The removal needs no answer of a
+/// further node, so when five nodes fail one after another, the last two still agree. If the
+/// addition came first, the group would wait for the new voter, forever if its disk fails then. A
+/// leaving voter still answers, so it is removed after a new one has been added, if there is a
+/// candidate.
 #[must_use]
 pub fn wanted_voters(map: &wire::ClusterMap) -> Option<Vec<u32>> {
     let nodes = |is_meant: fn(&wire::ClusterMap, u32) -> bool| -> Vec<u32> {
@@ -34,7 +35,7 @@ pub fn wanted_voters(map: &wire::ClusterMap) -> Option<Vec<u32>> {
     };
     let mut up = nodes(is_up);
     if up.is_empty() {
-        up = nodes(is_serving); // All that are left leave: they vote until somebody comes.
+        up = nodes(is_serving); // All nodes are leaving and vote until another joins.
     }
     if up.is_empty() {
         return None;
@@ -68,7 +69,7 @@ pub fn wanted_voters(map: &wire::ClusterMap) -> Option<Vec<u32>> {
     Some(voters)
 }
 
-/// A change of the voters that changes something. That it is a single step is the group's care.
+/// Valid if it changes the voters. The group checks that it is a single step.
 pub(super) fn set_holds(map: &wire::ClusterMap, set: &wire::SetVoters) -> bool {
     !set.voters.is_empty()
         && set.voters.is_sorted_by(|a, b| a < b)

@@ -1,4 +1,5 @@
-//! The copies one node keeps: where each stands, what it has promised, and its latest changes.
+//! The replicas that one node keeps: the position of each, its promised epoch, and its latest
+//! changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +13,21 @@ use super::recent::{self, Recent};
 use super::{Position, position};
 use crate::{Batch, DamagedRecord, Record, Write};
 
-/// The key, within its partition, of what a store says of its copy.
+/// The key, within its partition, of the record with the replica's state.
 const RECORD: &[u8] = b"mcopy";
 
-/// Why a change was not taken.
+/// The reason why a replica refused a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// A later epoch was promised to another primary.
+    /// The replica has promised a later epoch to another primary.
     Promised { epoch: u64 },
-    /// It does not follow on what is here.
+    /// The change does not follow the replica's position.
     Elsewhere { at: Position },
-    /// It is part of a filling that was never begun here.
+    /// The change belongs to a snapshot transfer that this replica has not begun.
     NotFilling,
 }
 
-/// One copy of a partition.
+/// The state of one replica.
 #[derive(Debug, Default)]
 struct Copy {
     position: Position,
@@ -34,7 +35,7 @@ struct Copy {
     promised: u64,
 }
 
-/// The copies of one node, those of which it is primary among them.
+/// The replicas of one node, including those of which it is primary.
 #[derive(Debug, Default)]
 pub struct Copies {
     all: BTreeMap<PartitionId, Copy>,
@@ -42,7 +43,7 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Takes what the store says of a copy; other records are passed over.
+    /// Loads the record of a replica's state. Skips other records.
     pub fn load(&mut self, record: &Record) -> Result<(), DamagedRecord> {
         if record.key != RECORD {
             return Ok(());
@@ -57,12 +58,12 @@ impl Copies {
         Ok(())
     }
 
-    /// Where the copy stands; the beginning for one that is not known.
+    /// The position of the replica; the initial position if it is unknown.
     #[must_use]
     pub fn position(&self, partition: PartitionId) -> Position {
         self.all.get(&partition).map_or_else(Position::default, |copy| copy.position)
     }
-    /// Its records are not complete.
+    /// True during a snapshot transfer, while records are missing.
     #[must_use]
     pub fn is_filling(&self, partition: PartitionId) -> bool {
         self.all.get(&partition).is_some_and(|copy| copy.filling)
@@ -72,8 +73,7 @@ impl Copies {
         self.all.get(&partition).map_or(0, |copy| copy.promised)
     }
 
-    /// Promises to take nothing more from primaries of earlier epochs; it counts when the batch is
-    /// synced.
+    /// Promises to refuse changes of earlier epochs. The promise holds once the batch is synced.
     pub fn promise(&mut self, partition: PartitionId, epoch: u64, batch: &mut Batch) {
         let copy = self.all.entry(partition).or_default();
         if copy.promised < epoch {
@@ -82,7 +82,8 @@ impl Copies {
         }
     }
 
-    /// Numbers what the primary of `epoch` writes to a partition, and adds its new position.
+    /// Numbers the writes of the primary of `epoch` to a partition, and adds the new position to
+    /// the batch.
     pub fn advance(
         &mut self,
         partition: PartitionId,
@@ -108,7 +109,7 @@ impl Copies {
         change
     }
 
-    /// Takes a primary's change into the batch, or tells why not.
+    /// Adds a primary's change to the batch, or returns the reason for the refusal.
     pub fn take(&mut self, change: &Arc<wire::Change>, batch: &mut Batch) -> Result<(), Refused> {
         let partition = PartitionId(change.partition);
         let copy = self.all.entry(partition).or_default();
@@ -149,7 +150,8 @@ impl Copies {
         Ok(())
     }
 
-    /// The records go; the promise stays, and nothing but a filling is taken any more.
+    /// Deletes the records of a replica. The promise stays, and the replica accepts only a new
+    /// snapshot transfer.
     pub fn give_up(&mut self, partition: PartitionId, epoch: u64, batch: &mut Batch) {
         let Some(copy) = self.all.get_mut(&partition) else { return };
         if copy.filling && copy.position == Position::default() && copy.promised >= epoch {
@@ -163,7 +165,7 @@ impl Copies {
         batch.writes.push(copy.record(partition));
     }
 
-    /// The changes that lead from a position to the present one, if all of them are still at hand.
+    /// The changes from a position to the present one, if all of them are still in memory.
     #[must_use]
     pub fn since(&self, partition: PartitionId, from: Position) -> Option<Vec<Arc<wire::Change>>> {
         if self.position(partition) == from {
@@ -184,23 +186,23 @@ impl Copy {
     }
 }
 
-/// What a store says of a copy: for checks.
+/// The stored state of a replica, for checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyState {
     pub position: Position,
-    /// Its records are complete.
+    /// All records are present.
     pub is_whole: bool,
     pub promised: u64,
 }
 
 impl Default for CopyState {
-    /// Nothing was ever copied, and nothing is missing.
+    /// The initial state: nothing was replicated, and nothing is missing.
     fn default() -> Self {
         Self { position: Position::default(), is_whole: true, promised: 0 }
     }
 }
 
-/// What a store says of a copy, if that is what is under this key.
+/// Decodes the state of a replica if `key` is the key of that record.
 #[must_use]
 pub fn copy_record(key: &[u8], value: &[u8]) -> Option<CopyState> {
     let state = wire::CopyRecord::decode(value).ok().filter(|_| is_own_record(key))?;
@@ -208,13 +210,13 @@ pub fn copy_record(key: &[u8], value: &[u8]) -> Option<CopyState> {
     Some(CopyState { position, is_whole: !state.filling, promised: state.promised })
 }
 
-/// The key of what a store says of a copy.
+/// The key of the record with a replica's state.
 #[must_use]
 pub fn own_key() -> &'static [u8] {
     RECORD
 }
 
-/// Whether a stored key is the copy's own: it is never shipped, each copy writes its own.
+/// True for the key of the replica's own state. It is never sent; each replica writes its own.
 #[must_use]
 pub fn is_own_record(key: &[u8]) -> bool {
     key == RECORD

@@ -43,7 +43,7 @@ fn who_has_promised_takes_nothing_of_an_earlier_primary() {
     assert_eq!(take(&mut backup, &change), Err(Refused::Promised { epoch: 2 }));
     let mut new = Copies::default();
     assert!(take(&mut backup, &changed(&mut new, 2, "b")).is_ok());
-    // The old one's history is another one, though as long.
+    // The old primary's history is equally long but different.
     assert_eq!(old.position(P), Position { epoch: 1, seq: 1 });
     assert_eq!(backup.position(P), Position { epoch: 2, seq: 1 });
 }
@@ -70,7 +70,7 @@ fn a_filling_replaces_everything_and_has_a_position_only_at_its_end() {
     let after = Some(primary.position(P).into());
     let batch = take(&mut learner, &fill(Fill::End, after)).unwrap();
     assert_eq!(learner.position(P), primary.position(P));
-    // What the store says of it is what it knows.
+    // A stored record restores the same state.
     let Write { partition, key, value } = batch.writes.last().unwrap().clone();
     let mut again = Copies::default();
     again.load(&Record { partition, key, value: value.unwrap() }).unwrap();

@@ -1,19 +1,19 @@
-//! Copies of partitions: what each holds, what is sent to it, and what every copy is known to have.
+//! Replicas of partitions: the position of each, the changes sent to it, and the changes that every
+//! replica is known to have.
 //!
-//! The primary of a partition orders its changes and numbers them: a [`Position`] counts them and
-//! names the epoch of the primary that made the last one. A [`wire::Change`] tells the position it
-//! follows and the one it leads to, and a copy takes it only if it stands exactly there
-//! ([`Copies`]).
-//! So copies at equal positions hold equal records, whatever was lost, repeated or sent by a
-//! primary that was one no more. The position is a record of the partition, written with the
-//! change.
+//! The primary of a partition orders and numbers its changes. A [`Position`] counts them and names
+//! the epoch of the primary that made the last one. A [`wire::Change`] contains the position that
+//! it follows and the position that it leads to. A replica applies it only at exactly the former
+//! position ([`Copies`]). So replicas at equal positions hold equal records, even if messages were
+//! lost, repeated, or sent by a former primary. The position is a record of the partition, written
+//! with the change.
 //!
-//! A primary says nothing that depends on a batch before every member of the configuration has it
-//! ([`Shipping`]; primary-backup with write-all, as PacificA does it: Lin, Yang, Zhang, Zhang and
-//! Zhou, "PacificA: Replication in Log-Based Distributed Storage Systems", 2008).
+//! A primary sends nothing that depends on a batch before every member of the configuration has
+//! that batch ([`Shipping`]). This is primary-backup with write-all, as in PacificA (Lin, Yang,
+//! Zhang, Zhang and Zhou, "PacificA: Replication in Log-Based Distributed Storage Systems", 2008).
 //!
-//! A new primary first has every other member promise its epoch, durably: from then on no change of
-//! an earlier one is taken, so the primary before it cannot complete another batch.
+//! A new primary first makes every other member promise its epoch durably. From then on they refuse
+//! changes of earlier epochs, so the previous primary cannot complete another batch.
 
 mod copies;
 mod recent;
@@ -24,10 +24,10 @@ pub use shipping::Shipping;
 
 use proto::wire;
 
-/// Where a copy stands in the history of its partition.
+/// The position of a replica in the history of its partition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Position {
-    /// Of the primary that made the last change; 0: nothing was ever copied.
+    /// The epoch of the primary that made the last change; 0 if nothing was ever replicated.
     pub epoch: u64,
     pub seq: u64,
 }
@@ -44,7 +44,7 @@ impl From<&wire::Position> for Position {
     }
 }
 
-/// Absent on the wire is the position of a copy that never was one.
+/// Converts a position. An absent one on the wire is the initial position.
 #[must_use]
 pub fn position(told: Option<&wire::Position>) -> Position {
     told.map(Position::from).unwrap_or_default()

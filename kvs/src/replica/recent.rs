@@ -1,5 +1,5 @@
-//! The latest changes of all copies of a node, for others that lag a little. Each partition has a
-//! bound, and all of them together have one.
+//! Cache of the latest changes of all replicas of a node, for replicas that lag a little. Its size
+//! is bounded per partition and in total.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use proto::wire;
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     of: BTreeMap<PartitionId, Changes>,
-    /// All in the order in which they came. At most half of them have gone already.
+    /// All kept changes in order of arrival. At most half of the items refer to dropped changes.
     order: VecDeque<(PartitionId, u64)>,
-    /// The number of the last one.
+    /// The number of the last change.
     last: u64,
     bytes: usize,
-    /// How many are kept.
+    /// The number of kept changes.
     count: usize,
 }
 
-/// Of one partition, without gap.
+/// The consecutive changes of one partition.
 #[derive(Debug, Default)]
 struct Changes {
     all: VecDeque<(u64, Arc<wire::Change>)>,
@@ -81,7 +81,7 @@ impl Recent {
         });
     }
 
-    /// Those of a partition from the first that fits on.
+    /// The changes of a partition from the first one on for which `fits` holds.
     pub(super) fn since(
         &self,
         partition: PartitionId,
@@ -94,7 +94,7 @@ impl Recent {
 }
 
 impl Changes {
-    /// Its bytes; the oldest of an empty one has none.
+    /// Returns the bytes of the dropped change; 0 if there is none.
     fn drop_oldest(&mut self) -> usize {
         let bytes = self.all.pop_front().map_or(0, |(_, change)| cost(&change));
         self.bytes -= bytes;
@@ -102,7 +102,7 @@ impl Changes {
     }
 }
 
-/// What a change takes in memory.
+/// The memory that a change takes.
 fn cost(change: &wire::Change) -> usize {
     let writes = change.writes.capacity() * size_of::<wire::RecordWrite>();
     size_of::<wire::Change>() + writes + payload(change)
@@ -112,13 +112,13 @@ fn payload(change: &wire::Change) -> usize {
     change.writes.iter().map(|write| write.key.len() + write.value.len()).sum()
 }
 
-/// Whether it is small enough to be kept.
+/// True if the change is small enough to be kept.
 pub(super) fn is_kept(change: &wire::Change) -> bool {
     cost(change) <= COPY_RECENT_BYTES
 }
 
-/// The same in memory of its own. What came in a packet refers to the bytes of that, which stay as
-/// long as any part of them is kept.
+/// Copies a change into memory of its own. The bytes of a received change belong to its packet, and
+/// would keep the whole packet allocated.
 pub(super) fn of_its_own(change: &wire::Change) -> Arc<wire::Change> {
     let mut bytes = Vec::with_capacity(payload(change));
     for write in &change.writes {
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((recent.of.len(), recent.count), (100, 99 + COPY_RECENT_CHANGES));
         let sum: usize = recent.of.values().map(|changes| changes.bytes).sum();
         assert_eq!(recent.bytes, sum);
-        // One that is too large takes the place of all before it.
+        // A change that is too large drops all earlier ones.
         let large = Bytes::from(vec![7; 2 * COPY_RECENT_BYTES]);
         recent.add(PartitionId(0), Arc::new(change(&large)));
         assert!(recent.since(PartitionId(0), |_| true).is_none());

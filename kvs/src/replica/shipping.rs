@@ -1,27 +1,27 @@
-//! What every copy is known to have of a node's batches.
+//! Tracks which of a node's batches every replica is known to have. The node holds dependent
+//! messages back until then.
 //!
-//! A batch is *everywhere* when each copy that it was sent to has logged it (or synced it) and so
-//! has each batch before it: what depends on it may be said then, in the order in which it was
-//! decided.
+//! A batch is *everywhere* when each replica that it was sent to has logged (or synced) it and all
+//! earlier ones. Then messages that depend on it may be sent, in the order of the decisions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::{NodeId, PartitionId, wire};
 
-/// A batch on its way to one peer.
+/// A batch that was sent to one peer.
 #[derive(Debug)]
 struct Shipped {
-    /// Of the message.
+    /// The number of the message.
     number: u64,
     batch: u64,
-    /// The partitions that concern this peer, and count.
+    /// The partitions of the batch for which this peer counts.
     partitions: Vec<PartitionId>,
-    /// Those of them that the peer has not taken, and never will: only another map helps. What it
-    /// says of the message is about the others.
+    /// The partitions of the batch that the peer has refused. It will never take them, so only a
+    /// new map helps. The peer's answers to the message concern the other partitions.
     refused: Vec<PartitionId>,
     logged: bool,
     synced: bool,
-    /// It will never be answered, as if all had been refused.
+    /// The message will never be answered, as if the peer had refused all partitions.
     lost: bool,
 }
 
@@ -42,26 +42,26 @@ impl Shipped {
         let is_answered = self.logged && self.synced && !self.refused.contains(&partition);
         self.partitions.contains(&partition) && !is_answered
     }
-    /// As [`Self::is_open`], and an answer may still come.
+    /// As [`Self::is_open`], and an answer may still arrive.
     fn is_awaited(&self, partition: PartitionId) -> bool {
         self.is_open(partition) && !self.lost && !self.refused.contains(&partition)
     }
 }
 
-/// How far the copies of this node's partitions are.
+/// The progress of the replicas of this node's partitions.
 #[derive(Debug, Default)]
 pub struct Shipping {
     peers: BTreeMap<NodeId, VecDeque<Shipped>>,
 }
 
 impl Shipping {
-    /// A batch was sent to a peer that counts for these partitions.
+    /// Records that a batch was sent to a peer that counts for these partitions.
     pub fn sent(&mut self, peer: NodeId, number: u64, batch: u64, partitions: Vec<PartitionId>) {
         let shipped = Shipped::new(number, batch, partitions);
         self.peers.entry(peer).or_default().push_back(shipped);
     }
 
-    /// A peer tells how far it is.
+    /// Handles a peer's acknowledgement.
     pub fn answered(&mut self, peer: NodeId, answer: &wire::Replicated) {
         let Some(queue) = self.peers.get_mut(&peer) else { return };
         for refusal in &answer.refused {
@@ -80,20 +80,21 @@ impl Shipping {
         self.settle();
     }
 
-    /// Another incarnation of the peer is there; what was on its way will not be answered.
+    /// Another incarnation of the peer is running; earlier messages will not be answered.
     pub fn peer_restarted(&mut self, peer: NodeId) {
         for shipped in self.peers.get_mut(&peer).into_iter().flatten() {
             shipped.lost = true;
         }
     }
 
-    /// This pair does not count any more, or from the beginning.
+    /// This peer no longer counts for this partition, or starts from the beginning.
     pub fn forget(&mut self, peer: NodeId, partition: PartitionId) {
         self.retain(|other, of| (other, of) != (peer, partition));
     }
 
-    /// These peers have left the configuration of a partition. What was sent to them and is not
-    /// everywhere waits until the map says that it goes on without them: nobody answers as `me`.
+    /// These peers have left the configuration of a partition. Batches sent to them that are not
+    /// everywhere wait until the map shows the configuration without them. They wait under the peer
+    /// `me`, which never answers.
     pub fn wait_for_map(&mut self, me: NodeId, left: &[NodeId], partition: PartitionId) {
         let queues = left.iter().filter_map(|peer| self.peers.get(peer));
         let concerns = |shipped: &&Shipped| shipped.is_open(partition);
@@ -135,12 +136,12 @@ impl Shipping {
         });
     }
 
-    /// Up to which batch all copies have logged everything; `last` if nothing is open.
+    /// The last batch up to which all replicas have logged everything; `last` if nothing is open.
     #[must_use]
     pub fn logged(&self, last: u64) -> u64 {
         self.bound(last, Shipped::is_logged)
     }
-    /// As [`Self::logged`], and synced.
+    /// As [`Self::logged`], but synced.
     #[must_use]
     pub fn synced(&self, last: u64) -> u64 {
         self.bound(last, Shipped::is_synced)
@@ -148,37 +149,37 @@ impl Shipping {
 
     fn bound(&self, last: u64, done: impl Fn(&Shipped) -> bool) -> u64 {
         let open = |queue: &VecDeque<Shipped>| {
-            // A node that begins with what others lack may send it before it writes anything.
+            // A new primary may send missing changes before its first batch.
             queue.iter().find(|shipped| !done(shipped)).map(|open| open.batch.saturating_sub(1))
         };
         self.peers.values().filter_map(open).min().map_or(last, |open| open.min(last))
     }
 
-    /// Whether a copy still has to answer for this partition.
+    /// True if a replica still has to answer for this partition.
     #[must_use]
     pub fn is_open(&self, partition: PartitionId) -> bool {
         self.peers.values().flatten().any(|shipped| shipped.is_open(partition))
     }
-    /// The same, of a copy at another node that may still answer. What it has refused waits for
-    /// another map, and must not keep that map from coming.
+    /// The same for replicas on other nodes that may still answer. A refused change waits for a new
+    /// map, and must not delay that map.
     #[must_use]
     pub fn is_open_elsewhere(&self, me: NodeId, partition: PartitionId) -> bool {
         let others = self.peers.iter().filter(|(peer, _)| **peer != me);
         others.flat_map(|(_, queue)| queue).any(|shipped| shipped.is_awaited(partition))
     }
-    /// All partitions of which that is so.
+    /// All partitions for which [`Self::is_open_elsewhere`] holds.
     #[must_use]
     pub fn awaited_elsewhere(&self, me: NodeId) -> BTreeSet<PartitionId> {
         let others = self.peers.iter().filter(|(peer, _)| **peer != me);
         select(others.flat_map(|(_, queue)| queue), Shipped::is_awaited)
     }
-    /// All partitions of which a copy has refused something that still counts.
+    /// All partitions of which a replica has refused a change that still counts.
     #[must_use]
     pub fn refused_partitions(&self) -> BTreeSet<PartitionId> {
         let all = self.peers.values().flatten();
         all.flat_map(|shipped| &shipped.refused).copied().collect()
     }
-    /// All partitions for which a copy, or the map, still has to answer.
+    /// All partitions for which a replica's answer, or a new map, is still missing.
     #[must_use]
     pub fn open_partitions(&self) -> BTreeSet<PartitionId> {
         select(self.peers.values().flatten(), Shipped::is_open)

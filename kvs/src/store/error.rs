@@ -1,9 +1,9 @@
-//! Why a batch was refused, or a record could not be taken back.
+//! The errors of the key-value store: refused batches and damaged records.
 
 use proto::limits::{KEY_BYTES_MAX, KV_OPS_MAX, KV_REPLY_BYTES_MAX, VALUE_BYTES_MAX};
 use proto::{NodeId, PartitionId, wire};
 
-/// A batch that changed nothing because it cannot be applied. `at` counts operations from 0.
+/// The reason why a batch was refused and changed nothing. `at` counts operations from 0.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{node} is not the home of {partition}: ask the home that the map names")]
@@ -39,7 +39,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// How the refusal is told on the wire.
+    /// The wire code of the refusal.
     #[must_use]
     pub fn code(&self) -> wire::ErrorCode {
         match self {
@@ -51,14 +51,14 @@ impl StoreError {
         }
     }
 
-    /// The ticket that a new number of the client needs where its number was forgotten.
+    /// The ticket with which the client can use a new number after its number was forgotten.
     #[must_use]
     pub fn ticket(&self) -> u64 {
         if let Self::Forgotten { ticket, .. } = self { *ticket } else { 0 }
     }
 }
 
-/// A stored record of the user's namespace makes no sense: this copy is lost.
+/// A stored record of the user's namespace is malformed, so this replica is lost.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a stored key-value record of {partition} is damaged: {reason}")]
 pub struct DamagedRecord {

@@ -1,4 +1,4 @@
-//! The store against a model too simple to be wrong: clone everything, apply, keep or throw away.
+//! Tests the store against a trivially correct model: clone the state, apply, keep or discard.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ fn ops() -> impl Strategy<Value = Vec<KvOp>> {
     proptest::collection::vec(op, 0..8)
 }
 
-/// What a disk does with the writes, and what it hands back.
+/// Applies the writes to a model of the disk.
 fn persist(disk: &mut BTreeMap<(PartitionId, Vec<u8>), Vec<u8>>, writes: Vec<Write>) {
     for write in writes {
         match write.value {

@@ -1,19 +1,21 @@
-//! What one partition remembers of clients that number their batches.
+//! The numbered batches that one partition remembers, so that each takes effect at most once.
 //!
-//! A numbered batch takes effect at most once. The partition remembers the answers of the last
-//! [`KV_NUMBERS_MAX`] batches of up to [`KV_NUMBERED_CLIENTS_MAX`] clients, those that used it
-//! last. It answers a remembered number again, and refuses one that it has forgotten.
+//! The partition remembers the answers of the last [`KV_NUMBERS_MAX`] batches of each client, for
+//! up to [`KV_NUMBERED_CLIENTS_MAX`] most recent clients. A batch with a remembered number gets the
+//! remembered answer. A batch with a forgotten number is refused.
 //!
-//! **A new client or a forgotten one?** The partition counts the clients it has forgotten: that
-//! count is the present ticket. It keeps the largest ticket that each client has shown. When a
-//! client is forgotten, that ticket and all below are spent. A client that is not known has to show
-//! one that is not spent, so a late batch of a forgotten client never passes for the batch of a new
-//! one. A ticket above the count is of another partition, and refused. The refusal tells the
-//! present ticket. A client may use it when each copy of its batch was refused. It is not spent
-//! before as many other clients have come as are remembered.
+//! **New client or forgotten client?** The partition counts the clients that it has forgotten; this
+//! count is the present ticket. It also keeps the largest ticket that each client has shown. When
+//! it forgets a client, that ticket and all lower ones become invalid. An unknown client must show
+//! a valid ticket. So a late batch of a forgotten client never passes as the batch of a new client.
+//! A ticket above the count belongs to another partition and is refused.
 //!
-//! **On disk** each remembered number is a record under [`crate::keys::number`], and the count is
-//! the record of client 0. A batch and its number are written together.
+//! A refusal contains the present ticket. A client may use it once every attempt at its batch was
+//! refused. The ticket becomes invalid only when the partition forgets a client that showed it or a
+//! later one. That takes as many new clients as the partition remembers.
+//!
+//! **On disk** each remembered number is a record under [`crate::keys::number`]. The record of
+//! client 0 holds the count. A batch and its number are written atomically.
 
 use std::collections::BTreeMap;
 
@@ -28,29 +30,30 @@ use proto::{PartitionId, wire};
 use super::StoreError;
 use crate::{Write, keys};
 
-/// What a remembered number costs beside its results.
+/// The memory cost of a remembered number besides its results.
 const NUMBER_OVERHEAD_BYTES: u64 = 128;
 
 /// The numbers of one partition.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     clients: HashMap<u64, Client, FixedState>,
-    /// How many clients were forgotten: the present ticket.
+    /// The number of forgotten clients, which is the present ticket.
     forgotten: u64,
-    /// Clients that are forgotten have shown no ticket from this one on.
+    /// The first valid ticket: no forgotten client has shown this ticket or a higher one.
     unspent: u64,
-    /// How many numbers were noted.
+    /// Counts the numbers that were recorded, for the order of last use.
     uses: u64,
 }
 
 #[derive(Debug, Default)]
 struct Client {
     answers: BTreeMap<u64, Noted>,
-    /// The largest number that was dropped.
+    /// The largest number of this client that was dropped.
     dropped: u64,
-    /// The first ticket that was unspent when it came: it was forgotten before, maybe.
+    /// The first valid ticket when the client became known. Batches with an earlier ticket may be
+    /// those of a client with the same number that was forgotten.
     since: u64,
-    /// The largest ticket of its batches.
+    /// The largest ticket of this client's batches.
     shown: u64,
 }
 
@@ -58,12 +61,12 @@ struct Client {
 struct Noted {
     place: u8,
     used: u64,
-    /// Encoded; `None`: refused, or too long to keep.
+    /// `None` if the batch was refused, or its answer was too long to keep.
     results: Option<wire::KvResults>,
     bytes: u64,
 }
 
-/// How many clients and numbers are remembered, and how long an answer may be that is kept.
+/// The limits on remembered clients, on numbers per client, and on the size of a kept answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) clients: usize,
@@ -72,8 +75,8 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Where the numbers of all partitions take more than their share of the memory: enough that a
-    /// client which was not answered may ask again.
+    /// The limits while the numbers of all partitions exceed their share of memory. They still let
+    /// a client without an answer retry its batch.
     pub(super) fn scarce(self) -> Self {
         Self { clients: self.clients.div_ceil(KV_NUMBERED_SCARCE), answer_bytes: 0, ..self }
     }
@@ -90,7 +93,7 @@ impl Default for Room {
 }
 
 impl Numbers {
-    /// The answer of a batch that was here before; `None` when it is new.
+    /// The remembered answer of a batch; `None` if the batch is new.
     pub(super) fn answer(
         &self,
         number: &wire::KvNumber,
@@ -113,8 +116,8 @@ impl Numbers {
         }
     }
 
-    /// Remembers how a new batch was answered (`None`: it was refused). Returns by how much the
-    /// memory in use has grown.
+    /// Records the answer of a new batch (`None`: it was refused). Returns the growth of the memory
+    /// in use.
     pub(super) fn note(
         &mut self,
         partition: PartitionId,
@@ -156,7 +159,7 @@ impl Numbers {
         grown + client.put(place, record) as i64
     }
 
-    /// The client whose last number is the oldest goes; returns the bytes that were freed.
+    /// Forgets the least recently used client. Returns the bytes that this freed.
     fn forget_oldest(&mut self, partition: PartitionId, writes: &mut Vec<Write>) -> u64 {
         let last_use = |client: &Client| client.answers.values().map(|noted| noted.used).max();
         let oldest = self.clients.iter().min_by_key(|(_, client)| last_use(client));
@@ -178,7 +181,7 @@ impl Numbers {
         client.answers.values().map(|noted| noted.bytes).sum()
     }
 
-    /// Takes a record back in; returns the bytes it takes.
+    /// Loads a stored record. Returns the bytes that it takes in memory.
     pub(super) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<u64, &'static str> {
         let (client, place) = keys::parse_number(key).ok_or("the key of a number is malformed")?;
         if client == 0 {
@@ -187,7 +190,7 @@ impl Numbers {
             self.forgotten = count.clients;
             self.unspent = count.unspent;
             if count.unspent == 0 {
-                // Of a version that did not tell: all tickets of its time are spent.
+                // A record without `unspent`: treat all earlier tickets as invalid.
                 self.forgotten += 1;
                 self.unspent = self.forgotten;
             }

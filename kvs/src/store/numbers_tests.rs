@@ -1,4 +1,4 @@
-//! Numbered batches that come late, twice, after a restart, and from too many clients.
+//! Tests of numbered batches that arrive late, twice, after a restart, or from too many clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,12 +48,12 @@ impl Disk {
     }
 }
 
-/// What a client has heard of its numbers.
+/// A client's knowledge about its numbers.
 #[derive(Default, Clone)]
 struct Client {
     ticket: u64,
     last: u64,
-    /// Batches with the ticket that each was sent with, that may come again at any time.
+    /// Sent batches with their tickets. Each can arrive again at any time.
     sent: Vec<KvBatch>,
 }
 
@@ -62,10 +62,10 @@ enum Step {
     Send {
         client: u64,
         kind: KvKind,
-        /// A ticket that this partition did not tell.
+        /// A ticket that this partition did not issue.
         stray: Option<u64>,
     },
-    /// A batch that was sent before comes once more, as it was.
+    /// A batch that was sent before arrives once more, unchanged.
     Late {
         client: u64,
         which: usize,
@@ -87,7 +87,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None,
         ..ProptestConfig::default() })]
-    /// The value of the key lists the batches that took effect since it was last removed.
+    /// The value of the key lists the batches that took effect since the key was last removed.
     #[test]
     fn a_number_takes_effect_at_most_once(steps in steps()) {
         let mut disk = Disk::default();
@@ -135,7 +135,8 @@ proptest! {
                 Err(StoreError::Forgotten { ticket, .. }) => {
                     prop_assert!(!changed);
                     let known = &mut clients[id.0 as usize];
-                    // Known by now only if it was answered, or forgotten for its ticket.
+                    // The client is known now only if its batch was answered or was refused for its
+                    // ticket.
                     if is_first {
                         known.ticket = ticket;
                     }
@@ -156,16 +157,17 @@ fn a_first_try_is_refused_for_its_ticket_alone() {
     for client in 1..=4 {
         assert_eq!(send(client, 1, 0), Ok(client));
     }
-    // Client 1 was forgotten: it is refused, and so is one that never came.
+    // Client 1 was forgotten. The store refuses it and any unknown client with an old ticket.
     let forgotten = |sequence| Err(StoreError::Forgotten { sequence, ticket: 1 });
     assert_eq!(send(1, 1, 0), forgotten(1));
     assert_eq!(send(5, 1, 0), forgotten(1));
-    // The ticket of another partition says nothing here, to a client that is known neither.
+    // A ticket of another partition is refused, for a known client too.
     assert_eq!(send(5, 2, 2), forgotten(2));
     assert_eq!(send(4, 2, u64::MAX), forgotten(2));
     assert_eq!(send(5, 2, 1), Ok(5));
     assert_eq!(send(5, 2, 1), Ok(5), "again");
-    // Client 2 went for client 5. Of client 5 the two last numbers are remembered.
+    // Client 2 was forgotten in favour of client 5. The store remembers the last two numbers of
+    // client 5.
     assert_eq!(send(5, 3, 1), Ok(6));
     assert_eq!(send(5, 4, 1), Ok(7));
     assert_eq!(send(5, 2, 1), Err(StoreError::Forgotten { sequence: 2, ticket: 2 }));
@@ -174,7 +176,7 @@ fn a_first_try_is_refused_for_its_ticket_alone() {
     assert_eq!(send(5, 0, 9), Err(StoreError::NumberZero));
 }
 
-/// Each hears of the same ticket before any of them shows it.
+/// All clients learn the same ticket before the first of them uses it.
 #[test]
 fn many_newcomers_at_once_need_one_ticket_each() {
     let room = Room::default();
@@ -199,7 +201,7 @@ fn many_newcomers_at_once_need_one_ticket_each() {
     for client in 1..=newcomers {
         assert_eq!(send(client, 2, 1), Ok(()), "newcomer {client}");
     }
-    // With one more the first of them is forgotten, and its ticket spent.
+    // One client more: the first one is forgotten, and its ticket becomes invalid.
     assert_eq!(send(200, 1, 1), Ok(()));
     let ticket = newcomers + 2;
     assert_eq!(send(1, 2, 1), Err(StoreError::Forgotten { sequence: 2, ticket }));
@@ -230,7 +232,7 @@ fn refused_and_long_answers_are_remembered_without_their_results() {
     let full = batch(1, 1, 0, vec![op(KvKind::Insert, &long)]);
     assert!(matches!(store.apply(&full, &mut writes), Err(StoreError::Full { .. })));
     disk.write(std::mem::take(&mut writes));
-    // There is room now, and the client was told that there is none.
+    // There is space now, but the client got the answer that there is none.
     let mut store = disk.store(ROOM).with_budget(KV_NODE_BYTES_MAX);
     let again = store.apply(&full, &mut writes);
     assert_eq!(again, Err(StoreError::AnswerUnkept { sequence: 1 }));
@@ -267,11 +269,11 @@ fn numbers_never_take_much_more_than_their_share_of_the_memory() {
                 Err(other) => panic!("{other}"),
             }
             let used = store.used_bytes() - before;
-            // One with an answer, and all that are remembered without.
+            // One number with an answer, and all that are remembered without one.
             assert!(used <= share + (3 << 10) + 16 * 16 * 128, "client {client}: {used}");
         }
     }
-    // A number without results is known all the same: what is sent again happens once.
+    // A number without results is still known, so a repeated batch takes effect once.
     let append = batch(500, 21, ticket, vec![op(KvKind::Append, "y")]);
     let first = store.apply(&append, &mut Vec::new());
     assert!(matches!(&first, Ok(results) if results.len() == 1), "{first:?}");

@@ -1,4 +1,4 @@
-//! One batch on one table: applied in place, with what it takes to undo it.
+//! Applies one batch to one table in place, and undoes it after a conflict or an error.
 
 use bytes::{Bytes, BytesMut};
 use hashbrown::hash_map::EntryRef;
@@ -9,20 +9,21 @@ use proto::wire::{KvBatch, KvKind, KvOp, KvResult, KvStatus};
 use super::{Entry, StoreError, Table};
 use crate::{Write, keys};
 
-/// A batch that is in the table (or, after a conflict, left no trace there).
+/// The effect of a batch on the table. After a conflict it is empty.
 pub(super) struct Outcome {
     pub(super) changes: Changes,
     pub(super) grown_bytes: i64,
 }
 
-/// Which operations touched their key, and what a removal means for the partition's count.
+/// The operations that were the first to touch their key, and whether the batch removed a key. A
+/// removal requires a write of the partition's count.
 #[derive(Default)]
 pub(super) struct Changes {
     touched: Vec<usize>,
     removed: bool,
 }
 
-/// Why a batch stopped half-way.
+/// The reason why a batch stopped before its end.
 enum Stop {
     Conflict(KvResult),
     Refused(StoreError),
@@ -31,15 +32,15 @@ enum Stop {
 struct Step<'a> {
     table: &'a mut Table,
     version: u64,
-    /// For each first touch of a key: the operation, and the entry before it.
+    /// The previous entry for the first touch of each key, with the index of the operation.
     undo: Vec<(usize, Option<Entry>)>,
     grown_bytes: i64,
     reply_bytes: usize,
     removed: bool,
 }
 
-/// Runs a batch that has passed all checks that need no table. Its results come behind others;
-/// after an error those that are there count no more.
+/// Runs a batch that has passed all checks that need no table. Appends its results to `results`.
+/// After an error the caller discards them.
 pub(super) fn run(
     table: &mut Table,
     batch: &KvBatch,
@@ -113,7 +114,7 @@ impl Step<'_> {
         self.answer(at, result)
     }
 
-    /// Counts the bytes of an answer's values: a frame has to hold them all.
+    /// Adds the size of the result's value to the reply size. One frame must hold all results.
     fn answer(&mut self, at: usize, result: KvResult) -> Result<KvResult, Stop> {
         self.reply_bytes += result.value.len();
         if self.reply_bytes > KV_REPLY_BYTES_MAX {
@@ -143,8 +144,8 @@ impl Step<'_> {
         if bytes > VALUE_BYTES_MAX {
             return Err(Stop::Refused(StoreError::ValueTooLong { at, bytes }));
         }
-        // The second append to a key in one batch is the only owner of the bytes and grows them
-        // in place, so many small appends to a long value stay linear.
+        // From the second append to a key in one batch on, the batch is the only owner of the bytes
+        // and extends them in place. Small appends to a long value thus take linear time.
         let own = entry.version == self.version;
         let old = if own { std::mem::take(&mut entry.value) } else { entry.value.clone() };
         let mut longer = old.try_into_mut().unwrap_or_else(|shared| {
@@ -187,7 +188,7 @@ impl Step<'_> {
     fn remember(&mut self, at: usize, op: &KvOp, old: Option<Entry>) {
         if let Some(old) = &old {
             self.grown_bytes -= old.cost_bytes(&op.key) as i64;
-            // This batch made it: an earlier operation remembers what was before.
+            // An earlier operation of this batch made the entry and recorded its previous state.
             if old.version == self.version {
                 return;
             }
@@ -211,7 +212,7 @@ fn done(version: u64) -> KvResult {
 }
 
 impl Changes {
-    /// The final state of every touched key, once.
+    /// Writes the final state of each touched key once.
     pub(super) fn write(
         self,
         table: &Table,
@@ -222,7 +223,7 @@ impl Changes {
         let key_of = |at: usize| &batch.ops[at].key[..];
         let mut touched = self.touched;
         if self.removed {
-            // Only a key that was removed can be touched for a first time twice.
+            // Only a removed key can appear twice among the first touches.
             touched.sort_unstable_by_key(|&at| key_of(at));
             touched.dedup_by_key(|at| key_of(*at));
             writes.push(Write {

@@ -79,7 +79,7 @@ fn a_watcher_sees_every_last_state_across_removal_and_restart() {
     store.apply(&batch(vec![op(KvKind::Remove, "a", "")]), &mut writes).unwrap();
     let gone = store.changed_since(partition, b"a", 1).unwrap();
     assert_eq!((gone.status(), gone.version), (KvStatus::Absent, 0));
-    // The key's own record is gone with it: the partition's count must still go on.
+    // The key's own record is deleted, but the partition's count must continue.
     let records: Vec<_> = writes
         .into_iter()
         .filter_map(|w| Some(Record { partition: w.partition, key: w.key, value: w.value? }))
@@ -154,7 +154,7 @@ fn many_appends_to_one_key_are_linear_and_written_once() {
     let mut store = store();
     apply(&mut store, vec![op(KvKind::Insert, "log", &"x".repeat(CHUNK_BYTES_MAX))]);
     let mut writes = Vec::new();
-    // A copy of the value for each append would move 256 GiB here.
+    // If each append copied the value, this test would move 256 GiB.
     let ops = vec![op(KvKind::Append, "log", "y"); KV_OPS_MAX];
     store.apply(&batch(ops), &mut writes).unwrap();
     assert_eq!(writes.len(), 1);

@@ -1,4 +1,5 @@
-//! A task is tried more than once: one try counts, and what another makes is nobody's.
+//! Model of several attempts at one task: exactly one counts, and the outputs of others are never
+//! used.
 
 #![expect(clippy::print_stdout, reason = "a test says how many states it has visited")]
 
@@ -61,7 +62,7 @@ fn one_attempt_counts() {
     explore("attempts", Options { lives: 2, attempts: 2, mutant: None });
 }
 
-/// The property that each bug on purpose breaks.
+/// The property that each mutant violates.
 const FOUND: [(Mutant, &str); 7] = [
     (Mutant::CompletionWithoutAttempt, "counts once"),
     (Mutant::TermForgotten, "unique"),

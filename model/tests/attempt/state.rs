@@ -1,4 +1,4 @@
-//! One task, its home in two terms, two nodes that may hold it, and all that can happen to them.
+//! The state: one task, its home in two terms, two possible holders, and the events.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::steps::output_name;
 pub(crate) const HOLDERS: u8 = 2;
 pub(crate) const TERMS: u8 = 2;
 
-/// Bugs on purpose.
+/// Seeded bugs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mutant {
     CompletionWithoutAttempt,
@@ -21,9 +21,9 @@ pub(crate) enum Mutant {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Of each node that may hold the task.
+    /// The number of incarnations of each possible holder.
     pub(crate) lives: u8,
-    /// Attempts that a home gives out in a term.
+    /// The number of attempts that a home issues in a term.
     pub(crate) attempts: u8,
     pub(crate) mutant: Option<Mutant>,
 }
@@ -34,17 +34,17 @@ pub(crate) struct Attempt {
     pub(crate) number: u8,
 }
 
-/// A node in one of its lives.
+/// A node in one incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Holder {
     pub(crate) node: u8,
     pub(crate) life: u8,
 }
 
-/// The task as its home knows it, in memory.
+/// The task in its home's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Task {
-    /// Bits of the nodes that have not said yet whether they hold it.
+    /// Bits of the nodes that have not answered yet whether they hold it.
     Asking {
         unheard: u8,
     },
@@ -53,7 +53,7 @@ pub(crate) enum Task {
         attempt: Attempt,
         holder: Holder,
     },
-    /// Ended, and the record on its way to the log.
+    /// Ended, but the record is not in the log yet.
     Ending {
         attempt: Attempt,
         holder: Holder,
@@ -64,7 +64,7 @@ pub(crate) enum Task {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Home {
     pub(crate) task: Task,
-    /// How many attempts it has given out.
+    /// The number of attempts that it has issued.
     pub(crate) given: u8,
 }
 
@@ -72,10 +72,9 @@ pub(crate) struct Home {
 pub(crate) struct Node {
     pub(crate) life: u8,
     pub(crate) running: bool,
-    /// What it runs; `true`: it has ended, and the home has not said that it knows.
+    /// The attempt that it holds; `true`: it has ended, and the home has not acknowledged that.
     pub(crate) holds: Option<(Attempt, bool)>,
-    /// Outputs that lie here, under the name of the attempt that they are found by, each with the
-    /// attempt that made it.
+    /// Outputs on this node: the attempt in their name, and the attempt that made them.
     pub(crate) outputs: BTreeSet<(Attempt, Attempt)>,
 }
 
@@ -90,21 +89,21 @@ pub(crate) enum Message {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct State {
-    /// By term, from 1: a home that was replaced may be awake.
+    /// By term, from 1: a replaced home may still be running.
     pub(crate) homes: [Option<Home>; TERMS as usize],
     pub(crate) term: u8,
-    /// What the log says, on all its copies.
+    /// The record in the log, on all its replicas.
     pub(crate) record: Option<(Attempt, Holder)>,
-    /// How many ends were written to the log, and whether one was of no current attempt.
+    /// The number of ends written to the log, and whether one was not of the current attempt.
     pub(crate) counted: u8,
     pub(crate) counted_another: bool,
     pub(crate) nodes: [Node; HOLDERS as usize],
-    /// The last life of each node that the map takes for dead.
+    /// The last incarnation of each node that the map shows as down.
     pub(crate) dead: [u8; HOLDERS as usize],
     pub(crate) messages: BTreeSet<Message>,
-    /// Who has started what.
+    /// The started attempts with their holders.
     pub(crate) started: BTreeSet<(Attempt, Holder)>,
-    /// What a holder was told that it counts.
+    /// The attempt that was acknowledged to a holder.
     pub(crate) told: Option<Attempt>,
 }
 
@@ -131,10 +130,10 @@ pub(crate) enum Step {
     Tell {
         node: u8,
     },
-    // What happens to them.
+    // Faults.
     FailOver,
     HomeDies,
-    /// The map takes it for dead; it may be asleep.
+    /// The map declares the node failed; it may only be paused.
     TakeForDead {
         node: u8,
     },
@@ -149,9 +148,9 @@ pub(crate) enum Step {
 pub(crate) fn comes_by_itself(state: &State, step: Step) -> bool {
     match step {
         Step::HomeDies | Step::Restart { .. } => false,
-        // Who is taken for dead ends when it hears of it.
+        // A node that was declared failed ends when it learns that.
         Step::Dies { node } => state.is_taken_for_dead(state.holder(node)),
-        // Deaths are noticed.
+        // Failures are detected.
         Step::FailOver => state.homes[usize::from(state.term) - 1].is_none(),
         Step::TakeForDead { node } => !state.nodes[usize::from(node)].running,
         _ => true,
@@ -183,7 +182,7 @@ impl State {
     pub(crate) fn is_taken_for_dead(&self, holder: Holder) -> bool {
         holder.life <= self.dead[usize::from(holder.node)]
     }
-    /// The node, if it is still in that life.
+    /// The node, if it is still in that incarnation.
     pub(crate) fn in_life(&mut self, holder: Holder) -> Option<&mut Node> {
         let node = &mut self.nodes[usize::from(holder.node)];
         (node.running && node.life == holder.life).then_some(node)
@@ -192,17 +191,17 @@ impl State {
     pub(crate) fn counts_once(&self) -> bool {
         self.counted <= 1 && !self.counted_another
     }
-    /// A holder lets go only of what is in the log.
+    /// A holder drops only an attempt that is in the log.
     pub(crate) fn keeps_what_was_told(&self) -> bool {
         self.told.is_none_or(|told| self.record.is_some_and(|(attempt, _)| attempt == told))
     }
-    /// No two nodes, nor two lives of one, start the same attempt.
+    /// No two nodes, nor two incarnations of one, start the same attempt.
     pub(crate) fn attempts_are_unique(&self) -> bool {
         let attempts: BTreeSet<Attempt> =
             self.started.iter().map(|&(attempt, _)| attempt).collect();
         attempts.len() == self.started.len()
     }
-    /// Who looks for the output of the attempt that counts finds what that attempt has made.
+    /// A look-up of the output of the counted attempt finds the output that this attempt made.
     pub(crate) fn outputs_are_of_their_attempt(&self, options: &Options) -> bool {
         self.record.is_none_or(|(counted, holder)| {
             let outputs = &self.nodes[usize::from(holder.node)].outputs;
@@ -215,7 +214,7 @@ impl State {
     pub(crate) fn has_ended(&self) -> bool {
         self.record.is_some()
     }
-    /// A node that was taken for dead has finished what another does by now.
+    /// A node that was declared failed finishes the task after another attempt has counted.
     pub(crate) fn a_zombie_finishes(&self) -> bool {
         self.messages.iter().any(|message| match message {
             Message::Finished { from, .. } => self.is_taken_for_dead(*from) && self.counted == 1,
@@ -228,7 +227,7 @@ impl State {
 }
 
 impl State {
-    /// Where nothing more comes by itself and somebody could run it, it has ended.
+    /// If no further step happens by itself and a node could run the task, the task has ended.
     pub(crate) fn ends_well(&self, options: &Options) -> bool {
         let mut steps = Vec::new();
         self.steps(&mut steps);

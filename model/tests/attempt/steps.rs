@@ -1,4 +1,4 @@
-//! What each step does.
+//! The effect of each step.
 
 use crate::state::{
     Attempt, HOLDERS, Holder, Home, Message, Mutant, Options, State, Step, TERMS, Task,
@@ -20,7 +20,7 @@ impl State {
         steps.extend([Step::FailOver, Step::HomeDies]);
     }
 
-    /// The state after a step; none if it cannot happen, or changes nothing.
+    /// The state after a step; `None` if it cannot happen, or changes nothing.
     pub(crate) fn after(&self, options: &Options, step: Step) -> Option<Self> {
         let mut next = self.clone();
         match step {
@@ -44,7 +44,7 @@ impl State {
         self.homes[usize::from(term) - 1].as_mut()
     }
 
-    /// The home gives out the next attempt. It is in no log.
+    /// The home issues the next attempt, without a log record.
     fn place(&mut self, options: &Options, term: u8, node: u8) -> Option<()> {
         let holder = self.holder(node);
         if self.is_taken_for_dead(holder) {
@@ -62,7 +62,7 @@ impl State {
         Some(())
     }
 
-    /// The map takes the holder for dead: the home gives the task out anew.
+    /// The map shows the holder as down, so the home places the task again.
     fn notice(&mut self, options: &Options, term: u8, node: u8) -> Option<()> {
         let dead = self.dead[usize::from(node)];
         let is_asked = self.messages.iter().any(|message| match message {
@@ -88,7 +88,7 @@ impl State {
     }
 
     fn deliver(&mut self, options: &Options, message: Message, term: u8) -> Option<()> {
-        // What goes to nodes is the same whichever home one looks at.
+        // Messages to nodes are independent of the home, so only term 1 delivers them.
         let is_for_home = matches!(message, Message::Finished { .. } | Message::Holding { .. });
         if !is_for_home && term != 1 || !self.messages.remove(&message) {
             return None;
@@ -138,7 +138,7 @@ impl State {
         Some(())
     }
 
-    /// A home hears of an end. One that was replaced can write nothing, and so says nothing.
+    /// A home receives an end. A replaced home can write nothing, so it answers nothing.
     fn hear(&mut self, options: &Options, term: u8, attempt: Attempt, from: Holder) -> Option<()> {
         let (current, record) = (self.term, self.record);
         let any = options.mutant == Some(Mutant::CompletionWithoutAttempt);
@@ -146,7 +146,7 @@ impl State {
         let again = options.mutant == Some(Mutant::RepeatCountsAgain);
         let home = self.home(term)?;
         let counted = match home.task {
-            Task::Asking { .. } => return Some(()), // It will be told again.
+            Task::Asking { .. } => return Some(()), // The holder repeats it.
             Task::Placed { attempt: now, .. } if now == attempt || any => {
                 home.task = Task::Ending { attempt, holder: from };
                 if now != attempt {
@@ -172,7 +172,7 @@ impl State {
 
     fn log(&mut self, term: u8) -> Option<()> {
         if term != self.term {
-            return None; // The copies have promised not to take it.
+            return None; // The replicas have promised to refuse it.
         }
         let home = self.home(term)?;
         let Task::Ending { attempt, holder } = home.task else { return None };
@@ -258,7 +258,7 @@ impl State {
         Some(())
     }
 
-    /// What is on its way to a life that is over arrives nowhere.
+    /// Messages to an ended incarnation are lost.
     fn forget_the_dead(&mut self) {
         let nodes = &self.nodes;
         self.messages.retain(|message| match message {
@@ -270,7 +270,7 @@ impl State {
         });
     }
 
-    /// The map hears of it, and so do the homes: what the life before held is gone.
+    /// The map and the homes learn of the restart: all that the earlier incarnation held is lost.
     fn restart(&mut self, node: u8) -> Option<()> {
         let this = &mut self.nodes[usize::from(node)];
         if this.running {

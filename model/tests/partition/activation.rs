@@ -1,10 +1,10 @@
-//! How a node becomes the primary, and how it makes new copies.
+//! The activation of a primary, and the filling of new replicas.
 
 use crate::small::{NODES, Set};
 use crate::state::{Copy, Mutant, Options, Position, Role, Ship, State, Told, Way, What};
 
 impl State {
-    /// Nobody who may have been replaced has a lease of this node.
+    /// No node that may have been replaced has a lease of this node.
     pub(crate) fn leases_ran_out(&self, options: &Options, giver: u8) -> bool {
         let map = self.seen(giver);
         let counts = |&primary: &u8| {
@@ -30,7 +30,7 @@ impl State {
         Some(())
     }
 
-    /// When all have drained, the others are asked for their promises.
+    /// When all have drained, the primary asks the other members for their promises.
     pub(crate) fn ask_promises(&mut self, options: &Options, node: u8) {
         let members = self.seen(node).others(node);
         let Role::Draining { epoch, waiting } = self.node(node).role else { return };
@@ -77,7 +77,7 @@ impl State {
         Some(())
     }
 
-    /// Brings the members to the furthest position among them.
+    /// Brings the members to the highest position among them.
     pub(crate) fn reconcile(&mut self, options: &Options, node: u8) -> Option<()> {
         let this = self.node(node);
         let Role::Promising { epoch, waiting, told } = &this.role else { return None };
@@ -110,7 +110,7 @@ impl State {
             let changes = missing.unwrap_or_default();
             self.ship_changes(node, member, epoch, batch, &changes);
         }
-        // What was on its way before they promised they have refused since.
+        // The members have refused changes in transit from before their promises.
         let refused = |ship: &&Ship| ship.from == node && ship.way == Way::RefusedTold;
         if options.mutant != Some(Mutant::RefusalForgotten) {
             refusing = refusing.or(Set::of(self.ships.iter().filter(refused).map(|it| it.to)));
@@ -135,8 +135,8 @@ impl State {
         }
     }
 
-    /// A primary asks a new copy where it stands, which promises that nothing earlier will be
-    /// taken from then on.
+    /// A primary asks a learner for its position. The learner promises to refuse changes of earlier
+    /// epochs.
     pub(crate) fn where_it_is(
         &mut self,
         options: &Options,
@@ -164,7 +164,7 @@ impl State {
             && other.seen >= this.seen
     }
 
-    /// The answer has come: what it lacks is sent.
+    /// The answer has arrived: the primary sends the missing changes.
     pub(crate) fn catch_up(&mut self, options: &Options, primary: u8, learner: u8) -> Option<()> {
         let (this, other) = (self.node(primary), self.node(learner));
         let Role::Serving { epoch, caught, ready, refusing } = this.role else { return None };

@@ -1,4 +1,4 @@
-//! What a newer map means for a node, and what its end and its next life do.
+//! The effect of a newer map on a node, and of its end and restart.
 
 use crate::map::{Command, Map};
 use crate::small::{NODES, Set};
@@ -22,8 +22,8 @@ impl State {
         if map.epoch > options.epochs {
             return None;
         }
-        // Who is alone and begins anew, or follows one who is, has what it had synced: what
-        // clients know.
+        // A single member that restarts, or replaces a single member, has only its synced changes.
+        // These are the ones that clients know.
         let before = self.map();
         if before.replicas.len() == 1 && map.replicas.len() == 1 && before.epoch < map.epoch {
             self.spoken = self.acknowledged.set();
@@ -44,7 +44,7 @@ impl State {
         Some(())
     }
 
-    /// What others would have been answered is gone. What was written stays.
+    /// The node's pending acknowledgements are lost. Its writes stay on disk.
     pub(crate) fn stop(&mut self, node: u8) {
         let given = (0..NODES).filter(|&primary| self.leases[usize::from(primary)].has(node));
         let given_before = Set::of(given);
@@ -69,7 +69,7 @@ impl State {
         });
     }
 
-    /// It is there again; who serves it, or fills it, hears that at once.
+    /// The node restarts. The primaries that serve or fill it learn that at once.
     pub(crate) fn restart(&mut self, node: u8) -> Option<()> {
         let this = self.node_mut(node);
         if this.running {
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// The configuration of what a node serves.
+    /// Updates the configuration of a serving node.
     pub(crate) fn update(&mut self, options: &Options, node: u8, map: &Map) {
         let Role::Serving { epoch, mut caught, mut ready, mut refusing } = self.node(node).role
         else {
@@ -158,7 +158,7 @@ impl State {
             if options.mutant == Some(Mutant::RefusalForgotten) {
                 refusing = refusing.and(caught).and(members);
             }
-            // The word that it has caught up is void, so it may begin again.
+            // The report that it has caught up is void, so it may start again.
             for learner in refusing.and(caught).and(learners).iter() {
                 (caught, ready) = (caught.without(learner), ready.without(learner));
                 self.ships.retain(|ship| (ship.from, ship.to) != (node, learner));
@@ -171,8 +171,8 @@ impl State {
         self.node_mut(node).role = Role::Serving { epoch, caught, ready, refusing };
     }
 
-    /// What those who left have not answered waits until the map says that it goes on without
-    /// them: until then they may.
+    /// Changes that removed members have not acknowledged wait until the map shows the
+    /// configuration without them. Until then they may still take the changes.
     pub(crate) fn wait_for_map(&mut self, options: &Options, node: u8, map: &Map) {
         let is_serving = matches!(self.node(node).role, Role::Serving { .. });
         let forgets = match options.mutant {
@@ -188,7 +188,7 @@ impl State {
         }
     }
 
-    /// Who has left is waited for no more.
+    /// Removed members are not waited for any more.
     pub(crate) fn retain(&mut self, options: &Options, node: u8, map: &Map) {
         let replicas = map.replicas.set();
         let is_short = options.copies >= 3 && map.replicas.len() < 2;
@@ -204,7 +204,7 @@ impl State {
             || !self.node(node).by_map.is_empty();
         let is_dropped = self.node(node).role == Role::Idle && !replicas.has(node);
         if is_dropped && is_left && options.mutant != Some(Mutant::WhoIsDroppedGoesOn) {
-            self.stop(node); // What it wrote may be nowhere: it must not go on as if it were.
+            self.stop(node); // Its writes may be lost, so it must not continue.
             return;
         }
         self.ships.retain(|ship| ship.from != node || counts.has(ship.to));

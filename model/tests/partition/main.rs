@@ -1,4 +1,4 @@
-//! A partition changes hands: nothing acknowledged is lost, whatever happens in whatever order.
+//! Model of the failover of a partition: no acknowledged write is lost, for any order of events.
 
 #![expect(clippy::print_stdout, reason = "a test says how many states it has visited")]
 
@@ -68,7 +68,7 @@ const OPTIONS: Options = Options {
     mutant: None,
 };
 const READS: Options = Options { reads: true, writes: 1, cuts: 0, ..OPTIONS };
-/// One copy is another one from the beginning, as after a lag that nobody could fill.
+/// One replica differs from the beginning, as after a lag that could not be filled.
 const LAGS: Options =
     Options { copies: 3, one_lags: true, recent: 0, cuts: 0, evictions: 0, moves: 2, ..OPTIONS };
 
@@ -76,7 +76,7 @@ fn check(options: Options, until: HasDiscoveries) -> impl Checker<Options> {
     options.checker().threads(2).finish_when(until).spawn_bfs().join()
 }
 
-/// Every state that can be reached is visited.
+/// Visits every reachable state.
 fn explore(name: &str, options: Options) {
     let checker = check(options, HasDiscoveries::AnyFailures);
     println!(
@@ -112,7 +112,7 @@ fn one_lags() {
     explore("one lags, two moves", LAGS);
 }
 
-/// Where each bug on purpose is looked for, and the property that it breaks.
+/// The options that reveal each mutant, and the property that it violates.
 const FOUND: [(Mutant, Options, &str); 11] = [
     (Mutant::NoLeaseWait, Options { moves: 0, ..READS }, "fresh reads"),
     (Mutant::LastFullCopyGoes, Options { writes: 1, ..OPTIONS }, "acknowledged"),
@@ -134,7 +134,7 @@ const FOUND: [(Mutant, Options, &str); 11] = [
 #[test]
 fn every_mutant_is_found() {
     for (mutant, options, property) in FOUND {
-        // Some break several: which one is met first is chance.
+        // Some violate several properties; it is random which one is found first.
         let until = HasDiscoveries::AnyOf([property].into());
         let checker = check(Options { mutant: Some(mutant), ..options }, until);
         let path = checker.discovery(property);
@@ -143,9 +143,9 @@ fn every_mutant_is_found() {
     }
 }
 
-/// Two that break nothing, and why: a primary needs the copy of its successor, too, which takes
-/// nothing of it once it is to activate; what it has promised it has synced together with all
-/// that it could take back.
+/// Two mutants that violate no property. The acknowledgements of a primary also need its
+/// successor's replica, which takes no more changes once it is to activate. A promise is synced
+/// together with all changes that it could revoke.
 #[test]
 fn what_write_all_makes_harmless() {
     for mutant in [Mutant::PromiseToldBeforeDurable, Mutant::EarlierEpochsTaken] {

@@ -1,4 +1,4 @@
-//! The map of one partition, and the commands that change it: `kvs/src/membership/` once more.
+//! The map of one partition, and the commands that change it: a model of `kvs/src/membership/`.
 
 use crate::small::{NODES, Row, Set};
 use crate::state::{Mutant, Options};
@@ -15,7 +15,7 @@ pub(crate) struct Map {
     /// The configuration; the first is the primary.
     pub(crate) replicas: Row,
     pub(crate) learners: Set,
-    /// Who left since a primary was active.
+    /// The members that left since a primary was active.
     pub(crate) former: Set,
     pub(crate) active: bool,
     pub(crate) members: [Member; NODES as usize],
@@ -33,7 +33,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Under which epoch of the partition it was decided, if that matters.
+    /// The epoch of the partition in which it was decided, if that matters.
     pub(crate) fn epoch(self) -> Option<u8> {
         match self {
             Self::Activated { epoch, .. } | Self::CaughtUp { epoch, .. } => Some(epoch),
@@ -61,12 +61,12 @@ impl Map {
     pub(crate) fn member(&self, node: u8) -> Member {
         self.members[usize::from(node)]
     }
-    /// The configuration but for this node.
+    /// The configuration without this node.
     pub(crate) fn others(&self, node: u8) -> Set {
         self.replicas.set().without(node)
     }
 
-    /// The map after a command; none if what the command presumes does not hold.
+    /// The map after a command; `None` if a precondition of the command does not hold.
     pub(crate) fn after(&self, command: Command, mutant: Option<Mutant>) -> Option<Self> {
         let mut map = *self;
         if command.epoch().is_some_and(|epoch| epoch != self.epoch) {
@@ -188,11 +188,11 @@ impl Map {
         self.active = false;
     }
 
-    /// Whether this incarnation may serve, as far as this map knows.
+    /// True if this incarnation may serve according to this map.
     pub(crate) fn is_current(&self, node: u8, incarnation: u8) -> bool {
         self.member(node) == Member { incarnation, up: true }
     }
-    /// A process of this incarnation may still take itself for a primary.
+    /// True if a process of this incarnation may still consider itself primary.
     pub(crate) fn may_still_run(&self, node: u8, incarnation: u8) -> bool {
         let member = self.member(node);
         member.incarnation <= incarnation && !member.up

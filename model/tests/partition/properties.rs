@@ -1,11 +1,11 @@
-//! What must always hold, and what must be possible.
+//! The properties: invariants, and situations that must be reachable.
 
 use crate::small::NODES;
 use crate::state::{Options, Role, State};
 use crate::steps::{Step, comes_by_itself};
 
 impl State {
-    /// Whoever the map counts as a full copy has what a client was told of.
+    /// Each replica that the map counts as complete has all acknowledged writes.
     pub(crate) fn keeps_what_was_acknowledged(&self) -> bool {
         let map = self.map();
         let acknowledged = self.acknowledged.set();
@@ -14,8 +14,8 @@ impl State {
         full.iter().all(|node| acknowledged.is_within(self.node(node).disk.log.set()))
     }
 
-    /// What nodes told each other is with every copy that the map counts and that has not begun
-    /// anew since, as long as one of them stayed.
+    /// Every replica of an active partition that has not restarted since has all writes that other
+    /// nodes have received messages about, as long as one replica stayed up.
     pub(crate) fn keeps_what_was_spoken(&self) -> bool {
         let map = self.map();
         let is_life = |node: &u8| {
@@ -34,7 +34,7 @@ impl State {
         self.ships.iter().any(|ship| ship.to == node)
     }
 
-    /// Copies at equal positions hold the same.
+    /// Replicas at equal positions have equal content.
     pub(crate) fn equal_positions_are_equal_copies(&self) -> bool {
         let copies = self.nodes.iter().map(|node| &node.live).filter(|copy| !copy.is_gone);
         let copies: Vec<_> = copies.collect();
@@ -44,14 +44,14 @@ impl State {
         })
     }
 
-    /// Nobody answers a read without what was acknowledged before.
+    /// No node answers a read without the writes acknowledged before.
     pub(crate) fn reads_are_fresh(&self, options: &Options) -> bool {
         (0..NODES)
             .filter(|&node| self.may_read(options, node))
             .all(|node| self.acknowledged.set().is_within(self.node(node).live.log.set()))
     }
 
-    /// Where nothing more comes by itself, everything that somebody waits for has come.
+    /// If no further step happens by itself, every pending operation has completed.
     pub(crate) fn ends_well(&self, options: &Options) -> bool {
         let mut steps = Vec::new();
         self.steps(&mut steps);
@@ -80,12 +80,12 @@ impl State {
         });
         let is_served = matches!(self.node(map.primary()).role, Role::Serving { .. });
         let somebody_could = at_work.any(|node| map.replicas.has(node));
-        // The planner would make another copy.
+        // The planner would create another replica.
         let is_short = options.copies >= 3 && map.replicas.len() < 2;
         is_short || all_told && (is_served || !somebody_could)
     }
 
-    /// A second primary has acknowledged something after a first had.
+    /// A second primary has acknowledged a write after a first one had.
     pub(crate) fn fails_over(&self) -> bool {
         let known = self.acknowledged.as_slice();
         let epochs = known.iter().map(|&write| self.written.as_slice()[usize::from(write)]);
@@ -93,7 +93,7 @@ impl State {
         epochs.first() != epochs.last()
     }
 
-    /// A primary that was replaced is awake while its successor serves.
+    /// A replaced primary is running while its successor serves.
     pub(crate) fn a_zombie_is_awake(&self) -> bool {
         let serves = |node: &u8| {
             let this = self.node(*node);

@@ -1,4 +1,4 @@
-//! Sets and rows of small numbers: all that a state is made of.
+//! Sets and rows of small numbers, of which all states consist.
 
 pub(crate) const NODES: u8 = 3;
 const ROW_MAX: usize = 4;
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Set {
     }
 }
 
-/// A few numbers in order.
+/// A short sequence of numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Row {
     len: u8,

@@ -1,30 +1,30 @@
-//! What a state of the model consists of.
+//! The parts of a state of the model.
 
 use crate::map::{Command, Map};
 use crate::small::{NODES, Row, Set};
 
-/// How much of everything is tried.
+/// The bounds of the search.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) copies: u8,
     pub(crate) writes: u8,
     /// Epochs of the partition, the first included.
     pub(crate) epochs: u8,
-    /// Power cuts; a node that the map takes for dead starts anew besides.
+    /// Power failures. Restarts of nodes that the map declared failed are not counted.
     pub(crate) cuts: u8,
-    /// How often a node that runs is taken for dead.
+    /// How often a running node is declared failed.
     pub(crate) evictions: u8,
-    /// What the planner decides: copies made and dropped, homes handed over.
+    /// The planner's decisions: replicas created and dropped, primaries handed over.
     pub(crate) moves: u8,
     pub(crate) reads: bool,
-    /// How many of the latest changes a copy has at hand for others.
+    /// The number of recent changes that a replica keeps for others.
     pub(crate) recent: u8,
-    /// The last member has missed a change that is not at hand any more.
+    /// The last member has missed a change that is not kept any more.
     pub(crate) one_lags: bool,
     pub(crate) mutant: Option<Mutant>,
 }
 
-/// Bugs on purpose.
+/// Seeded bugs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mutant {
     PromiseToldBeforeDurable,
@@ -42,7 +42,7 @@ pub(crate) enum Mutant {
     WhoIsDroppedGoesOn,
 }
 
-/// Where a copy stands: the epoch of its last change, and how many there are.
+/// The position of a replica: the epoch of its last change, and the number of changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct Position {
     pub(crate) epoch: u8,
@@ -52,14 +52,14 @@ pub(crate) struct Position {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Copy {
     pub(crate) log: Row,
-    /// Its records have gone; only a filling is taken.
+    /// Its records are deleted; it accepts only a snapshot transfer.
     pub(crate) is_gone: bool,
     pub(crate) promised: u8,
-    /// How many of its last changes it could give to others.
+    /// The number of its last changes that it could send to others.
     pub(crate) recent: u8,
 }
 
-/// What the primary of `epoch` found at a member that promised.
+/// The replica that the primary of `epoch` found at a member that promised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Told {
     pub(crate) node: u8,
@@ -78,7 +78,7 @@ pub(crate) enum Role {
         waiting: Set,
         told: Vec<Told>,
     },
-    /// It may be called active. Who refused what it brought is remembered.
+    /// It may be activated in the map. The nodes that refused its changes are remembered.
     Ready {
         epoch: u8,
         refusing: Set,
@@ -100,25 +100,25 @@ pub(crate) struct Node {
     pub(crate) live: Copy,
     pub(crate) disk: Copy,
     pub(crate) role: Role,
-    /// What it has written as a primary in this life, and how much of it was acknowledged.
+    /// Its writes as a primary in this incarnation, and the number of acknowledged ones.
     pub(crate) wrote: Row,
     pub(crate) told: u8,
-    /// Writes, by their place in `wrote`, that wait for the map.
+    /// Writes that wait for the map, by their index in `wrote`.
     pub(crate) by_map: Set,
-    /// To whom an earlier life gave leases that may not have run out.
+    /// The nodes that received leases from an earlier incarnation which may not have expired.
     pub(crate) given_before: Set,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Way {
     Flying,
-    /// By the log of the receiver.
+    /// It is in the log of the receiver.
     Taken,
     Synced,
     Refused,
     /// Its sender knows that it was refused.
     RefusedTold,
-    /// The receiver has begun anew.
+    /// The receiver has restarted.
     Lost,
 }
 
@@ -128,22 +128,22 @@ pub(crate) enum What {
     Fill { log: Row },
 }
 
-/// A change on its way to a copy, until its sender knows that it is synced there.
+/// A change sent to a replica, until its sender knows that it is synced there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Ship {
     pub(crate) from: u8,
     pub(crate) to: u8,
-    /// How many writes its sender had made.
+    /// The number of writes that its sender had made.
     pub(crate) batch: u8,
     pub(crate) epoch: u8,
     pub(crate) what: What,
-    /// With this one a new copy has all there is.
+    /// With this change a new replica is complete.
     pub(crate) completes: bool,
     pub(crate) way: Way,
 }
 
 impl Ship {
-    /// An answer may still come.
+    /// An answer may still arrive.
     pub(crate) fn is_awaited(&self) -> bool {
         !matches!(self.way, Way::RefusedTold | Way::Lost)
     }
@@ -154,25 +154,26 @@ impl Ship {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct State {
-    /// The newest last; older ones only as long as somebody knows no newer one.
+    /// The newest last; older ones only while some node knows no newer one.
     pub(crate) maps: Vec<Map>,
     pub(crate) nodes: [Node; NODES as usize],
-    /// By sender and receiver, in their order.
+    /// In order for each pair of sender and receiver.
     pub(crate) ships: Vec<Ship>,
-    /// Proposals that somebody made and that may be agreed on at any time.
+    /// Proposals that may be agreed on at any time.
     pub(crate) said: Vec<Command>,
-    /// By receiver of the lease: who gave one that has not run out.
+    /// By receiver: the nodes that granted a lease which has not expired.
     pub(crate) leases: [Set; NODES as usize],
     /// The epoch in which each write was made, in the order of the writes.
     pub(crate) written: Row,
     pub(crate) cuts: u8,
     pub(crate) evictions: u8,
     pub(crate) moves: u8,
-    /// What every copy of a configuration had logged, so that other nodes were told of it.
+    /// Writes that all replicas of a configuration had logged, so that other nodes received
+    /// messages about them.
     pub(crate) spoken: Set,
-    /// What a client knows, in this order.
+    /// The writes that a client knows, in this order.
     pub(crate) acknowledged: Row,
-    /// Two primaries have acknowledged what no single history contains.
+    /// Two primaries have acknowledged writes that no single history contains.
     pub(crate) is_split: bool,
 }
 
@@ -227,14 +228,14 @@ impl State {
         &self.maps[usize::from(self.node(node).seen)]
     }
 
-    /// Where a log of these changes stands.
+    /// The position of a log with these changes.
     pub(crate) fn position(&self, log: &Row) -> Position {
         let epoch =
             log.as_slice().last().map_or(0, |&write| self.written.as_slice()[usize::from(write)]);
         Position { epoch, len: log.len() }
     }
 
-    /// The changes that lead a copy from there to where this one stands, if they are at hand.
+    /// The changes from a position to that of `copy`, if they are kept.
     pub(crate) fn since(&self, copy: &Copy, from: Position) -> Option<Vec<(Position, u8)>> {
         let log = copy.log.as_slice();
         if self.position(&copy.log) == from {

@@ -1,4 +1,4 @@
-//! Everything that can happen, and what it does.
+//! All possible steps and their effects.
 
 use crate::map::Command;
 use crate::small::{NODES, Set};
@@ -6,7 +6,7 @@ use crate::state::{Copy, Mutant, Options, Role, Ship, State, Way, What};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Step {
-    // What the nodes do by themselves, sooner or later.
+    // Steps that the nodes make by themselves, sooner or later.
     Sync(u8),
     Deliver {
         from: u8,
@@ -46,9 +46,9 @@ pub(crate) enum Step {
         primary: u8,
         giver: u8,
     },
-    /// What somebody proposed.
+    /// A pending proposal is agreed on.
     Agree(Command),
-    // What happens to them.
+    // External events.
     Decide(Command),
     Write(u8),
     Read(u8),
@@ -60,7 +60,7 @@ pub(crate) enum Step {
     Restart(u8),
 }
 
-/// Whether nobody has to do anything for it to happen.
+/// True if the step happens without an external event.
 pub(crate) fn comes_by_itself(step: Step) -> bool {
     !matches!(
         step,
@@ -74,7 +74,7 @@ pub(crate) fn comes_by_itself(step: Step) -> bool {
 }
 
 impl State {
-    /// All that may happen now, or would but for the bounds.
+    /// All steps that may happen now, apart from the bounds.
     pub(crate) fn steps(&self, steps: &mut Vec<Step>) {
         let nodes = 0..NODES;
         for node in nodes.clone() {
@@ -109,7 +109,7 @@ impl State {
                 let incarnation = real.incarnation;
                 steps.push(Step::Agree(Command::Up { node, incarnation }));
             }
-            // Who is dead is noticed; who is not may be taken for dead.
+            // A failed node is detected; a running node may be declared failed.
             let down = Command::Down { node };
             steps.push(if real.running { Step::Decide(down) } else { Step::Agree(down) });
             steps.push(Step::Decide(Command::AddLearner { node }));
@@ -118,7 +118,7 @@ impl State {
         }
     }
 
-    /// The state after a step; none if it cannot happen, or changes nothing.
+    /// The state after a step; `None` if it cannot happen, or changes nothing.
     pub(crate) fn after(&self, options: &Options, step: Step) -> Option<Self> {
         let mut next = self.clone();
         let happened = match step {
@@ -147,10 +147,10 @@ impl State {
         (next != *self).then_some(next)
     }
 
-    /// What follows at once from whatever has happened.
+    /// The immediate consequences of a step.
     pub(crate) fn settle(&mut self, options: &Options) {
         for node in 0..NODES {
-            // Without a power cut to come nobody can tell what is synced.
+            // Without power failures to come it makes no difference which writes are synced.
             if self.cuts == options.cuts {
                 self.sync(node);
             }
@@ -166,7 +166,7 @@ impl State {
         self.nodes.iter_mut().for_each(|node| node.seen -= oldest);
     }
 
-    /// A step whose changes every copy has logged is let go of.
+    /// Sends the messages of a step once every replica has logged its changes.
     pub(crate) fn speak(&mut self, node: u8) {
         let held = |batch: u8| {
             let concerns = |ship: &Ship| ship.from == node && ship.batch <= batch;
@@ -241,7 +241,7 @@ impl State {
                 }
             }
         }
-        // Nobody waits for the answer of what a dead node had sent.
+        // No node waits for the answer to a change of a dead node.
         let ship = self.ships.iter().position(|other| *other == ship).expect("found above");
         if self.node(from).running {
             self.ships[ship].way = if takes { Way::Taken } else { Way::Refused };
@@ -267,7 +267,7 @@ impl State {
         }
     }
 
-    /// A primary hears how far a copy is.
+    /// A primary receives the acknowledgement of a replica.
     pub(crate) fn answer(&mut self, options: &Options, from: u8, to: u8) -> Option<()> {
         if !self.node(from).running || !self.node(to).running {
             return None;
@@ -311,7 +311,7 @@ impl State {
         Some(())
     }
 
-    /// The client is told of the next write of a node.
+    /// Acknowledges the next write of a node to its client.
     pub(crate) fn acknowledge(&mut self, options: &Options, node: u8) -> Option<()> {
         let this = self.node(node);
         let batch = this.told + 1;
@@ -331,7 +331,7 @@ impl State {
         let history = this.live.log;
         let end = history.as_slice().iter().position(|&other| other == write);
         self.node_mut(node).told += 1;
-        // A node that lost its copy since knows no more than the number.
+        // A node that has lost its replica since knows only the number.
         match end {
             Some(end) => self.clients_know(history.up_to(end as u8 + 1)),
             None if self.acknowledged.has(write) => {}
@@ -340,7 +340,8 @@ impl State {
         Some(())
     }
 
-    /// It was left alone: those who left may go on without it until the map says that it is there.
+    /// The primary was left alone. The removed members may continue without it until the map shows
+    /// it as registered.
     pub(crate) fn must_register(&self, options: &Options, node: u8) -> bool {
         let is_serving = matches!(self.node(node).role, Role::Serving { .. });
         let careless = options.mutant == Some(Mutant::LonePrimaryGoesOn);
@@ -355,7 +356,7 @@ impl State {
         }
     }
 
-    /// Whether a node would answer reads now.
+    /// True if the node would answer reads now.
     pub(crate) fn may_read(&self, options: &Options, node: u8) -> bool {
         let this = self.node(node);
         let is_serving = this.running && matches!(this.role, Role::Serving { .. });

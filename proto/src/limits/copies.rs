@@ -1,7 +1,7 @@
-//! Bounds of what is said of copies.
+//! Bounds of the acknowledgements between replicas.
 
 use crate::time::Span;
 
-/// A copy that syncs at once, as a client waits, says that it has logged a change only if the sync
-/// takes longer than this: the acknowledgement says more.
+/// A replica acknowledges that it has logged a change only if the sync that a client waits for
+/// takes longer than this. The acknowledgement of the sync implies the other one.
 pub const LOGGED_PATIENCE: Span = Span::from_millis(2);

@@ -2,30 +2,33 @@
 
 use crate::time::Span;
 
-/// Addresses that a node tells of itself.
+/// The maximum number of addresses that a node publishes.
 pub const ADDRESSES_MAX: usize = 8;
-/// The next address of a node is tried after this, while the earlier ones have not answered.
+/// The next address of a node is tried after this delay, while earlier ones have not answered.
 pub const NEXT_ADDRESS_AFTER: Span = Span::from_millis(100);
-/// Addresses that a process remembers as good.
+/// The number of good addresses that a process remembers.
 pub const ADDRESSES_GOOD_MAX: usize = 4096;
-/// A process asks the kernel for the addresses of its machine again after this.
+/// A process asks the kernel for the addresses of its machine at this interval.
 pub const OWN_ADDRESSES_LAST: Span = Span::from_secs(5);
-/// Threads that try the addresses of a node give up after this.
+/// Threads that connect to the addresses of a node give up after this.
 pub const RACE_PATIENCE: Span = Span::from_secs(30);
 pub const HOST_NAME_BYTES_MAX: usize = 64;
-/// Where a file system may have no locks, the process that uses a directory writes a beat each time
-/// this has passed.
+/// The interval at which a process writes a heartbeat into its directory, for file systems that may
+/// have no locks.
 pub const BEAT_EVERY: Span = Span::from_secs(2);
-/// The writer of a beat of another machine that stands still for this long is gone.
+/// A process on another machine has ended if its heartbeat does not change for this long.
 pub const BEAT_WATCHED_FOR: Span = Span::from_secs(7);
-/// Two that begin a beat at the same time: the one whose beat stands after this has the directory.
+/// If two processes begin heartbeats at the same time, the one that remains after this has the
+/// directory.
 pub const BEAT_SETTLES_IN: Span = Span::from_millis(250);
-/// How often a process begins a beat again that it wrote too slowly.
+/// How often a process restarts a heartbeat that it wrote too slowly.
 pub const BEAT_BEGINS_MAX: u32 = 3;
-/// By how much the clocks of machines may differ: a failure to start that was written this long
-/// before a process began may be of the same launch.
+/// The assumed clock difference between machines. A start failure written this long before a
+/// process began may belong to the same launch.
 pub const FAILURE_CLOCKS_DIFFER: Span = Span::from_secs(5);
-/// Where there are no hard links: the process that has claimed a file's name gives it within this.
+/// On file systems without hard links, a process that has claimed a file name writes the file
+/// within this time.
 pub const CLAIM_PATIENCE: Span = Span::from_secs(5);
-/// A node without records ends when it has heard this long only of maps by which it alone votes.
+/// A node without records ends if for this long it has received only maps in which it is the only
+/// voter.
 pub const LOST_MAP_AFTER: Span = Span::from_secs(10);

@@ -1,47 +1,49 @@
-//! Of what is kept of ended jobs.
+//! Bounds of the history of ended jobs.
 
 use crate::Span;
 
-/// How long the home of an ended job waits for what the nodes did for it.
+/// How long the home of an ended job waits for the tallies of the nodes.
 pub const PARTS_PATIENCE: Span = Span::from_secs(10);
-/// Nodes that are told apart in a summary; those that did least are told together.
+/// The number of nodes with separate figures in a summary. The nodes that did least are added
+/// together.
 pub const PARTS_KEPT_MAX: usize = 64;
-/// Buckets of the busy time in a summary.
+/// The number of buckets of busy time in a summary.
 pub const BUSY_KEPT_MAX: usize = 64;
-/// Jobs of which a node counts what it does, or did until their homes have stored it.
+/// The number of jobs with a tally on one node, until their homes have stored the summary.
 pub const TALLIES_MAX: usize = 4096;
-/// How long what is counted of a job of whose beginning a node has not heard keeps events.
+/// How long a tally keeps events if the node has not received the beginning of its job.
 pub const TALLY_UNBEGUN_MAX: Span = Span::from_secs(3_600);
-/// In a larger cluster nodes are not told of the beginning of a job: of what they do as a whole
-/// nothing is known then.
+/// In a larger cluster nodes are not informed of a job's beginning, so figures of whole nodes are
+/// missing from its summary.
 pub const BEGINNINGS_NODES_MAX: usize = 1024;
-/// Events and records of ended jobs that a node keeps unless told otherwise.
+/// The default size of events and records of ended jobs on a node.
 pub const HISTORY_BYTES_DEFAULT: u64 = 2 << 30;
-/// Of that, what records of tasks and jobs may take, and records of jobs alone; the rest is events.
+/// The shares of that for records of tasks and jobs, and for records of jobs alone. The rest is for
+/// events.
 pub const HISTORY_RECORDS_SHARE: u64 = 2;
 pub const HISTORY_JOBS_SHARE: u64 = 8;
-/// The record of a job stays this many times as long as events and records of its tasks.
+/// The record of a job stays this many times as long as its events and task records.
 pub const HISTORY_JOBS_AGE_FACTOR: u64 = 10;
-/// What the records of a task are taken to be, on the disk and in memory; of a job; and of a part
-/// of one.
+/// The assumed sizes, on disk and in memory, of the record of a task, of a job, and of a part of a
+/// summary.
 pub const HISTORY_TASK_BYTES: u64 = 160;
 pub const HISTORY_JOB_BYTES: u64 = 1024;
 pub const HISTORY_PART_BYTES: u64 = 96;
-/// Between two looks at how much history there is; and jobs that one look removes at most.
+/// The interval of retention, and the maximum number of jobs that one pass removes.
 pub const HISTORY_LOOK_INTERVAL: Span = Span::from_secs(5);
 pub const HISTORY_JOBS_PER_LOOK: usize = 50;
-/// Between two looks where there is more than one look removes, and between two portions of demands
-/// to forget.
+/// The interval if more jobs remain to be removed, and between two portions of requests to forget
+/// jobs.
 pub const HISTORY_MORE_INTERVAL: Span = Span::from_millis(100);
-/// Forgotten jobs of which one portion tells members again.
+/// The number of forgotten jobs in one portion of repeated requests.
 pub const FORGOTTEN_PER_PORTION: usize = 50;
-/// Clocks of nodes and clients differ by less: so much older than the oldest open job an event is
-/// of none.
+/// The bound on clock differences between nodes and clients. An event this much older than the
+/// oldest open job belongs to no open job.
 pub const HISTORY_CLOCKS_DIFFER: Span = Span::from_secs(10);
-/// So long after its start a node takes each event for one of an open job: it may not have heard
-/// yet which jobs are open.
+/// For this long after its start a node treats every event as one of an open job, because it may
+/// not know all open jobs.
 pub const HISTORY_START_PATIENCE: Span = Span::from_secs(60);
-/// Events of open jobs stay until all of them take this many times what they may.
+/// Events of open jobs stay until they exceed the bound by this factor.
 pub const HISTORY_OPEN_FACTOR: u64 = 2;
-/// Between two measurements of what a node has used: jobs that are shorter share them.
+/// The minimum interval of a node's resource measurements; shorter jobs share a measurement.
 pub const MEASURE_INTERVAL: Span = Span::from_millis(100);

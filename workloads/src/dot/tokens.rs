@@ -1,4 +1,4 @@
-//! The words of the DOT language, one at a time.
+//! The tokens of the DOT language, one at a time.
 
 use std::io::BufRead as _;
 
@@ -45,14 +45,14 @@ impl Token {
     }
 }
 
-/// The token at hand and the text behind it.
+/// The current token and the text after it.
 pub(super) struct Tokens<'s, 'a> {
     source: &'s mut Source<'a>,
-    /// Of the next byte.
+    /// The position of the next byte.
     line: usize,
     column: usize,
     token: Token,
-    /// Where it began.
+    /// The position of the token.
     token_line: usize,
     token_column: usize,
     text: Vec<u8>,
@@ -80,12 +80,12 @@ impl<'s, 'a> Tokens<'s, 'a> {
         self.token == token
     }
 
-    /// Whether the token is this keyword, in whatever case, and not quoted.
+    /// True if the token is this keyword, in any case and unquoted.
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.token == Token::Id && self.is_bare && self.text.eq_ignore_ascii_case(word.as_bytes())
     }
 
-    /// Where the token begins.
+    /// The position of the token.
     pub(super) fn place(&self) -> (usize, usize) {
         (self.token_line, self.token_column)
     }
@@ -102,8 +102,8 @@ impl<'s, 'a> Tokens<'s, 'a> {
         self.syntax(format!("expected {what}, found {found}"))
     }
 
-    /// The text of the token, which is an [`Token::Id`], and on to the next; quoted texts joined
-    /// by `+` are one.
+    /// Returns the text of the token, which is an [`Token::Id`], and advances. Quoted texts joined
+    /// by `+` are one text.
     pub(super) fn take_text(&mut self) -> Result<String, Misread> {
         let mut text = self.own_text()?;
         let was_quoted = !self.is_bare;
@@ -124,7 +124,7 @@ impl<'s, 'a> Tokens<'s, 'a> {
         text.map(str::to_owned).map_err(|_| self.syntax("the text is not UTF-8"))
     }
 
-    /// On to the next token.
+    /// Advances to the next token.
     pub(super) fn advance(&mut self) -> Result<(), Misread> {
         self.skip_blanks()?;
         (self.token_line, self.token_column) = (self.line, self.column);
@@ -202,7 +202,7 @@ impl<'s, 'a> Tokens<'s, 'a> {
                 Some(b'"') => return Ok(()),
                 Some(b'\\') => match self.next()? {
                     Some(b'"') => self.keep(b'"')?,
-                    // A line that goes on in the next one.
+                    // A line that continues on the next one.
                     Some(b'\n') | None => {}
                     Some(other) => {
                         self.keep(b'\\')?;
@@ -238,7 +238,7 @@ impl<'s, 'a> Tokens<'s, 'a> {
         Ok(())
     }
 
-    /// White space, both kinds of comments, and lines that begin with `#`.
+    /// Skips white space, both kinds of comments, and lines that begin with `#`.
     fn skip_blanks(&mut self) -> Result<(), Misread> {
         while let Some(byte) = self.peek()? {
             match byte {
@@ -289,7 +289,7 @@ impl<'s, 'a> Tokens<'s, 'a> {
                 self.line += 1;
                 self.column = 1;
             } else if byte & 0xc0 != 0x80 {
-                // Columns count characters, which begin at bytes that do not continue one.
+                // Columns count characters, so continuation bytes do not count.
                 self.column += 1;
             }
         }
@@ -297,7 +297,7 @@ impl<'s, 'a> Tokens<'s, 'a> {
     }
 }
 
-/// What names are made of; numbers may go on as names do, as in `1e9` and `2nd`.
+/// True if the byte is part of a name. Numbers may continue like names, as in `1e9` and `2nd`.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }

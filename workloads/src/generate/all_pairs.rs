@@ -1,7 +1,7 @@
 //! All-pairs: every file of one set is compared with every file of another.
 //!
-//! Pairs are emitted in *tiles*, squares of the table of pairs, so that a run of consecutive pairs
-//! reads few files: a tile of 50 x 50 pairs reads 100 files, 2,500 random ones nearly all.
+//! Pairs are generated in *tiles*, squares of the table of pairs, so that consecutive pairs read
+//! few files. A tile of 50 x 50 pairs reads 100 files; 2,500 random pairs read nearly all.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::graph::Graph;
 use crate::quantity::parse_size_bytes;
 use crate::random::Shuffle;
 
-/// Tiles along each side where nothing else is said: 100 tiles, one for each node of the paper.
+/// The default number of tiles along each side: 100 tiles, one for each node of the paper.
 const TILES_DEFAULT: u32 = 10;
 
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,8 @@ fn visit(files: u32, order: Order, seed: u64, add: &mut impl FnMut(u32, u32)) {
             let range = |tile: u32| tile * side..((tile + 1) * side).min(files);
             for band in 0..tiles {
                 for step in 0..tiles {
-                    // There and back again: neighbours in the order share a band of files.
+                    // In alternating directions, so that neighbours in the order share a band of
+                    // files.
                     let across = if band % 2 == 0 { step } else { tiles - 1 - step };
                     visit_block(range(band), range(across), add);
                 }
@@ -116,7 +117,7 @@ fn visit(files: u32, order: Order, seed: u64, add: &mut impl FnMut(u32, u32)) {
     }
 }
 
-/// A block by halves of its longer side, so that any run of its pairs is nearly square too.
+/// Visits a block by halves of its longer side, so that any run of its pairs is nearly square too.
 fn visit_block(rows: Range<u32>, columns: Range<u32>, add: &mut impl FnMut(u32, u32)) {
     let mut stack = vec![(rows, columns)];
     while let Some((rows, columns)) = stack.pop() {
@@ -155,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Distinct files that runs of so many pairs read, on average.
+    /// The mean number of distinct files that a run of pairs reads.
     fn files_read(order: Order, run: usize) -> f64 {
         let met = pairs(100, order);
         let read = |run: &[(u32, u32)]| {

@@ -1,9 +1,9 @@
-//! Durations and sizes that differ from task to task: a distribution, drawn by seed and index.
+//! Durations and sizes that vary by task: a distribution, drawn by seed and index.
 
 use crate::math::{ln, pow};
 use crate::random::{Stream, random, uniform};
 
-/// Where a task's duration or size comes from. Negative draws become 0.
+/// The distribution of a task's duration or size. Negative draws become 0.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Draw {
     Fixed(u64),
@@ -15,14 +15,14 @@ pub enum Draw {
 
 const FORMS: &str = "expected a value, uniform(low,high), gaussian(mean,deviation), \
                      gamma(shape,mean) or exponential(mean)";
-/// Beyond it sums of a few values no longer fit 64 bits.
+/// Above it, sums of a few values no longer fit into 64 bits.
 const VALUE_MAX: f64 = (1_u64 << 62) as f64;
 
 impl Draw {
     /// `parse` reads one value with its unit.
     ///
     /// # Errors
-    /// Says what is wrong with a text that is none of the forms.
+    /// A description of the error if the text has none of the forms.
     pub fn parse(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<Self, String> {
         let Some(rest) = text.strip_suffix(')') else { return parse(text).map(Self::Fixed) };
         let (name, inner) = rest.split_once('(').ok_or(FORMS)?;

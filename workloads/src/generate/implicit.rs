@@ -1,6 +1,7 @@
-//! The benchmark shapes without their graphs: everything about a task follows from its number.
+//! The benchmark shapes without their graphs: all properties of a task follow from its number. The
+//! bounds use them.
 //!
-//! A bag, pipelines or a tree of 10^9 tasks is a few words here; [`super::generate`] would store
+//! A bag, pipelines or a tree of 10^9 tasks takes a few words here; [`super::generate`] would store
 //! each task. Both draw the same durations and sizes for the same text.
 
 use std::ops::Range;
@@ -14,7 +15,7 @@ use super::{Data, body_and_duration};
 use crate::error::GeneratorError;
 use crate::quantity::parse_size_bytes;
 
-/// A bag, pipelines or a tree, known by its text.
+/// A bag, pipelines or a tree, described by its text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Implicit {
     tasks: u64,
@@ -25,7 +26,7 @@ pub struct Implicit {
 }
 
 impl Implicit {
-    /// Reads a generator's text; `None` when it is of another kind.
+    /// Parses a generator's text; `None` if it is another kind of graph.
     ///
     /// # Errors
     /// As [`super::generate`], but for a larger number of tasks.
@@ -65,13 +66,13 @@ impl Implicit {
         self.shape
     }
 
-    /// Whether edges carry bytes.
+    /// True if edges carry bytes.
     #[must_use]
     pub fn has_data(&self) -> bool {
         self.output.is_some()
     }
 
-    /// Durations of consecutive tasks, in place of what `durations_ns` held.
+    /// Replaces `durations_ns` with the durations of consecutive tasks.
     pub fn durations_ns(&self, tasks: Range<u64>, durations_ns: &mut Vec<u64>) {
         let data = Data { seed: self.seed };
         durations_ns.clear();
@@ -81,7 +82,7 @@ impl Implicit {
         }
     }
 
-    /// Sizes of the outputs of consecutive tasks, in place of what `sizes` held.
+    /// Replaces `sizes` with the output sizes of consecutive tasks.
     pub fn output_bytes(&self, tasks: Range<u64>, sizes: &mut Vec<u64>) {
         let data = Data { seed: self.seed };
         sizes.clear();

@@ -1,4 +1,4 @@
-//! A generator's text taken apart: `NAME:key=value,...`.
+//! Parses a generator's text: `NAME:key=value,...`.
 
 use super::draw::Draw;
 use super::{GENERATORS, Generator};
@@ -11,7 +11,7 @@ pub(super) struct Keys<'a> {
     pub(super) text: &'a str,
     pub(super) generator: &'a str,
     given: Vec<(&'a str, &'a str)>,
-    /// What holds where nothing is given; earlier ones before later ones.
+    /// Default values; earlier ones take precedence.
     defaults: Vec<(&'static str, String)>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Keys<'a> {
         Ok((keys, generator))
     }
 
-    /// Whether the text itself has this key.
+    /// True if the text itself has this key.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.given.iter().any(|(known, _)| *known == key)
     }
@@ -57,7 +57,7 @@ impl<'a> Keys<'a> {
         given.or_else(|| default().map(|(_, value)| value.as_str()))
     }
 
-    /// Sets a default before all others.
+    /// Sets a default that takes precedence over all others.
     pub(super) fn prefer(&mut self, key: &'static str, value: String) {
         self.defaults.insert(0, (key, value));
     }
@@ -95,7 +95,7 @@ impl<'a> Keys<'a> {
         Draw::parse(value, parse).map(Some).map_err(|reason| self.bad(key, reason))
     }
 
-    /// Where loads go, and whether the time they take counts.
+    /// Sets the placement of loads, and whether their time counts.
     pub(super) fn data_load(&self, builder: &mut GraphBuilder) -> Result<(), GeneratorError> {
         builder.seed(self.number("seed")?);
         match self.value("data-load") {
@@ -108,14 +108,14 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The finished graph, or what is wrong with it.
+    /// The finished graph, or its error.
     pub(super) fn finish(&self, builder: GraphBuilder) -> Result<Graph, GeneratorError> {
         let generator = self.generator.to_owned();
         builder.finish().map_err(|source| GeneratorError::Graph { generator, source })
     }
 }
 
-/// Splits at commas that are not inside brackets; empty text has no parts.
+/// Splits at commas outside of brackets; an empty text has no parts.
 fn split_outside_brackets(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     text.split(move |c| {

@@ -13,7 +13,7 @@ use crate::graph::Graph;
 use crate::quantity::parse_size_bytes;
 use crate::random::Shuffle;
 
-/// What the paper's table 3 gives each slot.
+/// The number of tasks per slot in the paper's table 3.
 const TABLE3_TASKS_PER_SLOT: u64 = 1000;
 const TABLE3: &[(&str, &str)] = &[
     ("duration", "uniform(0,100ms)"),
@@ -25,10 +25,10 @@ const TABLE3: &[(&str, &str)] = &[
 /// Pairs of parent and child.
 type Edges = Box<dyn Iterator<Item = (u32, u32)>>;
 
-/// How the edges of a benchmark graph follow from its task numbers.
+/// The rule by which the edges of a benchmark graph follow from its task numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// Chains of this many tasks, one after the other; of one task: a bag.
+    /// Chains of this number of tasks, one after the other; of one task: a bag.
     Pipelines { length: u64 },
     /// A complete tree from its root: the children of `i` are `i*degree+1 ..= i*degree+degree`.
     FanOut { degree: u64 },
@@ -40,7 +40,7 @@ pub enum Shape {
 pub(super) const NAMES: &[&str] =
     &["bag", "pipeline", "chain", "fan-out", "fan-in", "star-out", "star-in"];
 
-/// The bags, pipelines and trees.
+/// Builds the bags, pipelines and trees.
 pub(super) fn build(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     preset(keys)?;
     let tasks = task_count(keys, "tasks")?;
@@ -66,7 +66,7 @@ pub(super) fn shape_of(keys: &Keys<'_>, tasks: u64) -> Result<Shape, GeneratorEr
     })
 }
 
-/// The bag of [`heavy_tail`].
+/// Builds the bag of [`heavy_tail`].
 pub(super) fn heavy(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     let tasks = task_count(keys, "tasks")?;
     let count = u64::from(tasks);
@@ -75,7 +75,7 @@ pub(super) fn heavy(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     assemble(keys, tasks, body(keys, true)?, ns, (Box::new(std::iter::empty()), false))
 }
 
-/// Fills in what a preset says; what is written out goes before it.
+/// Applies a preset; values given explicitly take precedence.
 pub(super) fn preset(keys: &mut Keys<'_>) -> Result<(), GeneratorError> {
     match keys.value("preset") {
         None if keys.value("slots").is_some() => {
@@ -94,7 +94,7 @@ pub(super) fn preset(keys: &mut Keys<'_>) -> Result<(), GeneratorError> {
     }
 }
 
-/// A number of tasks that a graph may have.
+/// Parses a valid number of tasks.
 pub(super) fn task_count(keys: &Keys<'_>, key: &str) -> Result<u32, GeneratorError> {
     let tasks = keys.number(key)?;
     if tasks == 0 || tasks > limits::GRAPH_TASKS_MAX as u64 {
@@ -118,7 +118,7 @@ fn assemble(
     let outputs = output.map(|draw| output_of("out", "t{i}.out", draw));
     let spec = builder.spec(spec_of(keys.generator, "t{i}", body, outputs));
     for index in 0..u64::from(tasks) {
-        // One size for all lives in the spec.
+        // A size that all tasks share is in the spec.
         let size = output.filter(|draw| draw.fixed().is_none()).map(|draw| data.size(draw, index));
         builder.task(TaskInit {
             entry: index,
@@ -134,7 +134,7 @@ fn assemble(
     keys.finish(builder)
 }
 
-/// All edges, by child. Lengths and degrees of a graph's generator fit its numbers.
+/// All edges, by child. Lengths and degrees of a generator fit into task numbers.
 fn edge_list(tasks: u32, shape: Shape) -> Edges {
     match shape {
         Shape::Pipelines { length } => Box::new(

@@ -1,5 +1,5 @@
-//! Image stacking: tasks each read one file of a few megabytes, and one task at the end adds up
-//! what they found. *Locality* is how many tasks read the same file.
+//! Image stacking: each task reads one file of a few megabytes, and a final task combines the
+//! results. *Locality* is the number of tasks that read the same file.
 
 use super::keys::Keys;
 use super::shapes::task_count;
@@ -12,8 +12,8 @@ use crate::quantity::parse_size_bytes;
 use crate::random::Shuffle;
 use proto::wire;
 
-/// Tasks and files of each locality. The paper names the localities only; the counts are recalled
-/// from an earlier one on data diffusion and could not be verified.
+/// Tasks and files of each locality. The paper states only the localities. The counts are from
+/// memory of an earlier paper on data diffusion and could not be verified.
 const ASSUMED: &[(&str, u32, u32)] = &[
     ("1", 111_700, 111_700),
     ("1.38", 154_345, 111_699),
@@ -51,7 +51,7 @@ pub(super) fn build(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
         let output_sizes = bytes.as_slice();
         builder.task(TaskInit { entry: file, output_sizes, ..TaskInit::of(load) });
     }
-    // Each file is read equally often, by one task more or less; both are shuffled.
+    // All files are read equally often, within one. Tasks and files are shuffled.
     let order = Shuffle::new(seed, STREAM_ORDER, u64::from(tasks));
     let chosen = Shuffle::new(seed, STREAM_FILES, u64::from(files));
     for index in 0..u64::from(tasks) {
@@ -72,7 +72,7 @@ pub(super) fn build(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     keys.finish(builder)
 }
 
-/// Tasks, files, and whether they are of the table.
+/// Tasks, files, and whether they are from the table.
 fn counts(keys: &Keys<'_>) -> Result<(u32, u32, bool), GeneratorError> {
     let has = |key| keys.value(key).is_some();
     if has("tasks") || has("files") {

@@ -10,14 +10,14 @@ use crate::graph::Graph;
 use crate::quantity::parse_size_bytes;
 use proto::limits;
 
-/// What all tasks of such a graph have in common.
+/// The common parts of all tasks of such a graph.
 struct Stages<'k, 'a> {
     keys: &'k Keys<'a>,
     builder: GraphBuilder,
     data: Data,
     duration: Option<Draw>,
     output: Draw,
-    /// Of each stage.
+    /// By stage.
     specs: Vec<u32>,
 }
 
@@ -37,7 +37,7 @@ impl<'k, 'a> Stages<'k, 'a> {
         Ok(Self { keys, builder, data, duration, output, specs })
     }
 
-    /// A task of a stage (from 0) that reads what its parents wrote.
+    /// Adds a task of a stage (from 0) that reads its parents' outputs.
     fn task(&mut self, stage: usize, entry: u64, parents: impl Iterator<Item = u32>) -> u32 {
         let index = self.builder.tasks() as u64;
         let bytes = self.output.fixed().is_none().then(|| self.data.size(self.output, index));
@@ -56,9 +56,9 @@ impl<'k, 'a> Stages<'k, 'a> {
     }
 }
 
-/// Eight stages. One task begins; then each molecule goes through seven stages of 1, 1, 1, `width`,
-/// `gather`, 1 and 1 tasks. With the defaults a molecule has 84 tasks, so that 244 molecules make
-/// the 20,497 tasks that are published; how they divide among the stages is assumed.
+/// Eight stages. One task begins; then each molecule has seven stages of 1, 1, 1, `width`,
+/// `gather`, 1 and 1 tasks. With the defaults a molecule has 84 tasks, so 244 molecules make the
+/// published 20,497 tasks. Their division among the stages is assumed.
 pub(super) fn moldyn(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     let molecules = task_count(keys, "molecules")?;
     let (width, gather) = (task_count(keys, "width")?, task_count(keys, "gather")?);
@@ -94,7 +94,7 @@ pub(super) fn moldyn(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     stages.finish()
 }
 
-/// A pipeline for each volume, of 12 stages where nothing else is said.
+/// A pipeline for each volume, of 12 stages by default.
 pub(super) fn fmri(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     let (volumes, length) = (task_count(keys, "volumes")?, keys.positive("length")?);
     let tasks = u64::from(volumes).saturating_mul(u64::from(length));

@@ -12,7 +12,7 @@ fn shapes() {
     assert_eq!(pairs("chain:tasks=4"), [(0, 1), (1, 2), (2, 3)]);
     assert_eq!(pairs("pipeline:tasks=5,length=2"), [(0, 1), (2, 3)]);
     assert_eq!(pairs("fan-out:tasks=6,degree=2"), [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)]);
-    // The tree of fan-out with i replaced by 5 - i and every edge turned round.
+    // The tree of fan-out with i replaced by 5 - i and every edge reversed.
     assert_eq!(pairs("fan-in:tasks=6,degree=2"), [(0, 3), (1, 4), (2, 4), (3, 5), (4, 5)]);
     assert_eq!(pairs("star-out:tasks=3"), [(0, 1), (0, 2)]);
     assert_eq!(pairs("star-in:tasks=3"), [(0, 2), (1, 2)]);
@@ -45,7 +45,7 @@ fn durations_and_sizes() {
     assert!((48_000_000..52_000_000).contains(&mean_ns), "{mean_ns}");
     assert_eq!(graph.bytes_produced(), 2000 * 5_000_000);
     assert!(matches!(graph.specs()[0].body, Some(Body::Sleep(_))));
-    // The same numbers on every machine, for ever.
+    // The numbers must be the same on every machine and never change.
     let durations: Vec<u64> = graph.tasks().take(2).map(|task| task.duration_ns).collect();
     let again = generate("bag:tasks=2,duration=uniform(0,100ms),seed=7").unwrap();
     assert_eq!(durations, again.tasks().map(|task| task.duration_ns).collect::<Vec<_>>());

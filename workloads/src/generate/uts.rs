@@ -1,9 +1,9 @@
-//! Unbalanced trees (UTS, Olivier and others, 2006): each node's number of children comes from a
-//! hash of its path, so the shape is wild, the same everywhere, and its size is published. A run
-//! that loses or repeats a subtree cannot hide it.
+//! Unbalanced trees (UTS, Olivier and others, 2006). A hash of each node's path determines its
+//! number of children, so the shape is irregular, reproducible, and of published size. A run that
+//! loses or repeats a subtree is therefore detected.
 //!
-//! A task stands for up to `bundle` nodes that hang together, and its children for what hangs below
-//! them. Its output has one byte for each node, so the bytes of a whole run count the tree.
+//! A task represents up to `bundle` connected nodes, and its children the nodes below them. Its
+//! output has one byte per node, so the bytes of a whole run count the tree.
 
 use sha1::{Digest, Sha1};
 
@@ -15,16 +15,16 @@ use crate::error::GeneratorError;
 use crate::graph::Graph;
 use crate::math::ln;
 
-/// So many children has a node at most, but for the root of a binomial tree.
+/// The maximum number of children of a node, except the root of a binomial tree.
 const CHILDREN_MAX: u32 = 100;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
-    /// A node has `many` children by chance, else none; the root has `b`.
+    /// A node has `many` children with probability `chance`, otherwise none; the root has `b`.
     Binomial { chance: f64, many: u32 },
     /// The mean number of children is `b` down to the depth.
     Fixed { depth: u32 },
-    /// It goes from `b` to nothing along the depth.
+    /// The mean number of children falls from `b` to 0 along the depth.
     Linear { depth: u32 },
 }
 
@@ -65,7 +65,7 @@ impl Node {
         Self { hash: hash.finalize().into(), depth: self.depth + 1 }
     }
 
-    /// A number of its own from 0 up to 1.
+    /// The node's number in 0..1.
     fn chance(&self) -> f64 {
         let last = self.hash[16..].try_into().expect("a hash has 20 bytes");
         f64::from(u32::from_be_bytes(last) & 0x7fff_ffff) / f64::from(1_u32 << 31)
@@ -116,7 +116,8 @@ pub(super) fn build(keys: &mut Keys<'_>) -> Result<Graph, GeneratorError> {
     let mut builder = GraphBuilder::new(keys.text);
     let output = output_of("nodes", "nodes-{i}", Draw::Fixed(0));
     let spec = builder.spec(spec_of("uts", "uts-{i}", body, [output]));
-    // What waits to become a task, and the task above it. Last in, first out: pieces stay together.
+    // Nodes that wait to become tasks, with the task above each. Last in, first out: pieces stay
+    // together.
     let mut waiting = vec![(Node::root(tree.seed), None)];
     let mut below = Vec::new();
     while let Some((top, parent)) = waiting.pop() {

@@ -2,13 +2,13 @@
 
 use proto::limits;
 
-/// Disjoint, ascending ranges; cheap however many elements they hold.
+/// Disjoint, ascending ranges; small for any number of elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Array {
-    /// First and last element, both included, and how many elements come before.
+    /// First and last element, both included, and the number of elements before them.
     ranges: Vec<(u64, u64, u32)>,
     count: u32,
-    /// Digits of a number with zeros in front, where the text has any.
+    /// The number of digits with leading zeros, if the text has any.
     width: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ impl Array {
         Ok(Self { ranges, count: count as u32, width })
     }
 
-    /// Digits that each number has at least, where the text has numbers with zeros in front.
+    /// The minimum number of digits, if the text has numbers with leading zeros.
     pub(crate) fn width(&self) -> Option<usize> {
         self.width
     }
@@ -56,7 +56,7 @@ impl Array {
         self.ranges.iter().flat_map(|(first, last, _)| *first..=*last)
     }
 
-    /// Where an element stands; `None` when the array has no such element.
+    /// The position of an element; `None` if the array has no such element.
     pub(crate) fn position(&self, element: u64) -> Option<u32> {
         let after = self.ranges.partition_point(|(first, _, _)| *first <= element);
         let (first, last, before) = *self.ranges.get(after.checked_sub(1)?)?;
@@ -72,7 +72,7 @@ impl Array {
     }
 }
 
-/// The digits of numbers with zeros in front. All numbers of the text must fit them.
+/// The number of digits of numbers with leading zeros. All numbers of the text must fit it.
 fn width(text: &str) -> Result<Option<usize>, String> {
     let numbers = || text.split([',', '-']).map(str::trim);
     let is_padded = |number: &&str| number.len() > 1 && number.starts_with('0');
@@ -90,11 +90,11 @@ fn width(text: &str) -> Result<Option<usize>, String> {
     }
 }
 
-/// Names that one range in a list may stand for.
+/// The maximum number of names in one range of a list.
 const RANGE_NAMES_MAX: u64 = 1 << 20;
 
-/// Expands `n1..40` to `n1`, `n2` ... `n40`; a leading zero of the first number keeps the width.
-/// Text without a range stands for itself.
+/// Expands `n1..40` to `n1`, `n2` ... `n40`; a leading zero of the first number keeps the width. A
+/// text without a range expands to itself.
 pub(crate) fn expand_range(text: &str) -> Result<Vec<String>, String> {
     let Some((prefix, first, last, suffix)) = find_range(text) else {
         return Ok(vec![text.to_owned()]);

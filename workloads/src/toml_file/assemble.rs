@@ -1,4 +1,4 @@
-//! From tables to a graph: names and files are resolved between tasks.
+//! Builds a graph from tables, and resolves names and files between tasks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::builder::{GraphBuilder, TaskInit};
 use crate::error::{GraphError, Problem};
 use crate::graph::{Graph, expand};
 
-/// Builds the graph; relative paths are looked up in `directory`.
+/// Builds the graph; relative paths refer to `directory`.
 pub(crate) fn assemble(
     name: &str,
     tables: &[TaskTable],
@@ -71,10 +71,11 @@ struct Assembly<'t> {
     builder: GraphBuilder,
 }
 
-/// The files of the submitter: each is the one output of a task of its own, however many read it.
+/// The files of the submitter. Each is the output of one task of its own, for any number of
+/// readers.
 #[derive(Default)]
 struct Uploads {
-    /// The number of the first of their tasks.
+    /// The number of the first of these tasks.
     first: u32,
     /// Path and size.
     files: Vec<(PathBuf, u64)>,
@@ -82,7 +83,7 @@ struct Uploads {
 }
 
 impl Uploads {
-    /// The task that stands for a file.
+    /// The task that represents a file.
     fn task(&mut self, path: PathBuf, size_bytes: u64) -> u32 {
         let next = self.first + self.files.len() as u32;
         let Self { files, numbers, .. } = self;
@@ -93,12 +94,12 @@ impl Uploads {
     }
 }
 
-/// Where the file of an input comes from.
+/// The source of an input's file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     Task(Found),
     External,
-    /// The task that stands for a file of the submitter.
+    /// The task that represents a file of the submitter.
     Upload(u32),
     /// Depends on the element.
     Varies,
@@ -135,7 +136,7 @@ impl<'t> Assembly<'t> {
         Ok(())
     }
 
-    /// The name of one task as the user knows it.
+    /// The user's name of one task.
     fn told(&self, found: Found) -> String {
         let group = found.owner.group as usize;
         expand(&self.tables[group].name.value, self.element(group, found.position))
@@ -171,7 +172,7 @@ impl<'t> Assembly<'t> {
         let each = fixed.iter().filter(|source| **source != Source::External).count();
         self.check_edges(each as u64 * u64::from(count))?;
         self.check_names(table, &fixed)?;
-        // Elements whose files come from the same places share a spec.
+        // Elements with files from the same sources share a spec.
         let mut specs: BTreeMap<Vec<Option<OutputForm>>, u32> = BTreeMap::new();
         let mut sources = fixed.clone();
         let mut varying: Vec<Option<OutputForm>> = Vec::new();
@@ -221,7 +222,7 @@ impl<'t> Assembly<'t> {
         Ok(())
     }
 
-    /// Refuses further edges that are too many, before they are made.
+    /// Refuses too many further edges before they are made.
     fn check_edges(&self, further: u64) -> Result<(), Fault> {
         match further + self.builder.edges() as u64 > limits::GRAPH_EDGES_MAX as u64 {
             true => Err(GraphError::TooManyEdges.into()),
@@ -229,7 +230,7 @@ impl<'t> Assembly<'t> {
         }
     }
 
-    /// Two inputs with one name in the task's directory are one file, or a mistake.
+    /// Two inputs with the same name in the task's directory must be the same file.
     fn check_names(&self, table: &TaskTable, sources: &[Source]) -> Result<(), Fault> {
         let mut seen: BTreeMap<String, (usize, PathBuf)> = BTreeMap::new();
         for (at, input) in table.inputs.iter().enumerate() {
@@ -265,7 +266,7 @@ impl<'t> Assembly<'t> {
         }
     }
 
-    /// The tasks that stand for files of the submitter, after all others.
+    /// Adds the tasks that represent files of the submitter, after all others.
     fn add_uploads(&mut self) -> Result<(), Fault> {
         let files = std::mem::take(&mut self.uploads.files);
         if files.is_empty() {
@@ -290,7 +291,7 @@ impl<'t> Assembly<'t> {
         Ok(())
     }
 
-    /// The output that an owner of a file stands for.
+    /// The output that an owner of a file refers to.
     fn made(&self, owner: Owner) -> &OutputFile {
         &self.tables[owner.group as usize].outputs[owner.sub as usize]
     }
@@ -400,7 +401,7 @@ impl<'t> Assembly<'t> {
     fn command(&self, table: &TaskTable, argv: &[String]) -> Result<wire::Command, Fault> {
         let mut stdin = String::new();
         if let Some(text) = &table.stdin {
-            // An input by its name in the task's directory, or a file beside the workflow.
+            // The name of an input in the task's directory, or a file beside the workflow.
             let is_input = table.inputs.iter().any(|input| input.file.value == text.value);
             stdin = text.value.clone();
             if is_input {
@@ -475,7 +476,7 @@ impl<'t> Assembly<'t> {
     }
 }
 
-/// What tasks of one table have in common, for estimates.
+/// The kind of a table's tasks, for estimates.
 fn kind(table: &TaskTable) -> String {
     if !table.kind.is_empty() {
         return table.kind.clone();
@@ -485,8 +486,7 @@ fn kind(table: &TaskTable) -> String {
     if stem.is_empty() { "task".to_owned() } else { stem.to_owned() }
 }
 
-/// The name of an input in the task's directory: its path when that stays inside, else its last
-/// part.
+/// The name of an input in the task's directory: its path if that stays inside, else its last part.
 fn name_inside(file: &str) -> String {
     let is_plain = |part| matches!(part, std::path::Component::Normal(_));
     let path = PathBuf::from(file);

@@ -1,4 +1,4 @@
-//! Finds the task behind a name, or the writer of a file, without writing out any array.
+//! Finds the task with a name, or the writer of a file, without expanding any array.
 
 use hashbrown::HashMap;
 
@@ -7,14 +7,14 @@ use proto::entry::{self, Split};
 
 use crate::graph::expand;
 
-/// A text of one table: `sub` tells its outputs apart.
+/// The table of a text; `sub` distinguishes its outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Owner {
     pub(super) group: u32,
     pub(super) sub: u32,
 }
 
-/// One element of an array, or the one task of a table without: its position.
+/// The position of an array element, or of the only task of a table without an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Found {
     pub(super) owner: Owner,
@@ -29,7 +29,7 @@ pub(super) struct Conflict {
     pub(super) second: Found,
 }
 
-/// What stands after the first `{i}`, how wide that is, and the owner.
+/// The text after the first `{i}`, its width, and the owner.
 #[derive(Clone, Copy, Debug)]
 struct Template<'t> {
     width: usize,
@@ -38,7 +38,7 @@ struct Template<'t> {
 }
 
 impl Template<'_> {
-    /// What stands after the last `{i}`.
+    /// The text after the last `{i}`.
     fn end(&self) -> &str {
         let mut end = self.after;
         while let Some(split) = entry::split(end) {
@@ -48,12 +48,12 @@ impl Template<'_> {
     }
 }
 
-/// Texts, with and without `{i}`, and who owns them.
+/// Texts, with and without `{i}`, and their owners.
 #[derive(Debug)]
 pub(super) struct Index<'t> {
     arrays: &'t [Option<&'t Array>],
     literals: HashMap<&'t str, Found, foldhash::fast::FixedState>,
-    /// By what stands before the first `{i}`; then what stands after it.
+    /// By the text before the first `{i}`; then the text after it.
     templates: HashMap<&'t str, Vec<Template<'t>>, foldhash::fast::FixedState>,
     conflict: Option<Conflict>,
 }
@@ -93,7 +93,7 @@ impl<'t> Index<'t> {
         literal.or_else(|| self.matches(text, |_| true))
     }
 
-    /// The first array element for which the text stands and which is wanted.
+    /// The first array element that matches the text and satisfies `wanted`.
     fn matches(&self, text: &str, wanted: impl Fn(Found) -> bool) -> Option<Found> {
         if self.templates.is_empty() {
             return None;
@@ -125,7 +125,7 @@ impl<'t> Index<'t> {
         None
     }
 
-    /// A text with two owners, if there is one; the later of them comes second.
+    /// A text with two owners, if there is one, in the order of the owners.
     pub(super) fn conflict(&mut self) -> Option<Conflict> {
         let mut conflict = self.any_conflict()?;
         let place = |found: Found| (found.owner.group, found.owner.sub, found.position);
@@ -152,7 +152,7 @@ impl<'t> Index<'t> {
         all.iter().find_map(|template| self.overlap(template, &all))
     }
 
-    /// Looks at each element of a template only when another template could stand for one of them.
+    /// Examines the elements of a template only if another template could match one of them.
     fn overlap(
         &self,
         &(before, template): &(&str, Template<'_>),

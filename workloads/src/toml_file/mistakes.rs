@@ -1,14 +1,14 @@
-//! What a TOML text does not mean, in the user's words, with the right form beside.
+//! Explains errors of a TOML text in the user's terms, with the correct form.
 //!
-//! The reader's own errors speak of maps and sequences. Here they become errors that name the key,
-//! and hints that show how it is written.
+//! The reader's own errors mention maps and sequences. This module converts them to errors that
+//! name the key, and hints that show how it is written.
 
 use crate::error::Problem;
 
-/// Where a key that the reader does not know is explained.
+/// The page that explains all keys, for errors about unknown keys.
 const PAGE: &str = "docs/workflow-file.md describes each key";
 
-/// The right form of each key.
+/// The correct form of each key.
 const FORMS: &[(&str, &str)] = &[
     ("task", "write [[task]], with two brackets, before each task"),
     ("name", "write name = \"count\""),
@@ -39,7 +39,7 @@ const FORMS: &[(&str, &str)] = &[
     ("upload", "write upload = true"),
 ];
 
-/// What other systems call a key.
+/// The names that other systems use for a key.
 const OTHER_WORDS: &[(&str, &[&str])] = &[
     ("task", &["tasks", "job", "jobs", "step", "steps", "rule", "process"]),
     ("name", &["id", "title", "label"]),
@@ -59,7 +59,7 @@ const OTHER_WORDS: &[(&str, &[&str])] = &[
     ("size", &["bytes", "size_bytes"]),
 ];
 
-/// The problem behind an error of the reader; `at` is where it stands in the text.
+/// Converts an error of the reader; `at` is its position in the text.
 pub(super) fn problem(message: &str, text: &str, at: Option<usize>) -> Problem {
     let message = message.trim().replace('\n', "; ");
     let (reason, hint) = if let Some(key) = quoted_after(&message, "unknown field `") {
@@ -74,7 +74,7 @@ pub(super) fn problem(message: &str, text: &str, at: Option<usize>) -> Problem {
     Problem::Mistake { reason, hint: Some(hint.unwrap_or_else(|| PAGE.to_owned())) }
 }
 
-/// What stands after these words, up to the next backtick.
+/// The text after these words, up to the next backtick.
 fn quoted_after<'m>(message: &'m str, words: &str) -> Option<&'m str> {
     let rest = &message[message.find(words)? + words.len()..];
     rest.split('`').next()
@@ -103,14 +103,14 @@ fn unknown_key(key: &str, message: &str) -> (String, Option<String>) {
     (reason, Some(hint))
 }
 
-/// The known key that differs least, if it differs little.
+/// The most similar known key, if it is similar enough.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let near = |own: &&str| strsim::damerau_levenshtein(key, own);
     let best = known.iter().copied().min_by_key(near)?;
     (near(&best) <= 1 + best.len() / 4).then_some(best)
 }
 
-/// `invalid type: FOUND, expected WANTED`, and alike for values.
+/// Splits `invalid type: FOUND, expected WANTED`, and the same for values.
 fn types(message: &str) -> Option<(&str, &str)> {
     let after = ["invalid type: ", "invalid value: "]
         .iter()
@@ -173,10 +173,10 @@ fn command_form(command: &str) -> String {
     format!("write the command as a list: command = {list}")
 }
 
-/// The key of the value that begins here, through lists.
+/// The key of the value at this position, also inside lists.
 fn key_before(text: &str, at: usize) -> Option<&str> {
     let before = text.get(..at)?;
-    // A table header is the key itself.
+    // In a table header the header is the key.
     if text[at..].starts_with('[')
         && !before.trim_end_matches([' ', '\t']).ends_with(['=', ',', '['])
     {

@@ -1,4 +1,5 @@
-//! The TOML as it is: shapes only, every value with its place.
+//! The structure of the TOML file, with the position of every value. [`super::table`] checks its
+//! content.
 
 use proto::wire::OutputForm;
 use serde::Deserialize;
@@ -26,7 +27,7 @@ pub(super) struct RawFile {
 }
 
 impl RawFile {
-    /// Whether the time that tasks of kind `load` take counts.
+    /// True if the time of tasks of kind `load` counts.
     pub(super) fn clocks_loads(&self) -> Result<bool, Fault> {
         match self.data_load.clone().map(located) {
             None => Ok(false),
@@ -39,7 +40,7 @@ impl RawFile {
         }
     }
 
-    /// The files that tasks write, as they are written here.
+    /// The output files of all tasks, as written in the file.
     pub(super) fn outputs(&self) -> Vec<String> {
         let outputs = self.task.iter().flat_map(|task| &task.get_ref().outputs.0);
         outputs.map(|(_, output)| output.value.file.clone()).collect()
@@ -82,7 +83,7 @@ pub(super) fn located<T>(spanned: Spanned<T>) -> Located<T> {
     Located { value: spanned.into_inner(), at }
 }
 
-/// A table in the order in which it was written.
+/// The entries of a table in the order of the file.
 #[derive(Debug)]
 pub(super) struct Pairs<T>(pub(super) Vec<(String, Located<T>)>);
 
@@ -112,8 +113,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
     }
 }
 
-/// One file of an input: `"file"`, or `{ file }` with `as`, and `size` for a file that is only
-/// modelled, `stage = true` or `upload = true` for one that is to be brought near.
+/// One file of an input: `"file"`, or `{ file }` with `as`. `size` is for a file that is only
+/// modelled, `stage = true` or `upload = true` for one to be copied.
 #[derive(Debug)]
 pub(super) struct RawInput {
     pub(super) file: String,
@@ -130,15 +131,15 @@ pub(super) enum RawInputs {
     Many(Vec<Located<RawInput>>),
 }
 
-/// What becomes of a file that exists before the run.
+/// The handling of a file that exists before the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Bring {
-    /// Tasks read it where it lies.
+    /// Tasks read the original.
     #[default]
     Not,
-    /// It is on a file system that all nodes see: each node copies it to its own store, once.
+    /// On a file system that all nodes see: each node copies it to its own store once.
     Stage,
-    /// It is on the submitter's machine and travels with the job.
+    /// On the submitter's machine: the client uploads it with the job.
     Upload,
 }
 

@@ -1,4 +1,4 @@
-//! One task of a workflow file, or a whole array of them, checked as far as it goes by itself.
+//! One task of a workflow file, or an array of them, with all checks that need no other task.
 
 use proto::entry;
 use proto::limits::{self, COPIES_MAX};
@@ -11,15 +11,15 @@ use super::{Fault, Located};
 use crate::crash_limit::CrashLimit;
 use crate::quantity::{parse_duration_ns, parse_size_bytes};
 
-/// A task, or an array of tasks whose texts contain `{i}`.
+/// A task, or an array of tasks with texts that contain `{i}`.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskTable {
-    /// Contains `{i}` exactly when there is an array.
+    /// Contains `{i}` exactly if there is an array.
     pub(crate) name: Located<String>,
     pub(crate) array: Option<Array>,
     pub(crate) kind: String,
     pub(crate) body: Body,
-    /// Of a command only an estimate.
+    /// For a command only an estimate.
     pub(crate) duration_ns: u64,
     pub(crate) inputs: Vec<InputFile>,
     pub(crate) outputs: Vec<OutputFile>,
@@ -46,7 +46,7 @@ pub(crate) enum Body {
 pub(crate) struct InputFile {
     pub(crate) key: String,
     pub(crate) file: Located<String>,
-    /// Its name in the task's directory, where the user chose one.
+    /// Its name in the task's directory, if the user chose one.
     pub(crate) name: Option<String>,
     /// Only modelled: it has this size and need not exist.
     pub(crate) modelled_bytes: Option<u64>,
@@ -58,7 +58,7 @@ pub(crate) struct OutputFile {
     pub(crate) key: String,
     pub(crate) file: Located<String>,
     pub(crate) keep: bool,
-    /// 0: not said.
+    /// 0: unspecified.
     pub(crate) replicas: u32,
     pub(crate) form: OutputForm,
     /// A pattern that may match no file.
@@ -67,7 +67,7 @@ pub(crate) struct OutputFile {
 }
 
 impl TaskTable {
-    /// A task that has nothing but its name and body.
+    /// A task with only a name and a body.
     pub(crate) fn bare(name: &str, body: Body) -> Self {
         Self {
             name: Located::nowhere(name.to_owned()),
@@ -89,7 +89,7 @@ impl TaskTable {
         }
     }
 
-    /// `is_file` says whether a file of this name exists or is made by a task.
+    /// `is_file` returns true if a file of this name exists or a task makes it.
     pub(super) fn from_raw(
         raw: Located<RawTask>,
         is_file: &dyn Fn(&str) -> bool,
@@ -142,7 +142,7 @@ impl TaskTable {
         Ok(table)
     }
 
-    /// Checks what holds for tasks from anywhere, and gives an array's name its `{i}`.
+    /// The checks for tasks from any source; also adds `{i}` to the name of an array.
     pub(crate) fn check(&mut self) -> Result<(), Fault> {
         let told = self.name.value.clone();
         if told.is_empty() {
@@ -180,7 +180,7 @@ impl TaskTable {
         self.check_placeholders(&told)
     }
 
-    /// The numbers of the array have zeros in front: so has each `{i}`.
+    /// Pads every `{i}`, because the numbers of the array have leading zeros.
     fn pad(&mut self, width: usize) {
         let pad = |text: &mut String| *text = entry::pad(text, width);
         pad(&mut self.name.value);
@@ -212,7 +212,7 @@ impl TaskTable {
                 for (at, _) in text.match_indices(opening.as_str()) {
                     let rest = &text[at + opening.len()..];
                     let Some((key, after)) = rest.split_once('}') else { continue };
-                    // Double braces stand for the text itself.
+                    // Double braces are a literal text.
                     if text[..at].ends_with('{') && after.starts_with('}') {
                         continue;
                     }
@@ -299,12 +299,12 @@ fn push_input(
     for Located { value: RawInput { file, name, size, bring }, at } in files {
         let size = size.map(|size| parse_size_bytes(&size)).transpose();
         let modelled_bytes = size.map_err(|reason| (at, reason))?;
-        // A directory may be written as one.
+        // A directory may end with a slash.
         let file = match file.trim_end_matches('/') {
             "" => file,
             plain => plain.to_owned(),
         };
-        // A file of exactly this name is that file, and no range.
+        // If a file has exactly this name, the text is no range.
         let is_range = find_range(&file).is_some() && !is_file(&file);
         let names = match is_range {
             true => expand_range(&file).map_err(|reason| (at, reason))?,

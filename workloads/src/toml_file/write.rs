@@ -1,4 +1,4 @@
-//! Writes a workflow file: a table per task, arrays written out.
+//! Writes a workflow file with one table per task; arrays are expanded.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::crash_limit::CrashLimit;
 use crate::graph::{Graph, TaskView, expand};
 use crate::quantity::format_duration_ns;
 
-/// The graph as a workflow file; reading it gives the same tasks and edges.
+/// The graph as a workflow file. Reading it yields the same tasks and edges.
 pub(crate) fn write(graph: &Graph) -> String {
     let names = crate::write::unique_names(graph);
     let files = crate::write::output_files(graph, &names);
@@ -40,7 +40,7 @@ pub(crate) fn write(graph: &Graph) -> String {
     text
 }
 
-/// Not a task of the file but an input of others.
+/// True if the task is an uploaded file, which is written as an input of other tasks.
 fn is_upload(task: &TaskView<'_>) -> bool {
     matches!(task.spec.body, Some(wire::spec::Body::Upload(_)))
 }
@@ -143,7 +143,7 @@ fn inputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Vec<St
     }
 }
 
-/// A key may stand only once in a table.
+/// Makes a key unique in its table.
 fn free_key(taken: &[(String, Vec<String>)], key: String) -> String {
     let is_taken = |key: &str| taken.iter().any(|(other, _)| other == key);
     if !is_taken(&key) {

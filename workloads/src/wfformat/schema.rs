@@ -1,4 +1,4 @@
-//! The JSON as it comes, task by task, in both shapes: tasks with their records (before 1.5), and a
+//! Reads the JSON task by task, in both structures: tasks with their records (before 1.5), and a
 //! specification beside an execution (from 1.5 on).
 
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use crate::oddity::Oddities;
 use crate::recorded;
 use crate::text::{Misread, Source};
 
-/// All tasks, and the workflow's name.
+/// Returns all tasks, and the workflow's name.
 pub(super) fn read(
     source: &mut Source<'_>,
     oddities: &Oddities,
@@ -55,11 +55,11 @@ struct Reader<'e> {
     name: Option<String>,
     has_version: bool,
     has_tasks: bool,
-    /// What was wrong when it was not the JSON.
+    /// An error that is not a JSON error.
     problem: Option<Problem>,
 }
 
-/// Objects that are gone through key by key.
+/// Objects that are read key by key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Level {
     Document,
@@ -150,7 +150,7 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
 
 type Take<'e, T> = fn(&mut Reader<'e>, T) -> Result<(), Problem>;
 
-/// Hands on each element of a list, or nothing where there is null.
+/// Calls `take` for each element of a list; null is an empty list.
 struct Each<'r, 'e, T> {
     reader: &'r mut Reader<'e>,
     take: Take<'e, T>,
@@ -230,7 +230,7 @@ impl<'e> Reader<'e> {
     fn specified(&mut self, row: SpecifiedTask) -> Result<(), Problem> {
         let task = self.graph.mention(&row.id, None);
         self.graph.define(task)?;
-        // The program goes before, and may have come before.
+        // The program takes precedence, and may have been read already.
         if self.graph.recorded(task).kind == 0 {
             let kind = kind_of(None, row.name.as_deref().unwrap_or(&row.id));
             self.graph.recorded(task).kind = self.graph.kind(kind);
@@ -367,13 +367,13 @@ enum Link {
     Output,
 }
 
-/// A number that some writers put in quotes or leave null; 0 then.
+/// A number that some writers quote or leave null; null counts as 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lenient(f64);
 
 impl Lenient {
     fn whole(self) -> u64 {
-        // Beyond that it is a mistake, and sums need room.
+        // Larger numbers are errors, and sums need space.
         self.0.clamp(0.0, 1e18).round() as u64
     }
 }

@@ -9,29 +9,29 @@ use serde_json::{Value, json};
 
 use crate::graph::{Graph, TaskView, expand};
 
-/// How a workflow ran, for an instance of it.
+/// The record of a workflow's run, for a WfFormat instance.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// From the submission.
+    /// The time of the submission.
     pub started: Time,
     pub makespan_s: f64,
-    /// What ran it, and in which version.
+    /// The name and version of the runtime system.
     pub system: (String, String),
     pub machines: Vec<Machine>,
-    /// By task; `None` for those that never ran to their end.
+    /// By task; `None` for tasks that never finished.
     pub tasks: Vec<Option<TaskRun>>,
 }
 
 /// A node of the run.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// A host's name.
+    /// The host name.
     pub name: String,
     pub slots: u32,
-    /// 0: not known.
+    /// 0: unknown.
     pub memory_bytes: u64,
     pub architecture: String,
-    /// Of the kernel.
+    /// The kernel release.
     pub release: String,
 }
 
@@ -40,17 +40,17 @@ pub struct Machine {
 pub struct TaskRun {
     pub started: Time,
     pub runtime_s: f64,
-    /// Among the run's machines.
+    /// The index among the run's machines.
     pub machine: usize,
     pub read_bytes: u64,
     pub written_bytes: u64,
-    /// Of the outputs as they came out; empty where they are as declared.
+    /// The actual sizes of outputs; empty if they are as declared.
     pub output_sizes: Vec<u64>,
 }
 
-/// The graph as WfFormat 1.5, with its run where it had one. What the format cannot say
-/// (environment, retries, limits, empty arguments) is left out; outputs without a file name of
-/// their own get one from the task, and characters that the schema does not know become `_`.
+/// The graph as WfFormat 1.5, with its run if there is one. Properties outside the format
+/// (environment, retries, limits, empty arguments) are left out. Outputs without a file name get
+/// one from the task, and characters outside the schema become `_`.
 pub(crate) fn write(graph: &Graph, run: Option<&Run>, out: &mut dyn Write) -> Result<()> {
     let writer = Writer { graph, run, names: Named::new(graph) };
     writeln!(out, "{{")?;
@@ -86,7 +86,7 @@ pub(crate) fn write(graph: &Graph, run: Option<&Run>, out: &mut dyn Write) -> Re
     writeln!(out, "\n  }}\n}}")
 }
 
-/// One element a line.
+/// One element per line.
 fn list(out: &mut dyn Write, key: &str, elements: impl Iterator<Item = Value>) -> Result<()> {
     write!(out, "      \"{key}\": [")?;
     for (number, element) in elements.enumerate() {
@@ -114,12 +114,12 @@ fn machine(machine: &Machine) -> Value {
     row
 }
 
-/// Names that the schema allows, each once.
+/// Unique names that the schema allows.
 struct Named {
     ids: Vec<String>,
     /// By task and output.
     outputs: Vec<Vec<String>>,
-    /// Files from outside, by what they are called in the graph, and their sizes.
+    /// Files from outside, by their name in the graph, with their sizes.
     externals: HashMap<String, (String, u64), foldhash::fast::FixedState>,
 }
 
@@ -158,7 +158,7 @@ impl Named {
     }
 }
 
-/// The text with `_` for whatever is neither alphanumeric nor among these.
+/// The text with `_` for each character that is neither alphanumeric nor in `also`.
 fn allowed(text: &str, also: &str) -> String {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || also.contains(c);
     non_empty(text, "_").chars().map(|c| if is_allowed(c) { c } else { '_' }).collect()

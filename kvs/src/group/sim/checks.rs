@@ -1,4 +1,4 @@
-//! What Raft promises, looked at after every step of every voter.
+//! The Raft invariants, checked after every step of every voter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use super::super::{Group, News};
 
 #[derive(Debug, Default)]
 pub(in super::super) struct Checks {
-    /// What is wrong, once something is.
+    /// The first violation.
     pub(in super::super) broken: Option<String>,
-    /// What the run came by: a run that sees nothing proves nothing.
+    /// The situations that the run covered. A run without them would prove nothing.
     pub(in super::super) seen: BTreeSet<&'static str>,
     /// By term.
     leaders: BTreeMap<u64, u32>,
-    /// By index: the term and content of what was agreed on.
+    /// By index: the term and content of the committed entry.
     agreed: BTreeMap<u64, (u64, Vec<u8>)>,
-    /// By index: the term in which that was first heard of; later leaders must have it.
+    /// By index: the term in which the commit was first seen. Later leaders must have the entry.
     agreed_in: BTreeMap<u64, u64>,
-    /// By index: the map after it.
+    /// By index: the map after the entry.
     maps: BTreeMap<u64, Vec<u8>>,
-    /// By node, in its present life.
+    /// By node, in its present incarnation.
     commits: BTreeMap<u32, u64>,
     terms: BTreeMap<u32, u64>,
 }
@@ -60,7 +60,7 @@ impl Checks {
         }
     }
 
-    /// State machine safety: one index, one entry, for good.
+    /// State machine safety: the entry at a committed index never changes.
     fn observe_agreed(&mut self, group: &Group, index: u64) {
         let Some(entry) = group.log.entry(index) else { return };
         let content = (entry.term, entry.encode_to_vec());
@@ -79,7 +79,8 @@ impl Checks {
         }
     }
 
-    /// Election safety: one leader a term. Leader completeness: it has all that was agreed on.
+    /// Election safety: one leader per term. Leader completeness: a leader has all committed
+    /// entries.
     fn observe_leader(&mut self, group: &Group) {
         let me = group.me;
         let known = *self.leaders.entry(group.term).or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! A disk that keeps what was synced and, of the rest, as much of the beginning as it likes.
+//! A simulated disk. At a crash it keeps all synced batches and a random prefix of the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,7 +31,7 @@ impl Disk {
         }
     }
 
-    /// The power goes: the first `kept` of the unsynced batches happen to be there.
+    /// A power failure: the first `kept` unsynced batches survive.
     pub(super) fn lose(&mut self, kept: usize) {
         (0..kept).for_each(|_| self.keep_one());
         self.unsynced.clear();

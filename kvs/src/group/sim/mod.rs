@@ -1,5 +1,6 @@
-//! Voters in a loop under virtual time: a network that loses, repeats, delays, reorders and cuts,
-//! disks that lose what is not synced, pauses and deaths. Every run is a function of its seed.
+//! A simulation of voters under virtual time. The network loses, repeats, delays, reorders and
+//! partitions; disks lose unsynced writes; nodes pause and crash. Every run is a function of its
+//! seed.
 
 mod checks;
 mod disk;
@@ -13,7 +14,7 @@ use disk::Disk;
 
 const NODES: u32 = 6;
 const PARTITIONS: u32 = 2;
-/// A run with more turns in circles.
+/// A run with more events than this loops forever.
 const EVENTS_MAX: u64 = 200_000;
 
 #[derive(Clone, Debug)]
@@ -44,7 +45,7 @@ struct Machine {
     timer: Option<Time>,
 }
 
-/// Rates of this seed; 0 is never.
+/// The fault rates of this seed; 0 is never.
 #[derive(Debug, Default)]
 struct Faults {
     lost_permille: u64,
@@ -56,20 +57,20 @@ struct Faults {
     voters_every: u64,
     sync_least: u64,
     sync_max: u64,
-    /// Deaths right after a vote, an election or a decision, when they hurt most.
+    /// Crashes right after a vote, an election or a commit, where they are most harmful.
     ill_timed_permille: u64,
     down_max: u64,
 }
 
 impl Faults {
-    /// Nothing is wrong but the disks, which take so long for a sync that a vote takes longer than
-    /// a leader is given to be heard of.
+    /// No faults except slow disks: syncing a vote takes longer than the election timeout.
     fn of_slow_disks() -> Self {
         let (sync_least, sync_max) = (3_000 * MILLI, 5_000 * MILLI);
         Self { late_max: 2 * MILLI, down_max: 1, sync_least, sync_max, ..Self::default() }
     }
 
-    /// Leaders die as soon as they lead or decide, and the voters stay: their logs come apart.
+    /// Leaders crash as soon as they lead or commit, and the voters do not change. So the logs
+    /// diverge.
     fn of_leaders(others: Self) -> Self {
         Self {
             ill_timed_permille: 400,
@@ -150,7 +151,7 @@ impl World {
         world
     }
 
-    /// Trouble for a while, then peace; in the end all that vote must agree on something new.
+    /// A period of faults, then a quiet period. At the end all voters must agree on a new entry.
     pub(super) fn live(&mut self) {
         self.run_for(Span::from_secs(20));
         self.heal();
@@ -178,7 +179,7 @@ impl World {
         }
     }
 
-    /// On slow disks: what is proposed every few seconds is agreed on, and how many terms it takes.
+    /// On slow disks: regular proposals must be committed. Returns the number of terms used.
     pub(super) fn live_with_slow_disks(options: &Options) -> Result<u64, String> {
         let mut world = Self::new(options);
         world.faults = Faults::of_slow_disks();
@@ -200,7 +201,7 @@ impl World {
         world.checks.broken.map_or_else(|| Ok(terms.unwrap_or(0)), Err)
     }
 
-    /// All voters have the last thing that was proposed.
+    /// True if all voters have the last proposed command.
     fn all_agree(&self) -> bool {
         let leader = self.machines.iter().filter_map(|m| m.group.as_ref()).find(|g| g.is_leader());
         leader.is_some_and(|leader| {
@@ -315,7 +316,7 @@ impl World {
         }
     }
 
-    /// One pair one way, one node from all, or one half from the other.
+    /// Cuts one pair in one direction, one node from all others, or one half from the other.
     fn cut_something(&mut self) {
         let until = self.now + Span(self.dice.below(4_000 * MILLI));
         let (kind, a, b) = (self.dice.below(3), self.any(), self.any());
@@ -340,7 +341,7 @@ impl World {
         membership::command(wire::map_command::Body::Up(up))
     }
 
-    /// Whoever leads, in its own eyes, takes it; as forwarding would.
+    /// Sends the proposal to the leader that this node knows, as forwarding would.
     fn propose(&mut self, node: u32) {
         let command = self.command();
         let leader = self.machines[node as usize].group.as_ref().and_then(Group::leader);
@@ -357,7 +358,7 @@ impl World {
         }
     }
 
-    /// Adds or takes away a voter, at whoever leads.
+    /// Adds or removes a voter, at each node that leads.
     fn change_voters(&mut self, node: u32) {
         for leader in 0..NODES {
             self.step(leader, |group, _| {
@@ -489,7 +490,7 @@ impl World {
         }
     }
 
-    /// Logs that agree in one entry agree in all before it.
+    /// Log matching: logs that agree in one entry agree in all earlier ones.
     fn check_logs(&mut self) {
         let groups: Vec<&Group> =
             self.machines.iter().filter_map(|machine| machine.group.as_ref()).collect();
@@ -512,7 +513,7 @@ impl World {
     }
 }
 
-/// What a seed did, if anything was wrong.
+/// Runs a seed. Returns the covered situations, or a violation.
 pub(super) fn run(options: &Options) -> Result<BTreeSet<&'static str>, String> {
     let mut world = World::new(options);
     world.live();
