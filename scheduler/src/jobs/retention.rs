@@ -15,8 +15,8 @@ use crate::Tuning;
 use crate::homes::Homes;
 use crate::out::Out;
 
-/// The jobs of one home take on all nodes as much as the jobs of all homes take on one node: jobs
-/// are spread evenly, and so are the tasks of each job.
+/// The jobs of one home take on all nodes as much as the jobs of all homes take on one node. Jobs
+/// are spread evenly over the homes, and so are the tasks of each job.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     nodes: u64,
