@@ -2,8 +2,9 @@
 //! however nodes end: a credit that is found here is counted, and is evidence of a bug.
 //!
 //! A partition with a new home is asked for credits anyway, in order, and a round would overtake
-//! that. So a round leaves such a partition out for a while. If a partition changes all the time,
-//! it is asked after `RECONCILE_SKIPS_MAX` rounds; credits found only by that are not counted.
+//! that. So a round leaves out a partition that changed within the last `RECONCILE_INTERVAL`. If a
+//! partition changes all the time, it is asked after `RECONCILE_SKIPS_MAX` rounds; credits found
+//! only by that are not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Homes that move: this node becomes home of a partition at run time, or is home no more; other
-//! homes move, and messages to them are sent again; a node fails.
+//! Homes that move: at run time this node becomes home of a partition, or ceases to be its home.
+//! Other homes move, and messages to them are sent again. Nodes fail.
 //!
 //! A failover is a recovery on another node: the obligations of the earlier home follow from its
 //! records. Messages that it has not acknowledged are sent to the next home.
