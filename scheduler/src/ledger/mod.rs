@@ -1,9 +1,9 @@
 /*!
 The ledger: the records of the tasks homed on this node, and the only writer of them.
 
-A record goes from Waiting to Ready to Ended. What must be durable is noted as facts in [`Out`];
-recovery folds the same facts back ([`recover`]). Credits of local parents need no fact of their
-own: they follow from the parent's end and its edges, and are repeated from there.
+A record goes from Waiting to Ready to Ended. Changes that must be durable are noted as facts in
+[`Out`]; recovery applies the same facts again ([`recover`]). Credits of local parents need no fact
+of their own: they follow from the parent's end and its edges, and are repeated from there.
 */
 
 mod census;

@@ -1,14 +1,14 @@
 /*!
 Earliest finish: a further policy beside the paper's.
 
-Algorithm 1 looks at the largest input alone and at no queue. Here the home weighs, for itself and
-for the nodes that have most of the inputs (makers and copies), what would have to be moved there;
-a transfer is shared by all readers of an object. A queue in front of the data deters, but a short
-queue elsewhere does not attract: which node runs dry is not known yet when a task becomes ready,
-and stealing sees to that when it is.
+Algorithm 1 considers only the largest input, and no queue. Here the home computes how much would
+have to be moved to itself, and to the nodes that have most of the inputs (makers and copies). All
+readers of an object share its transfer. A long queue at the data counts against that node. A short
+queue elsewhere does not attract the task: it is not known yet which node will run dry. When one
+does, stealing corrects the placement.
 
-A task that stays because its data is here goes to the local queue. What a node could not start
-within the time that it takes to move its inputs may be stolen from there all the same.
+A task that stays because its data is here goes to the local queue. Other nodes may still steal it,
+if this node could not start it within the time that it takes to move its inputs.
 */
 
 use std::collections::BTreeMap;
