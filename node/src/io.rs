@@ -85,7 +85,7 @@ pub enum Effect {
     Evict {
         objects: Vec<ObjectId>,
     },
-    /// The job is over: the shell removes all that it has of it, except for kept outputs.
+    /// The job is over: the shell removes all files of the job, except for kept outputs.
     Forget {
         job: JobId,
     },

@@ -49,7 +49,7 @@ impl Watches {
         });
         Ok(())
     }
-    /// This node is home of the partition no more: the watching clients must go to the new home.
+    /// This node is no longer home of the partition: the watching clients must go to the new home.
     pub(crate) fn give_up(&mut self, partition: PartitionId) -> Vec<(ClientId, wire::Response)> {
         let gone = self.watches.extract_if(.., |watch| watch.partition == partition);
         gone.map(|watch| {

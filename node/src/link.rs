@@ -62,7 +62,7 @@ struct Link {
     /// A packet is owed even without content: the peer must learn the incarnation, or repeats
     /// messages because an acknowledgement was lost.
     greet: bool,
-    /// This incarnation is announced to the peer until the peer is heard.
+    /// This incarnation is announced to the peer until the peer answers.
     announces: bool,
     timer: Option<Time>,
     patience: Span,
@@ -145,7 +145,7 @@ use taking::{join, take_messages};
 /// The contents of a packet.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
-    /// Set if the peer is heard for the first time, or has restarted.
+    /// Set if this is the first packet of the peer, or the peer has restarted.
     pub(crate) incarnation: Option<Incarnation>,
     /// The peer had another incarnation before.
     pub(crate) restarted: bool,
@@ -163,7 +163,7 @@ pub(crate) struct Links {
     acquaintances: Acquaintances,
     /// Messages of this step to peers without a link.
     casual: Vec<Casual>,
-    /// The peers that are gone, with their last incarnations that are.
+    /// The peers that are gone, each with the last incarnation that is gone.
     shut: BTreeMap<NodeId, u32>,
     /// Links with packets to send, and links that wait for a batch to become durable.
     touched: BTreeSet<NodeId>,
@@ -222,7 +222,7 @@ impl Links {
         }
     }
 
-    /// Peers that count as new when they are heard again.
+    /// Peers that count as new at their next packet.
     pub(crate) fn take_forgotten(&mut self) -> Vec<NodeId> {
         let mut forgotten = self.acquaintances.take_forgotten();
         forgotten
@@ -230,7 +230,7 @@ impl Links {
         forgotten
     }
 
-    /// The known incarnation of a peer; 0 if none was heard.
+    /// The known incarnation of a peer; 0 if none is known.
     pub(crate) fn incarnation_of(&self, peer: NodeId) -> u32 {
         let link = self.links.get(&peer).map(|link| link.peer_incarnation);
         link.unwrap_or_else(|| self.acquaintances.get(peer).incarnation)
@@ -244,7 +244,8 @@ impl Links {
         self.touched.insert(peer);
     }
 
-    /// The peer is gone up to this incarnation: nothing is sent to it before a later one is heard.
+    /// The peer is gone up to this incarnation: nothing is sent to it before a packet of a later
+    /// one arrives.
     pub(crate) fn shut(&mut self, peer: NodeId, gone: Incarnation) {
         if self.incarnation_of(peer) <= gone.0 {
             self.shut.insert(peer, gone.0);
@@ -459,7 +460,7 @@ impl Links {
             let (me, incarnation, copies) = (self.me, self.incarnation, self.copies);
             let link = self.link(peer);
             let timer_before = link.timer;
-            // A peer that was not heard is greeted first, whatever is queued for it.
+            // An unknown peer is greeted first, whatever is queued for it.
             link.greet |=
                 link.peer_incarnation == 0 && !link.queue.is_empty() && link.timer.is_none();
             write_packets(link, me, peer, incarnation, copies, &mut packets);

@@ -84,7 +84,7 @@ impl Member {
         self.membership.heard(now, from, incarnation) == Sender::Current && is_other
     }
 
-    /// Called at the start: whether all other nodes were dead by this node's own records.
+    /// Called at the start: whether all other nodes were dead according to this node's own records.
     pub(crate) fn was_alone(&self) -> bool {
         self.membership.was_alone()
     }

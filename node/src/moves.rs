@@ -25,7 +25,7 @@ impl Node {
     }
 
     /// A partition of the request that this node does not serve. Without this check a node that is
-    /// not home yet, or no longer, would deny that things exist which it does not know.
+    /// not home yet, or no longer, would answer that unknown jobs or keys do not exist.
     pub(crate) fn not_here(&self, request: &scheduler::Request) -> Option<PartitionId> {
         self.replica.as_ref()?;
         let homes = self.scheduler.homes();
@@ -87,8 +87,8 @@ impl Node {
 
     /// This incarnation of a node sends nothing more, and nothing reaches it.
     fn on_peer_gone(&mut self, now: Time, peer: NodeId, gone: Incarnation) {
-        // A later incarnation that is heard already reports itself which partitions it does not
-        // serve.
+        // If a message of a later incarnation has arrived, that incarnation itself refuses messages
+        // for partitions that it does not serve.
         let is_heard = self.links.incarnation_of(peer) > gone.0;
         let unacknowledged = if is_heard { Vec::new() } else { self.links.give_back(peer) };
         self.scheduler.on_peer_gone(now, peer, gone, &mut self.out);

@@ -212,8 +212,8 @@ impl Node {
             debug_assert!(traits.channel.is_reliable(), "{body:?}");
             let waits = traits.durable_before_send;
             // Messages to this node itself wait too where there are replicas. Two partitions of a
-            // node may fail over to different nodes; then one must not know a fact that the other
-            // has lost.
+            // node may fail over to different nodes; then one must not rely on a fact that the
+            // other has lost.
             if to == me && !traits.frees_data && (!waits || self.replica.is_none()) {
                 self.loopback.push_back(body);
             } else if waits {

@@ -8,7 +8,8 @@ use proto::{Attempt, Incarnation, JobId, NodeId, TaskId};
 use crate::Scheduler;
 use crate::queue::Ready;
 
-/// The tasks of one job at one home, counted by their records, and the home's own counters.
+/// The tasks of one job at one home, counted according to their records, and the home's own
+/// counters.
 #[derive(Clone, Debug, Default)]
 pub struct JobCount {
     pub job: JobId,
@@ -26,7 +27,7 @@ pub struct JobCount {
     pub open: u64,
 }
 
-/// A ready task and its holder by the home's record.
+/// A ready task and its holder according to the home's record.
 #[derive(Clone, Copy, Debug)]
 pub struct Believed {
     pub task: TaskId,

@@ -1,8 +1,8 @@
 //! Decides whether the death of an incarnation counts against the tasks that had started there.
 //!
-//! A home waits for `DEATH_ASKED_AFTER`. Then it asks the other nodes which of them have heard the
-//! dead incarnation in their own present incarnation. These nodes lived through the death. It is a
-//! strike if they are a majority of the possible witnesses.
+//! A home waits for `DEATH_ASKED_AFTER`. Then it asks each other node whether the node's present
+//! incarnation has received messages from the dead one. If so, that node lived through the death.
+//! The death is a strike if a majority of the possible witnesses lived through it.
 //!
 //! The map cannot show this: after all nodes have died it still lists incarnations that are over.
 //! The next incarnation of the dead node reports how the former one ended.
@@ -29,8 +29,8 @@ pub(crate) struct Deaths(Option<Box<Known>>);
 struct Known {
     /// By this node's own records all other nodes were dead when this incarnation began.
     began_alone: bool,
-    /// Incarnations of other nodes that this incarnation has heard; the last `LIVES_KEPT_MAX` of
-    /// each node.
+    /// Incarnations of other nodes from which this incarnation has received messages; the last
+    /// `LIVES_KEPT_MAX` of each node.
     lives: BTreeMap<NodeId, VecDeque<Incarnation>>,
     /// Incarnations of other nodes that are known only by messages to an earlier incarnation of
     /// this node.
@@ -59,7 +59,7 @@ impl Deaths {
         self.0.get_or_insert_default()
     }
 
-    /// The present incarnation has heard that one.
+    /// This incarnation has received a message from that one.
     fn met(&mut self, node: NodeId, incarnation: Incarnation) {
         let lives = self.known().lives.entry(node).or_default();
         if !lives.contains(&incarnation) {
@@ -149,15 +149,16 @@ impl Scheduler {
         }
     }
 
-    /// A map that lists this incarnation has come to declare a node failed. That node may have died
-    /// together with an earlier incarnation of this one; then this one has never heard it.
+    /// A map that lists this incarnation now declares a node failed. That node may have died
+    /// together with an earlier incarnation of this one; then this one has never received a message
+    /// from it.
     pub fn saw_die(&mut self, now: Time, node: NodeId) {
         self.deaths.note_gone(now, node);
     }
 
     fn has_met(&self, death: Death) -> bool {
         // Where homes move, all nodes exchange messages, and each message names the receiver's
-        // incarnation.
+        // incarnation: so [`Scheduler::meet`] was called.
         let is_known = !self.homes.moves()
             && self.peers.get(&death.0) == Some(&death.1)
             && !self.deaths.is_late(death);
@@ -174,7 +175,7 @@ impl Scheduler {
         is_only || (began_alone && is_last)
     }
 
-    /// Judges the deaths in doubt of which enough is known.
+    /// Judges the deaths in doubt, as far as enough is known.
     pub(crate) fn look_at_deaths(&mut self, now: Time, out: &mut Out) {
         if self.ledger.crashes.doubts.is_empty() {
             return;
@@ -244,7 +245,7 @@ impl Scheduler {
         others.dedup();
         others.retain(|&node| node != dead && self.has_lived(node));
         if others.len() > WITNESSES_MAX {
-            // A part stands for all: the `WITNESSES_MAX` nodes that follow this one.
+            // `WITNESSES_MAX` nodes represent all: those that follow this one.
             let from = others.partition_point(|&node| node < self.options.me);
             others.rotate_left(from);
             others.truncate(WITNESSES_MAX);

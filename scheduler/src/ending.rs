@@ -136,8 +136,8 @@ impl Scheduler {
         question
     }
 
-    /// The job has ended on all nodes, or its home does not know it. What this node holds of it in
-    /// memory is freed.
+    /// The job has ended on all nodes, or its home does not know it. Frees the memory that this
+    /// node uses for the job.
     pub(crate) fn on_job_end(&mut self, from: NodeId, end: wire::JobEnd, out: &mut Out) {
         let job_id = JobId(end.job);
         if end.unknown && !self.is_still_unknown(from, end, out) {
@@ -180,8 +180,7 @@ impl Scheduler {
         self.ledger.forget_releases(job_id);
     }
 
-    /// Tasks of the job may be retried. Of their inputs on other nodes only those stay that some
-    /// task reads.
+    /// Tasks of the job may be retried. Outputs of done tasks are freed if no task reads them.
     fn let_unread_go(&mut self, job: JobId, out: &mut Out) {
         for (node, objects) in self.ledger.unread_outputs(job) {
             for piece in objects.chunks(OBJECTS_TOLD_MAX) {

@@ -224,8 +224,8 @@ impl Scheduler {
             let sources = at.nodes.iter().map(|&node| NodeId(node));
             let mut sources = sources.filter(|&node| node != me && (node.0 as usize) < members);
             let first = sources.next();
-            // A source that has failed by the map here may soon have failed by the home's map too,
-            // or be back: then the home names it again.
+            // A source that has failed according to the map here may soon have failed according to
+            // the home's map too, or be back: then the home names it again.
             let may_be_back = flight.tries > 1;
             let source = first.filter(|&source| may_be_back || !self.is_dead(source));
             // A late answer is useful if it names a copy.

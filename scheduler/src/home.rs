@@ -29,7 +29,7 @@ impl Ledger {
         current
     }
 
-    /// Whether this attempt is ready or runs on that node, by the task's record.
+    /// Whether this attempt is ready or runs on that node, according to the task's record.
     pub(crate) fn is_held_by(&self, task: TaskId, attempt: Attempt, node: NodeId) -> bool {
         self.cell(task).is_some_and(|cell| {
             cell.state == State::Ready && cell.attempt == attempt && cell.holder == node
@@ -258,7 +258,7 @@ impl Scheduler {
         }
     }
 
-    /// A holder reports that it does not have tasks that it has by this home's records.
+    /// A holder reports that it does not have tasks that it has according to this home's records.
     pub(crate) fn on_not_held(
         &mut self,
         holder: NodeId,

@@ -24,7 +24,8 @@ pub struct Homes {
     any_unknown: bool,
     /// The number of members that are gone.
     gone: usize,
-    /// Members that are gone by the map, with later incarnations that have been heard.
+    /// Members that are gone according to the map, although messages of later incarnations have
+    /// arrived.
     back: BTreeSet<NodeId>,
     /// Whether every partition is active.
     all_active: bool,
@@ -36,7 +37,7 @@ pub struct Homes {
 
 impl Homes {
     /// # Panics
-    /// When the table is not a power of two or the members do not stand by their number.
+    /// When the table is not a power of two or the members are not indexed by their number.
     #[must_use]
     pub fn new(
         me: NodeId,
@@ -195,7 +196,7 @@ impl Homes {
     pub fn is_gone(&self, node: NodeId) -> bool {
         self.map.members.get(node.0 as usize).is_none_or(is_gone)
     }
-    /// The incarnation of a member by the map.
+    /// The incarnation that the map lists for a member.
     #[must_use]
     pub fn incarnation_of(&self, node: NodeId) -> Incarnation {
         Incarnation(self.map.members.get(node.0 as usize).map_or(0, |member| member.incarnation))
@@ -207,7 +208,7 @@ impl Homes {
     pub(crate) fn map_epoch(&self) -> u64 {
         self.map.epoch
     }
-    /// Whether this node is home of a partition by the map that it does not serve yet.
+    /// Whether the map names this node as home of a partition that it does not serve yet.
     pub(crate) fn is_to_serve_more(&self) -> bool {
         let mut all = (0..self.partitions()).map(PartitionId).zip(&self.map.partitions);
         self.moves()
@@ -219,7 +220,7 @@ impl Homes {
         let there = self.map.members.iter().zip(self.members());
         there.filter(move |(member, _)| member.phase != removed).map(|(_, node)| node)
     }
-    /// Whether the node is draining: it hands over what it has.
+    /// Whether the node is draining: it hands its outputs over.
     #[must_use]
     pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
         let member = self.map.members.get(node.0 as usize);
@@ -247,7 +248,7 @@ impl Homes {
     pub(crate) fn staying(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.living().filter(|&node| !self.is_leaving(node) && !self.is_slow(node))
     }
-    /// An incarnation of a node was heard that the map may not know yet.
+    /// A message arrived from an incarnation that the map may not list yet.
     pub(crate) fn heard_of(&mut self, node: NodeId, incarnation: Incarnation) {
         if self.gone > 0 && self.is_gone(node) && incarnation > self.incarnation_of(node) {
             self.back.insert(node);

@@ -117,8 +117,8 @@ impl Jobs {
         self.jobs.insert(JobId(job.state.job), job);
     }
 
-    /// After recovery: the homes may not have received commits, and their reports are no longer in
-    /// memory.
+    /// Repeats the commits after a recovery: homes may not have received them, and the reports of
+    /// homes are no longer in memory.
     pub(crate) fn resume(&mut self, now: Time, homes: &Homes, out: &mut Out) {
         for job in self.jobs.values_mut().filter(|job| job.state.ended_ns == 0) {
             job.resume(homes, out);

@@ -23,8 +23,8 @@ impl Scheduler {
         self.keep_copies(orphans, out);
     }
 
-    /// For each of these objects, which tasks still read and their maker has lost, one copy is to
-    /// stay, if any is known.
+    /// One known copy of each of these objects is to stay: tasks still read them, and their maker
+    /// has lost them.
     pub(crate) fn keep_copies(&mut self, orphans: Vec<ObjectId>, out: &mut Out) {
         if self.options.mutant == Some(Mutant::LastCopyGoes) {
             return;
@@ -32,7 +32,8 @@ impl Scheduler {
         let mut kept: BTreeMap<NodeId, Vec<wire::Handed>> = BTreeMap::new();
         for object in orphans {
             let Some(maker) = self.ledger.readers.maker_of(&object) else { continue };
-            // The holder by the task's record may be the node that has just reported the loss.
+            // The holder according to the task's record may be the node that has just reported the
+            // loss.
             let holder = self.ledger.cell(object.task).map(|cell| cell.holder);
             let goes = |node: NodeId| self.is_dead(node) || self.homes.is_leaving(node);
             let stays = |node: &NodeId| *node != maker && Some(*node) != holder && !goes(*node);

@@ -80,7 +80,7 @@ pub(crate) struct Answer {
 
 impl Locations {
     /// A node has gained a copy. Returns askers that waited, for this object or for others with a
-    /// free source now. They count as fetching for the span.
+    /// free source now. Each counts as fetching for `kept`.
     pub(crate) fn add(
         &mut self,
         (now, kept): (Time, Span),
@@ -204,7 +204,7 @@ impl Locations {
         }
     }
 
-    /// Chooses a source. An asker that is sent there counts as fetching for the span.
+    /// Chooses a source for an asker, which then counts as fetching for `kept`.
     pub(crate) fn ask(
         &mut self,
         (now, kept): (Time, Span),
@@ -375,7 +375,7 @@ mod tests {
         let mut silent = busy();
         assert_eq!(silent.deadline(), Some(NOW + KEPT));
         assert_eq!(silent.serve_freed(NOW + KEPT), [answer]);
-        // An asker that asks again meanwhile, and is sent to a source, waits no more.
+        // An asker that asks again meanwhile, and is sent to a source, no longer waits.
         let mut again = busy();
         let later = NOW + KEPT;
         let sent = again.ask((later, KEPT), object(all), &asking(50, Some(MAKER)));

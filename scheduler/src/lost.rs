@@ -11,9 +11,9 @@ use crate::fetching::{Flight, Phase};
 use crate::out::Out;
 
 impl Scheduler {
-    /// Whether the map declares the node failed, and no later incarnation of it was heard.
+    /// Whether the map declares the node failed, and no message of a later incarnation has arrived.
     pub(crate) fn is_dead(&self, node: NodeId) -> bool {
-        // Of this node too the map may know only the last incarnation.
+        // The map may know only an earlier incarnation of this node too.
         self.homes.is_gone(node) && self.incarnation_of(node) <= self.homes.incarnation_of(node)
     }
 

@@ -272,7 +272,7 @@ impl Scheduler {
         }
         let next = shared.asked.values().map(|asked| asked.until).min();
         let end = if shared.asked.is_empty() { shared.end.take() } else { None };
-        // Some day a node may have space.
+        // A node may have space later.
         shared.due = next;
         // A node that is alone looks again when another one joins.
         let is_alone = self.homes.staying().all(|node| node == self.options.me);

@@ -301,7 +301,7 @@ impl Scheduler {
         }
     }
 
-    /// A peer runs under this incarnation: the first one heard, or a later one. Returns whether
+    /// A peer runs under this incarnation: the first one known, or a later one. Returns whether
     /// this may call for decisions.
     pub fn on_peer_incarnation(
         &mut self,
@@ -355,7 +355,7 @@ impl Scheduler {
         self.loads.forget(peer);
     }
 
-    /// The known incarnation of a peer; 0 if none was heard.
+    /// The known incarnation of a peer; 0 if none is known.
     pub(crate) fn incarnation_of(&self, peer: NodeId) -> Incarnation {
         if peer == self.options.me {
             return self.options.incarnation;

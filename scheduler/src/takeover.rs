@@ -1,8 +1,9 @@
 //! Homes that move: at run time this node becomes home of a partition, or ceases to be its home.
-//! Other homes move, and messages to them are sent again. Nodes fail.
+//! Homes of other partitions move, and this node sends its messages to the new homes. Nodes fail.
 //!
 //! A failover is a recovery on another node: the obligations of the earlier home follow from its
-//! records. Messages that it has not acknowledged are sent to the next home.
+//! records. A sender sends the messages that the earlier home has not acknowledged to the next
+//! home.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +74,8 @@ impl Scheduler {
         let concerned = self.ledger.take_over(now, partition, ledger, out);
         for job in concerned {
             let ended = self.ledger.jobs.get(&job).filter(|job| job.ended).map(|job| job.round());
-            // Tasks of homes that have opened a later round may be here.
+            // Homes of the job's other partitions may have opened a later round. Tasks of that
+            // round may be on this node.
             if ended.is_some_and(|round| round >= self.round_here(job)) {
                 let keeps = self.ledger.keeps_data(job);
                 self.forget_data(job, keeps, out);
@@ -90,7 +92,7 @@ impl Scheduler {
         self.confirm_forgotten(out);
     }
 
-    /// Tasks that this node holds for the earlier home it now holds for itself.
+    /// This node held these tasks for the earlier home. Now it holds them for itself.
     fn claim(&mut self, now: Time, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
         let of_partition = |task: &TaskId| task.partition() == partition;
         let mut here: Vec<(TaskId, Attempt)> =
@@ -108,7 +110,7 @@ impl Scheduler {
                     running.handed_on = false;
                     self.ledger.note_start(task, out);
                 }
-                // It may wait for an answer of the earlier home.
+                // The task may wait for an answer of the earlier home.
                 self.may_start(now, task, attempt, out);
                 self.may_ask_again(task, attempt);
             } else {
@@ -119,7 +121,8 @@ impl Scheduler {
         claimed
     }
 
-    /// Tasks that ended here, if the earlier home may not know it: their ends are reported again.
+    /// Reports the ends of tasks that ended here again: the earlier home may not have recorded
+    /// them.
     fn claim_ended(&mut self, partition: PartitionId, out: &mut Out) -> BTreeSet<TaskId> {
         let me = self.options.me;
         let ended: Vec<_> = self.told_ends.of_partition(partition).collect();
@@ -136,8 +139,8 @@ impl Scheduler {
         claimed
     }
 
-    /// Checks the recorded holders of ready tasks. Some tasks are here no more, some holders have
-    /// died, and the others are asked.
+    /// Checks the recorded holders of ready tasks. Some tasks are no longer on this node, some
+    /// holders have died, and this node asks the others.
     fn ask_about_held(
         &mut self,
         now: Time,
@@ -176,8 +179,8 @@ impl Scheduler {
     }
 
     /// These partitions are about to move to other homes in order, so that records written now
-    /// reach them. Tasks that run here continue; the new homes learn of them as of any other
-    /// holder's tasks.
+    /// reach the new homes. Tasks that run here continue. The new homes learn of them as they learn
+    /// of any other holder's tasks.
     pub fn hand_on(&mut self, goes: &BTreeSet<PartitionId>, out: &mut Out) {
         if self.options.mutant == Some(Mutant::HandedOnUnsaid) {
             return;
@@ -186,7 +189,8 @@ impl Scheduler {
         for (&task, running) in &mut self.running {
             let partition = task.partition();
             let is_ours = self.homes.is_mine(partition) && goes.contains(&partition);
-            // By its records a task that runs again has ended: the next home knows no better.
+            // According to its records, a task that runs again has ended. The next home knows
+            // nothing else.
             let is_stored = self.ledger.cell(task).is_some_and(|cell| cell.rebuilds == 0);
             if is_ours && is_stored && self.ledger.is_held_by(task, running.attempt, me) {
                 self.ledger.set_holder(task, me, incarnation, out);
@@ -200,7 +204,7 @@ impl Scheduler {
         }
     }
 
-    /// Tasks that can run only here wait here for their turn, whichever node is their home.
+    /// A task that can run only on this node waits here for its turn, whichever node is its home.
     fn hand_on_bound(&mut self, partition: PartitionId, out: &mut Out) {
         let (me, incarnation) = (self.options.me, self.options.incarnation);
         let mut held = self.ledger.held(partition);
@@ -210,7 +214,7 @@ impl Scheduler {
             let cell = self.ledger.cell(task).expect("held tasks have records");
             let (attempt, is_stored) = (cell.attempt, cell.rebuilds == 0);
             if !is_stored {
-                continue; // As above.
+                continue; // As in `hand_on`: the next home would not know that it runs again.
             }
             self.ledger.set_holder(task, me, incarnation, out);
             if self.unstage(task, out).is_some() {
@@ -222,8 +226,8 @@ impl Scheduler {
         }
     }
 
-    /// Another node is home of the partition from now on. Its tasks here are dropped, except for
-    /// running ones that were handed on. The new home asks the other holders.
+    /// Another node is home of the partition from now on. This node drops the partition's tasks,
+    /// except for running ones that it has handed on. The new home asks the other holders.
     pub fn give_up(&mut self, partition: PartitionId, out: &mut Out) {
         if let Some(loading) = &mut self.loading {
             loading.remove(&partition);
@@ -305,8 +309,8 @@ impl Scheduler {
         for task in tasks.clone() {
             let cell = self.ledger.cell_mut(task).expect("held tasks have records");
             if cell.holder_incarnation == Incarnation(0) {
-                // The node that gave it away did not know the peer's incarnation. The first one
-                // heard need not be the one that got the task.
+                // The node that gave the task away did not know the peer's incarnation. The first
+                // incarnation heard need not be the one that got the task.
                 cell.holder_incarnation = before.unwrap_or(incarnation);
                 if before.is_none() && incarnation > Incarnation(1) {
                     in_doubt.push(task);
@@ -324,8 +328,8 @@ impl Scheduler {
         }
     }
 
-    /// The map declares this incarnation of a node failed. Its tasks are placed again, grants to it
-    /// are taken back, and objects that only it had are gone.
+    /// The map declares this incarnation of a node failed. Its tasks are placed again, and grants
+    /// to it are taken back. Objects of which it held the only copy are lost.
     pub fn on_peer_gone(
         &mut self,
         now: Time,
@@ -344,7 +348,7 @@ impl Scheduler {
                 self.ledger.holder_died(now, task, Again::HolderGone, out);
             }
         }
-        // A later incarnation may have been heard before: grants to that one are not lost.
+        // This node may have heard a later incarnation before: grants to that one are not lost.
         if self.incarnation_of(peer) <= incarnation {
             self.granted.remove(&peer);
             self.take_back_transit(peer, incarnation, out);

@@ -365,7 +365,8 @@ fn what_an_unknown_node_was_given_is_lost_with_its_first_life() {
     assert!(out.events.iter().any(replaced), "{:?}", out.events);
 }
 
-/// The new home does not know node 1 either, and first hears its second incarnation.
+/// The new home does not know node 1 either. The first message of node 1 comes from its second
+/// incarnation.
 #[test]
 fn who_is_heard_of_first_in_a_later_life_is_asked_what_it_holds() {
     let asked = |incarnation| {
@@ -427,8 +428,8 @@ fn what_was_to_be_made_again_may_end_otherwise_by_the_same_attempt() {
     }
 }
 
-/// The node gave an earlier attempt to node 2. The later attempt, which it holds by the records,
-/// never arrived.
+/// The node gave an earlier attempt to node 2. The later attempt, which it holds according to the
+/// records, never arrived.
 #[test]
 fn what_has_not_come_is_placed_again_although_an_earlier_attempt_is_with_a_thief() {
     let placed_again = |attempt: u64| {
@@ -455,9 +456,9 @@ fn what_has_come_back_is_not_on_its_way_any_more() {
     assert_eq!((census.held.len(), census.in_transit.len()), (1, 0), "it is here, and only here");
 }
 
-/// Another home has given the task to node 1; node 0 is its home no more, and does not know that.
-/// By its records the attempt would be stale, and node 1 would drop a task on which the other home
-/// relies.
+/// Another home has given the task to node 1; node 0 is no longer its home, and does not know that.
+/// According to its records the attempt would be stale, and node 1 would drop a task on which the
+/// other home relies.
 #[test]
 fn what_is_said_of_a_later_homes_attempt_goes_back() {
     let own = LocalId::new(PartitionId(0), 0).0;

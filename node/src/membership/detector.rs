@@ -113,8 +113,8 @@ impl Detector {
         self.suspect(now, node, true);
     }
 
-    /// Another node suspects this node. If it was heard here recently, the suspicion does not
-    /// count.
+    /// Another node suspects this node. If a message of the suspect arrived here recently, the
+    /// suspicion does not count.
     pub(crate) fn accuse(&mut self, now: Time, suspect: &wire::Suspect) {
         let Some(peer) = self.peers.get(&suspect.node) else { return };
         let is_fresh = !suspect.lost && now.since(peer.heard_at) < PROBE_PERIOD;
@@ -144,7 +144,7 @@ impl Detector {
         }
     }
 
-    /// Nodes that no node has heard for long enough, with the incarnation that is dead.
+    /// Suspects that have been silent for long enough, each with the incarnation that is dead.
     pub(crate) fn dead(&self, now: Time) -> impl Iterator<Item = (u32, u32)> {
         let is_dead = move |peer: &&Peer| peer.suspicion.is_some_and(|it| it.until <= now);
         let dead = self.peers.iter().map(|(&node, peer)| (node, peer));

@@ -1,7 +1,8 @@
 //! A founder with the only vote cannot distinguish its first start from the loss of its disk. After
 //! a loss it would lead itself, and agree with itself on changes that contradict the earlier ones.
-//! So it asks first: it does not stand for election before each other founder has been heard, or
-//! `FOUNDING_PATIENCE` is over. A node with a later map shows that this is no first start.
+//! So it asks first. It does not stand for election before a message of each other founder has
+//! arrived, or `FOUNDING_PATIENCE` is over. A node with a later map shows that this is no first
+//! start.
 
 use std::collections::BTreeSet;
 

@@ -70,12 +70,12 @@ pub(crate) struct Done {
     pub(crate) messages: Vec<(NodeId, wire::MembershipMessage)>,
     /// Set if the map has changed.
     pub(crate) map: Option<Arc<wire::ClusterMap>>,
-    /// Set if the map declares this incarnation failed or removed, so that it must end: the least
-    /// incarnation under which to return.
+    /// Set if the map declares this incarnation failed or removed, so that it must end. The inner
+    /// value is the least incarnation under which to return; `None` if the node is removed.
     pub(crate) fenced: Option<Option<Incarnation>>,
 }
 
-/// The state of a packet's sender by the map.
+/// The state of a packet's sender according to the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sender {
     Current,
@@ -118,7 +118,7 @@ impl Membership {
         Ok(this)
     }
 
-    /// Called at the start: whether all other nodes were dead by this node's own records.
+    /// Called at the start: whether all other nodes were dead according to this node's own records.
     pub(crate) fn was_alone(&self) -> bool {
         let map = self.group.written_map();
         let mut others = map.members.iter().filter(|member| member.node != self.own.node.0);
@@ -304,7 +304,8 @@ impl Membership {
     fn ask_for_map(&mut self, now: Time, from: u32) {
         if now >= self.ask_at {
             self.ask_at = now + MAP_ASK_AGAIN;
-            // If other nodes went on without a node that leads itself, that node's history differs.
+            // This node may have led only itself while the others went on: then its history
+            // differs.
             let epoch = if self.leads_itself() { 0 } else { self.map.epoch };
             self.said.push((from, Body::MapAsk(wire::MapAsk { epoch })));
         }
@@ -398,8 +399,8 @@ impl Membership {
         }
     }
 
-    /// If this node considers all others failed, it hears none, and does not learn that they are
-    /// back: it asks one of them for the map.
+    /// A node that considers all others failed gets no messages, and may not learn that they are
+    /// back. So it asks one of them for the map.
     fn ask_around(&mut self) {
         let me = self.own.node.0;
         let others = self.map.members.iter().filter(|it| it.node != me);
@@ -524,8 +525,8 @@ impl Membership {
         }
     }
 
-    /// The leader if it is a voter by the map, else some voter. A node without a vote might
-    /// otherwise follow, without end, a leader that has no vote either.
+    /// The leader if it is a voter according to the map, else some voter. A node without a vote
+    /// might otherwise follow, without end, a leader that has no vote either.
     fn leader_or_voter(&mut self) -> Option<NodeId> {
         let leader = self.group.leader().filter(|leader| self.map.voters.contains(&leader.0));
         leader.or_else(|| self.some_voter())

@@ -19,8 +19,8 @@ use super::Membership;
 /// The last reports that a node is slow, or that it is not, by reporting node.
 pub(super) type Words = BTreeMap<(u32, bool), BTreeMap<u32, Time>>;
 
-/// The nodes that can report. That a node is slow: the primaries that wait for its
-/// acknowledgements. That it is no longer slow: the voters.
+/// The nodes that can report. The primaries that wait for a node's acknowledgements can report that
+/// it is slow; the voters can report that it is no longer slow.
 fn tellers(map: &wire::ClusterMap, word: &wire::SlowWord) -> BTreeSet<u32> {
     let is_other = |node: &u32| *node != word.node;
     if !word.slow {

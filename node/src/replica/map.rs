@@ -76,7 +76,7 @@ impl Replica {
         self.update(partition, entry);
     }
 
-    /// Applies a newer map.
+    /// Applies a newer map. Returns its consequences for the node.
     pub(crate) fn on_map(&mut self, now: Time, map: Arc<wire::ClusterMap>) -> MapNews {
         let older = std::mem::replace(&mut self.map, Arc::clone(&map));
         let mut news = MapNews::default();
@@ -132,8 +132,8 @@ impl Replica {
         news
     }
 
-    /// Handles peers with a later incarnation in the map than this node has heard. Their first
-    /// messages may be lost, and they may have no others to send.
+    /// Handles peers with a later incarnation in the map than this node knows. Their first messages
+    /// may be lost, and they may have no others to send.
     fn note_restarts(&mut self, older: &wire::ClusterMap) {
         let map = Arc::clone(&self.map);
         for it in &map.members {
@@ -162,8 +162,8 @@ impl Replica {
         }
     }
 
-    /// If other nodes have all records of the partition, and this node is none of them, its replica
-    /// is dropped.
+    /// Drops the replica of an active partition if this node is neither a member nor a learner nor
+    /// a former member.
     fn drop_copy(&mut self, partition: PartitionId, entry: &wire::PartitionEntry) {
         if self.is_left_out(entry) {
             self.copies.give_up(partition, entry.epoch, &mut self.batch);
@@ -199,8 +199,8 @@ impl Replica {
                 begun_anew.extract_if(.., |node| entry.replicas.contains(&node.0)).collect();
             begun_anew.retain(|node| served.learners.contains_key(node));
             // A single step that added or removed a member changed no learner that was one before.
-            // After several steps a learner may have been counted or dropped, may have dropped its
-            // replica, and may be wanted again; this node learns of all that at once.
+            // After several steps a learner may have been counted or dropped, and may have dropped
+            // its replica. It may also be wanted again; this node learns of all that at once.
             let is_one_change =
                 served.epoch + 1 == entry.epoch && served.members.len() + 1 != entry.replicas.len();
             if !is_one_change {

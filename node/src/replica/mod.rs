@@ -43,7 +43,7 @@ use slow::Watch;
 #[derive(Debug, Default)]
 struct Outgoing {
     changes: Vec<wire::Change>,
-    /// The partitions in which the dependants of this step wait for the peer.
+    /// The partitions in which the effects of this step wait for the peer.
     counted: Vec<PartitionId>,
 }
 

@@ -291,9 +291,9 @@ impl Replica {
         self.shipping.forget(node, partition);
     }
 
-    /// A peer has another incarnation: messages to the earlier one are lost. If the map may already
-    /// be about to count it as a member, nothing goes on without it before the map has dropped it:
-    /// it could be the next primary.
+    /// A peer has another incarnation: messages to the earlier one are lost. The map may already be
+    /// about to count it as a member. Then nothing goes on without it before the map has dropped
+    /// it: it could be the next primary.
     pub(super) fn learner_restarted(&mut self, peer: NodeId) {
         if self.is(Mutant::RestartedLearners) {
             return;

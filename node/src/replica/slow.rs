@@ -82,7 +82,7 @@ struct Peer {
     slow_windows: u32,
 }
 
-/// A node that is slow by the map, and its answers to this node's probes.
+/// A node that is slow according to the map, and its answers to this node's probes.
 #[derive(Debug, Default)]
 struct Probed {
     incarnation: u32,

@@ -39,7 +39,7 @@ pub(super) struct Watch {
 /// The periodic checks of the jobs homed here.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// A job has come that was never checked.
+    /// A job has arrived that was never checked.
     pub(super) is_due: bool,
     at: Option<Time>,
     /// The next check begins with this job.
@@ -60,7 +60,8 @@ pub(super) struct Looks {
 
 /// The result of one round of questions.
 enum Found {
-    /// The job makes progress, or a task starts by itself after this span at the latest.
+    /// The job makes progress. If it only waits for release times, a task starts by itself after
+    /// this span at the latest.
     Alive(Span),
     Stalled(wire::Stall),
     /// Some node has not answered yet.
@@ -79,7 +80,7 @@ impl Watch {
         was_stalled
     }
 
-    /// Some of the nodes that were asked are home no more: silence is counted from now on.
+    /// Some of the nodes that were asked are no longer home: silence is counted from now on.
     pub(super) fn home_moved(&mut self) {
         self.silent_rounds = 0;
     }

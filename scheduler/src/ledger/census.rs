@@ -12,7 +12,7 @@ impl Ledger {
         self.live_jobs().map(|(job_id, job)| count(job_id, job)).collect()
     }
 
-    /// The number of waiting tasks by their records, to compare with the counter.
+    /// The number of waiting tasks according to their records, to compare with the counter.
     pub(crate) fn waiting_by_records(&self) -> u64 {
         let cells = self.jobs.values().flat_map(|job| job.parts.values());
         let waiting = |part: &super::Part| {
@@ -21,8 +21,8 @@ impl Ledger {
         cells.map(|part| waiting(part) as u64).sum()
     }
 
-    /// Ready tasks with their holders by this home's records. A task with an end that waits for a
-    /// recall has no holder.
+    /// Ready tasks with their holders according to this home's records. A task with an end that
+    /// waits for a recall has no holder.
     pub(crate) fn believed(&self) -> Vec<Believed> {
         let mut all = Vec::new();
         // The tasks of a cancelled job are about to end; no node needs to hold them.

@@ -405,7 +405,8 @@ impl Ledger {
         self.end(now, task, End::Failed, node, ending, out);
     }
 
-    /// Handles a task that an earlier home, or an earlier incarnation, had started by the records.
+    /// Handles a task that an earlier home, or an earlier incarnation, had started according to the
+    /// records.
     pub(super) fn find_started(
         &mut self,
         now: Time,

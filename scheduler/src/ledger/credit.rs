@@ -152,7 +152,7 @@ impl Ledger {
         }
     }
 
-    /// The task has ended and needs its inputs no more. Parents that end later are not informed;
+    /// The task has ended and no longer needs its inputs. Parents that end later are not informed;
     /// their outputs stay until the end of the job.
     pub(super) fn consume(&mut self, task: TaskId, out: &mut Out) {
         let index = task.local.index();
@@ -311,7 +311,8 @@ impl Ledger {
         if changed == Changed::Filled && self.is_complete(task) && !lost {
             self.ready.push_back(task);
         }
-        // A rebuilt output has the same bytes; a holder that lacks it will report that.
+        // A rebuilt output has the same bytes as before, so readers that were placed may continue.
+        // A holder that lacks it reports that.
         if changed == Changed::Replaced && !credit.rebuilt {
             self.replace_ready(task, Again::InputReplaced, out);
         }
@@ -411,7 +412,7 @@ impl Ledger {
     }
 
     /// A home asks for credits that it expects. If this node still knows another home of the child,
-    /// the credits go there, and are sent to the asker when this node has learned of it.
+    /// it does not answer. It sends the credits to the asker once it knows the new home.
     pub(crate) fn on_credit_query(
         &mut self,
         from: NodeId,

@@ -101,7 +101,7 @@ impl Job {
         parts.map(|(&partition, part)| (partition, self.visible_record(part)))
     }
 
-    /// The end of the round that one part has learned of holds for all parts in the round.
+    /// The end of the round, once it is known to one part, holds for all parts in the round.
     pub(super) fn share_keeps(&mut self) {
         let round = self.round();
         let keeps = self.parts.values().any(|part| part.round == round && part.keeps);

@@ -143,7 +143,7 @@ impl Ledger {
         }
         for (parent, asks) in by_parent {
             if self.is_removed(parent.job) || self.has_ended(parent.job) {
-                continue; // So have the children, or the job's home informs them too.
+                continue; // The children have ended too, or the job's home informs them.
             }
             let Some(cell) = self.cell(parent) else {
                 self.refuse_rebuild(parent, "its record has left memory", &asks, from, out);

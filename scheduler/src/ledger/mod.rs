@@ -87,9 +87,9 @@ pub(crate) struct Ledger {
     pub(crate) wakeups: u64,
     /// The reader counts for the outputs of ended tasks.
     pub(crate) readers: Readers,
-    /// Tasks that wait for inputs that they have had, or for those of a further run.
+    /// Tasks that wait for lost inputs, or for the inputs of a further run.
     pub(crate) mourning: BTreeSet<TaskId>,
-    /// Ends that wait until no reader counts that has read other bytes.
+    /// Ends that are held back until all readers of the earlier, different bytes are recalled.
     pub(crate) recalls: Box<recall::Recalls>,
     /// Requests of children in a later round than their parents here, with the children's homes.
     early: Vec<(NodeId, wire::CreditAsk)>,
@@ -246,7 +246,7 @@ impl Ledger {
             let partition = PartitionId(total.partition);
             let part = job.parts.entry(partition).or_default();
             if std::mem::replace(&mut part.visible, true) {
-                part.dirty = true; // A repeated commit, among others.
+                part.dirty = true; // The commit of this part is repeated.
                 opened.extend((part.round < round).then_some(partition));
                 continue;
             }
@@ -266,7 +266,7 @@ impl Ledger {
             activations.push(Activation::new(job_id, partition, chunks, false));
         }
         if unheard || !opened.is_empty() {
-            job.report_everything(now); // No task may be left to cause a report.
+            job.report_everything(now); // There may be no task left to cause a report.
         }
         self.activations.extend(activations);
         let named = visible.retried.iter().copied().collect();

@@ -117,7 +117,7 @@ impl Ledger {
         wire::TaskStates { tasks, end: ids.next().is_none() }
     }
 
-    /// Explains the state of the task by its record.
+    /// Explains the state of the task according to its record.
     pub(crate) fn explain(&self, task: TaskId) -> Option<wire::Explanation> {
         const PARENTS_NAMED_MAX: usize = 16;
         let state = self.task_state(task)?;

@@ -22,7 +22,7 @@ use crate::Mutant;
 use crate::homes::Homes;
 use crate::out::Out;
 
-/// An end that waits until no reader counts that has read other bytes.
+/// An end that is held back until all readers of the earlier, different bytes are recalled.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) from: NodeId,
@@ -118,7 +118,8 @@ impl Ledger {
         }
         let known = self.inputs(task).find(|input| input.slot == slot);
         let is_earlier = known.is_some_and(|input| input.attempt < attempt.0);
-        // The task was done, and its outputs are lost: by its records that end still counts.
+        // The task was done, and its outputs are lost. According to its records that end still
+        // counts.
         let is_reopened = rebuilds > 0 && known.is_none();
         let round = self.part(task).map_or(0, |part| part.round);
         match state {

@@ -43,7 +43,7 @@ pub(crate) struct Cell {
     pub(crate) has_rested: bool,
     /// Its home has recorded the start of the current attempt.
     pub(crate) started: bool,
-    /// An earlier incarnation of this node held it, by the records.
+    /// An earlier incarnation of this node held it, according to the records.
     pub(crate) died_here: bool,
     /// It was ready before and its holder was lost: it goes before tasks that have not had their
     /// turn.
@@ -58,7 +58,7 @@ pub(crate) struct Cell {
 /// Fields that only some tasks have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Side {
-    /// Words of slots from 64 on. Memory follows the credits received, not the declared slots.
+    /// Bits of the slots from 64 on. Memory follows the credits received, not the declared slots.
     filled: BTreeMap<u32, u64>,
     /// By input slot.
     pub(crate) inputs: BTreeMap<u32, wire::InputAt>,

@@ -311,7 +311,7 @@ impl Ledger {
         }
     }
 
-    /// Ready tasks of a partition with their holders by the records, this node included.
+    /// Ready tasks of a partition with their holders according to the records, this node included.
     pub(crate) fn held(&self, partition: PartitionId) -> Vec<(TaskId, NodeId)> {
         let mut held = Vec::new();
         for (job_id, job) in self.live_jobs() {
