@@ -24,13 +24,13 @@ pub struct Config {
     pub map: Arc<wire::ClusterMap>,
     /// Always `None` outside the simulator.
     pub mutant: Option<Mutant>,
-    /// Its address for other nodes, and its process; not used where homes do not move.
+    /// The node's address for other nodes, and its process; not used where homes do not move.
     pub address: String,
     pub data_address: String,
-    /// The name of its machine, for people.
+    /// The name of the node's machine, for people.
     pub host: String,
     pub pid: u32,
-    /// It joined later: `map` is not the first map of the cluster.
+    /// The node joined later: `map` is not the first map of the cluster.
     pub late: bool,
     /// The previous incarnation of this node, and how it ended as far as the node knows.
     pub former: (Incarnation, wire::LifeEnd),

@@ -90,15 +90,15 @@ pub enum Effect {
         job: JobId,
     },
     /// The job is forgotten: the shell removes the output that its tasks printed, and reports
-    /// [`Input::Erased`]. If that fails there is no report, and the effect comes again.
+    /// [`Input::Erased`]. If that fails there is no report, and the node emits the effect again.
     Erase {
         job: JobId,
         /// Returned in the report.
         number: u64,
     },
-    /// The map declares this incarnation failed. It emits nothing more: all that it runs must end,
-    /// and the node may start again under this incarnation or a later one. `None`: the node has
-    /// left the cluster permanently.
+    /// The map declares this incarnation failed. The node emits nothing more: all that it runs must
+    /// end, and the node may start again under this incarnation or a later one. `None`: the node
+    /// has left the cluster permanently.
     Fenced {
         restart: Option<Incarnation>,
     },

@@ -42,8 +42,8 @@ struct Link {
     /// The next sequence number expected from the peer.
     expected: u64,
     ahead: BTreeMap<u64, Bytes>,
-    /// The fragments of a large message so far, and the last sequence number before them. They are
-    /// acknowledged together, or a restart would keep half a message.
+    /// The fragments of a large message so far, and the last sequence number before them. All
+    /// fragments are acknowledged together, or a restart would keep half a message.
     partial: Vec<u8>,
     whole: u64,
     /// A message about replicas could not be decoded: nothing is accepted after it.
@@ -173,7 +173,7 @@ pub(crate) struct Links {
     withholds: bool,
     timers: BTreeSet<(Time, NodeId)>,
     pub(crate) messages: u64,
-    /// These links carry replicas of partitions and nothing else.
+    /// These links carry only replicas of partitions.
     copies: bool,
     ack_before_durable: bool,
     ignore_incarnation: bool,

@@ -143,7 +143,7 @@ impl Node {
              held; {copies}; {group}"
         )
     }
-    /// Whether it is to leave, and no node has space for its outputs: for checks.
+    /// Whether this node is to leave, and no node has space for its outputs: for checks.
     #[must_use]
     pub fn finds_no_room_to_leave(&self) -> bool {
         self.scheduler.finds_no_room_to_leave()

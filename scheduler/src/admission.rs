@@ -7,9 +7,9 @@ use proto::{TaskId, Time};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
     Now,
-    /// It fits only after tasks that run or are staged here have ended.
+    /// The task fits only after tasks that run or are staged here have ended.
     Later,
-    /// It does not fit even if it runs alone.
+    /// The task does not fit even if it runs alone.
     Never {
         needed_bytes: u64,
         budget_bytes: u64,

@@ -45,7 +45,7 @@ impl Scheduler {
         self.homes.term(partition).unwrap_or(self.options.incarnation.0)
     }
 
-    /// An attempt ended on some node. It counts only if it is the current one.
+    /// An attempt ended on some node. Its end counts only if the attempt is the current one.
     pub(crate) fn complete(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! Undelivered messages to homes that move. They are kept here, in order, until a node serves the
-//! partition. If a node returns a message because it is not the home, the message is sent again.
+//! Keeps undelivered messages to homes that move, in order, until a node serves the partition. If a
+//! node returns a message because it is not the home, the message is sent again.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -460,7 +460,7 @@ fn a_parked_commit_goes_when_its_job_is_forgotten() {
     }
 }
 
-/// A member that confirmed has got the commit once more, late, and counts its tasks.
+/// A member that has confirmed receives the commit again, late, and counts its tasks.
 #[test]
 fn a_node_that_tells_of_a_forgotten_job_is_to_forget_it_again() {
     let mut home = recorded(Tuning::of(Policy::Mlb));

@@ -12,7 +12,7 @@ use crate::objects::remove_of_job;
 struct Reading {
     /// The number of edges to tasks that have not ended.
     left: u32,
-    /// The node that made it, or has it instead.
+    /// The node that made the object, or that holds it instead.
     node: NodeId,
 }
 
@@ -34,7 +34,7 @@ impl Readers {
         }
     }
 
-    /// Whether some task still reads it; then it has not been freed.
+    /// Whether some task still reads the object; then it has not been freed.
     pub(crate) fn has(&self, object: &ObjectId) -> bool {
         self.objects.contains_key(object)
     }
@@ -43,14 +43,14 @@ impl Readers {
         let from = ObjectId { task: first, attempt: Attempt(0), output: 0 };
         self.objects.range(from..).next().is_some_and(|(object, _)| object.task <= last)
     }
-    /// A reader that had ended reads it once more.
+    /// A reader that had ended reads the object again.
     pub(crate) fn again(&mut self, object: &ObjectId) {
         if let Some(reading) = self.objects.get_mut(object) {
             reading.left += 1;
         }
     }
 
-    /// The node that made it, or has it instead.
+    /// The node that made the object, or that holds it instead.
     pub(crate) fn maker_of(&self, object: &ObjectId) -> Option<NodeId> {
         self.objects.get(object).map(|reading| reading.node)
     }

@@ -133,10 +133,10 @@ impl Scheduler {
 /// The result of comparing the bytes of an attempt with earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Checked {
-    /// They are the first, or the same as before.
+    /// The bytes are the first, or the same as before.
     Same,
-    /// They differ, and no reader of the earlier ones counts.
+    /// The bytes differ, and no reader of the earlier bytes counts.
     Changed,
-    /// They differ, and a reader of the earlier ones cannot be recalled.
+    /// The bytes differ, and a reader of the earlier bytes cannot be recalled.
     Used,
 }

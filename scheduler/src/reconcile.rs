@@ -31,9 +31,9 @@ pub(crate) struct Reconciler {
 
 #[derive(Debug)]
 struct Unsettled {
-    /// By then the credits that its new home was asked for have come.
+    /// The time at which the credits that its new home was asked for have arrived.
     until: Time,
-    /// The number of rounds that have left it out.
+    /// The number of rounds that have left the partition out.
     skips: u32,
 }
 

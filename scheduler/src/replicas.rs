@@ -46,7 +46,8 @@ struct Shared {
     outputs: Vec<wire::HandedOutput>,
     /// The number of other nodes that are to have the outputs; `others` have them.
     wanted: usize,
-    /// The number that the maker wanted. It applies here once a node that had the outputs is gone.
+    /// The number that the maker wanted. `wanted` is at least this once a node that had the outputs
+    /// is gone.
     meant: usize,
     others: BTreeSet<NodeId>,
     asked: BTreeMap<NodeId, Asked>,

@@ -10,9 +10,9 @@ use proto::{JobId, LocalId, TaskId};
 /// The history of a task that other nodes may have had.
 #[derive(Clone, Copy, Default, Debug)]
 struct Tried {
-    /// It did not fit although nothing ran here: for that it is offered once.
+    /// The task did not fit although nothing ran here: for this reason it is offered once.
     is_offered: bool,
-    /// No node had space for it: it is pinned in the local queue.
+    /// No node had space for the task: it is pinned in the local queue.
     stays: bool,
 }
 

@@ -59,7 +59,7 @@ impl Staged {
     pub(crate) fn missing(&self) -> usize {
         self.missing.len()
     }
-    /// Whether it waits: for a slot, among the complete tasks; for its home; or for objects.
+    /// Whether the task waits: for a slot, among the complete tasks; for its home; or for objects.
     pub(crate) fn waits(&self, in_line: bool) -> bool {
         in_line || matches!(self.asks, Asks::Waits | Asks::Late) || !self.missing.is_empty()
     }
@@ -70,7 +70,7 @@ impl Staged {
 pub(crate) enum Gathering {
     No,
     Until(Time),
-    /// The wait is over. It does not begin again, even if no queued task can start.
+    /// The wait is over. No other wait begins, even if no queued task can start.
     Over,
 }
 
@@ -89,15 +89,15 @@ impl Gathering {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Staging {
     Done,
-    /// It does not fit before others have ended. It goes back to its queue, and no other task may
-    /// go before it.
+    /// The task does not fit before others have ended. It stays in its queue, and no other task may
+    /// pass it.
     Stop,
 }
 
 /// A task that was taken out of its queue and does not fit.
 #[derive(Debug)]
 pub(crate) struct Aside {
-    /// It goes to the end of the shared queue: other nodes may have space for it.
+    /// The task is put at the end of the shared queue: other nodes may have space for it.
     offered: bool,
     local_queue: bool,
     ready: Ready,

@@ -322,8 +322,8 @@ impl Scheduler {
         self.thief.phase = Phase::Quiet { look };
     }
 
-    /// The thief was dormant for the bound, without work. It starts again if dedicated tasks may
-    /// wait so little by now that other nodes have probably shared some.
+    /// The thief was dormant for `steal_interval_bound`, without work. It starts again if dedicated
+    /// tasks may wait so little now that other nodes have probably shared some.
     fn look_again(&mut self, now: Time, out: &mut Out) {
         self.steal_found_nothing();
         if !self.waits_little() {

@@ -30,8 +30,8 @@ pub(crate) struct Loading {
 }
 
 impl Scheduler {
-    /// One stored record of a partition that this node is about to serve, in the order of keys.
-    /// It has no effect before [`Self::serve`].
+    /// Adopts one stored record of a partition that this node is about to serve. Records are
+    /// adopted in the order of keys, and have no effect before [`Self::serve`].
     pub fn adopt(
         &mut self,
         now: Time,

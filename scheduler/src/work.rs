@@ -17,11 +17,11 @@ pub(crate) struct Work {
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) name: String,
     pub(crate) inputs: Vec<wire::InputAt>,
-    /// The number of deaths of nodes that ran it or may have run it.
+    /// The number of deaths of nodes that ran the task or may have run it.
     pub(crate) deaths: u8,
-    /// No other task runs beside it.
+    /// No other task runs beside this one.
     pub(crate) alone: bool,
-    /// It was ready before, and its holder was lost.
+    /// The task was ready before, and its holder was lost.
     pub(crate) again: bool,
 }
 
@@ -50,13 +50,13 @@ impl Work {
     pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)
     }
-    /// Whether only its home can run it, since its files were uploaded there.
+    /// Whether only its home can run the task, since its files were uploaded there.
     #[must_use]
     pub(crate) fn is_bound(&self) -> bool {
         is_upload(&self.spec)
     }
-    /// Whether it is a no-op that writes nothing: it needs no thread and no slot, and many run in
-    /// one step.
+    /// Whether the task is a no-op that writes nothing: it needs no thread and no slot, and many
+    /// run in one step.
     #[must_use]
     pub(crate) fn is_instant(&self) -> bool {
         matches!(self.spec.body, Some(wire::spec::Body::Noop(_))) && !self.settings.real_data
@@ -83,7 +83,7 @@ impl Work {
     }
 }
 
-/// Whether it stands for a file that a client has uploaded here.
+/// Whether the task stands for a file that a client has uploaded to this node.
 pub(crate) fn is_upload(spec: &wire::Spec) -> bool {
     matches!(spec.body, Some(wire::spec::Body::Upload(_)))
 }

@@ -14,12 +14,12 @@ pub(crate) struct Identity {
     pub(crate) store: u64,
     pub(crate) address: String,
     pub(crate) data_address: String,
-    /// The name of its machine.
+    /// The name of the node's machine.
     pub(crate) host: String,
     pub(crate) slots: u32,
     pub(crate) pid: u32,
     pub(crate) seed: u64,
-    /// It joined later: `map` is not the first map of the cluster.
+    /// The node joined later: `map` is not the first map of the cluster.
     pub(crate) late: bool,
     pub(crate) mutant: Option<Mutant>,
 }

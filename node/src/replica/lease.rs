@@ -44,7 +44,8 @@ impl Leases {
         backups.iter().all(|peer| self.had.get(peer).is_some_and(|&asked| now < asked + LEASE))
     }
 
-    /// Whether it is time for a request, for answers that wait or will come.
+    /// Whether the next request for leases is due, `ASK_EVERY` after the last. If so, notes the
+    /// request.
     pub(crate) fn is_due(&mut self, now: Time) -> bool {
         let due = self.asked_at.is_none_or(|asked| asked + ASK_EVERY <= now);
         if due {

@@ -147,8 +147,8 @@ impl Replica {
     }
 
     /// All records of a partition, if this node may begin to serve it, and the members with
-    /// different replicas. It may if it has registered as its primary. It also may in its first
-    /// incarnation: then the first map shows the partition as active and empty.
+    /// different replicas. A node may serve a partition after it has registered as its primary. A
+    /// first incarnation also may: then the first map shows the partition as active and empty.
     fn records_at_hand(
         &mut self,
         partition: PartitionId,
@@ -177,7 +177,7 @@ impl Replica {
     }
 
     /// Whether the change is of an earlier configuration, and this node is not in the present one.
-    /// If it never had a replica, nothing else shows that.
+    /// If this node never had a replica, only the map shows that.
     pub(super) fn is_of_the_past(&self, change: &wire::Change) -> bool {
         let entry = self.map.partitions.get(change.partition as usize);
         entry.is_some_and(|entry| change.epoch < entry.epoch && self.is_left_out(entry))
@@ -242,9 +242,9 @@ impl Replica {
         }
     }
 
-    /// Writes that nodes which have left did not confirm wait for the map. It must show that the
-    /// partition goes on without these nodes. Until then they may go on, whichever node is to be
-    /// primary.
+    /// Writes that nodes which have left did not confirm wait for the map. The map must show that
+    /// the partition continues without these nodes. Before that, these nodes may continue without
+    /// this one, whichever node is to be primary.
     fn wait_for_map(&mut self, partition: PartitionId, left: &[NodeId]) {
         self.shipping.wait_for_map(self.me, left, partition);
         // The writes of this very step wait too, with those that are sent at its end.
@@ -291,7 +291,8 @@ impl Replica {
         }
     }
 
-    /// Whether it has waited too long for something that only a new incarnation settles.
+    /// Whether a refusal of this node's change has lasted for `REFUSAL_PATIENCE`. Only a new
+    /// incarnation settles such a refusal.
     pub(crate) fn is_stuck(&self, now: Time) -> bool {
         self.stuck_since.values().any(|&since| since + REFUSAL_PATIENCE <= now)
     }

@@ -23,8 +23,8 @@ pub(super) struct Served {
     pub(super) learners: BTreeMap<NodeId, Learner>,
     /// There are fewer members than are needed to acknowledge anything.
     pub(super) is_short: bool,
-    /// It was left alone and must register before it acknowledges anything. Otherwise the nodes
-    /// that left may go on without it.
+    /// The primary was left alone and must register before it acknowledges anything. Otherwise the
+    /// nodes that left may continue without it.
     pub(super) must_register: bool,
     /// Members with different replicas, and learners that have started over although the map may be
     /// about to count them: they must be dropped.
@@ -40,13 +40,13 @@ impl Served {
 /// The progress of a node that is not a member yet.
 #[derive(Debug)]
 pub(super) enum Learner {
-    /// It was asked for its position.
+    /// The learner was asked for its position.
     Asked,
     /// All records are to be sent, once a fill may begin.
     Queued,
     Filling(Filling),
-    /// It counts as a member from this message on. `ready`: it has synced that message, so the map
-    /// may count it at any moment.
+    /// The learner counts as a member from this message on. `ready`: it has synced that message, so
+    /// the map may count it at any moment.
     CaughtUp {
         number: u64,
         ready: bool,

@@ -23,7 +23,7 @@ use proto::{NodeId, Span, Time, wire};
 
 use super::Replica;
 
-/// The key that a probe writes. It is never read.
+/// The key that a probe writes. No code reads it.
 const PROBE_KEY: [u8; 2] = [META, b'p'];
 
 /// The durations of some operation within this window.
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// It has answered nothing yet: the time that it has taken so far is evidence enough.
+    /// The backup has not answered yet: the time since the request is evidence enough.
     #[test]
     fn who_does_not_answer_at_all_is_slow() {
         let mut watch = Watch::default();

@@ -14,7 +14,7 @@ impl Ledger {
         specs.into_iter().any(|spec| spec.outputs.iter().any(|output| output.keep))
     }
 
-    /// Removes all of the job. It has ended: nothing waits for its tasks.
+    /// Removes all records of the job. The job has ended: nothing waits for its tasks.
     pub(crate) fn forget_job(&mut self, job_id: JobId, out: &mut Out) {
         let Some(job) = self.jobs.remove(&job_id) else { return };
         self.live.remove(&job_id);

@@ -108,7 +108,7 @@ pub(crate) struct Ledger {
 pub(crate) struct Ending {
     pub(crate) output_sizes: Vec<u64>,
     pub(crate) output_sums: Vec<u64>,
-    /// It had ended before, and some of its outputs have other bytes now.
+    /// The task had ended before, and some of its outputs have other bytes now.
     pub(crate) changed: bool,
     pub(crate) exit_code: i32,
     pub(crate) error: String,

@@ -37,18 +37,18 @@ pub(crate) struct Cell {
     pub(crate) holder: NodeId,
     pub(crate) holder_incarnation: Incarnation,
     pub(crate) tries: u16,
-    /// The node that ran it has died, and this death is not judged yet.
+    /// The node that ran the task has died, and this death is not judged yet.
     pub(crate) in_doubt: bool,
-    /// It has rested since its last death.
+    /// The task has rested since its last death.
     pub(crate) has_rested: bool,
     /// Its home has recorded the start of the current attempt.
     pub(crate) started: bool,
-    /// An earlier incarnation of this node held it, according to the records.
+    /// An earlier incarnation of this node held the task, according to the records.
     pub(crate) died_here: bool,
-    /// It was ready before and its holder was lost: it goes before tasks that have not had their
+    /// The task was ready before and its holder was lost: it precedes tasks that have not had their
     /// turn.
     pub(crate) again: bool,
-    /// How often it ran again because its outputs were lost.
+    /// How often the task ran again because its outputs were lost.
     pub(crate) rebuilds: u8,
     /// How often one of its inputs was lost.
     pub(crate) input_losses: u8,
@@ -123,7 +123,7 @@ pub(crate) struct Segment {
     pub(crate) open: u32,
     /// Ended tasks with credits that have not all left.
     pub(crate) undelivered: u32,
-    /// No task needs it. It stays for queries until newer chunks take its room.
+    /// No task needs the chunk. It is kept for queries until newer chunks need its memory.
     retired: bool,
 }
 

@@ -123,7 +123,7 @@ fn parent_of(
     best.map_or(NodeId(input.node), |(_, node)| node)
 }
 
-/// Whether the input was made there, or a copy of it is known to be there.
+/// Whether the input was made on the node, or a copy of it is known to be there.
 fn holds(input: &wire::InputAt, node: NodeId) -> bool {
     input.node == node.0 || input.copies.contains(&node.0)
 }

@@ -11,9 +11,9 @@ use crate::homes::Homes;
 
 /// A message, split by the owners of the partitions that it is about.
 pub(crate) enum Split<K> {
-    /// It is for a node as such, and stays as it is.
+    /// The message is for a node as such, and stays as it is.
     ToNode(Body),
-    /// It is for one owner, and is never split.
+    /// The message is for one owner, and is never split.
     Undivided(wire::Moved),
     /// One message for each key of a partition, in order.
     ByOwner(Vec<(K, Body)>),

@@ -14,17 +14,18 @@ use crate::homes::Homes;
 pub struct MessageTraits<'a> {
     /// The receiver: a node as such, or the owners of partitions, which the message follows.
     pub addressed_to: AddressedTo<'a>,
-    /// It is irrevocable at the receiver: the sender's batch is synced on all replicas first.
+    /// The message is irrevocable at the receiver: the sender's batch is synced on all replicas
+    /// first.
     pub durable_before_send: bool,
-    /// It still has a meaning for the next incarnation of the receiver.
+    /// The message still has a meaning for the next incarnation of the receiver.
     pub survives_restart: bool,
     /// The receiver deletes objects or records. A message to the sender itself waits for the sync
     /// too.
     pub frees_data: bool,
-    /// It returns a message that was not accepted. Until the receiver has it, the sender
-    /// acknowledges nothing to the receiver.
+    /// The message returns one that was not accepted. Until the receiver has the returned message,
+    /// the sender acknowledges nothing to the receiver.
     pub gives_back: bool,
-    /// The link that carries it, and whether it may be lost there.
+    /// The link that carries the message, and whether the message may be lost there.
     pub channel: Channel,
 }
 
