@@ -480,7 +480,7 @@ impl Links {
             };
             let timer = link.timer;
             if timer != timer_before {
-                // An earlier time may still be in the set; it is skipped when it comes.
+                // The set may still contain an earlier time. It has no effect when reached.
                 self.timers.extend(timer.map(|at| (at, peer)));
             }
             for packet in packets.drain(..) {

@@ -333,8 +333,8 @@ impl Node {
         }
     }
 
-    /// Sends a message. If its receiver has failed since the decision, the message goes to the new
-    /// homes of its partitions, like all messages that the receiver has not acknowledged.
+    /// Sends a message. If its receiver has failed since the decision, the message is sent to the
+    /// new homes of its partitions, like all messages that the receiver has not acknowledged.
     fn say(&mut self, to: NodeId, body: Body) {
         if !self.links.is_shut(to) {
             self.links.send(to, body);

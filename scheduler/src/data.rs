@@ -434,7 +434,8 @@ impl Scheduler {
         }
         self.guests.forget_job(job);
         self.data.going.extend(gone.into_iter().map(Going::Object));
-        // A home of the job may have received uploads. Other nodes have files only if tasks came.
+        // A home of the job may have received uploads. Other nodes have files only if they
+        // received tasks.
         if !kept && (self.data.touched.forget(job) || self.ledger.jobs.contains_key(&job)) {
             self.data.going.push_back(Going::Rest(job));
         }

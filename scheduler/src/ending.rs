@@ -198,10 +198,10 @@ impl Scheduler {
         home.max(guests).max(self.data.touched.round(job))
     }
 
-    /// Whether the answer "no such job" is still true. It counts if it comes from the job's present
-    /// home and answers the last question since the last activity here. If nothing was asked since,
-    /// the home is asked once more. A job that waits for its commit here is asked about at its
-    /// time.
+    /// Whether the answer "no such job" is still true. An answer counts if the job's
+    /// present home sent it, and if it answers the last question since the last activity here. If
+    /// this node has asked nothing since that activity, it asks the home again. For a job that
+    /// waits for its commit here, this node asks at the planned time.
     fn is_still_unknown(&mut self, from: NodeId, end: wire::JobEnd, out: &mut Out) -> bool {
         let job_id = JobId(end.job);
         let asked = match self.ledger.jobs.get(&job_id) {

@@ -22,7 +22,7 @@ pub(crate) enum Phase {
     /// All sources are busy; the home reports when one is free.
     Waiting,
     Moving,
-    /// A fetch failed; the next try comes later.
+    /// A fetch failed; the next try follows after a pause.
     Pausing,
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct Flight {
     begun: Vec<Begun>,
     settings: Settings,
     real: bool,
-    /// Only one task reads it.
+    /// Only one task reads the object.
     single: bool,
     /// Set if the object is stored as if made here; the value tells whether it outlives its job.
     taken: Option<Stay>,
     pub(crate) phase: Phase,
     pub(crate) tries: u32,
-    /// How often its home was asked again while all sources were busy.
+    /// How often the object's home was asked again while all sources were busy.
     waits: u32,
     /// Whether the maker has answered that it does not have the object. How often it did so after
     /// the home had named no copy. Whether the home has named none since the last time.

@@ -156,8 +156,8 @@ impl Homes {
         self.is_mine(task.partition())
     }
     /// The epoch under which this node became home of a partition that it serves. Numbers that must
-    /// be unique over all homes of a partition have it in their high half. `None` where homes never
-    /// move: there the incarnation takes its place.
+    /// be unique over all homes of a partition contain this epoch in their high half. `None` where
+    /// homes never move: there such numbers contain the incarnation.
     #[must_use]
     pub(crate) fn term(&self, partition: PartitionId) -> Option<u32> {
         self.served.as_ref()?.get(&partition).copied()

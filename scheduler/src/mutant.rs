@@ -119,7 +119,7 @@ mutants! {
 
     /// Mutants of replicated partitions.
     OF_COPIES by Simulator {
-        /// Messages and answers that depend on a batch leave before any backup has it.
+        /// Messages and answers that depend on a batch leave before any backup has the batch.
         AckBeforeBackups "ack-before-backups",
         /// Messages and launches do not wait for backups; answers do.
         ReleaseBeforeBackups "release-before-backups",
@@ -251,7 +251,7 @@ mutants! {
 
     /// Mutants of numbered batches of the key-value store.
     OF_NUMBERS by Simulator {
-        /// A numbered batch of the key-value store is applied as often as it comes.
+        /// A numbered batch of the key-value store is applied as often as it arrives.
         NumberIgnored "number-ignored",
         /// A restarted node, or one that takes a partition over, has forgotten the earlier numbers.
         NumbersForgotten "numbers-forgotten",

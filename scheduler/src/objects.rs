@@ -231,7 +231,7 @@ impl Objects {
     pub(crate) fn unpin(&mut self, object: ObjectId) -> bool {
         let Some(entry) = self.entries.get_mut(&object) else { return false };
         if entry.pins == 0 {
-            return false; // It was deleted while it was pinned, and came again.
+            return false; // It was deleted while it was pinned, and fetched again.
         }
         entry.pins -= 1;
         if entry.pins > 0 {

@@ -58,7 +58,7 @@ impl Scheduler {
         };
         let tasks: Vec<TaskId> =
             self.staged.iter().filter(may).take(STEP_POPS_MAX).copied().collect();
-        // The last first: each goes before its equals.
+        // In reverse order: each task is put before its equals.
         for &task in tasks.iter().rev() {
             if let Some(staged) = self.staging.get(&task) {
                 staged.pins.iter().for_each(|&object| self.data.objects.outlasts_reader(object));

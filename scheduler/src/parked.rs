@@ -190,8 +190,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the part of a message that is for this node. The rest goes back to its sender, which
-    /// may know the homes better, or will.
+    /// Returns the part of a message that is for this node. The remainder is returned to its
+    /// sender. The sender may know the present homes, or will learn them.
     pub(crate) fn mine_of(&self, from: NodeId, body: Body, out: &mut Out) -> Option<Body> {
         let homes = &self.homes;
         let addressed_to = traits(&body).addressed_to;

@@ -19,7 +19,8 @@ impl Scheduler {
             && self.homes.members().any(|node| is_wide(&node))
     }
 
-    /// The task is too wide for this node: it goes to nodes where it fits, in turns, or is refused.
+    /// The task is too wide for this node: it is pushed to nodes where it fits, in turns, or is
+    /// refused.
     pub(crate) fn place_elsewhere(
         &mut self,
         now: Time,

@@ -16,7 +16,7 @@ use proto::{Attempt, ObjectId, TaskId};
 pub(crate) struct Ready {
     pub(crate) task: TaskId,
     pub(crate) attempt: Attempt,
-    /// The highest goes first.
+    /// The task with the highest rank is first.
     pub(crate) rank: u64,
 }
 

@@ -327,7 +327,7 @@ impl Scheduler {
                 if !is_next
                     || self.waits_for_room(now, ready.task, needed_bytes <= budget_bytes) =>
             {
-                // A task of the shared queue is offered too, and comes back only once.
+                // A task of the shared queue is offered too, and is sent back only once.
                 let offered = is_next && self.offers(ready.task, &work);
                 let aside = Aside { offered, local_queue, ready, work, home_knows };
                 return self.set_aside(now, aside);
@@ -375,8 +375,8 @@ impl Scheduler {
         self.data.aside = aside;
     }
 
-    /// Whether other nodes may steal a task that does not fit here. A task that has come back is
-    /// not offered again: it would migrate without end.
+    /// Whether other nodes may steal a task that does not fit here. A task that another node has
+    /// sent back is not offered again: it would migrate without end.
     fn offers(&mut self, task: TaskId, work: &Work) -> bool {
         !work.is_bound() && self.data.roomless.offers(task)
     }

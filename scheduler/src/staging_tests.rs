@@ -109,7 +109,7 @@ fn what_has_no_room_here_is_offered_once_then_refused() {
     let granted = out.reliable.pop().expect("a grant").1;
     let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
     assert!(scheduler.shared.is_empty());
-    // It comes back: the other node had no space either.
+    // The other node returns the task: it had no space either.
     scheduler.on_message(Time(0), NodeId(2), Body::StealGrant(grant), &mut out);
     scheduler.act(Time(0), &mut out);
     assert_eq!((scheduler.local.len(), scheduler.shared.len()), (1, 0), "it would wander");
@@ -133,7 +133,7 @@ fn what_was_stolen_and_has_no_room_is_passed_on_once() {
         scheduler.on_message(Time(0), NodeId(2), Body::StealRequest(request), &mut out);
         let granted = out.reliable.pop().expect("a grant").1;
         let Body::StealGrant(grant) = granted else { panic!("{granted:?}") };
-        // As if it came from their home.
+        // As if the tasks' home had sent them.
         wire::StealGrant { untold: Vec::new(), ..grant }
     };
     let grant = grant_of(&mut victim, 1);
@@ -373,7 +373,7 @@ fn what_waits_for_a_busy_source_keeps_nobody_from_asking_for_something_else() {
     answer(&mut scheduler, wanted[0], false, &mut out);
     assert_eq!(out.fetches.len(), 1);
     assert_eq!((out.fetches[0].from, scheduler.data.waiting), (NodeId(3), first - 1));
-    // An asker without further answers goes to the maker in the end.
+    // An asker without further answers fetches from the maker in the end.
     out.fetches.clear();
     scheduler.act(now + LOCATE_TIMEOUT_MAX, &mut out);
     assert!(out.fetches.iter().all(|fetch| fetch.from == NodeId(2)));

@@ -32,7 +32,7 @@ pub(crate) fn heir() -> Scheduler {
     heir
 }
 
-/// The task comes from its home, node 1.
+/// The task's home, node 1, pushes the task to this node.
 fn push(heir: &mut Scheduler, out: &mut Out) {
     push_from(NodeId(1), heir, out);
 }
@@ -447,7 +447,7 @@ fn what_has_not_come_is_placed_again_although_an_earlier_attempt_is_with_a_thief
     assert_eq!([ATTEMPT.0, ATTEMPT.0 + 1].map(placed_again), [false, true]);
 }
 
-/// Node 2 got the task, and it came back before node 2 reported that it had it.
+/// Node 2 received the task, and gave it back before it reported that it held the task.
 #[test]
 fn what_has_come_back_is_not_on_its_way_any_more() {
     let (mut node, mut out) = (victim(), Out::default());

@@ -10,7 +10,7 @@ use proto::{NodeId, Time};
 
 use super::Link;
 
-/// A first incarnation: it is safe to forget that a peer had it, since no packet can be older.
+/// A first incarnation. A link may forget that a peer had this one: no packet can be older.
 const FIRST_INCARNATION: u32 = 1;
 
 /// The data that is kept of a peer; the default for one that was never met.

@@ -45,7 +45,7 @@ pub(super) fn take_messages(
 /// Accepts the next message.
 fn take_message(link: &mut Link, bytes: Bytes, copies: bool, bodies: &mut Vec<Body>) {
     link.expected += 1;
-    // A message that cannot be decoded has no meaning here; the link goes on.
+    // A message that cannot be decoded has no meaning here; the link continues.
     let message = wire::Message::decode(bytes).unwrap_or_default();
     let body = match message.body {
         Some(Body::Fragment(fragment)) => match join(&mut link.partial, fragment) {

@@ -1,4 +1,4 @@
-//! The identity of a node towards others, and the proposal with which it comes.
+//! The identity of a node towards others, and the proposal with which it announces itself.
 
 use kvs::membership;
 use proto::wire::map_command::Body;

@@ -304,8 +304,8 @@ impl Membership {
     fn ask_for_map(&mut self, now: Time, from: u32) {
         if now >= self.ask_at {
             self.ask_at = now + MAP_ASK_AGAIN;
-            // This node may have led only itself while the others went on: then its history
-            // differs.
+            // This node may have led a group of only itself while the others had another
+            // leader: then its history differs.
             let epoch = if self.leads_itself() { 0 } else { self.map.epoch };
             self.said.push((from, Body::MapAsk(wire::MapAsk { epoch })));
         }

@@ -228,7 +228,7 @@ impl Replica {
         for change in tail.into_iter().flat_map(|answer| &answer.tail) {
             let change = Arc::new(wire::Change { epoch, ..change.clone() });
             if self.copies.take(&change, &mut self.batch).is_err() {
-                break; // As far as it goes; members with more are dropped.
+                break; // This node has taken what it can; members with more are dropped.
             }
             mark(Mark::TailTaken);
         }

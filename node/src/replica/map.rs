@@ -257,8 +257,8 @@ impl Replica {
     }
 
     /// Whether a partition was handed over, and its new primary has dropped this node because their
-    /// replicas differ. Writes of this node that others have not accepted may be nowhere else. The
-    /// node must not go on as if they were.
+    /// replicas differ. Then no other node may have the writes of this node that others have not
+    /// accepted. This node must not continue as if they were stored elsewhere.
     fn is_dropped(&self) -> bool {
         let is_in = |partition: PartitionId| {
             let entry = &self.map.partitions[partition.0 as usize];

@@ -355,7 +355,7 @@ impl Replica {
     /// Whether answers may leave. Requests the leases that they need.
     pub(crate) fn may_answer(&mut self, now: Time, waiting: bool) -> bool {
         if self.served.values().any(|served| served.must_register) {
-            return false; // Nodes that left may have gone on without it.
+            return false; // Nodes that left may have continued without it.
         }
         if self.backups.is_empty() {
             return true;

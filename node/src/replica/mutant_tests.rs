@@ -8,7 +8,7 @@ use scheduler::Mutant;
 use super::CopyQuestion;
 use super::tests::{P, Story};
 
-/// A scenario that returns whether all goes well.
+/// A scenario that returns whether it succeeds.
 type Telling = fn(Option<Mutant>) -> bool;
 
 const TELLINGS: [(Mutant, Telling); Mutant::OF_ONE_SIDE.len()] = [

@@ -292,8 +292,8 @@ impl Replica {
     }
 
     /// A peer has another incarnation: messages to the earlier one are lost. The map may already be
-    /// about to count it as a member. Then nothing goes on without it before the map has dropped
-    /// it: it could be the next primary.
+    /// about to count it as a member. Then the partition does not continue without the peer before
+    /// the map has dropped it: the peer could be the next primary.
     pub(super) fn learner_restarted(&mut self, peer: NodeId) {
         if self.is(Mutant::RestartedLearners) {
             return;

@@ -198,7 +198,7 @@ fn who_is_let_go_with_what_its_successor_refused_ends() {
     n0.agree(n0.activated(1));
     assert!(!n0.is_everywhere());
     assert!(n0.agree(n0.drop_of(0)).must_end, "it would tell clients of what is nowhere else");
-    // A node with changes that have all been accepted just goes.
+    // A node with changes that have all been accepted need not end.
     let mut n0 = Story::of(0);
     n0.write();
     n0.hear(1, false);
@@ -308,7 +308,7 @@ fn a_page_of_an_earlier_primary_that_comes_late_does_not_empty_a_copy() {
     n1.replica.on_replicate(NodeId(0), replicate(1, change));
     n1.step();
     n1.hand_over(2);
-    // n2 learns the position of this replica, and may have it counted with that.
+    // n2 learns the position of this replica, and the map may count the replica with that.
     let ask = wire::CopyAsk {
         partition: P.0,
         epoch: n1.epoch(),

@@ -51,9 +51,9 @@ impl Job {
     }
 }
 
-/// Members that may have something of a job. A failed member still has it when it returns, and must
-/// receive the request then. The records of a thinned job it gets from other nodes, as they are
-/// then.
+/// Members that may have data of a job. A failed member still has the data when it returns, and
+/// must receive the request then. A failed member of a thinned job receives the job's records from
+/// other nodes, in their thinned form.
 pub(super) fn may_have(forgets: bool, homes: &Homes) -> Vec<u32> {
     let stays = |node: &NodeId| forgets || !homes.is_gone(*node);
     homes.not_removed().filter(stays).map(|node| node.0).collect()

@@ -33,7 +33,7 @@ impl Spread {
 /// When the history of the jobs homed here is checked.
 #[derive(Debug, Default)]
 pub(super) struct Retention {
-    /// A job got its summary, or came here with one.
+    /// This node has recorded the summary of a job, or received a job that has one.
     pub(super) is_due: bool,
     /// No check is due before.
     rests_until: Time,

@@ -421,7 +421,7 @@ impl Ledger {
         record_end(task, attempt, end, node, (&ending, times), out);
         out.events.push(Event::Committed { task, attempt, end, node, output_bytes });
         self.apply_end(task, attempt, end, node, (ending, times));
-        // While the job goes on, a task that is not done may run again: it is still a reader.
+        // While the job runs, a task that is not done may run again: it is still a reader.
         if end == End::Done || self.is_removed(task.job) {
             self.consume(task, out);
         }

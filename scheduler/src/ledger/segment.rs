@@ -374,7 +374,7 @@ impl Segment {
         word >> (slot % 64) & 1 == 1
     }
 
-    /// The edges to its children that came in this chunk.
+    /// The edges from this task to its children that arrived with this chunk.
     pub(crate) fn edges(&self, index: u64) -> impl Iterator<Item = &[EdgeOut]> {
         let from = self.child_runs.partition_point(|run| run.index < index);
         let runs = self.child_runs[from..].iter().take_while(move |run| run.index == index);

@@ -96,8 +96,8 @@ impl Scheduler {
 
 /// The node that counts as the parent of an input: each known copy counts like the maker. If this
 /// node has a copy, it is this node. Otherwise it is the node with most of the bytes of all
-/// `inputs`, among those that can run the task. Among equal ones the maker goes first, then copies
-/// in order.
+/// `inputs`, among those that can run the task. Among equal nodes the maker is first, then
+/// copies in order.
 #[must_use]
 fn parent_of(
     here: NodeId,

@@ -99,7 +99,7 @@ pub fn earliest(candidates: &[Candidate], margin_s: f64) -> Candidate {
 }
 
 impl Scheduler {
-    /// Decides where a ready task of this home goes.
+    /// Decides on which queue of which node a ready task of this home is placed.
     pub(crate) fn decide_earliest(&self, now: Time, work: &Work) -> Decision {
         let me = self.options.me;
         if work.input_bytes() == 0 {
@@ -150,7 +150,7 @@ impl Scheduler {
         work.inputs.iter().filter(is_missing).map(moving_s).sum()
     }
 
-    /// The wait of a further task in the local queue here. The shared queue comes after it.
+    /// The wait of a further task in the local queue of this node, which precedes the shared queue.
     fn own_wait(&self) -> Span {
         Span(self.own_work().0 / u64::from(self.slots.total().max(1)))
     }

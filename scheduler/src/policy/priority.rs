@@ -10,7 +10,7 @@ const RANK_CRITICAL: u64 = 1 << 62;
 /// A path is critical if it takes this part of the whole job's time on all slots, or more.
 const CRITICAL_PART: u64 = 10;
 
-/// The rank of a task; the highest goes first. `slots` are those of all nodes.
+/// The rank of a task; the highest is first. `slots` are those of all nodes.
 pub(crate) fn rank(order: Order, work: &Work, slots: u64) -> u64 {
     let rank = match order {
         Order::Bytes => work.input_bytes(),

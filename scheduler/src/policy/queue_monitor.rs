@@ -23,7 +23,7 @@ const MOVES_LITTLE: f64 = 0.05;
 const MOVES_LESS: f64 = 0.25;
 const MOVES_MORE: f64 = 0.1;
 
-/// Tasks that ended per second, over a sliding window. A rate from before the data came, or with
+/// Tasks that ended per second, over a sliding window. A rate from before the data arrived, or with
 /// other kinds of tasks, does not show how fast the queue empties now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Throughput {

@@ -13,7 +13,7 @@ use crate::work::Work;
 /// The rules of one policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Where a ready task goes.
+    /// The node and queue on which a ready task is placed.
     pub(crate) decide: fn(&Scheduler, Time, &Work) -> Decision,
     /// The reason in events of a task that stays in the local queue of its owner.
     pub(crate) stays: Reason,
@@ -128,8 +128,8 @@ const ADAPTIVE: Rules = Rules {
     adapts: true,
 };
 
-/// Earliest finish: a task goes where it should end first, by the queue there and by the transfer
-/// of missing inputs.
+/// Earliest finish: a task is placed on the node where it should end first, according to the queue
+/// there and to the transfer of missing inputs.
 const EFT: Rules = Rules {
     decide: Scheduler::decide_earliest,
     stays: Reason::EarliestHere,

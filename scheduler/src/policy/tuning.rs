@@ -16,9 +16,9 @@ use crate::Policy;
 /// The order of the tasks in a ready queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// The task with the most input bytes goes first, as in the paper.
+    /// The task with the most input bytes is first, as in the paper.
     Bytes,
-    /// The task with the longest path to an end of its graph (b-level) goes first.
+    /// The task with the longest path to an end of its graph (b-level) is first.
     Urgency,
     /// Tasks with a path that may decide when the job ends go first, by length; then others by
     /// bytes.

@@ -264,7 +264,8 @@ fn who_starts_anew_asks_for_as_many_copies_as_its_maker_wanted() {
     assert_eq!(asked(&mut out), [1]);
 }
 
-/// It came from a node that had the client's file. This node has no file, and all have restarted.
+/// The copy was made from a node with the client's file. This node has no file; all nodes have
+/// restarted.
 #[test]
 fn a_copy_of_an_upload_asks_for_another_when_it_starts_anew() {
     let uploaded = Stay { keep: false, share: Some(0) };
@@ -275,7 +276,7 @@ fn a_copy_of_an_upload_asks_for_another_when_it_starts_anew() {
     assert_eq!(asked(&mut out).len(), 1);
 }
 
-/// A node that left had it.
+/// A node that left the cluster had the upload.
 #[test]
 fn who_takes_an_upload_over_sees_to_its_copies() {
     let uploaded = Stay { keep: false, share: Some(0) };

@@ -173,12 +173,12 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
     }
 }
 
-/// A recall goes to the owner of the readers.
+/// A recall is sent to the owner of the readers.
 fn readers_of(recall: &wire::Recall) -> AddressedTo<'_> {
     AddressedTo::Partition(PartitionId(recall.partition))
 }
 
-/// The answer to a recall goes to the job's owner, and from there to the parent's owner.
+/// The answer to a recall is sent to the job's owner, and from there to the parent's owner.
 fn answered(answer: &wire::Recalled) -> AddressedTo<'_> {
     if answer.counted {
         AddressedTo::Partition(LocalId(answer.parent).partition())
