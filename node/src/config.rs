@@ -15,7 +15,7 @@ pub struct Config {
     /// Drawn when the node's store was made, not 0. A store with another number has none of the
     /// data that the map expects.
     pub store: u64,
-    /// How it decides, until the settings are changed.
+    /// The scheduler's settings, until an operator changes them.
     pub tuning: Tuning,
     /// The only source of randomness of a node.
     pub seed: u64,

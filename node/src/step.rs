@@ -158,7 +158,7 @@ impl Node {
     pub fn late_activations(&self, now: Time) -> Option<String> {
         self.replica.as_ref()?.late_activations(now)
     }
-    /// The epoch under which it serves a partition, where homes move: for checks.
+    /// The epoch under which this node serves a partition, where homes move: for checks.
     #[must_use]
     pub fn serves(&self, partition: PartitionId) -> Option<u64> {
         self.replica.as_ref()?.serves(partition)

@@ -51,7 +51,7 @@ pub(crate) struct Totals {
 #[derive(Clone, Copy, Debug)]
 enum Going {
     Object(ObjectId),
-    /// All its objects are deleted; the remaining files of the job may be deleted too.
+    /// All objects of the job are deleted; its other files may be deleted too.
     Rest(JobId),
 }
 

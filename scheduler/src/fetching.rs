@@ -79,7 +79,7 @@ pub(crate) struct Ahead {
     pub(crate) child: TaskId,
     pub(crate) maker: NodeId,
     pub(crate) size_bytes: u64,
-    /// The number of tasks that read it; 0: not known.
+    /// The number of tasks that read the object; 0: not known.
     pub(crate) readers: u32,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) object: ObjectId,
     pub(crate) maker: NodeId,
     pub(crate) size_bytes: u64,
-    /// The number of tasks that read it; 0: not known.
+    /// The number of tasks that read the object; 0: not known.
     pub(crate) readers: u32,
     pub(crate) settings: &'a Settings,
     /// See [`Fetch::taken`].

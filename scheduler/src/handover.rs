@@ -23,7 +23,7 @@ use crate::out::Out;
 pub(crate) struct Taking {
     from: NodeId,
     handed: wire::Handed,
-    /// The sender keeps its outputs: this is a replication.
+    /// The sender keeps the outputs: this is a replication.
     stays: bool,
 }
 

@@ -208,7 +208,7 @@ impl Scheduler {
                 State::Ready if self.ledger.is_removed(task.job) => {
                     stale.push(task_attempt(task, attempt));
                 }
-                // It runs elsewhere: the sender had given it away, and took it back too soon.
+                // The task runs elsewhere: the sender had given it away, and took it back too soon.
                 State::Ready if cell.started && cell.holder != thief => {
                     stale.push(task_attempt(task, attempt));
                 }

@@ -87,7 +87,7 @@ fn a_maker_that_is_back_is_asked_although_the_map_does_not_say_so_yet() {
     scheduler.on_message(soon, NodeId(1), located(vec![2]), &mut out);
     let fetch = out.fetches.pop().expect("its home has heard that it is back");
     assert_eq!(fetch.from, NodeId(2));
-    // It cannot be reached from here yet: after a pause its home is asked once more.
+    // This node cannot reach the source yet: after a pause it asks the home again.
     scheduler.on_fetched(soon, fetch.object, fetch.number, Err(unreachable()), &mut out);
     assert!(out.locate.is_empty() && out.completions.is_empty());
     let later = soon + FETCH_RETRY_MAX;

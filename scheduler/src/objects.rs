@@ -33,7 +33,7 @@ struct Entry {
     kind: Kind,
     /// The number of staged and running tasks that use it.
     pins: u32,
-    /// Key in [`Objects::idle`] while it is an unpinned copy.
+    /// The key in [`Objects::idle`] while the object is an unpinned copy.
     last_use: u64,
     /// No task will read it: it is deleted with the last pin.
     doomed: bool,
@@ -231,7 +231,7 @@ impl Objects {
     pub(crate) fn unpin(&mut self, object: ObjectId) -> bool {
         let Some(entry) = self.entries.get_mut(&object) else { return false };
         if entry.pins == 0 {
-            return false; // It was deleted while it was pinned, and fetched again.
+            return false; // The object was deleted while pinned, and fetched again.
         }
         entry.pins -= 1;
         if entry.pins > 0 {

@@ -62,7 +62,7 @@ pub(crate) struct ReadyQueue {
     /// Tasks with inputs that were not here, by arrival.
     entries: BTreeMap<i64, Entry>,
     wanted: BTreeMap<ObjectId, Wanted>,
-    /// Tasks of the lowest rank with nothing to fetch: their order needs no tree.
+    /// Tasks of the lowest rank with nothing to fetch: a list keeps their order.
     unranked: VecDeque<Ready>,
     arrivals: i64,
     /// The arrival of the last task that was put back: before all real arrivals.
@@ -84,7 +84,7 @@ impl ReadyQueue {
         }
     }
 
-    /// As [`Self::push`], before its equals: the task was taken out and could not continue.
+    /// As [`Self::push`], but before its equals: the task was taken out and could not continue.
     pub(crate) fn put_back(&mut self, ready: Ready, missing: &[(ObjectId, Presence)]) {
         self.put_back -= 1;
         if missing.is_empty() && ready.rank == 0 {
@@ -158,7 +158,7 @@ impl ReadyQueue {
         }
     }
 
-    /// The next in order, wherever its inputs are.
+    /// The next task in order, wherever its inputs are.
     #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Ready> {
         let here = self.here.first_key_value().map(|(&key, _)| key);

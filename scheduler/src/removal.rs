@@ -158,7 +158,7 @@ impl Scheduler {
                 }
             }
         }
-        // It may be granted to a thief, and it is not known yet whether the thief lives to run it.
+        // The task may be granted to a thief, and the thief may fail before it runs the task.
         if !found && self.options.mutant != Some(Mutant::CancelForgetsTransit) {
             self.transit.values_mut().for_each(|transit| transit.forget(task, attempt));
         }

@@ -36,7 +36,7 @@ pub(crate) struct Ended {
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     tries: u32,
-    /// The time at which it is asked again.
+    /// The time at which the node is asked again.
     until: Time,
 }
 
@@ -139,7 +139,7 @@ impl Replicas {
     pub(crate) fn forget(&mut self, made: &Made) {
         self.take(made);
     }
-    /// Outputs that are not kept go with their job.
+    /// Forgets the attempts of the job that have no kept output.
     pub(crate) fn forget_job(&mut self, job: JobId) {
         let of_job = self.shared.iter().filter(|((task, _), _)| task.job == job);
         let goes = |shared: &Shared| shared.outputs.iter().all(|output| !output.keep);
@@ -413,7 +413,7 @@ impl Scheduler {
     /// All outputs are here: the maker may report the end.
     pub(crate) fn copied_for(&mut self, maker: NodeId, handed: wire::Handed, out: &mut Out) {
         let (made, me) = (made_of(&handed), self.options.me);
-        // However small they are, their home must be able to name this node.
+        // However small the outputs are, their home must be able to name this node.
         if let Some(home) = self.homes.owner(made.0.partition()) {
             let here = objects_of(&handed).map(|(object, it)| wire_object(object, it.size_bytes));
             out.copies.entry(home).or_default().added.extend(here);

@@ -33,12 +33,12 @@ pub(crate) struct Guest {
 pub(crate) struct Running {
     pub(crate) attempt: Attempt,
     spec: Arc<wire::Spec>,
-    /// The first of its slots; a no-op has none.
+    /// The first of the task's slots; a no-op has none.
     slot: Option<u32>,
     started: Time,
     reads: Reads,
     pins: Vec<ObjectId>,
-    /// Bytes reserved for its outputs.
+    /// Bytes reserved for the task's outputs.
     output_bytes: u64,
     near: Vec<NearFile>,
     real: bool,
@@ -188,7 +188,7 @@ impl Scheduler {
         }
         let mut running = self.running.remove(&task).expect("looked at above");
         self.asking.ended(task);
-        // A no-op takes no time; the duration of the step that ran it is not its length.
+        // A no-op takes no time; the duration of the step that ran it says nothing about it.
         let started = if running.slot.is_some() { running.started } else { now };
         if outcome.is_done() {
             self.note_length(

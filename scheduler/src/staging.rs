@@ -30,7 +30,7 @@ pub(crate) struct Staged {
     /// The queue that it left, and whether its home knew then that the task is here.
     pub(crate) local_queue: bool,
     pub(crate) home_knows: bool,
-    /// When it left its queue, and its fetches began.
+    /// When the task left its queue, and its fetches began.
     pub(crate) since: Time,
     /// Objects that are being fetched, each with its size.
     pub(crate) missing: BTreeMap<ObjectId, u64>,
@@ -40,18 +40,18 @@ pub(crate) struct Staged {
     pub(crate) stalled: BTreeSet<ObjectId>,
     /// All inputs are here: it waits only for a slot.
     pub(crate) complete: bool,
-    /// The state of its request to start, where it needs one.
+    /// The state of the task's request to start, if the task needs one.
     pub(crate) asks: Asks,
     /// How often the request timed out.
     pub(crate) late: u32,
-    /// The first of its slots, while it waits for the answer.
+    /// The first of the task's slots, while the task waits for the answer.
     pub(crate) slot: Option<u32>,
     /// Its inputs that are here and pinned.
     pub(crate) pins: Vec<ObjectId>,
     pub(crate) reads: Reads,
-    /// The declared bytes of its outputs.
+    /// The declared bytes of the task's outputs.
     pub(crate) output_bytes: u64,
-    /// Files that are copied here for it.
+    /// Files that are copied to this node for the task.
     pub(crate) near: Vec<NearFile>,
 }
 

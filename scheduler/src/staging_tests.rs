@@ -139,7 +139,7 @@ fn what_was_stolen_and_has_no_room_is_passed_on_once() {
     let grant = grant_of(&mut victim, 1);
     let mut thief = with_marks(8_000, 10_000);
     let mut own = Out::default();
-    // From its home, which so knows of the move.
+    // The grant is from the task's home, which so knows of the move.
     thief.on_message(Time(0), NodeId(1), Body::StealGrant(grant), &mut own);
     thief.act(Time(0), &mut own);
     assert_eq!((thief.local.len(), thief.shared.len()), (0, 1), "others may have it");
@@ -199,7 +199,7 @@ fn who_has_no_room_is_not_passed_for_ever() {
     }
     assert_eq!(now, Time(0) + STORE_PASSED_FOR, "for so long others went before it");
     assert!(passed >= STORE_PASSED_MIN);
-    // The space for which it waits.
+    // The space for which the task waits.
     scheduler.on_fetched(now, fetch.object, fetch.number, Ok(()), &mut out);
     let mut ran = Vec::new();
     for _ in 0..3 {

@@ -43,7 +43,7 @@ enum Phase {
     BackingOff {
         until: Time,
     },
-    /// Dormant at the bound: a hint or own work wakes it, and FLDS may do so at `look`.
+    /// Dormant at the bound: a hint or own work wakes the thief, and FLDS may do so at `look`.
     Quiet {
         look: Option<Time>,
     },
@@ -53,7 +53,7 @@ enum Phase {
 pub(crate) struct Thief {
     phase: Phase,
     interval: Span,
-    /// FLDS may wake it once more: it has not done so since the longest wait last doubled.
+    /// FLDS may wake the thief again: it has not done so since the longest wait last doubled.
     rearms: bool,
     /// The last number of a probe or steal of this incarnation.
     number: u64,
@@ -81,7 +81,7 @@ impl Thief {
         self.rearms = false;
         self.phase = Phase::Quiet { look: None };
     }
-    /// The longest wait of FLDS has doubled: the thief may wake once more when it is small again.
+    /// The longest wait of FLDS has doubled: the thief may wake again when the wait is short again.
     pub(crate) fn rearm(&mut self, look_at: Time) {
         self.rearms = true;
         if let Phase::Quiet { look } = &mut self.phase {

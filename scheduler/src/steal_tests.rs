@@ -14,7 +14,7 @@ fn thief(tuning: Tuning) -> Scheduler {
     test_nodes::scheduler(0, 1, tuning, homes)
 }
 
-/// Lets it act at each of its deadlines until then. Returns when it probed the other node.
+/// Lets the thief act at each of its deadlines up to `until`. Returns the times of its probes.
 fn probes(thief: &mut Scheduler, from: Time, until: Time) -> Vec<Time> {
     let (mut now, mut probes) = (from, Vec::new());
     for _ in 0..10_000 {

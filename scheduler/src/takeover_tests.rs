@@ -70,7 +70,7 @@ pub(crate) fn until_visible() -> [LedgerRecord; 2] {
     [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)]
 }
 
-/// Node 0 is its home from now on; `last` is the last record of the earlier home.
+/// Node 0 is the task's home from now on; `last` is the last record of the earlier home.
 fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
     for record in until_visible().into_iter().chain([last]) {
         heir.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
@@ -403,7 +403,7 @@ fn who_is_back_hears_of_the_end_of_a_job_before_the_map_has_it() {
     assert_eq!([1, 2].map(told), [false, true]);
 }
 
-/// Its output was lost, and its job was cancelled before it was placed once more.
+/// The task's output was lost, and the job was cancelled before the task was placed again.
 #[test]
 fn what_was_to_be_made_again_may_end_otherwise_by_the_same_attempt() {
     let end = |verdict| {
@@ -518,7 +518,7 @@ fn what_ends_with_its_job_needs_no_waking() {
     assert_eq!(wakes(Vec::new()), [false], "the whole job is");
 }
 
-/// Until its map changes; each partition for itself.
+/// A node parks messages until its map changes, for each partition separately.
 #[test]
 fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
     let homes = |of_first| {
@@ -527,7 +527,7 @@ fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
     };
     let mut node = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes(1));
     let mut out = Out::default();
-    // A message to the home of a partition comes back from there, and waits this long.
+    // The home of a partition returns a message, which then waits this long.
     let mut waits = |node: &mut Scheduler, (partition, home): (u32, u32), from: u64| {
         let local = LocalId::new(PartitionId(partition), 0).0;
         let task = wire::TaskAttempt { job: 1, local, attempt: 1 };

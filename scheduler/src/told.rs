@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proto::limits::ENDS_REMEMBERED_MAX;
 use proto::{Attempt, JobId, PartitionId, TaskId, wire};
 
-/// The cache; it is filled only where homes may move.
+/// The cache of reported ends. Filled only where homes may move.
 #[derive(Debug, Default)]
 pub(crate) struct ToldEnds {
     ends: BTreeMap<TaskId, wire::Completion>,

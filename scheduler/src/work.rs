@@ -36,7 +36,7 @@ impl Work {
     pub(crate) fn input_bytes(&self) -> u64 {
         self.inputs.iter().fold(0, |sum, input| sum.saturating_add(input.size_bytes))
     }
-    /// The bytes that it writes, as far as they are declared.
+    /// The bytes that the task writes, as far as they are declared.
     #[must_use]
     pub(crate) fn declared_output_bytes(&self) -> u64 {
         let declared = |output: usize| {

@@ -294,7 +294,7 @@ impl Detector {
         if self.peers.contains_key(&node) { Some(node) } else { self.next_in_turn() }
     }
 
-    /// When it wants [`Self::on_time`].
+    /// The time of the next call of [`Self::on_time`].
     pub(crate) fn deadline(&self) -> Time {
         let probes = self.outstanding.iter().map(|probe| {
             let wait = if probe.helped { PROBE_PERIOD } else { PROBE_TIMEOUT };

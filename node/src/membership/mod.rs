@@ -79,7 +79,7 @@ pub(crate) struct Done {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sender {
     Current,
-    /// Declared failed or removed: its messages do not count.
+    /// The sender is declared failed or removed: its messages do not count.
     Gone,
 }
 
@@ -414,7 +414,7 @@ impl Membership {
         self.said.push((to, Body::MapAsk(wire::MapAsk { epoch: self.map.epoch })));
     }
 
-    /// When it wants [`Self::on_time`].
+    /// The time of the next call of [`Self::on_time`].
     #[must_use]
     pub(crate) fn deadline(&self, now: Time) -> Time {
         let proposal = self.wants_something().then_some(self.propose_at);

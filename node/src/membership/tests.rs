@@ -272,7 +272,7 @@ fn slow_is_not_dead() {
         let mut world = World::new(5, seed);
         world.latency.insert(3, 600 * MILLI);
         for _ in 0..40 {
-            // It stalls for more than a second from time to time, and its transports break.
+            // The node stalls for more than a second from time to time, and its connections break.
             world.machines[3].paused_until = world.now + Span(world.dice(1_500) * MILLI);
             world.run_for(3_000);
             assert!(world.nobody_is_down(), "seed {seed}");
@@ -382,7 +382,7 @@ fn a_voter_that_lost_its_disk_comes_back_without_its_memory() {
         machine.store += 1000;
         machine.incarnation = 0;
         world.start(node);
-        // It learns that the map has a later incarnation of it, and starts as the next one.
+        // The node learns that the map has a later incarnation of it, and starts as the next one.
         assert!(
             world
                 .run_until(5_000, |world| world.machines[node as usize].fenced.is_some())

@@ -247,7 +247,7 @@ impl Replica {
     /// this one, whichever node is to be primary.
     fn wait_for_map(&mut self, partition: PartitionId, left: &[NodeId]) {
         self.shipping.wait_for_map(self.me, left, partition);
-        // The writes of this very step wait too, with those that are sent at its end.
+        // The writes of this step wait too, with those that are sent at the end of the step.
         let is_open = |node: &NodeId| {
             self.out.get(node).is_some_and(|outgoing| outgoing.counted.contains(&partition))
         };

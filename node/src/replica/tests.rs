@@ -151,12 +151,12 @@ fn what_is_written_in_the_step_in_which_a_primary_is_left_alone_waits_for_the_ma
     n0.agree(n0.drop_of(2));
     let (key, value) = (b"k".to_vec(), Some(b"v".to_vec()));
     n0.replica.ship(vec![Write { partition: P, key, value }]);
-    // In the same step n1 starts a new incarnation, and has to get everything.
+    // In the same step n1 starts a new incarnation, and must receive all records.
     let up = wire::MemberUp { node: 1, incarnation: 2, store: 2, slots: 1, ..Default::default() };
     n0.agree(Change::Up(up));
     assert_eq!(n0.map.partitions[0].former, [1]);
     n0.step();
-    // It restarts once more before it has got anything, and is asked again.
+    // The learner restarts again before it has received anything, and is asked again.
     n0.replica.learner_restarted(NodeId(1));
     n0.replica.learn_anew(P, NodeId(1));
     n0.step();
@@ -371,7 +371,7 @@ fn a_learner_that_was_counted_and_dropped_before_its_primary_heard_of_it_is_aske
     };
     n0.replica.learner_answered(NodeId(1), &answer);
     assert!(n0.wants(&caught_up(n0.epoch())));
-    // It is counted, dropped as surplus, and drops its replica; then it is wanted again.
+    // n1 is counted, dropped as surplus, and drops its replica; then it is wanted again.
     for change in [caught_up(n0.epoch()), n0.drop_of_next(1), learner(n0.epoch() + 2)] {
         assert!(apply(&mut n0.map, &command(change)));
     }

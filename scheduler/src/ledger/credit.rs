@@ -447,7 +447,7 @@ impl Ledger {
         segment.is_some_and(|segment| segment.undelivered > 0)
     }
 
-    /// The credit that these children should have from the parent, if it has ended.
+    /// The credit that these children should have from the parent, if the parent has ended.
     pub(super) fn credit_again(
         &self,
         parent: TaskId,

@@ -33,7 +33,7 @@ impl Ledger {
                 handed.outputs.retain(|output| output.keep || read.contains(&(output.output + 1)));
             }
             State::Ended(_) => handed.outputs.clear(),
-            // The report of its end has not arrived yet.
+            // The report of the attempt's end has not arrived yet.
             State::Waiting | State::Ready => return false,
         }
         true

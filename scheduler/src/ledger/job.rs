@@ -19,7 +19,7 @@ pub(crate) struct Job {
     pub(crate) ended: bool,
     /// The whole job is cancelled: its tasks here do not run any more.
     pub(crate) cancelled: bool,
-    /// The last activity of its submitter; staged tasks expire.
+    /// The last activity of the job's submitter; staged tasks expire.
     pub(crate) touched: Time,
     /// The last question to its home whether there is such a job, without activity since; otherwise
     /// 0.

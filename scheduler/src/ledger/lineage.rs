@@ -151,7 +151,7 @@ impl Ledger {
             };
             let (state, attempt) = (cell.state, cell.attempt);
             match state {
-                // It runs again already; all its children get its credits.
+                // The task runs again already; all its children receive its credits.
                 State::Waiting | State::Ready => {}
                 State::Ended(End::Done) => {
                     let lost = asks.iter().any(|ask| ask.lost_attempt == attempt.0);

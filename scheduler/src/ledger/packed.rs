@@ -24,7 +24,7 @@ pub(crate) struct Brief {
     pub(crate) spec: u32,
     pub(crate) entry: u64,
     pub(crate) exit_code: i32,
-    /// Its own name, if it has one.
+    /// The task's own name, if it has one.
     pub(crate) name: Option<Box<str>>,
     pub(crate) times: Times,
 }

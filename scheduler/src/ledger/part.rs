@@ -8,7 +8,7 @@ use super::segment::{EdgeOut, End, Segment, State};
 
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// Sorted by first index; they tile the part once the job is committed.
+    /// Sorted by first index. The segments tile the part once the job is committed.
     segments: Vec<Segment>,
     /// Tasks with edges in several chunks (very long lists).
     foreign: BTreeSet<u64>,
@@ -159,7 +159,7 @@ impl Part {
     pub(crate) fn hold_chunks(&mut self) {
         self.segments.iter_mut().for_each(|segment| segment.undelivered += 1);
     }
-    /// The specs of its tasks have other numbers in the job here.
+    /// The specs of the part's tasks have other numbers in the job on this node.
     pub(crate) fn renumber_specs(&mut self, numbers: &[u32]) {
         self.segments.iter_mut().for_each(|segment| segment.renumber_specs(numbers));
     }

@@ -50,7 +50,7 @@ pub(crate) struct Cell {
     pub(crate) again: bool,
     /// How often the task ran again because its outputs were lost.
     pub(crate) rebuilds: u8,
-    /// How often one of its inputs was lost.
+    /// How often an input of the task was lost.
     pub(crate) input_losses: u8,
     pub(crate) state: State,
 }
@@ -399,7 +399,7 @@ impl Segment {
     pub(crate) fn retire(&mut self) -> bool {
         !std::mem::replace(&mut self.retired, true)
     }
-    /// The cost to keep it: tasks and ends of edges.
+    /// The memory cost of the chunk: tasks and ends of edges.
     pub(crate) fn weight(&self) -> usize {
         self.cells.len() + self.edges.len() + self.parents.len()
     }

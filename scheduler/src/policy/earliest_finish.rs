@@ -37,7 +37,7 @@ struct Known {
 /// The loads of other nodes, as reported.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
-    /// Never iterated: their order means nothing.
+    /// Never iterated: the order of entries is arbitrary.
     peers: hashbrown::HashMap<NodeId, Known, foldhash::fast::FixedState>,
 }
 

@@ -19,7 +19,7 @@ const WAIT_MIN: Span = Span::from_millis(1);
 /// second, little.
 const MOVES_MUCH: f64 = 0.5;
 const MOVES_LITTLE: f64 = 0.05;
-/// The limits for the way back; they differ, so that only a clear change counts.
+/// The limits for a return to the other policy. They differ, so that only a clear change counts.
 const MOVES_LESS: f64 = 0.25;
 const MOVES_MORE: f64 = 0.1;
 
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!((scheduler.local.len(), scheduler.shared.len()), (tasks, 0));
         assert_eq!(turns(&mut scheduler, 0.01), [[flds, mlb]]);
         assert_eq!((scheduler.local.len(), scheduler.shared.len()), (0, tasks), "all are free");
-        // For example one that only its home may run.
+        // For example a task that only its home may run.
         let bound = scheduler.shared.pop_last().expect("there are many");
         scheduler.enqueue(true, bound);
         assert_eq!(turns(&mut scheduler, 0.07), Vec::<[u8; 2]>::new(), "not at once");

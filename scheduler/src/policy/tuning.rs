@@ -214,7 +214,7 @@ impl Tuning {
         if let Some(name) = &change.policy {
             let known = Policy::named(name);
             self.policy = known.ok_or_else(|| TuningError::Policy { name: name.clone() })?;
-            // A policy brings its own order, unless another one is named.
+            // The policy determines the order, unless another one is named.
             self.order = Rules::of(self.policy).order;
         }
         if let Some(name) = &change.order {

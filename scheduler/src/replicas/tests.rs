@@ -50,7 +50,7 @@ fn its_end_is_told_when_another_has_it() {
     assert_eq!((maker.lacking_copies(), maker.data.replicas.deadline()), (0, None));
 }
 
-/// A power cut made its home lose that the attempt had ended.
+/// The home has lost the record of the attempt's end in a power cut.
 #[test]
 fn who_has_it_of_the_same_attempt_is_not_asked_again() {
     let ((mut maker, spec), mut out) = (maker(), Out::default());
@@ -154,7 +154,7 @@ fn an_upload_goes_first_to_those_that_have_the_file() {
     assert_eq!(asked(&mut out), [1], "and then to any");
 }
 
-/// It is not a kept output, and yet it stays while its job runs.
+/// The upload is not a kept output, and yet it stays while its job runs.
 #[test]
 fn who_starts_anew_with_a_file_asks_who_has_what_became_of_it() {
     let homes = test_nodes::homes(0, (0..3).map(test_nodes::member).collect(), &[0]);

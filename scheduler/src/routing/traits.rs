@@ -59,18 +59,18 @@ pub enum AddressedTo<'a> {
 pub enum Channel {
     /// In order and at least once, whatever happens to the receiver.
     Reliable,
-    /// At most once. The sender repeats it, or can do without.
+    /// At most once. The sender repeats the message, or does not need it.
     BestEffort,
     /// The sender chooses, depending on the content.
     Either,
     /// The link that carries replicas of partitions. The scheduler never sees it.
     Replication,
-    /// Links use it among themselves.
+    /// Links exchange such messages among themselves.
     Transport,
 }
 
 impl Channel {
-    /// Whether the scheduler may send it in [`crate::Out::reliable`].
+    /// Whether the scheduler may send such a message in [`crate::Out::reliable`].
     #[must_use]
     pub fn is_reliable(self) -> bool {
         match self {
@@ -78,7 +78,7 @@ impl Channel {
             Self::BestEffort | Self::Replication | Self::Transport => false,
         }
     }
-    /// Whether the scheduler may send it in [`crate::Out::loose`].
+    /// Whether the scheduler may send such a message in [`crate::Out::loose`].
     #[must_use]
     pub fn is_best_effort(self) -> bool {
         match self {
@@ -112,10 +112,10 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::StealLoad(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
         Body::StealHint(_)    => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
         Body::StealRequest(_) => row(Node,                NO,  NO,  NO,  NO,   BestEffort),
-        // Best effort only where it grants nothing.
+        // Best effort only where the grant has no tasks.
         Body::StealGrant(_)   => row(Node,                NO,  NO,  NO,  NO,   Either),
         Body::StealDone(_)    => row(Node,                NO,  NO,  NO,  NO,   Reliable),
-        // The thief repeats it itself, in its own order.
+        // The thief repeats the report itself, in its own order.
         Body::Moved(it)       => row(Moved(it),           NO,  NO,  NO,  NO,   Reliable),
         // The victim forgets tasks after their owner has confirmed them.
         Body::MovedReply(_)   => row(Node,                YES, NO,  NO,  NO,   Reliable),
@@ -127,9 +127,10 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::Finished(it)    => row(Ended(&it.completions), NO, YES, NO, NO,   Reliable),
         Body::Credits(it)     => row(Children(it), is_irrevocable(it), YES, NO, NO,   Reliable),
         Body::CreditQuery(it) => row(Parents(&it.asks),   NO,  YES, NO,  NO,   Either),
-        // It follows the credits of the attempt before.
+        // A recall follows the credits of the earlier attempt.
         Body::Recall(it)      => row(readers_of(it),       YES, YES, NO,  NO,   Reliable),
-        // It follows the counts. The parent's new end must not outlive the ends that it revoked.
+        // This answer follows the counts. The parent's new end must not outlive the ends that it
+        // revoked.
         Body::Recalled(it)    => row(answered(it),        YES, YES, NO,  NO,   Reliable),
 
         // Jobs. Clients see counts and ends. A job that is visible or cancelled elsewhere stays so.
