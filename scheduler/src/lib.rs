@@ -10,7 +10,8 @@ It never knows how records are stored or sent: the node stores [`Facts`] and sen
 Where to change what: a policy → `policy/`; the order of queues → `queue.rs`; stealing →
 `steal.rs` (thief), `grant.rs` (victim); what a record holds → `ledger/`; launches and ends →
 `run.rs`; from queue to slot → `staging.rs`, and back → `offering.rs`; fetches → `fetching.rs`;
-objects here → `objects.rs`, places of copies → `locations.rs`, reader counts → `readers.rs`.
+objects here → `objects.rs`, places of copies → `locations.rs`, reader counts →
+`readers.rs`.
 */
 
 mod admission;

@@ -7,7 +7,8 @@
 //!    each stored record, then [`Scheduler::resume`].
 //! 2. Inputs, any number: `on_message`, `on_peer_incarnation`, `on_request`, `on_finished`,
 //!    `on_fetched` and the other `on_` methods. Where homes move also `set_homes`, `on_peer_gone`,
-//!    `reroute`, and for each partition `adopt` and `serve`, or `hand_on` and `give_up`.
+//!    `reroute`; and for each partition `adopt` and `serve`, or `hand_on` and
+//!    `give_up`.
 //! 3. Decisions, in each step: [`Scheduler::settle`] until no message to this node itself is left,
 //!    then [`Scheduler::act`] once; both again if that made such a message.
 //! 4. Addressing: `address` before messages are taken out of [`Out`].

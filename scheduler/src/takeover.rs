@@ -214,7 +214,7 @@ impl Scheduler {
             let cell = self.ledger.cell(task).expect("held tasks have records");
             let (attempt, is_stored) = (cell.attempt, cell.rebuilds == 0);
             if !is_stored {
-                continue; // As in `hand_on`: the next home would not know that it runs again.
+                continue; // As above: the next home would not know that it runs again.
             }
             self.ledger.set_holder(task, me, incarnation, out);
             if self.unstage(task, out).is_some() {
